@@ -1,0 +1,236 @@
+//! The only room that speaks to drivers.
+//!
+//! A backend is blocking, plain and small: it builds, allocates, enqueues on in-order lanes and
+//! tells when a command ended. It keeps nothing alive for its callers, orders nothing between
+//! lanes, caches nothing and retries nothing; the rooms above do all that, for every backend alike.
+
+#[cfg(feature = "opencl")]
+pub(crate) mod opencl;
+#[cfg(feature = "simulated")]
+pub(crate) mod simulated;
+
+use std::any::Any;
+use std::sync::{Arc, OnceLock};
+
+use crate::device::{DeviceInfo, ImageFormat};
+use crate::error::{Error, Result};
+use crate::nd_range::NdRange;
+
+/// One API through which devices are reached.
+pub(crate) trait Backend: Send + Sync {
+    /// The word that selects it, such as `opencl`.
+    fn name(&self) -> &'static str;
+
+    /// All its devices. `NoDevice` if its driver is not installed, with a message that says what
+    /// was tried. Blocks: loads the driver.
+    fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>>;
+}
+
+/// A device that is there but not opened.
+pub(crate) trait Adapter: Send + Sync {
+    fn info(&self) -> &Arc<DeviceInfo>;
+
+    /// Blocks: creates what the API calls a context.
+    fn open(&self) -> Result<Arc<dyn Device>>;
+}
+
+/// An opened device.
+pub(crate) trait Device: Send + Sync {
+    /// Builds a program with all its kernels. Blocks for as long as the compiler needs.
+    ///
+    /// The error's kind tells a refusal (`BuildFailed`, with the log) from circumstance
+    /// (`OutOfResources`, `DeviceLost`).
+    fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
+
+    /// Allocates `bytes`, more than zero, of device memory with unspecified contents.
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
+
+    /// A new in-order native queue. With `profiling`, its events tell their times.
+    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>>;
+}
+
+/// What to build: the image, already known to be in a format that the device takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) format: ImageFormat,
+    pub(crate) code: &'a [u8],
+    /// Holds no NUL.
+    pub(crate) options: &'a str,
+    /// `SpecId` and value bytes, sorted by id; only for SPIR-V.
+    pub(crate) constants: &'a [(u32, Vec<u8>)],
+}
+
+/// A program built for one device.
+pub(crate) trait Program: Send + Sync {
+    /// Its kernels, created with it.
+    fn kernels(&self) -> &[Arc<dyn Kernel>];
+
+    /// The compiler's messages; empty if none.
+    fn build_log(&self) -> &str;
+
+    /// The size of [`binary`](Self::binary) in bytes.
+    fn binary_size(&self) -> usize;
+
+    /// The device's own form of the program, which it takes as [`ImageFormat::Native`].
+    fn binary(&self) -> Result<Vec<u8>>;
+}
+
+/// An entry point of a program. Passed back to the lanes of the device that built it, only.
+pub(crate) trait Kernel: Any + Send + Sync {
+    fn name(&self) -> &str;
+
+    fn parameters(&self) -> &[Parameter];
+
+    /// The most work-items that a work-group of this kernel can have, where the driver tells.
+    fn max_work_group_size(&self) -> Option<usize>;
+
+    /// Local memory in bytes that the kernel's own code declares.
+    fn local_memory(&self) -> u64;
+}
+
+/// Where a parameter's bytes live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AddressSpace {
+    /// Device memory: the argument is a buffer.
+    Global,
+    /// Device memory that the kernel only reads: the argument is a buffer.
+    Constant,
+    /// Memory of the work-group: the argument is a [`Local`](crate::Local).
+    Local,
+    /// The argument is a value.
+    Private,
+}
+
+/// What a kernel or a command does with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Only reads it.
+    Read,
+    /// Only writes it; what it held before does not matter.
+    Write,
+    /// Reads and writes it, or it is not known.
+    ReadWrite,
+}
+
+/// A parameter of a kernel, as far as the image or the driver tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Parameter {
+    /// Its name in the source.
+    pub name: Option<String>,
+    /// Its type as OpenCL C writes it, such as `float4*` or `uint`.
+    pub type_name: Option<String>,
+    /// Where its bytes live.
+    pub address_space: Option<AddressSpace>,
+    /// What the kernel's signature lets it do with a buffer.
+    pub access: Option<Access>,
+}
+
+/// A part of a device's memory.
+pub(crate) trait Memory: Any + Send + Sync {
+    /// A kernel argument that covers `bytes` from `offset` on, a multiple of the device's
+    /// `slice_alignment`. Keeps the whole alive.
+    fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>>;
+}
+
+/// A kernel argument in the form that the driver gets.
+#[derive(Clone, Copy)]
+pub(crate) enum Argument<'a> {
+    Memory(&'a dyn Memory),
+    Value(&'a [u8]),
+    /// Bytes of local memory.
+    Local(usize),
+}
+
+/// What a lane can run. Ranges are in bytes and lie inside their memory.
+pub(crate) enum Operation<'a> {
+    Launch { kernel: &'a dyn Kernel, arguments: &'a [Argument<'a>], range: &'a NdRange },
+    /// Device memory from host memory.
+    Write { to: &'a dyn Memory, offset: usize, from: *const u8, bytes: usize },
+    /// Host memory from device memory.
+    Read { from: &'a dyn Memory, offset: usize, to: *mut u8, bytes: usize },
+    /// Repeats `pattern`, whose length is a power of two up to 128 and divides `offset` and `bytes`.
+    Fill { memory: &'a dyn Memory, offset: usize, bytes: usize, pattern: &'a [u8] },
+    /// The two ranges do not overlap.
+    Copy { from: &'a dyn Memory, from_offset: usize, to: &'a dyn Memory, to_offset: usize, bytes: usize },
+    /// Does nothing, after all that came before on its lane and all that it waits for.
+    Marker,
+}
+
+/// An in-order native queue: what is enqueued later starts after what was enqueued before ended.
+pub(crate) trait Lane: Send {
+    /// Enqueues an operation behind all earlier ones and behind `wait`, events of other lanes of
+    /// the same device. Does not wait for any of them. An error means that nothing was enqueued.
+    ///
+    /// # Safety
+    ///
+    /// Until the returned event has ended, the caller keeps alive and unmoved everything that the
+    /// operation names, host memory included, and nobody else touches host memory that it writes.
+    /// The kernel stays inside the memory that it is given.
+    unsafe fn enqueue(&mut self, operation: &Operation<'_>, wait: &[Arc<dyn NativeEvent>]) -> Result<Arc<dyn NativeEvent>>;
+
+    /// Sees to it that everything enqueued so far starts without another call.
+    fn flush(&mut self) -> Result<()>;
+}
+
+/// How far a native command has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Progress {
+    Pending,
+    Complete,
+    Failed(Error),
+}
+
+/// Called once when a native command has ended, on any thread, perhaps before
+/// [`NativeEvent::notify`] returns.
+pub(crate) type Notify = Box<dyn FnOnce() + Send>;
+
+/// The end of an enqueued operation.
+pub(crate) trait NativeEvent: Any + Send + Sync {
+    /// Asks the driver; does not block.
+    fn progress(&self) -> Progress;
+
+    /// When it was queued, submitted, started and ended; `None` before its end and without profiling.
+    fn profile(&self) -> Option<Profile>;
+
+    /// Has `notify` called when the operation has ended, well or not. `notify` calls no driver
+    /// function, takes no lock and does not unwind. An error means that it will not be called.
+    fn notify(&self, notify: Notify) -> Result<()>;
+}
+
+/// The stations of a command, in nanoseconds of the device's own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Profile {
+    /// When the host handed it to the driver.
+    pub queued: u64,
+    /// When the driver handed it to the device.
+    pub submitted: u64,
+    /// When it began to run.
+    pub started: u64,
+    /// When it ended.
+    pub ended: u64,
+}
+
+/// A device of a runtime, opened when it is first needed.
+pub(crate) struct DeviceSlot {
+    handle: crate::device::Device,
+    adapter: Arc<dyn Adapter>,
+    opened: OnceLock<Result<Arc<dyn Device>>>,
+}
+
+impl DeviceSlot {
+    pub(crate) fn new(handle: crate::device::Device, adapter: Arc<dyn Adapter>) -> Self {
+        Self { handle, adapter, opened: OnceLock::new() }
+    }
+
+    pub(crate) fn handle(&self) -> &crate::device::Device {
+        &self.handle
+    }
+
+    /// The opened device. Blocks the first time.
+    pub(crate) fn open(&self) -> Result<&Arc<dyn Device>> {
+        self.opened.get_or_init(|| self.adapter.open()).as_ref().map_err(Error::clone)
+    }
+}

@@ -1,0 +1,243 @@
+//! Devices as applications see them: what they are, what they can do, how one is selected.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The kind of hardware behind a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// A graphics processor.
+    Gpu,
+    /// The host's own processor.
+    Cpu,
+    /// Any other accelerator.
+    Accelerator,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gpu => "gpu",
+            Self::Cpu => "cpu",
+            Self::Accelerator => "accelerator",
+        })
+    }
+}
+
+/// A format in which device code is handed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ImageFormat {
+    /// OpenCL C source text.
+    OpenClC,
+    /// A SPIR-V module.
+    SpirV,
+    /// A binary that a driver made for this very device.
+    Native,
+}
+
+impl fmt::Display for ImageFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenClC => "OpenCL C",
+            Self::SpirV => "SPIR-V",
+            Self::Native => "native binary",
+        })
+    }
+}
+
+/// What a device can hold and run. Sizes are in bytes unless said otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Parallel compute units.
+    pub compute_units: usize,
+    /// Work-items in a work-group.
+    pub max_work_group_size: usize,
+    /// Work-items in a work-group, by dimension.
+    pub max_work_item_sizes: [usize; 3],
+    /// All of the device's memory.
+    pub global_memory: u64,
+    /// One allocation.
+    pub max_allocation: u64,
+    /// Local memory of a work-group.
+    pub local_memory: u64,
+    /// All arguments of a kernel together.
+    pub max_parameter_size: usize,
+    /// Where in an allocation a slice that a kernel gets may start: at multiples of this.
+    pub slice_alignment: usize,
+    /// The width of a device address, in bits.
+    pub address_bits: u32,
+}
+
+impl Limits {
+    /// The largest global size that the device can number.
+    pub(crate) fn largest_size(&self) -> usize {
+        let most = usize::MAX >> 1;
+        match self.address_bits {
+            bits @ 1..usize::BITS => most.min(1 << bits),
+            _ => most,
+        }
+    }
+}
+
+/// Everything Kiln knows about a device before it is opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The API that reaches it: `opencl`, `simulated`.
+    pub backend: &'static str,
+    /// The driver's name for its platform.
+    pub platform: String,
+    /// The device's own name.
+    pub name: String,
+    /// Who made it.
+    pub vendor: String,
+    /// The kind of hardware.
+    pub kind: DeviceKind,
+    /// The version that the driver gives of itself.
+    pub driver_version: String,
+    /// The version of the API that the device implements, in the driver's words.
+    pub device_version: String,
+    /// The intermediate languages that it takes, in the driver's words; empty if none.
+    pub il_version: String,
+    /// The image formats that it takes.
+    pub formats: Vec<ImageFormat>,
+    /// What it can hold and run.
+    pub limits: Limits,
+}
+
+impl DeviceInfo {
+    /// The fields, by name, that tell whether a program built for one device runs on another. They
+    /// go into every key; a driver update changes them.
+    #[must_use]
+    pub fn identity(&self) -> [(&'static str, &str); 7] {
+        [
+            ("backend", self.backend),
+            ("platform", &self.platform),
+            ("vendor", &self.vendor),
+            ("device", &self.name),
+            ("device version", &self.device_version),
+            ("driver version", &self.driver_version),
+            ("il version", &self.il_version),
+        ]
+    }
+
+    /// The formats as a sentence says them.
+    pub(crate) fn formats_in_words(&self) -> String {
+        let names: Vec<_> = self.formats.iter().map(ToString::to_string).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+}
+
+/// A device of a runtime: a handle, cheap to clone, that dereferences to its [`DeviceInfo`].
+#[derive(Clone)]
+pub struct Device {
+    index: usize,
+    info: Arc<DeviceInfo>,
+}
+
+impl Device {
+    pub(crate) fn new(index: usize, info: Arc<DeviceInfo>) -> Self {
+        Self { index, info }
+    }
+
+    /// Its position in [`Runtime::devices`](crate::Runtime::devices), which is also the number that
+    /// selects it.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(crate) fn info(&self) -> &Arc<DeviceInfo> {
+        &self.info
+    }
+}
+
+impl Deref for Device {
+    type Target = DeviceInfo;
+
+    fn deref(&self) -> &DeviceInfo {
+        &self.info
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({}, {})", self.index, self.name, self.backend, self.kind)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} {})", self.name, self.backend, self.kind)
+    }
+}
+
+/// Picks devices by text: an API (`opencl`), a kind (`gpu`, `cpu`, `accelerator`), a number (`0`),
+/// a part of the device's or platform's name, or several of these joined by colons (`opencl:cpu`),
+/// all of which must fit. Case does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selector {
+    parts: Vec<String>,
+}
+
+impl Selector {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let parts: Vec<_> = text.split(':').map(|part| part.trim().to_lowercase()).collect();
+        if parts.iter().any(String::is_empty) {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!(
+                    "the device selector {text:?} has an empty part; write for example `opencl`, \
+                     `gpu`, `opencl:cpu`, `0`, or a part of the device's name"
+                ),
+            ));
+        }
+        Ok(Self { parts })
+    }
+
+    fn fits(&self, index: usize, info: &DeviceInfo) -> bool {
+        let kind = info.kind.to_string();
+        self.parts.iter().all(|part| match part.parse::<usize>() {
+            Ok(number) => number == index,
+            Err(_) => {
+                *part == kind
+                    || part == info.backend
+                    || info.name.to_lowercase().contains(part)
+                    || info.platform.to_lowercase().contains(part)
+            }
+        })
+    }
+
+    /// The best device that fits, or an error that lists those there are. Best: a GPU before any
+    /// other accelerator before a CPU, then more of the image formats, then the order of discovery.
+    pub(crate) fn select<'a>(&self, devices: &'a [Device]) -> Result<&'a Device> {
+        devices
+            .iter()
+            .filter(|device| self.fits(device.index, device))
+            .min_by_key(|device| {
+                let kind = match device.kind {
+                    DeviceKind::Gpu => 0,
+                    DeviceKind::Accelerator => 1,
+                    DeviceKind::Cpu => 2,
+                };
+                (kind, usize::MAX - device.formats.len(), device.index)
+            })
+            .ok_or_else(|| {
+                let there: Vec<_> = devices.iter().map(|device| format!("{device:?}")).collect();
+                Error::new(
+                    ErrorKind::NoDevice,
+                    format!(
+                        "no device fits the selector `{}`; there are: {}",
+                        self.parts.join(":"),
+                        there.join("; ")
+                    ),
+                )
+            })
+    }
+}

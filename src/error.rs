@@ -1,0 +1,221 @@
+//! The one error type, its kinds, and the driver's codes by name.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of a fallible operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in one word, for programs to match on.
+///
+/// The kinds also decide what the build graph keeps: see [`Error::is_deterministic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No driver or no device that fits was found.
+    NoDevice,
+    /// A setting, from the environment or a builder, has a value that cannot be used.
+    Configuration,
+    /// The image is not what its format requires: empty, truncated, malformed.
+    InvalidImage,
+    /// The device does not take what it was given, such as an image's format.
+    Unsupported,
+    /// The driver's compiler or linker refused the program; [`Error::build_log`] says why.
+    BuildFailed,
+    /// The program has no kernel of that name.
+    UnknownKernel,
+    /// An argument, a range, a slice or a length does not fit what it is used with.
+    InvalidArgument,
+    /// Memory or another resource of the device or the host is exhausted, for now.
+    OutOfResources,
+    /// The device stopped working; nothing that ran on it can be trusted.
+    DeviceLost,
+    /// A host future that takes part in the command DAG returned an error.
+    HostTask,
+    /// Code that Kiln called, a compiler or a host future, panicked.
+    Panicked,
+    /// A file could not be read or written.
+    Io,
+    /// Any other failure that the driver reported.
+    Driver,
+}
+
+impl ErrorKind {
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::NoDevice => "no device",
+            Self::Configuration => "bad configuration",
+            Self::InvalidImage => "invalid image",
+            Self::Unsupported => "unsupported",
+            Self::BuildFailed => "build failed",
+            Self::UnknownKernel => "unknown kernel",
+            Self::InvalidArgument => "invalid argument",
+            Self::OutOfResources => "out of resources",
+            Self::DeviceLost => "device lost",
+            Self::HostTask => "host task failed",
+            Self::Panicked => "panicked",
+            Self::Io => "input/output failed",
+            Self::Driver => "driver failed",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.describe())
+    }
+}
+
+/// A driver's own code and its name in the driver's header, such as `CL_OUT_OF_RESOURCES`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DriverCode {
+    /// The number that the driver returned.
+    pub code: i32,
+    /// Its symbolic name.
+    pub name: &'static str,
+}
+
+impl fmt::Display for DriverCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.code)
+    }
+}
+
+/// Anything that fails in this crate. Cheap to clone: every waiter of a build, and every dependent
+/// of a failed command, gets the same error.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    driver: Option<DriverCode>,
+    build_log: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            driver: None,
+            build_log: None,
+            source: None,
+        }))
+    }
+
+    pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidArgument, message)
+    }
+
+    pub(crate) fn with_code(self, code: DriverCode) -> Self {
+        self.map(|inner| inner.driver = Some(code))
+    }
+
+    pub(crate) fn with_log(self, log: impl Into<String>) -> Self {
+        self.map(|inner| inner.build_log = Some(log.into()))
+    }
+
+    pub(crate) fn with_source(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.map(|inner| inner.source = Some(source.into()))
+    }
+
+    /// Only builders above call this, before the error is shared.
+    fn map(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            change(inner);
+        }
+        self
+    }
+
+    /// What went wrong, for programs to match on.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The driver's own code, where a driver reported the failure.
+    #[must_use]
+    pub fn driver_code(&self) -> Option<DriverCode> {
+        self.0.driver
+    }
+
+    /// The compiler's messages, where a build failed and the driver told any.
+    #[must_use]
+    pub fn build_log(&self) -> Option<&str> {
+        self.0.build_log.as_deref()
+    }
+
+    /// Whether the same request would fail the same way again.
+    ///
+    /// The build graph keeps such failures like results: whoever asks again gets the same error
+    /// without another compile. Failures of circumstance, such as exhausted memory, a lost device,
+    /// a panic or an I/O error, are never kept.
+    #[must_use]
+    pub fn is_deterministic(&self) -> bool {
+        match self.0.kind {
+            ErrorKind::Configuration
+            | ErrorKind::InvalidImage
+            | ErrorKind::Unsupported
+            | ErrorKind::BuildFailed
+            | ErrorKind::UnknownKernel
+            | ErrorKind::InvalidArgument => true,
+            ErrorKind::NoDevice
+            | ErrorKind::OutOfResources
+            | ErrorKind::DeviceLost
+            | ErrorKind::HostTask
+            | ErrorKind::Panicked
+            | ErrorKind::Io
+            | ErrorKind::Driver => false,
+        }
+    }
+
+    /// Whether both are handles of one and the same failure.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.kind, self.0.message)?;
+        if let Some(code) = self.0.driver {
+            write!(f, " [{code}]")?;
+        }
+        if let Some(log) = self.build_log().map(str::trim).filter(|log| !log.is_empty()) {
+            write!(f, "\n{log}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("driver_code", &self.0.driver)
+            .field("build_log", &self.0.build_log)
+            .field("source", &self.0.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// The text of a caught panic, as far as it was text.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}

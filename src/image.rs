@@ -1,0 +1,177 @@
+//! Device code as it is handed in, with its content digest.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::device::ImageFormat;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spirv;
+
+/// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
+///
+/// A handle, cheap to clone. The digest is computed once, when the image is made; two images with
+/// the same format and content are the same to every cache.
+#[derive(Clone)]
+pub struct Image(Arc<Inner>);
+
+struct Inner {
+    format: ImageFormat,
+    code: Box<[u8]>,
+    digest: Digest,
+    /// What a SPIR-V module says of itself; empty for other formats.
+    module: spirv::Module,
+}
+
+impl Image {
+    /// OpenCL C source text. Mistakes in it come out when it is built.
+    #[must_use]
+    pub fn opencl_c(text: impl Into<String>) -> Self {
+        let code = text.into().into_bytes();
+        Self::new(ImageFormat::OpenClC, code, spirv::Module::default())
+    }
+
+    /// A SPIR-V module, in the byte order of its producer.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are no SPIR-V module: wrong magic
+    /// number, unknown version, or instructions that end before or after the module does.
+    pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        let (code, module) = spirv::read(bytes.into())?;
+        Ok(Self::new(ImageFormat::SpirV, code, module))
+    }
+
+    /// A binary that [`Program::binary`](crate::Program::binary) or a driver's own tool made, for
+    /// the very device and driver that it will run on.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidImage`](ErrorKind::InvalidImage) if there are no bytes. Anything else only the
+    /// driver can tell, when the image is built.
+    pub fn native(bytes: impl Into<Vec<u8>>) -> Result<Self> {
+        let code = bytes.into();
+        if code.is_empty() {
+            return Err(Error::new(
+                ErrorKind::InvalidImage,
+                "the native binary is empty; give the bytes that `Program::binary` returned",
+            ));
+        }
+        Ok(Self::new(ImageFormat::Native, code, spirv::Module::default()))
+    }
+
+    /// Reads an image from a file; the format is found by the content: SPIR-V by its magic number,
+    /// OpenCL C if it is text, else a native binary.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](ErrorKind::Io) if the file cannot be read, [`InvalidImage`](ErrorKind::InvalidImage)
+    /// if it is empty or malformed; both name the path.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = async_fs::read(path).await.map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot read the image {}", path.display()))
+                .with_source(error)
+        })?;
+        let image = if spirv::has_magic(&bytes) {
+            Self::spirv(bytes)
+        } else {
+            match String::from_utf8(bytes) {
+                Ok(text) if text.trim().is_empty() => Err(Error::new(ErrorKind::InvalidImage, "the file is empty")),
+                Ok(text) if !text.contains('\0') => Ok(Self::opencl_c(text)),
+                Ok(text) => Self::native(text),
+                Err(error) => Self::native(error.into_bytes()),
+            }
+        };
+        image.map_err(|error| {
+            Error::new(ErrorKind::InvalidImage, format!("the image {} cannot be used", path.display()))
+                .with_source(error)
+        })
+    }
+
+    fn new(format: ImageFormat, code: Vec<u8>, module: spirv::Module) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&[format as u8]);
+        hasher.update(&code);
+        let digest = Digest(hasher.finalize().into());
+        Self(Arc::new(Inner { format, code: code.into(), digest, module }))
+    }
+
+    /// The format of the code.
+    #[must_use]
+    pub fn format(&self) -> ImageFormat {
+        self.0.format
+    }
+
+    /// The code as it goes to the driver.
+    #[must_use]
+    pub fn code(&self) -> &[u8] {
+        &self.0.code
+    }
+
+    /// BLAKE3 of the format and the code.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.0.digest
+    }
+
+    /// The names of the kernels of a SPIR-V module, in its order; empty for other formats.
+    #[must_use]
+    pub fn kernels(&self) -> &[String] {
+        &self.0.module.kernels
+    }
+
+    /// The specialization constants of a SPIR-V module, sorted by id; empty for other formats.
+    #[must_use]
+    pub fn specialization_constants(&self) -> &[SpecializationConstant] {
+        &self.0.module.specialization_constants
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image")
+            .field("format", &self.format())
+            .field("bytes", &self.code().len())
+            .field("digest", &self.digest())
+            .finish()
+    }
+}
+
+/// A value of a SPIR-V module that is fixed when the module is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpecializationConstant {
+    /// Its `SpecId`.
+    pub id: u32,
+    /// Its name, where the module keeps names.
+    pub name: Option<String>,
+    /// Its type as OpenCL C writes it, such as `uint`.
+    pub type_name: String,
+    /// The value it has unless it is set, little-endian; its length is the constant's size.
+    pub default: Vec<u8>,
+}
+
+/// A BLAKE3 digest. Displayed as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest(pub(crate) [u8; 32]);
+
+impl Digest {
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}

@@ -1,0 +1,175 @@
+//! How many work-items a launch has, and how they are grouped.
+
+use crate::device::Limits;
+use crate::error::{Error, Result};
+
+/// The global size of a launch, its offset and its local size, in one to three dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NdRange {
+    dimensions: u8,
+    global: [usize; 3],
+    offset: [usize; 3],
+    local: Option<[usize; 3]>,
+}
+
+impl NdRange {
+    fn new(global: &[usize]) -> Self {
+        Self {
+            dimensions: global.len() as u8,
+            global: pad(global, 1),
+            offset: [0; 3],
+            local: None,
+        }
+    }
+
+    /// The number of work-items in each dimension.
+    #[must_use]
+    pub fn global(&self) -> &[usize] {
+        &self.global[..self.dimensions()]
+    }
+
+    /// The global id of the first work-item in each dimension.
+    #[must_use]
+    pub fn offset(&self) -> &[usize] {
+        &self.offset[..self.dimensions()]
+    }
+
+    /// The number of work-items of a work-group in each dimension, if it was given; else the driver
+    /// chooses.
+    #[must_use]
+    pub fn local(&self) -> Option<&[usize]> {
+        self.local.as_ref().map(|local| &local[..self.dimensions()])
+    }
+
+    /// One, two or three.
+    #[must_use]
+    pub fn dimensions(&self) -> usize {
+        usize::from(self.dimensions)
+    }
+
+    pub(crate) fn set_local(&mut self, local: NdSize) -> Result<()> {
+        self.same_dimensions("local size", local)?;
+        self.local = Some(pad(local.get(), 1));
+        Ok(())
+    }
+
+    pub(crate) fn set_offset(&mut self, offset: NdSize) -> Result<()> {
+        self.same_dimensions("offset", offset)?;
+        self.offset = pad(offset.get(), 0);
+        Ok(())
+    }
+
+    fn same_dimensions(&self, what: &str, given: NdSize) -> Result<()> {
+        if given.get().len() == self.dimensions() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "the {what} {:?} has {} dimensions, the global size {:?} has {}",
+            given.get(),
+            given.get().len(),
+            self.global(),
+            self.dimensions()
+        )))
+    }
+
+    /// Checks the range against the device's limits and, where known, the kernel's own largest
+    /// work-group. `kernel` is the name for the message.
+    pub(crate) fn check(&self, kernel: &str, limits: &Limits, kernel_limit: Option<usize>) -> Result<()> {
+        let fail = |problem: String| {
+            Err(Error::invalid(format!("kernel `{kernel}`: {problem}")))
+        };
+        if self.global().contains(&0) {
+            return fail(format!(
+                "the global size {:?} holds no work-item; every dimension must be at least 1",
+                self.global()
+            ));
+        }
+        let items = self.global().iter().try_fold(1usize, |all, &n| all.checked_mul(n));
+        let last = (self.global().iter().zip(self.offset()))
+            .try_fold(0usize, |most, (&n, &offset)| Some(most.max(n.checked_add(offset)?)));
+        let most = limits.largest_size();
+        if !matches!((items, last), (Some(items), Some(last)) if items <= most && last <= most) {
+            return fail(format!(
+                "the global size {:?} with offset {:?} has more than the {most} work-items that the \
+                 device can number",
+                self.global(),
+                self.offset()
+            ));
+        }
+        let Some(local) = self.local() else {
+            return Ok(());
+        };
+        if local.contains(&0) {
+            return fail(format!("the local size {local:?} holds no work-item"));
+        }
+        for (dimension, (&local_size, &global_size)) in local.iter().zip(self.global()).enumerate() {
+            if !global_size.is_multiple_of(local_size) {
+                return fail(format!(
+                    "the local size {local:?} does not divide the global size {:?} in dimension \
+                     {dimension}: {global_size} is no multiple of {local_size}",
+                    self.global()
+                ));
+            }
+            let most = limits.max_work_item_sizes[dimension];
+            if local_size > most {
+                return fail(format!(
+                    "the local size {local:?} exceeds the device's limit of {most} in dimension \
+                     {dimension}"
+                ));
+            }
+        }
+        let most = kernel_limit.map_or(limits.max_work_group_size, |most| {
+            most.min(limits.max_work_group_size)
+        });
+        match local.iter().try_fold(1usize, |all, &n| all.checked_mul(n)) {
+            Some(items) if items <= most => Ok(()),
+            _ => fail(format!(
+                "the local size {local:?} has more than the {most} work-items that a work-group of \
+                 this kernel can have on this device"
+            )),
+        }
+    }
+}
+
+fn pad(sizes: &[usize], with: usize) -> [usize; 3] {
+    std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(with))
+}
+
+impl From<NdSize> for NdRange {
+    fn from(size: NdSize) -> Self {
+        Self::new(size.get())
+    }
+}
+
+/// A size or an offset in one to three dimensions: a `usize` or an array of one to three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NdSize {
+    dimensions: u8,
+    sizes: [usize; 3],
+}
+
+impl NdSize {
+    /// One entry a dimension.
+    #[must_use]
+    pub fn get(&self) -> &[usize] {
+        &self.sizes[..usize::from(self.dimensions)]
+    }
+}
+
+impl From<usize> for NdSize {
+    fn from(size: usize) -> Self {
+        Self::from([size])
+    }
+}
+
+macro_rules! from_array {
+    ($($n:literal)*) => {$(
+        impl From<[usize; $n]> for NdSize {
+            fn from(sizes: [usize; $n]) -> Self {
+                Self { dimensions: $n, sizes: pad(&sizes, 0) }
+            }
+        }
+    )*};
+}
+
+from_array!(1 2 3);

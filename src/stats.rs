@@ -1,0 +1,83 @@
+//! What a runtime counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        /// What a runtime has done since it was made. Counts only ever grow, except where a field
+        /// says that it tells the present.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[doc = $doc])+ pub $name: u64,)*
+            /// Programs kept in memory at present.
+            pub programs_in_memory: u64,
+            /// Bytes of device binaries that the programs kept in memory stand for at present.
+            pub bytes_in_memory: u64,
+            /// Commands submitted and not ended at present.
+            pub commands_in_flight: u64,
+        }
+
+        /// The counters behind [`Stats`].
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl Counters {
+            /// The counts; what tells the present is left at zero for the caller to fill in.
+            pub(crate) fn snapshot(&self) -> Stats {
+                Stats { $($name: self.$name.get(),)* ..Stats::default() }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Builds asked for.
+    builds_requested,
+    /// Builds answered by a program, or a failure, kept in memory.
+    memory_hits,
+    /// Builds that joined one already in flight.
+    joined_builds,
+    /// Times a driver's compiler or loader was called.
+    compiles,
+    /// Builds that the compiler refused, or that could not be right on any try.
+    failed_builds,
+    /// Builds given up after failures of circumstance, such as exhausted memory.
+    abandoned_builds,
+    /// Tries that were repeated after a failure of circumstance.
+    build_retries,
+    /// Builds that panicked.
+    build_panics,
+    /// Programs dropped from memory to stay within its limit, or to make room on the device.
+    evictions,
+    /// Commands submitted.
+    commands,
+    /// Kernel launches among them.
+    launches,
+    /// Commands that failed, those failed by another's failure included.
+    failed_commands,
+    /// Commands that waited because as many as allowed were in flight.
+    parked_commands,
+    /// Ends of commands that the driver did not tell, found by the watchdog.
+    lost_completions,
+}
+
+/// A count that many threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add_one(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
