@@ -1,0 +1,52 @@
+# Everything here runs on Linux without a GPU: `scripts/setup` gets two OpenCL drivers for CPUs.
+
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: setup ## run the pipeline example
+	scripts/env cargo run --release --example pipeline
+
+test: setup ## run all tests, on both drivers
+	scripts/test
+
+bench: setup ## run the benchmarks, with the same drivers
+	scripts/env cargo bench
+
+lint: fmt clippy docs ## check formatting, lints and docs
+
+# The name is our own: several dependencies take a plain `--cfg loom` for theirs and no longer compile.
+loom: rust ## check the concurrent parts under every interleaving
+	RUSTFLAGS="--cfg kiln_loom" cargo test --release --lib --target-dir target/loom loom
+
+# Address Sanitizer is still unstable in rustc. RUSTC_BOOTSTRAP lets the stable compiler use it;
+# `--target` keeps it out of build scripts and procedural macros.
+sanitize: rust ## run the soundness tests under Address Sanitizer
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test --target $(HOST) \
+		--target-dir target/asan --test soundness --features simulated
+
+features: rust ## compile with each feature alone
+	scripts/check-features
+
+examples: rust ## compile the examples
+	cargo build --examples --all-features
+
+setup: rust ## get the OpenCL drivers (done by the targets that need them)
+	@scripts/setup
+
+fmt: rust
+	cargo fmt --check
+
+clippy: rust
+	cargo clippy --all-targets --all-features -- -D warnings
+
+docs: rust
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+
+rust:
+	@command -v cargo >/dev/null || { \
+		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
+		exit 1; }
+
+.PHONY: help demo test bench lint loom sanitize features examples setup fmt clippy docs rust
