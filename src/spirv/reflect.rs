@@ -1,0 +1,325 @@
+//! What a module says of its kernels and specialization constants.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rspirv::spirv::{Decoration, ExecutionModel, FunctionParameterAttribute, Op, StorageClass};
+
+use super::Module;
+use super::types::{Type, Types, constant_scalar};
+use super::words::{Instruction, Words};
+use crate::backend::{Access, AddressSpace, Parameter};
+use crate::image::SpecializationConstant;
+
+/// Longer names of types and values are dropped. Many parameters can refer to one name, so that
+/// without a limit a small module could ask for much memory.
+const MAX_NAME_BYTES: usize = 512;
+
+pub(super) fn reflect(words: &Words) -> Module {
+    let mut index = Index::default();
+    for instruction in words.instructions() {
+        // An instruction that lacks operands says nothing; the driver will complain.
+        let _ = index.add(&instruction);
+    }
+    Module {
+        version: words.version(),
+        kernels: index.kernels(),
+        specialization_constants: index.specialization_constants(),
+        parameters: index.parameters(),
+    }
+}
+
+/// The instructions that reflection needs, by what they are about. Its size is linear in the
+/// module's.
+#[derive(Default)]
+struct Index<'m> {
+    /// Kernels by name and function, in the module's order.
+    entry_points: Vec<(&'m str, u32)>,
+    declared: HashMap<&'m str, Declared<'m>>,
+    names: HashMap<u32, &'m str>,
+    decorations: HashMap<u32, Decorations>,
+    types: HashMap<u32, Type>,
+    constants: Vec<Constant<'m>>,
+    /// The type and the id of each parameter of a kernel's function, once it has been seen.
+    functions: HashMap<u32, Option<Vec<(u32, u32)>>>,
+    /// The function whose parameters follow, if it is a kernel's.
+    function: Option<u32>,
+}
+
+/// What the source said of a kernel's parameters, in order.
+#[derive(Clone, Copy, Default)]
+struct Declared<'m> {
+    types: Option<&'m str>,
+    qualifiers: Option<&'m str>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Decorations {
+    by_value: bool,
+    not_written: bool,
+    spec_id: Option<u32>,
+}
+
+struct Constant<'m> {
+    ty: u32,
+    id: u32,
+    value: Value<'m>,
+}
+
+enum Value<'m> {
+    Bool(bool),
+    Literal(&'m [u8]),
+}
+
+impl<'m> Index<'m> {
+    fn add(&mut self, instruction: &Instruction<'m>) -> Option<()> {
+        let word = |index| instruction.word(index);
+        match instruction.op()? {
+            Op::EntryPoint if word(0)? == ExecutionModel::Kernel as u32 => {
+                // A name that is not UTF-8 cannot be asked for.
+                let (name, function) = (instruction.string(2)?, word(1)?);
+                self.entry_points.push((name, function));
+                self.functions.entry(function).or_default();
+            }
+            Op::String => self.add_declared(instruction.string(1)?)?,
+            Op::Name => {
+                let name = instruction.string(1).filter(|name| is_kept(name))?;
+                self.names.insert(word(0)?, name);
+            }
+            Op::Decorate => self
+                .decorations
+                .entry(word(0)?)
+                .or_default()
+                .add(instruction)?,
+            Op::GroupDecorate => {
+                let group = *self.decorations.get(&word(0)?)?;
+                for target in instruction.words_from(1) {
+                    self.decorations.entry(target).or_default().merge(group);
+                }
+            }
+            Op::SpecConstantTrue => self.add_constant(instruction, Value::Bool(true))?,
+            Op::SpecConstantFalse => self.add_constant(instruction, Value::Bool(false))?,
+            Op::SpecConstant => {
+                self.add_constant(instruction, Value::Literal(instruction.bytes_from(2)))?;
+            }
+            Op::Function => {
+                // Entry points come before all functions.
+                self.function = word(1).filter(|id| self.functions.contains_key(id));
+                *self.functions.get_mut(&self.function?)? = Some(Vec::new());
+            }
+            Op::FunctionParameter => {
+                let function = self.functions.get_mut(&self.function?)?.as_mut()?;
+                function.push((word(0)?, word(1)?));
+            }
+            _ => {
+                let (id, ty) = Type::declared(instruction)?;
+                self.types.insert(id, ty);
+            }
+        }
+        Some(())
+    }
+
+    /// Takes what clang notes of the source, such as `kernel_arg_type.saxpy.float,float*,float*,`
+    /// and `kernel_arg_type_qual.saxpy.,const,,`.
+    fn add_declared(&mut self, string: &'m str) -> Option<()> {
+        let (what, rest) = string.split_once('.')?;
+        // A kernel's name may hold dots, its types do not.
+        let (kernel, list) = rest.rsplit_once('.')?;
+        match what {
+            "kernel_arg_type" => self.declared.entry(kernel).or_default().types = Some(list),
+            "kernel_arg_type_qual" => {
+                self.declared.entry(kernel).or_default().qualifiers = Some(list);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn add_constant(&mut self, instruction: &Instruction<'m>, value: Value<'m>) -> Option<()> {
+        let (ty, id) = (instruction.word(0)?, instruction.word(1)?);
+        self.constants.push(Constant { ty, id, value });
+        Some(())
+    }
+
+    fn kernels(&self) -> Vec<String> {
+        let mut seen = HashSet::new();
+        let names = self.entry_points.iter().map(|&(name, _)| name);
+        names
+            .filter(|name| seen.insert(*name))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn specialization_constants(&self) -> Vec<SpecializationConstant> {
+        let mut constants: Vec<_> = self
+            .constants
+            .iter()
+            .filter_map(|constant| self.specialization_constant(constant))
+            .collect();
+        // One value sets all constants that share an id.
+        constants.sort_by_key(|constant| constant.id);
+        constants.dedup_by_key(|constant| constant.id);
+        constants
+    }
+
+    fn specialization_constant(&self, constant: &Constant<'m>) -> Option<SpecializationConstant> {
+        // Without an id of its own, a constant follows from others and cannot be set.
+        let id = self.decorations.get(&constant.id)?.spec_id?;
+        let ty = *self.types.get(&constant.ty)?;
+        let (type_name, bytes) = constant_scalar(ty)?;
+        let default = match constant.value {
+            Value::Bool(value) if ty == Type::Bool => vec![value.into()],
+            // Less than a word is extended to one.
+            Value::Literal(words) if ty != Type::Bool => words.get(..bytes)?.to_vec(),
+            _ => return None,
+        };
+        let name = self.names.get(&constant.id).map(|&name| name.to_owned());
+        Some(SpecializationConstant {
+            id,
+            name,
+            type_name: type_name.to_owned(),
+            default,
+        })
+    }
+
+    fn parameters(&self) -> HashMap<String, Arc<[Parameter]>> {
+        let mut by_kernel = HashMap::new();
+        // Kernels that share a function share its parameters, which may be many.
+        let mut by_function = HashMap::new();
+        for &(kernel, function) in &self.entry_points {
+            let Some(Some(parameters)) = self.functions.get(&function) else {
+                continue;
+            };
+            let parameters = by_function
+                .entry(function)
+                .or_insert_with(|| self.parameters_of(kernel, parameters));
+            by_kernel
+                .entry(kernel.to_owned())
+                .or_insert_with(|| Arc::clone(parameters));
+        }
+        by_kernel
+    }
+
+    fn parameters_of(&self, kernel: &str, parameters: &[(u32, u32)]) -> Arc<[Parameter]> {
+        let declared = self.declared.get(kernel).copied().unwrap_or_default();
+        let types = entries(declared.types, parameters.len());
+        let qualifiers = entries(declared.qualifiers, parameters.len());
+        parameters
+            .iter()
+            .enumerate()
+            .map(|(position, &(ty, id))| {
+                let qualifiers = qualifiers.get(position).copied().unwrap_or_default();
+                let declared = types.get(position).copied().filter(|name| !name.is_empty());
+                self.parameter(ty, id, declared, qualifiers)
+            })
+            .collect()
+    }
+
+    /// `declared` is the type that the source gave it, where that is known.
+    fn parameter(&self, ty: u32, id: u32, declared: Option<&str>, qualifiers: &str) -> Parameter {
+        let types = Types {
+            types: &self.types,
+            names: &self.names,
+        };
+        let decorations = self.decorations.get(&id).copied().unwrap_or_default();
+        let read_only =
+            decorations.not_written || qualifiers.split(' ').any(|word| word == "const");
+        // The type's name in the module counts only where the source's is not known.
+        let (address_space, access, type_name) = match types.get(ty) {
+            // A pointer only in form: the argument is the struct.
+            Some(Type::Pointer {
+                class: StorageClass::Function,
+                pointee,
+            }) if decorations.by_value => (
+                Some(AddressSpace::Private),
+                None,
+                types.struct_name(pointee),
+            ),
+            Some(Type::Pointer { class, .. } | Type::UntypedPointer { class }) => {
+                let address_space = address_space(class);
+                let access = match address_space {
+                    Some(AddressSpace::Constant) => Some(Access::Read),
+                    Some(AddressSpace::Global) => Some(read_if(read_only)),
+                    _ => None,
+                };
+                (address_space, access, None)
+            }
+            Some(Type::Image(image)) => {
+                let access = read_if(image.read_only);
+                (
+                    Some(AddressSpace::Global),
+                    Some(access),
+                    types.value_name(ty),
+                )
+            }
+            Some(Type::Pipe) => (Some(AddressSpace::Global), Some(Access::ReadWrite), None),
+            Some(_) => (Some(AddressSpace::Private), None, types.value_name(ty)),
+            None => (None, None, None),
+        };
+        // What the source declares for a pipe is the type of its packets.
+        let declared = declared.filter(|_| types.get(ty) != Some(Type::Pipe));
+        Parameter {
+            name: self.names.get(&id).map(|&name| name.to_owned()),
+            type_name: declared.map(str::to_owned).or(type_name),
+            address_space,
+            access,
+        }
+    }
+}
+
+impl Decorations {
+    fn add(&mut self, decorate: &Instruction<'_>) -> Option<()> {
+        match Decoration::from_u32(decorate.word(1)?)? {
+            Decoration::SpecId => self.spec_id = Some(decorate.word(2)?),
+            Decoration::NonWritable => self.not_written = true,
+            Decoration::FuncParamAttr => {
+                match FunctionParameterAttribute::from_u32(decorate.word(2)?)? {
+                    FunctionParameterAttribute::ByVal => self.by_value = true,
+                    FunctionParameterAttribute::NoWrite
+                    | FunctionParameterAttribute::NoReadWrite => self.not_written = true,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn merge(&mut self, group: Self) {
+        self.by_value |= group.by_value;
+        self.not_written |= group.not_written;
+        self.spec_id = self.spec_id.or(group.spec_id);
+    }
+}
+
+fn is_kept(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES
+}
+
+/// The entries of a list, each followed by a comma; none if they are not as many as expected.
+fn entries(list: Option<&str>, expected: usize) -> Vec<&str> {
+    let entries: Vec<_> = list.unwrap_or_default().split_terminator(',').collect();
+    if entries.len() == expected {
+        entries
+    } else {
+        Vec::new()
+    }
+}
+
+fn address_space(class: StorageClass) -> Option<AddressSpace> {
+    match class {
+        StorageClass::CrossWorkgroup => Some(AddressSpace::Global),
+        StorageClass::UniformConstant => Some(AddressSpace::Constant),
+        StorageClass::Workgroup => Some(AddressSpace::Local),
+        _ => None,
+    }
+}
+
+/// Never [`Access::Write`]: nothing in a signature says that all of a buffer is written.
+fn read_if(read_only: bool) -> Access {
+    if read_only {
+        Access::Read
+    } else {
+        Access::ReadWrite
+    }
+}

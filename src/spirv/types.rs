@@ -1,0 +1,176 @@
+//! Types as OpenCL C spells them, as far as SPIR-V keeps what that takes.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::{AccessQualifier, Dim, Op, StorageClass};
+
+use super::words::Instruction;
+
+/// A type as far as kernel parameters and specialization constants need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Bool,
+    Int {
+        width: u32,
+        signed: bool,
+    },
+    Float {
+        width: u32,
+    },
+    Vector {
+        component: u32,
+        count: u32,
+    },
+    Struct,
+    Pointer {
+        class: StorageClass,
+        pointee: u32,
+    },
+    /// A pointer whose pointee the module does not type.
+    UntypedPointer {
+        class: StorageClass,
+    },
+    Image(Image),
+    Pipe,
+    /// A handle, named as in OpenCL C.
+    Handle(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Image {
+    pub(super) read_only: bool,
+    /// `None` for combinations that OpenCL C has no type for.
+    name: Option<&'static str>,
+}
+
+impl Type {
+    /// The id and the type that an instruction declares; `None` if it declares none, or one that
+    /// is of no concern here.
+    pub(super) fn declared(instruction: &Instruction<'_>) -> Option<(u32, Self)> {
+        let word = |index| instruction.word(index);
+        let class = || StorageClass::from_u32(word(1)?);
+        let ty = match instruction.op()? {
+            Op::TypeBool => Self::Bool,
+            Op::TypeInt => Self::Int {
+                width: word(1)?,
+                signed: word(2)? == 1,
+            },
+            // A further operand says that it is not an IEEE 754 format.
+            Op::TypeFloat if word(2).is_none() => Self::Float { width: word(1)? },
+            Op::TypeVector => Self::Vector {
+                component: word(1)?,
+                count: word(2)?,
+            },
+            Op::TypeStruct => Self::Struct,
+            Op::TypePointer => Self::Pointer {
+                class: class()?,
+                pointee: word(2)?,
+            },
+            Op::TypeUntypedPointerKHR => Self::UntypedPointer { class: class()? },
+            Op::TypeImage => Self::Image(Image::declared(instruction)?),
+            Op::TypePipe => Self::Pipe,
+            Op::TypeSampler => Self::Handle("sampler_t"),
+            Op::TypeQueue => Self::Handle("queue_t"),
+            Op::TypeEvent => Self::Handle("event_t"),
+            Op::TypeDeviceEvent => Self::Handle("clk_event_t"),
+            Op::TypeReserveId => Self::Handle("reserve_id_t"),
+            _ => return None,
+        };
+        Some((word(0)?, ty))
+    }
+}
+
+impl Image {
+    fn declared(instruction: &Instruction<'_>) -> Option<Self> {
+        let word = |index| instruction.word(index);
+        let dim = Dim::from_u32(word(2)?)?;
+        // Depth is 2 where it is not indicated.
+        let (depth, arrayed, multisampled) = (word(3)? == 1, word(4)? == 1, word(5)? == 1);
+        let name = match (dim, arrayed, multisampled, depth) {
+            (Dim::Dim1D, false, false, false) => Some("image1d_t"),
+            (Dim::Dim1D, true, false, false) => Some("image1d_array_t"),
+            (Dim::DimBuffer, false, false, false) => Some("image1d_buffer_t"),
+            (Dim::Dim2D, false, false, false) => Some("image2d_t"),
+            (Dim::Dim2D, false, false, true) => Some("image2d_depth_t"),
+            (Dim::Dim2D, false, true, false) => Some("image2d_msaa_t"),
+            (Dim::Dim2D, false, true, true) => Some("image2d_msaa_depth_t"),
+            (Dim::Dim2D, true, false, false) => Some("image2d_array_t"),
+            (Dim::Dim2D, true, false, true) => Some("image2d_array_depth_t"),
+            (Dim::Dim2D, true, true, false) => Some("image2d_array_msaa_t"),
+            (Dim::Dim2D, true, true, true) => Some("image2d_array_msaa_depth_t"),
+            (Dim::Dim3D, false, false, false) => Some("image3d_t"),
+            _ => None,
+        };
+        Some(Self {
+            read_only: word(8) == Some(AccessQualifier::ReadOnly as u32),
+            name,
+        })
+    }
+}
+
+/// The types of a module and the names of those that have one.
+pub(super) struct Types<'a, 'm> {
+    pub(super) types: &'a HashMap<u32, Type>,
+    pub(super) names: &'a HashMap<u32, &'m str>,
+}
+
+impl Types<'_, '_> {
+    pub(super) fn get(&self, id: u32) -> Option<Type> {
+        self.types.get(&id).copied()
+    }
+
+    /// How the source spelled the type of something passed by value, where that is certain.
+    pub(super) fn value_name(&self, id: u32) -> Option<String> {
+        match self.get(id)? {
+            Type::Vector { component, count } => {
+                let name = certain_scalar(self.get(component)?)?;
+                matches!(count, 2 | 3 | 4 | 8 | 16).then(|| format!("{name}{count}"))
+            }
+            Type::Struct => self.struct_name(id),
+            Type::Image(image) => image.name.map(str::to_owned),
+            Type::Handle(name) => Some(name.to_owned()),
+            scalar => certain_scalar(scalar).map(str::to_owned),
+        }
+    }
+
+    /// LLVM writes `struct.Name`, with a number behind if it met the name twice.
+    pub(super) fn struct_name(&self, id: u32) -> Option<String> {
+        let (keyword, rest) = self.names.get(&id)?.split_once('.')?;
+        let name = rest.split('.').next()?;
+        let known = matches!(keyword, "struct" | "union" | "class");
+        (known && !name.is_empty() && name != "anon").then(|| format!("{keyword} {name}"))
+    }
+}
+
+/// An integer without a sign is one whose sign is not kept: OpenCL's SPIR-V has no other.
+fn certain_scalar(ty: Type) -> Option<&'static str> {
+    match ty {
+        Type::Int { signed: false, .. } => None,
+        _ => constant_scalar(ty).map(|(name, _)| name),
+    }
+}
+
+/// The name of a scalar, unsigned if the sign is not kept, and its size in bytes.
+pub(super) fn constant_scalar(ty: Type) -> Option<(&'static str, usize)> {
+    Some(match ty {
+        Type::Bool => ("bool", 1),
+        Type::Int { width, signed } => match (width, signed) {
+            (8, false) => ("uchar", 1),
+            (8, true) => ("char", 1),
+            (16, false) => ("ushort", 2),
+            (16, true) => ("short", 2),
+            (32, false) => ("uint", 4),
+            (32, true) => ("int", 4),
+            (64, false) => ("ulong", 8),
+            (64, true) => ("long", 8),
+            _ => return None,
+        },
+        Type::Float { width } => match width {
+            16 => ("half", 2),
+            32 => ("float", 4),
+            64 => ("double", 8),
+            _ => return None,
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,236 @@
+//! The physical layout: words, header and the stream of instructions.
+
+use std::borrow::Cow;
+
+use rspirv::spirv::{MAGIC_NUMBER, Op};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// One word as it lies in memory. Modules come in byte vectors, which need not be aligned.
+type Word = [u8; 4];
+
+const HEADER_WORDS: usize = 5;
+
+/// The versions that exist; minor versions add instructions but change no layout.
+const MAJOR_VERSION: u8 = 1;
+const MINOR_VERSIONS: std::ops::RangeInclusive<u8> = 0..=6;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ByteOrder {
+    Little,
+    Big,
+}
+
+/// The byte order of a module, by its magic number.
+pub(super) fn byte_order(bytes: &[u8]) -> Option<ByteOrder> {
+    let first = *bytes.first_chunk()?;
+    if u32::from_le_bytes(first) == MAGIC_NUMBER {
+        Some(ByteOrder::Little)
+    } else if u32::from_be_bytes(first) == MAGIC_NUMBER {
+        Some(ByteOrder::Big)
+    } else {
+        None
+    }
+}
+
+/// A module in little-endian order whose header is sound and whose instructions end where it does.
+pub(super) struct Words {
+    bytes: Vec<u8>,
+    version: (u8, u8),
+}
+
+impl Words {
+    pub(super) fn new(mut bytes: Vec<u8>) -> Result<Self> {
+        if bytes.is_empty() {
+            return Err(invalid(
+                "the SPIR-V module is empty; give the contents of a `.spv` file",
+            ));
+        }
+        // Before the length: the length of something else is beside the point.
+        let Some(order) = byte_order(&bytes) else {
+            return Err(no_magic(&bytes));
+        };
+        if !bytes.len().is_multiple_of(size_of::<Word>()) {
+            return Err(invalid(format!(
+                "the SPIR-V module has {} bytes, but a module is made of words of 4 bytes; \
+                 it was cut short or changed on its way: give the whole file, read as binary",
+                bytes.len()
+            )));
+        }
+        if order == ByteOrder::Big {
+            bytes
+                .as_chunks_mut::<4>()
+                .0
+                .iter_mut()
+                .for_each(|word| word.reverse());
+        }
+
+        let words = bytes.as_chunks::<4>().0;
+        let &[_, version, _, bound, _, ..] = words else {
+            return Err(invalid(format!(
+                "the SPIR-V module has {} bytes, but its header alone takes {}; give the whole file",
+                bytes.len(),
+                HEADER_WORDS * size_of::<Word>()
+            )));
+        };
+        let version = check_version(u32::from_le_bytes(version))?;
+        // The bound is otherwise not used: nothing here is sized by it.
+        if u32::from_le_bytes(bound) == 0 {
+            return Err(invalid(
+                "the header of the SPIR-V module says that ids are below 0, but every module \
+                 has at least one id; the file is damaged: make it anew",
+            ));
+        }
+        check_instructions(words)?;
+        Ok(Self { bytes, version })
+    }
+
+    /// Major and minor.
+    pub(super) fn version(&self) -> (u8, u8) {
+        self.version
+    }
+
+    pub(super) fn instructions(&self) -> Instructions<'_> {
+        Instructions::after_header(self.bytes.as_chunks().0)
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidImage, message)
+}
+
+/// Says what the bytes are instead, for the mix-ups that happen.
+fn no_magic(bytes: &[u8]) -> Error {
+    let advice = if bytes.starts_with(b"BC\xC0\xDE") {
+        "this is LLVM bitcode: translate it with `llvm-spirv`"
+    } else if std::str::from_utf8(bytes).is_ok_and(|text| !text.contains('\0')) {
+        "this is text: assemble it with `spirv-as` if it is SPIR-V assembly, or use \
+         `Image::opencl_c` if it is OpenCL C"
+    } else {
+        "give the contents of a `.spv` file, or use `Image::native` for a device binary"
+    };
+    let start = &bytes[..bytes.len().min(size_of::<Word>())];
+    invalid(format!(
+        "the bytes begin with {start:02x?}, not with the magic number of SPIR-V, {MAGIC_NUMBER:#010x}, \
+         in either byte order; {advice}"
+    ))
+}
+
+fn check_version(word: u32) -> Result<(u8, u8)> {
+    match word.to_be_bytes() {
+        [0, major @ MAJOR_VERSION, minor, 0] if MINOR_VERSIONS.contains(&minor) => {
+            Ok((major, minor))
+        }
+        [0, major, minor, 0] => Err(invalid(format!(
+            "the SPIR-V module is of version {major}.{minor}, but versions {MAJOR_VERSION}.{} to \
+             {MAJOR_VERSION}.{} are known; make it for one of those, as with `llvm-spirv \
+             --spirv-max-version`",
+            MINOR_VERSIONS.start(),
+            MINOR_VERSIONS.end()
+        ))),
+        _ => Err(invalid(format!(
+            "the version word of the SPIR-V module is {word:#010x}, but its first and last byte \
+             must be 0; the file is damaged: make it anew"
+        ))),
+    }
+}
+
+fn check_instructions(words: &[Word]) -> Result<()> {
+    let mut instructions = Instructions::after_header(words);
+    instructions.by_ref().for_each(drop);
+    let left = instructions.rest;
+    let Some(&first) = left.first() else {
+        return Ok(());
+    };
+    let at = words.len() - left.len();
+    let (opcode, count) = opcode_and_count(first);
+    let name = Op::from_u32(opcode.into())
+        .map_or_else(|| format!("opcode {opcode}"), |op| format!("Op{op:?}"));
+    Err(invalid(if count == 0 {
+        format!(
+            "the instruction at word {at} of the SPIR-V module, {name}, has a word count of 0, but \
+             the least is 1; the file is damaged: make it anew"
+        )
+    } else {
+        format!(
+            "the instruction at word {at} of the SPIR-V module, {name}, has a word count of {count}, \
+             but only {} are left; the module was cut short or damaged: give the whole file",
+            left.len()
+        )
+    }))
+}
+
+fn opcode_and_count(word: Word) -> (u16, usize) {
+    let [opcode_low, opcode_high, count_low, count_high] = word;
+    let count = u16::from_le_bytes([count_low, count_high]);
+    (u16::from_le_bytes([opcode_low, opcode_high]), count.into())
+}
+
+/// The instructions of a module in order. Stops early, with some left, at one that is malformed.
+pub(super) struct Instructions<'a> {
+    rest: &'a [Word],
+}
+
+impl<'a> Instructions<'a> {
+    fn after_header(words: &'a [Word]) -> Self {
+        Self {
+            rest: words.get(HEADER_WORDS..).unwrap_or_default(),
+        }
+    }
+}
+
+impl<'a> Iterator for Instructions<'a> {
+    type Item = Instruction<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (opcode, count) = opcode_and_count(*self.rest.first()?);
+        let (instruction, rest) = self.rest.split_at_checked(count)?;
+        let (_, operands) = instruction.split_first()?;
+        self.rest = rest;
+        Some(Instruction { opcode, operands })
+    }
+}
+
+/// An instruction with its operands undecoded. Reading an operand that is not there gives `None`.
+#[derive(Clone, Copy)]
+pub(super) struct Instruction<'a> {
+    opcode: u16,
+    operands: &'a [Word],
+}
+
+impl<'a> Instruction<'a> {
+    /// `None` for an opcode newer than the grammar that this crate was built with.
+    pub(super) fn op(&self) -> Option<Op> {
+        Op::from_u32(self.opcode.into())
+    }
+
+    /// The operand word at `index`, counted behind the opcode.
+    pub(super) fn word(&self, index: usize) -> Option<u32> {
+        self.operands.get(index).copied().map(u32::from_le_bytes)
+    }
+
+    /// The operand words from `index` on.
+    pub(super) fn words_from(&self, index: usize) -> impl Iterator<Item = u32> + use<'a> {
+        let operands: &'a [Word] = self.operands.get(index..).unwrap_or_default();
+        operands.iter().copied().map(u32::from_le_bytes)
+    }
+
+    /// The bytes of the operand words from `index` on, little-endian.
+    pub(super) fn bytes_from(&self, index: usize) -> &'a [u8] {
+        self.operands
+            .get(index..)
+            .unwrap_or_default()
+            .as_flattened()
+    }
+
+    /// The literal string that begins at `index`; `None` also if it has no end or is not UTF-8.
+    pub(super) fn string(&self, index: usize) -> Option<&'a str> {
+        let bytes = self.bytes_from(index);
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        std::str::from_utf8(&bytes[..end]).ok()
+    }
+}
