@@ -123,6 +123,19 @@ impl Error {
         self.map(|inner| inner.source = Some(source.into()))
     }
 
+    /// The same error with `place` said before its message.
+    pub(crate) fn within(self, place: impl fmt::Display) -> Self {
+        let message = format!("{place}: {}", self.0.message);
+        let mut outer = Self::new(self.0.kind, message);
+        if let Some(code) = self.0.driver {
+            outer = outer.with_code(code);
+        }
+        if self.0.source.is_some() {
+            outer = outer.with_source(self);
+        }
+        outer
+    }
+
     /// Only builders above call this, before the error is shared.
     fn map(mut self, change: impl FnOnce(&mut Inner)) -> Self {
         if let Some(inner) = Arc::get_mut(&mut self.0) {

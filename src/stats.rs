@@ -73,10 +73,6 @@ impl Counter {
         self.0.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn add(&self, n: u64) {
-        self.0.fetch_add(n, Relaxed);
-    }
-
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

@@ -7,7 +7,7 @@
 #[cfg(feature = "opencl")]
 pub(crate) mod opencl;
 #[cfg(feature = "simulated")]
-pub(crate) mod simulated;
+pub mod simulated;
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};

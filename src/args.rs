@@ -1,0 +1,341 @@
+//! Kernel arguments: from Rust values to checked bytes.
+
+use std::any::TypeId;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use crate::backend::{Access, AddressSpace, Parameter};
+use crate::buffer::{Buffer, BufferArgument, Region};
+use crate::error::{Error, Result};
+
+/// Local memory for a work-group, as a kernel's argument: `len` elements of `T`, whose contents
+/// nobody sees outside the work-group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local<T> {
+    len: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Pod> Local<T> {
+    /// Room for `len` elements.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self { len, element: PhantomData }
+    }
+}
+
+/// One argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read()`, a [`Local`],
+/// or any plain value by copy.
+pub trait Argument: sealed::Argument {}
+
+impl<T: sealed::Argument> Argument for T {}
+
+/// A tuple of [`Argument`]s, in the order of the kernel's parameters. Up to 16; a longer list grows
+/// by [`Launch::arg`](crate::Launch::arg).
+pub trait Arguments: sealed::Arguments {}
+
+impl<T: sealed::Arguments> Arguments for T {}
+
+/// The arguments of a launch, in order.
+pub(crate) type ArgumentList = SmallVec<[ArgumentValue; 4]>;
+
+mod sealed {
+    pub trait Argument {
+        #[doc(hidden)]
+        fn into_value(self) -> super::ArgumentValue;
+    }
+
+    pub trait Arguments {
+        #[doc(hidden)]
+        fn append_to(self, list: &mut super::ArgumentList);
+    }
+}
+
+pub(crate) use sealed::{Argument as IntoArgument, Arguments as IntoArguments};
+
+/// An argument that lives as long as its launch. Opaque; it is public only because the sealed
+/// traits name it.
+#[doc(hidden)]
+pub struct ArgumentValue {
+    pub(crate) kind: ArgumentKind,
+    element: Element,
+}
+
+pub(crate) enum ArgumentKind {
+    /// With the access that the caller stated, if any.
+    Buffer(Arc<Region>, Option<Access>),
+    Value(SmallVec<[u8; 16]>),
+    /// Bytes of local memory.
+    Local(usize),
+}
+
+/// What Rust knows of an argument's element type.
+#[derive(Clone, Copy)]
+struct Element {
+    name: fn() -> &'static str,
+    scalar: Option<Scalar>,
+}
+
+impl Element {
+    fn of<T: 'static>() -> Self {
+        Self { name: std::any::type_name::<T>, scalar: Scalar::of::<T>() }
+    }
+}
+
+impl<T: Pod> sealed::Argument for &Buffer<T> {
+    fn into_value(self) -> ArgumentValue {
+        ArgumentValue {
+            kind: ArgumentKind::Buffer(self.region().clone(), None),
+            element: Element::of::<T>(),
+        }
+    }
+}
+
+impl<T: Pod> sealed::Argument for BufferArgument<'_, T> {
+    fn into_value(self) -> ArgumentValue {
+        ArgumentValue {
+            kind: ArgumentKind::Buffer(self.buffer.region().clone(), Some(self.access)),
+            element: Element::of::<T>(),
+        }
+    }
+}
+
+impl<T: Pod> sealed::Argument for Local<T> {
+    fn into_value(self) -> ArgumentValue {
+        // A size that overflows exceeds every device's local memory, which is checked.
+        let bytes = self.len.saturating_mul(size_of::<T>());
+        ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T>() }
+    }
+}
+
+impl<T: Pod> sealed::Argument for T {
+    fn into_value(self) -> ArgumentValue {
+        ArgumentValue {
+            kind: ArgumentKind::Value(SmallVec::from_slice(bytemuck::bytes_of(&self))),
+            element: Element::of::<T>(),
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident)*) => {
+        impl<$($name: sealed::Argument),*> sealed::Arguments for ($($name,)*) {
+            #[allow(non_snake_case)]
+            fn append_to(self, list: &mut ArgumentList) {
+                let ($($name,)*) = self;
+                $(list.push($name.into_value());)*
+                let _ = list;
+            }
+        }
+    };
+}
+
+macro_rules! all_tuples {
+    ($first:ident $($rest:ident)*) => {
+        tuples!($first $($rest)*);
+        all_tuples!($($rest)*);
+    };
+    () => { tuples!(); };
+}
+
+all_tuples!(A B C D E F G H I J K L M N O P);
+
+/// The scalar types that OpenCL C and Rust share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scalar {
+    Char,
+    UChar,
+    Short,
+    UShort,
+    Int,
+    UInt,
+    Long,
+    ULong,
+    Float,
+    Double,
+}
+
+impl Scalar {
+    /// The scalar that `T` is, or is an array of.
+    fn of<T: 'static>() -> Option<Self> {
+        macro_rules! search {
+            ($($rust:ty => $scalar:ident),*) => {
+                $(if same::<T, $rust>() { return Some(Self::$scalar); })*
+            };
+        }
+        search!(
+            f32 => Float, f64 => Double, i32 => Int, u32 => UInt, i64 => Long, u64 => ULong,
+            i8 => Char, u8 => UChar, i16 => Short, u16 => UShort, isize => Long, usize => ULong
+        );
+        None
+    }
+
+    /// The scalar and the number of them that a type name of OpenCL C stands for. The names of
+    /// structures and of type definitions tell nothing.
+    fn parse(type_name: &str) -> Option<(Self, usize)> {
+        let name = type_name.trim();
+        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (base, lanes) = name.split_at(name.len() - digits);
+        let scalar = match base {
+            "char" => Self::Char,
+            "uchar" | "unsigned char" => Self::UChar,
+            "short" => Self::Short,
+            "ushort" | "unsigned short" => Self::UShort,
+            "int" => Self::Int,
+            "uint" | "unsigned int" => Self::UInt,
+            "long" => Self::Long,
+            "ulong" | "unsigned long" => Self::ULong,
+            "float" => Self::Float,
+            "double" => Self::Double,
+            _ => return None,
+        };
+        let lanes = match lanes {
+            "" => 1,
+            // OpenCL C, 6.1.5: a vector of three takes the room of four.
+            "3" => 4,
+            "2" => 2,
+            "4" => 4,
+            "8" => 8,
+            "16" => 16,
+            _ => return None,
+        };
+        Some((scalar, lanes))
+    }
+
+    const fn size(self) -> usize {
+        match self {
+            Self::Char | Self::UChar => 1,
+            Self::Short | Self::UShort => 2,
+            Self::Int | Self::UInt | Self::Float => 4,
+            Self::Long | Self::ULong | Self::Double => 8,
+        }
+    }
+}
+
+fn same<T: 'static, U: 'static>() -> bool {
+    let id = TypeId::of::<T>();
+    id == TypeId::of::<U>()
+        || id == TypeId::of::<[U; 2]>()
+        || id == TypeId::of::<[U; 4]>()
+        || id == TypeId::of::<[U; 8]>()
+        || id == TypeId::of::<[U; 16]>()
+}
+
+impl ArgumentValue {
+    /// Checks the argument against what is known of the parameter.
+    pub(crate) fn check(&self, kernel: &str, index: usize, parameter: &Parameter) -> Result<()> {
+        let expected = match parameter.address_space {
+            Some(AddressSpace::Global | AddressSpace::Constant) => "a buffer",
+            Some(AddressSpace::Local) => "local memory (`Local::new`)",
+            Some(AddressSpace::Private) => "a value",
+            None => return Ok(()),
+        };
+        let given = match self.kind {
+            ArgumentKind::Buffer(..) => "a buffer",
+            ArgumentKind::Local(_) => "local memory (`Local::new`)",
+            ArgumentKind::Value(_) => "a value",
+        };
+        let fail = |problem: fmt::Arguments<'_>| {
+            Err(Error::invalid(format!(
+                "kernel `{kernel}`, {}: {problem}",
+                describe(index, parameter)
+            )))
+        };
+        let rust = (self.element.name)();
+        if given != expected {
+            return fail(format_args!("given {given} of `{rust}`, expected {expected}"));
+        }
+        if let ArgumentKind::Local(bytes) = self.kind
+            && (bytes == 0 || bytes == usize::MAX)
+        {
+            return fail(format_args!("given local memory of no, or of too many, `{rust}`"));
+        }
+        if let ArgumentKind::Buffer(_, Some(access @ (Access::Write | Access::ReadWrite))) = self.kind
+            && parameter.access == Some(Access::Read)
+        {
+            return fail(format_args!("given as {access:?}, but the kernel only reads it; expected `read()`"));
+        }
+        let Some(type_name) = &parameter.type_name else { return Ok(()) };
+        let Some((scalar, lanes)) = Scalar::parse(type_name.trim_end().trim_end_matches('*')) else {
+            return Ok(());
+        };
+        if self.element.scalar.is_some_and(|given| given != scalar) {
+            return fail(format_args!("given `{rust}`, expected `{type_name}`"));
+        }
+        if let ArgumentKind::Value(bytes) = &self.kind
+            && bytes.len() != scalar.size() * lanes
+        {
+            return fail(format_args!(
+                "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes",
+                bytes.len(),
+                scalar.size() * lanes
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A parameter as a message names it.
+pub(crate) fn describe(index: usize, parameter: &Parameter) -> String {
+    match (&parameter.type_name, &parameter.name) {
+        (Some(type_name), Some(name)) => format!("parameter {index} `{type_name} {name}`"),
+        (None, Some(name)) => format!("parameter {index} `{name}`"),
+        (Some(type_name), None) => format!("parameter {index} of type `{type_name}`"),
+        (None, None) => format!("parameter {index}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(type_name: &str, address_space: AddressSpace) -> Parameter {
+        Parameter {
+            name: Some("x".into()),
+            type_name: Some(type_name.into()),
+            address_space: Some(address_space),
+            access: None,
+        }
+    }
+
+    fn check(argument: impl Argument, type_name: &str) -> Result<()> {
+        argument.into_value().check("k", 0, &parameter(type_name, AddressSpace::Private))
+    }
+
+    #[test]
+    fn values_fit_by_type_and_size() {
+        assert!(check(1.0f32, "float").is_ok());
+        assert!(check([1.0f32; 4], "float4").is_ok());
+        assert!(check([1.0f32; 4], "float3").is_ok());
+        assert!(check(1usize, "ulong").is_ok());
+        assert!(check(1u32, "unsigned int").is_ok());
+        for (result, given) in [
+            (check(1.0f64, "float"), "f64"),
+            (check(1i32, "uint"), "i32"),
+            (check([1.0f32; 2], "float4"), "[f32; 2]"),
+        ] {
+            let message = result.expect_err("it does not fit").to_string();
+            assert!(message.contains("kernel `k`, parameter 0"), "{message}");
+            assert!(message.contains(given), "{message}");
+        }
+    }
+
+    #[test]
+    fn unknown_types_are_left_to_the_driver() {
+        assert!(check(1.0f32, "struct Params").is_ok());
+        assert!(check(1u16, "half").is_ok());
+    }
+
+    #[test]
+    fn kinds_must_fit() {
+        let local = Local::<f32>::new(4).into_value();
+        assert!(local.check("k", 1, &parameter("float*", AddressSpace::Local)).is_ok());
+        assert!(local.check("k", 1, &parameter("float*", AddressSpace::Global)).is_err());
+        assert!(1.0f32.into_value().check("k", 1, &parameter("float*", AddressSpace::Local)).is_err());
+        assert!(Local::<f32>::new(0).into_value().check("k", 1, &parameter("float*", AddressSpace::Local)).is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! Device memory: allocations, and typed views of them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use bytemuck::Pod;
+use concurrent_queue::ConcurrentQueue;
+
+use crate::backend::{Access, DeviceSlot, Memory};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Elements of device memory: a handle, cheap to clone. The memory is freed when the last handle
+/// is gone and the last command that uses it has ended.
+///
+/// What a new buffer holds is not specified until something is written to it.
+pub struct Buffer<T> {
+    region: Arc<Region>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// A range of bytes of an allocation.
+pub(crate) struct Region {
+    allocation: Arc<Allocation>,
+    bytes: Range<usize>,
+    /// The range in the form that a kernel takes, made when a kernel first does.
+    view: OnceLock<Result<Arc<dyn Memory>>>,
+}
+
+/// One piece of a device's memory.
+pub(crate) struct Allocation {
+    id: u64,
+    slot: Arc<DeviceSlot>,
+    memory: Arc<dyn Memory>,
+    bytes: usize,
+    freed: Arc<Freed>,
+}
+
+/// The numbers of allocations that are gone, for the DAG to forget.
+pub(crate) type Freed = ConcurrentQueue<u64>;
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // Unbounded and never closed: it takes everything.
+        let _ = self.freed.push(self.id);
+    }
+}
+
+impl<T: Pod> Buffer<T> {
+    pub(crate) fn allocate(slot: &Arc<DeviceSlot>, freed: &Arc<Freed>, len: usize) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let device = slot.handle();
+        if len == 0 || size_of::<T>() == 0 {
+            return Err(Error::invalid(format!(
+                "a buffer of {len} elements of `{}` holds nothing; it must have at least one byte",
+                std::any::type_name::<T>()
+            )));
+        }
+        let most = device.limits.max_allocation;
+        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes as u64 <= most).ok_or_else(|| {
+            Error::new(
+                ErrorKind::OutOfResources,
+                format!(
+                    "a buffer of {len} elements of {} bytes exceeds the {most} bytes that one \
+                     allocation on {device} can have",
+                    size_of::<T>()
+                ),
+            )
+        })?;
+        let allocation = Allocation {
+            id: NEXT.fetch_add(1, Relaxed),
+            slot: slot.clone(),
+            memory: slot.open()?.allocate(bytes)?,
+            bytes,
+            freed: freed.clone(),
+        };
+        Ok(Self::of(Region { allocation: Arc::new(allocation), bytes: 0..bytes, view: OnceLock::new() }))
+    }
+
+    fn of(region: Region) -> Self {
+        Self { region: Arc::new(region), element: PhantomData }
+    }
+
+    /// The number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.region.bytes.len() / size_of::<T>()
+    }
+
+    /// Never: a buffer holds at least one element.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements of `range` as a buffer that shares this one's memory. Commands on slices are
+    /// ordered only where their bytes overlap.
+    ///
+    /// Any slice can be read, written, filled and copied; as a kernel's argument it must start at a
+    /// multiple of the device's [`slice_alignment`](crate::Limits::slice_alignment).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the range is empty or ends outside.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => Some(start),
+            Bound::Excluded(&before) => before.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.checked_add(1),
+            Bound::Excluded(&end) => Some(end),
+            Bound::Unbounded => Some(self.len()),
+        };
+        match (start, end) {
+            (Some(start), Some(end)) if start < end && end <= self.len() => {
+                let base = self.region.bytes.start;
+                let bytes = base + start * size_of::<T>()..base + end * size_of::<T>();
+                Ok(Self::of(Region {
+                    allocation: self.region.allocation.clone(),
+                    bytes,
+                    view: OnceLock::new(),
+                }))
+            }
+            _ => Err(Error::invalid(format!(
+                "the slice {:?}..{:?} is empty or ends outside the buffer of {} elements",
+                range.start_bound(),
+                range.end_bound(),
+                self.len()
+            ))),
+        }
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if they are not a whole number of elements.
+    pub fn cast<U: Pod>(&self) -> Result<Buffer<U>> {
+        let bytes = self.region.bytes.len();
+        if size_of::<U>() == 0 || !bytes.is_multiple_of(size_of::<U>()) {
+            return Err(Error::invalid(format!(
+                "{bytes} bytes are no whole number of `{}`, which has {}",
+                std::any::type_name::<U>(),
+                size_of::<U>()
+            )));
+        }
+        Ok(Buffer { region: self.region.clone(), element: PhantomData })
+    }
+
+    /// As an argument that the kernel only reads.
+    #[must_use]
+    pub fn read(&self) -> BufferArgument<'_, T> {
+        BufferArgument { buffer: self, access: Access::Read }
+    }
+
+    /// As an argument that the kernel only writes: what it held before does not matter.
+    #[must_use]
+    pub fn write(&self) -> BufferArgument<'_, T> {
+        BufferArgument { buffer: self, access: Access::Write }
+    }
+
+    /// As an argument that the kernel reads and writes, whatever its signature says.
+    #[must_use]
+    pub fn read_write(&self) -> BufferArgument<'_, T> {
+        BufferArgument { buffer: self, access: Access::ReadWrite }
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+}
+
+impl<T> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Self { region: self.region.clone(), element: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("element", &std::any::type_name::<T>())
+            .field("allocation", &self.region.allocation.id)
+            .field("bytes", &self.region.bytes)
+            .finish()
+    }
+}
+
+/// A buffer as a kernel's argument, with what the kernel does with it stated by the caller.
+#[derive(Debug)]
+#[must_use]
+pub struct BufferArgument<'a, T> {
+    pub(crate) buffer: &'a Buffer<T>,
+    pub(crate) access: Access,
+}
+
+impl Region {
+    pub(crate) fn allocation(&self) -> u64 {
+        self.allocation.id
+    }
+
+    pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {
+        &self.allocation.slot
+    }
+
+    /// The whole allocation's memory, which the offsets of transfers count from.
+    pub(crate) fn memory(&self) -> &dyn Memory {
+        &*self.allocation.memory
+    }
+
+    /// Where in the allocation it lies.
+    pub(crate) fn bytes(&self) -> &Range<usize> {
+        &self.bytes
+    }
+
+    /// The region as a kernel's argument.
+    ///
+    /// Fails if it does not start where the device lets kernels' arguments start.
+    pub(crate) fn view(&self) -> Result<&dyn Memory> {
+        if self.bytes == (0..self.allocation.bytes) {
+            return Ok(self.memory());
+        }
+        let made = self.view.get_or_init(|| {
+            let alignment = self.slot().handle().limits.slice_alignment;
+            if !self.bytes.start.is_multiple_of(alignment) {
+                return Err(Error::invalid(format!(
+                    "the slice starts at byte {} of its buffer; as a kernel's argument on {} it \
+                     must start at a multiple of {alignment}",
+                    self.bytes.start,
+                    self.slot().handle()
+                )));
+            }
+            self.allocation.memory.view(self.bytes.start, self.bytes.len())
+        });
+        made.as_ref().map(|view| &**view).map_err(Error::clone)
+    }
+}

@@ -1,0 +1,367 @@
+//! What a command is, and what it keeps alive until the device is done with it.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use super::event::{Event, Record, Slot};
+use super::hazard::Use;
+use super::host::{IntoOutcome, ToOutcome};
+use super::scheduler::Scheduler;
+use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, describe};
+use crate::backend::{self, Access, Operation};
+use crate::buffer::{Buffer, Region};
+use crate::build::{Kernel, ResolvedKernel};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::nd_range::{NdRange, NdSize};
+
+/// A future that a command waits for on the host. Boxed: it outlives the caller.
+pub(crate) type Gate = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// A node of the DAG. Owns, through its work, everything that the device may touch, and keeps the
+/// scheduler alive until its end is known.
+pub(crate) struct Command {
+    pub(crate) work: Work,
+    pub(crate) record: Arc<Record>,
+    /// The queue that it was submitted to.
+    pub(crate) queue: u64,
+    /// Whether its start and end go into the timeline, and when it was submitted.
+    pub(crate) traced: Option<Box<super::timeline::Submitted>>,
+    pub(crate) _scheduler: Arc<Scheduler>,
+}
+
+/// What a command does.
+pub(crate) enum Work {
+    Launch { kernel: LaunchKernel, range: NdRange, arguments: ArgumentList },
+    Write { to: Arc<Region>, from: Box<dyn HostSource> },
+    Read { from: Arc<Region>, to: Box<dyn HostTarget> },
+    Fill { region: Arc<Region>, pattern: SmallVec<[u8; 16]> },
+    Copy { from: Arc<Region>, to: Arc<Region> },
+    /// Its gates are all there is to it.
+    Host,
+    Marker,
+}
+
+/// The kernel of a launch, whose program may still be building when it is submitted.
+pub(crate) enum LaunchKernel {
+    Resolved(ResolvedKernel),
+    Building(Kernel),
+}
+
+impl LaunchKernel {
+    fn name(&self) -> &str {
+        match self {
+            Self::Resolved(kernel) => kernel.native.name(),
+            Self::Building(kernel) => kernel.name(),
+        }
+    }
+}
+
+/// Host memory that the device reads.
+pub(crate) trait HostSource: Send {
+    fn bytes(&self) -> &[u8];
+}
+
+impl<T: Pod + Send> HostSource for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+}
+
+/// Host memory that the device writes.
+pub(crate) trait HostTarget: Send {
+    fn bytes_mut(&mut self) -> &mut [u8];
+    /// The device has written all of it.
+    fn deliver(&mut self);
+}
+
+/// The elements of a read, and the slot where its future looks for them.
+pub(crate) struct Landing<T> {
+    pub(crate) elements: Vec<T>,
+    pub(crate) slot: Slot<T>,
+}
+
+impl<T: Pod + Send> HostTarget for Landing<T> {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.elements)
+    }
+
+    fn deliver(&mut self) {
+        let elements = std::mem::take(&mut self.elements);
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(elements);
+    }
+}
+
+impl Work {
+    /// A word for pictures and messages.
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Self::Launch { kernel, .. } => kernel.name().to_owned(),
+            Self::Write { .. } => "write".to_owned(),
+            Self::Read { .. } => "read".to_owned(),
+            Self::Fill { .. } => "fill".to_owned(),
+            Self::Copy { .. } => "copy".to_owned(),
+            Self::Host => "host task".to_owned(),
+            Self::Marker => "marker".to_owned(),
+        }
+    }
+
+    /// What it does with which bytes.
+    pub(crate) fn uses(&self) -> SmallVec<[Use; 4]> {
+        let used = |region: &Region, access| Use {
+            allocation: region.allocation(),
+            bytes: region.bytes().clone(),
+            access,
+        };
+        match self {
+            Self::Launch { kernel, arguments, .. } => (arguments.iter().enumerate())
+                .filter_map(|(index, argument)| match &argument.kind {
+                    ArgumentKind::Buffer(region, stated) => {
+                        Some(used(region, stated.unwrap_or_else(|| kernel.access(index))))
+                    }
+                    ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
+                })
+                .collect(),
+            Self::Write { to: region, .. } | Self::Fill { region, .. } => {
+                SmallVec::from_iter([used(region, Access::Write)])
+            }
+            Self::Read { from, .. } => SmallVec::from_iter([used(from, Access::Read)]),
+            Self::Copy { from, to } => {
+                SmallVec::from_iter([used(from, Access::Read), used(to, Access::Write)])
+            }
+            Self::Host | Self::Marker => SmallVec::new(),
+        }
+    }
+
+    /// Whether dropping it frees nothing large and calls no driver.
+    pub(crate) fn is_light(&self) -> bool {
+        let shared = |region: &Arc<Region>| Arc::strong_count(region) > 1;
+        match self {
+            Self::Launch { kernel, arguments, .. } => {
+                matches!(kernel, LaunchKernel::Resolved(kernel) if Arc::strong_count(&kernel.native) > 1)
+                    && arguments.iter().all(|argument| match &argument.kind {
+                        ArgumentKind::Buffer(region, _) => shared(region),
+                        ArgumentKind::Value(_) | ArgumentKind::Local(_) => true,
+                    })
+            }
+            // A read's elements have been delivered to its future.
+            Self::Read { from: region, .. } | Self::Fill { region, .. } => shared(region),
+            Self::Copy { from, to } => shared(from) && shared(to),
+            Self::Write { .. } | Self::Host => false,
+            Self::Marker => true,
+        }
+    }
+
+    /// Calls `run` with the operation in the backend's form.
+    pub(crate) fn with_operation<R>(&mut self, run: impl FnOnce(&Operation<'_>) -> Result<R>) -> Result<R> {
+        match self {
+            Self::Launch { kernel: LaunchKernel::Resolved(kernel), range, arguments } => {
+                let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
+                for argument in &*arguments {
+                    native.push(match &argument.kind {
+                        ArgumentKind::Buffer(region, _) => backend::Argument::Memory(region.view()?),
+                        ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
+                        ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
+                    });
+                }
+                run(&Operation::Launch { kernel: &*kernel.native, arguments: &native, range })
+            }
+            Self::Write { to, from } => {
+                let from = from.bytes();
+                run(&Operation::Write {
+                    to: to.memory(),
+                    offset: to.bytes().start,
+                    from: from.as_ptr(),
+                    bytes: from.len(),
+                })
+            }
+            Self::Read { from, to } => {
+                let to = to.bytes_mut();
+                run(&Operation::Read {
+                    from: from.memory(),
+                    offset: from.bytes().start,
+                    to: to.as_mut_ptr(),
+                    bytes: to.len(),
+                })
+            }
+            Self::Fill { region, pattern } => run(&Operation::Fill {
+                memory: region.memory(),
+                offset: region.bytes().start,
+                bytes: region.bytes().len(),
+                pattern,
+            }),
+            Self::Copy { from, to } => run(&Operation::Copy {
+                from: from.memory(),
+                from_offset: from.bytes().start,
+                to: to.memory(),
+                to_offset: to.bytes().start,
+                bytes: to.bytes().len(),
+            }),
+            Self::Launch { kernel: LaunchKernel::Building(_), .. } | Self::Host | Self::Marker => {
+                run(&Operation::Marker)
+            }
+        }
+    }
+}
+
+impl LaunchKernel {
+    /// What the kernel's signature says it does with the buffer at `index`; everything, if it does
+    /// not say.
+    fn access(&self, index: usize) -> Access {
+        match self {
+            Self::Resolved(kernel) => (kernel.parameters().get(index))
+                .and_then(|parameter| parameter.access)
+                .unwrap_or(Access::ReadWrite),
+            Self::Building(_) => Access::ReadWrite,
+        }
+    }
+}
+
+/// Checks a launch against the kernel's signature and the device's limits.
+pub(crate) fn check_launch(
+    kernel: &ResolvedKernel,
+    range: &NdRange,
+    arguments: &ArgumentList,
+    device: &Device,
+) -> Result<()> {
+    let name = kernel.native.name();
+    check_same_device("its program was built for", kernel.built.device(), device)
+        .map_err(|error| error.within(format!("kernel `{name}`")))?;
+    let limits = &device.limits;
+    let parameters = kernel.parameters();
+    if arguments.len() != parameters.len() {
+        let expected: Vec<_> =
+            parameters.iter().enumerate().map(|(index, parameter)| describe(index, parameter)).collect();
+        return Err(Error::invalid(format!(
+            "kernel `{name}` was given {} arguments, expected {}: {}",
+            arguments.len(),
+            parameters.len(),
+            if expected.is_empty() { "none".to_owned() } else { expected.join(", ") }
+        )));
+    }
+    let mut local = kernel.native.local_memory();
+    for (index, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
+        argument.check(name, index, parameter)?;
+        match &argument.kind {
+            // The slice's alignment.
+            ArgumentKind::Buffer(region, _) => drop(region.view().map_err(|error| {
+                error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
+            })?),
+            ArgumentKind::Local(bytes) => local = local.saturating_add(*bytes as u64),
+            ArgumentKind::Value(_) => {}
+        }
+    }
+    if local > limits.local_memory {
+        return Err(Error::invalid(format!(
+            "kernel `{name}` needs {local} bytes of local memory with these arguments; a work-group \
+             of the device has {}",
+            limits.local_memory
+        )));
+    }
+    range.check(name, limits, kernel.native.max_work_group_size())
+}
+
+/// A launch being put together: a kernel, its range and arguments, and what it comes after. Nothing
+/// happens until it is [submitted](crate::Queue::submit).
+#[must_use = "a launch does nothing until it is submitted to a queue"]
+pub struct Launch {
+    pub(crate) kernel: Kernel,
+    pub(crate) range: Result<NdRange>,
+    pub(crate) arguments: ArgumentList,
+    pub(crate) after: SmallVec<[Event; 1]>,
+    pub(crate) gates: Vec<Gate>,
+}
+
+impl Kernel {
+    /// A launch of this kernel over `range` work-items: a `usize` or `[usize; 1..=3]`.
+    pub fn launch(&self, range: impl Into<NdSize>) -> Launch {
+        Launch {
+            kernel: self.clone(),
+            range: Ok(range.into().into()),
+            arguments: ArgumentList::new(),
+            after: SmallVec::new(),
+            gates: Vec::new(),
+        }
+    }
+}
+
+impl Launch {
+    /// The number of work-items of a work-group; without it the driver chooses.
+    pub fn local(mut self, size: impl Into<NdSize>) -> Self {
+        self.change_range(|range| range.set_local(size.into()));
+        self
+    }
+
+    /// The global id of the first work-item; zero without it.
+    pub fn offset(mut self, offset: impl Into<NdSize>) -> Self {
+        self.change_range(|range| range.set_offset(offset.into()));
+        self
+    }
+
+    /// The first mistake is kept, for `submit` to report.
+    fn change_range(&mut self, change: impl FnOnce(&mut NdRange) -> Result<()>) {
+        if let Ok(range) = &mut self.range
+            && let Err(error) = change(range)
+        {
+            self.range = Err(error);
+        }
+    }
+
+    /// All arguments at once, a tuple in the order of the parameters. In place of those given
+    /// before.
+    pub fn args(mut self, arguments: impl Arguments) -> Self {
+        self.arguments.clear();
+        arguments.append_to(&mut self.arguments);
+        self
+    }
+
+    /// One more argument, behind those given before.
+    pub fn arg(mut self, argument: impl Argument) -> Self {
+        self.arguments.push(argument.into_value());
+        self
+    }
+
+    /// Starts after that command has ended, on top of what its data demands. If that command fails,
+    /// so does this one.
+    pub fn after(mut self, event: &Event) -> Self {
+        self.after.push(event.clone());
+        self
+    }
+
+    /// Starts after that future has completed. Kiln polls it on a thread of its own, also if nobody
+    /// awaits the launch. If it gives an error or panics, the launch fails.
+    pub fn after_future<F>(mut self, future: F) -> Self
+    where
+        F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
+    {
+        let future = future.into_future();
+        self.gates.push(Box::pin(async move { future.await.into_outcome() }));
+        self
+    }
+}
+
+/// The elements of a copy or a write must be as many as those of its target.
+pub(crate) fn check_length<T: Pod>(what: &str, given: usize, buffer: &Buffer<T>) -> Result<()> {
+    if given == buffer.len() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{what} of {given} elements to a buffer of {} elements of `{}`; give exactly as many, or a \
+         slice of the buffer",
+        buffer.len(),
+        std::any::type_name::<T>()
+    )))
+}
+
+/// What is used on a device must be of that device, and of the same runtime's.
+pub(crate) fn check_same_device(what: &str, theirs: &Device, ours: &Device) -> Result<()> {
+    if Arc::ptr_eq(theirs.info(), ours.info()) {
+        return Ok(());
+    }
+    let runtime = if theirs.index() == ours.index() { ", in another runtime" } else { "" };
+    Err(Error::invalid(format!("{what} {theirs}{runtime}; this queue is of {ours}")))
+}

@@ -1,0 +1,402 @@
+//! From a driver's callback to a waker: the signal that a command's waiters sleep on, and the
+//! mailbox of the reactor thread.
+//!
+//! The callback side, [`Signal::fire`] and [`Mailbox::post`], takes no lock, calls no driver and
+//! runs nobody's destructor, because drivers call back on threads, and inside calls, of their own
+//! choosing. Both types are modelled with loom (`make loom`).
+
+#[cfg(not(kiln_loom))]
+use std::{
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
+    },
+    thread::{self, Thread},
+};
+
+#[cfg(kiln_loom)]
+use loom::{
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
+    },
+    thread::{self, Thread},
+};
+
+#[cfg(not(kiln_loom))]
+use futures::task::AtomicWaker;
+#[cfg(kiln_loom)]
+use loom::future::AtomicWaker;
+
+use std::sync::OnceLock;
+use std::task::Waker;
+use std::time::Duration;
+
+use concurrent_queue::ConcurrentQueue;
+use smallvec::SmallVec;
+
+/// The wakers to call once no lock is held.
+pub(crate) type Wakers = SmallVec<[Waker; 2]>;
+
+const PENDING: u8 = 0;
+const FIRED: u8 = 1;
+const SETTLED: u8 = 2;
+
+/// How far the end of a command has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nobody has told its end.
+    Pending,
+    /// The driver has called back; how it ended is not yet known.
+    Fired,
+    /// How it ended is known.
+    Settled,
+}
+
+/// Which of a signal's waiters a future is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// It has not been polled.
+    #[default]
+    None,
+    /// It was the first: the callback wakes it directly.
+    First,
+    /// It came later: whoever settles the signal wakes it.
+    Later(u64),
+}
+
+/// What a command's waiters sleep on.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    phase: AtomicU8,
+    first: AtomicWaker,
+    first_taken: AtomicBool,
+    later: Mutex<Later>,
+}
+
+#[derive(Debug, Default)]
+struct Later {
+    next: u64,
+    wakers: Vec<(u64, Waker)>,
+}
+
+impl Signal {
+    pub(crate) fn new() -> Self {
+        Self {
+            phase: AtomicU8::new(PENDING),
+            first: AtomicWaker::new(),
+            first_taken: AtomicBool::new(false),
+            later: Mutex::new(Later::default()),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(SeqCst) {
+            PENDING => Phase::Pending,
+            FIRED => Phase::Fired,
+            _ => Phase::Settled,
+        }
+    }
+
+    /// Registers `waker` for the future that sits in `seat`, in place of the one it gave before,
+    /// and tells the phase as it is after that. Nothing is registered once it is settled.
+    pub(crate) fn register(&self, seat: &mut Seat, waker: &Waker) -> Phase {
+        if self.phase() == Phase::Settled {
+            return Phase::Settled;
+        }
+        if *seat == Seat::None {
+            *seat = if self.first_taken.swap(true, SeqCst) {
+                let mut later = lock(&self.later);
+                later.next += 1;
+                Seat::Later(later.next)
+            } else {
+                Seat::First
+            };
+        }
+        match *seat {
+            Seat::Later(number) => {
+                let mut later = lock(&self.later);
+                // Under the lock that `settle` takes to collect the wakers: none can be missed.
+                if self.phase() == Phase::Settled {
+                    return Phase::Settled;
+                }
+                match later.wakers.iter_mut().find(|(there, _)| *there == number) {
+                    Some((_, there)) => there.clone_from(waker),
+                    None => later.wakers.push((number, waker.clone())),
+                }
+            }
+            Seat::First | Seat::None => register_first(&self.first, waker),
+        }
+        self.phase()
+    }
+
+    /// The future that sat there is gone.
+    pub(crate) fn leave(&self, seat: &mut Seat) {
+        match std::mem::take(seat) {
+            Seat::None => {}
+            Seat::First => {
+                drop(self.first.take_waker());
+                self.first_taken.store(false, SeqCst);
+            }
+            Seat::Later(number) => {
+                let mut later = lock(&self.later);
+                if let Some(at) = later.wakers.iter().position(|(there, _)| *there == number) {
+                    drop(later.wakers.swap_remove(at));
+                }
+            }
+        }
+    }
+
+    /// The driver's callback: wakes the first waiter. Tells whether there was one; if not, somebody
+    /// else must see to it that the signal is settled.
+    pub(crate) fn fire(&self) -> bool {
+        let _ = self.phase.compare_exchange(PENDING, FIRED, SeqCst, SeqCst);
+        match self.first.take_waker() {
+            Some(waker) => {
+                waker.wake();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// How the command ended is known and readable: all waiters are to be woken, by the caller.
+    pub(crate) fn settle(&self, wakers: &mut Wakers) {
+        self.phase.store(SETTLED, SeqCst);
+        wakers.extend(self.first.take_waker());
+        wakers.extend(lock(&self.later).wakers.drain(..).map(|(_, waker)| waker));
+    }
+}
+
+#[cfg(not(kiln_loom))]
+fn register_first(first: &AtomicWaker, waker: &Waker) {
+    first.register(waker);
+}
+
+#[cfg(kiln_loom)]
+fn register_first(first: &AtomicWaker, waker: &Waker) {
+    first.register_by_ref(waker);
+}
+
+/// A waker that panics poisons nothing that matters.
+fn lock(later: &Mutex<Later>) -> MutexGuard<'_, Later> {
+    later.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// `AtomicWaker` by the name of its own crate.
+trait TakeWaker {
+    fn take_waker(&self) -> Option<Waker>;
+}
+
+impl TakeWaker for AtomicWaker {
+    #[cfg(not(kiln_loom))]
+    fn take_waker(&self) -> Option<Waker> {
+        self.take()
+    }
+
+    #[cfg(kiln_loom)]
+    fn take_waker(&self) -> Option<Waker> {
+        self.take_waker()
+    }
+}
+
+const AWAKE: u8 = 0;
+const DOZING: u8 = 1;
+const ASLEEP: u8 = 2;
+
+/// How soon the reactor must look at what is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Now: somebody waits for what only the reactor does.
+    Now,
+    /// With its next tick.
+    NextTick,
+}
+
+/// What callbacks, and those that must not wait for a lock, hand to the reactor thread.
+///
+/// The reactor dozes, which is sleep with a time limit, while there is work on some device, and
+/// sleeps without limit when there has been none for a while.
+#[derive(Debug)]
+pub(crate) struct Mailbox<T> {
+    posts: ConcurrentQueue<T>,
+    state: AtomicU8,
+    /// Set by the reactor before its first sleep.
+    reactor: OnceLock<Thread>,
+}
+
+impl<T> Mailbox<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            posts: ConcurrentQueue::unbounded(),
+            state: AtomicU8::new(AWAKE),
+            reactor: OnceLock::new(),
+        }
+    }
+
+    /// Leaves `post` for the reactor.
+    pub(crate) fn post(&self, post: T, urgency: Urgency) {
+        // An unbounded queue that is never closed takes everything.
+        let _ = self.posts.push(post);
+        match urgency {
+            Urgency::Now => self.wake_from(DOZING),
+            Urgency::NextTick => self.wake_from(ASLEEP),
+        }
+    }
+
+    /// There is work on a device: the reactor must not sleep without limit.
+    pub(crate) fn rouse(&self) {
+        self.wake_from(ASLEEP);
+    }
+
+    fn wake_from(&self, depth: u8) {
+        if self.state.load(SeqCst) >= depth
+            && let Some(reactor) = self.reactor.get()
+        {
+            reactor.unpark();
+        }
+    }
+
+    /// The oldest post. For the reactor.
+    pub(crate) fn take(&self) -> Option<T> {
+        self.posts.pop().ok()
+    }
+
+    /// Sleeps until something urgent is posted, but no longer than `tick`. For the reactor.
+    pub(crate) fn doze(&self, tick: Duration) {
+        self.sleep(DOZING, || false, || park_timeout(tick));
+    }
+
+    /// Sleeps until anything is posted or the mailbox is [roused](Self::rouse), unless `busy` says
+    /// that it must not. For the reactor.
+    pub(crate) fn sleep_unless(&self, busy: impl FnOnce() -> bool) {
+        self.sleep(ASLEEP, busy, thread::park);
+    }
+
+    /// Who posts or starts work first does so and then looks at the state; the reactor first sets
+    /// the state and then looks for posts and work. So one of the two sees the other.
+    fn sleep(&self, depth: u8, busy: impl FnOnce() -> bool, park: impl FnOnce()) {
+        self.reactor.get_or_init(thread::current);
+        self.state.store(depth, SeqCst);
+        if self.posts.is_empty() && !busy() {
+            park();
+        }
+        self.state.store(AWAKE, SeqCst);
+    }
+}
+
+#[cfg(not(kiln_loom))]
+fn park_timeout(tick: Duration) {
+    thread::park_timeout(tick);
+}
+
+/// loom knows no time: the tick is a lost wake-up's rescue, and the models must do without it.
+#[cfg(kiln_loom)]
+fn park_timeout(_: Duration) {
+    thread::park();
+}
+
+#[cfg(all(test, kiln_loom))]
+mod loom_models {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use loom::future::block_on;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    fn wait(signal: &Signal) {
+        let mut seat = Seat::default();
+        block_on(poll_fn(|context| match signal.register(&mut seat, context.waker()) {
+            Phase::Pending => Poll::Pending,
+            Phase::Fired | Phase::Settled => Poll::Ready(()),
+        }));
+        signal.leave(&mut seat);
+    }
+
+    #[test]
+    fn loom_the_first_waiter_sees_the_callback() {
+        loom::model(|| {
+            let signal = Arc::new(Signal::new());
+            let driver = thread::spawn({
+                let signal = signal.clone();
+                move || signal.fire()
+            });
+            wait(&signal);
+            driver.join().expect("the driver does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_a_later_waiter_sees_the_settlement() {
+        loom::model(|| {
+            let signal = Arc::new(Signal::new());
+            let mut first = Seat::default();
+            let _ = signal.register(&mut first, &futures::task::noop_waker());
+            let reactor = thread::spawn({
+                let signal = signal.clone();
+                move || {
+                    let mut wakers = Wakers::new();
+                    signal.settle(&mut wakers);
+                    wakers.into_iter().for_each(Waker::wake);
+                }
+            });
+            wait(&signal);
+            reactor.join().expect("the reactor does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_a_callback_never_undoes_a_settlement() {
+        loom::model(|| {
+            let signal = Arc::new(Signal::new());
+            let driver = thread::spawn({
+                let signal = signal.clone();
+                move || signal.fire()
+            });
+            signal.settle(&mut Wakers::new());
+            driver.join().expect("the driver does not panic");
+            assert_eq!(signal.phase(), Phase::Settled);
+        });
+    }
+
+    #[test]
+    fn loom_the_reactor_gets_every_urgent_post() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::new());
+            let driver = thread::spawn({
+                let mailbox = mailbox.clone();
+                move || mailbox.post(1, Urgency::Now)
+            });
+            let post = loop {
+                if let Some(post) = mailbox.take() {
+                    break post;
+                }
+                mailbox.doze(Duration::ZERO);
+            };
+            assert_eq!(post, 1);
+            driver.join().expect("the driver does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_new_work_ends_a_sleep_without_limit() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::<u8>::new());
+            let work = Arc::new(AtomicBool::new(false));
+            let submitter = thread::spawn({
+                let (mailbox, work) = (mailbox.clone(), work.clone());
+                move || {
+                    work.store(true, SeqCst);
+                    mailbox.rouse();
+                }
+            });
+            while !work.load(SeqCst) {
+                mailbox.sleep_unless(|| work.load(SeqCst));
+            }
+            submitter.join().expect("the submitter does not panic");
+        });
+    }
+}

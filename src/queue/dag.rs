@@ -1,0 +1,318 @@
+//! The command DAG: what waits for what, what may be handed to the device, and whom a failure
+//! reaches. Knows no backend and no executor.
+//!
+//! A node waits until everything it depends on has been *dispatched*, not until it has ended: the
+//! device keeps the order among what it was given. Only what fails without ever being dispatched
+//! waits for the end of everything it depends on, so that the order holds across it too.
+
+use petgraph::Direction::{Incoming, Outgoing};
+use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+use smallvec::SmallVec;
+
+use super::hazard::{Found, Hazards, Use};
+use crate::backend::Access;
+use crate::error::{Error, Result};
+
+/// A command of a [`Dag`]: never equal to that of another command, ended or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NodeId {
+    index: NodeIndex,
+    serial: u64,
+}
+
+impl NodeId {
+    /// The position of the command among all that were ever added.
+    pub(crate) fn serial(self) -> u64 {
+        self.serial
+    }
+}
+
+/// Why one command comes after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EdgeKind {
+    /// It only must not run earlier: write after read, write after write.
+    Order,
+    /// It uses what the other makes, or was told to come after it: if the other fails, so does it.
+    Data,
+}
+
+#[derive(Debug)]
+struct Node<C> {
+    command: C,
+    serial: u64,
+    /// Closed gates, and commands depended on that are not dispatched.
+    blockers: u32,
+    dispatched: bool,
+    /// Why the command cannot succeed any more: the root cause.
+    poison: Option<Error>,
+    /// What it writes; needed should it fail.
+    writes: SmallVec<[Use; 2]>,
+    /// The serial of the last command found to depend on this one, and the edge's place among that
+    /// command's edges: finds doubles without a search.
+    last_dependent: (u64, u32),
+}
+
+/// What a command can do next, as [`Dag`] calls tell it. In the order in which it came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing is in its way: dispatch it.
+    Dispatch(NodeId),
+    /// It is poisoned and everything before it has ended: complete it.
+    Fail(NodeId),
+}
+
+/// The list that calls append to.
+pub(crate) type NextList = SmallVec<[Next; 4]>;
+
+/// A command that has ended and left the graph.
+#[derive(Debug)]
+pub(crate) struct Ended<C> {
+    pub(crate) command: C,
+    /// With the root cause if it failed because of another.
+    pub(crate) outcome: Result<()>,
+}
+
+/// The commands that have not ended, and the edges between them.
+#[derive(Debug)]
+pub(crate) struct Dag<C> {
+    graph: StableDiGraph<Node<C>, EdgeKind>,
+    hazards: Hazards,
+    serial: u64,
+    /// Reused between calls.
+    edges: Vec<(NodeId, EdgeKind)>,
+}
+
+impl<C> Default for Dag<C> {
+    fn default() -> Self {
+        Self { graph: StableDiGraph::new(), hazards: Hazards::default(), serial: 0, edges: Vec::new() }
+    }
+}
+
+struct Finder<'a, C> {
+    graph: &'a mut StableDiGraph<Node<C>, EdgeKind>,
+    edges: &'a mut Vec<(NodeId, EdgeKind)>,
+    serial: u64,
+    poison: Option<Error>,
+}
+
+impl<C> Finder<'_, C> {
+    fn node(&mut self, id: NodeId) -> Option<&mut Node<C>> {
+        self.graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
+    }
+}
+
+impl<C> Found for Finder<'_, C> {
+    fn is_live(&self, id: NodeId) -> bool {
+        self.graph.node_weight(id.index).is_some_and(|node| node.serial == id.serial)
+    }
+
+    fn depend(&mut self, on: NodeId, kind: EdgeKind) {
+        let next = (self.serial, self.edges.len() as u32);
+        if on.serial == self.serial {
+            return;
+        }
+        let Some(node) = self.node(on) else { return };
+        if node.last_dependent.0 == next.0 {
+            let place = node.last_dependent.1 as usize;
+            self.edges[place].1 = self.edges[place].1.max(kind);
+        } else {
+            node.last_dependent = next;
+            self.edges.push((on, kind));
+        }
+    }
+
+    fn fail(&mut self, root: &Error) {
+        self.poison.get_or_insert_with(|| root.clone());
+    }
+}
+
+impl<C> Dag<C> {
+    /// Adds a command behind all that its uses conflict with and all in `after`, waiting for
+    /// `gates` calls of [`open_gate`](Self::open_gate). With `poison` it fails in its turn.
+    pub(crate) fn add(
+        &mut self,
+        command: C,
+        uses: &[Use],
+        after: impl IntoIterator<Item = (NodeId, EdgeKind)>,
+        gates: u32,
+        poison: Option<Error>,
+        next: &mut NextList,
+    ) -> NodeId {
+        self.serial += 1;
+        let serial = self.serial;
+        let index = self.graph.add_node(Node {
+            command,
+            serial,
+            blockers: gates,
+            dispatched: false,
+            poison: None,
+            writes: uses.iter().filter(|used| used.access != Access::Read).cloned().collect(),
+            last_dependent: (0, 0),
+        });
+        let id = NodeId { index, serial };
+        self.edges.clear();
+        let mut finder =
+            Finder { graph: &mut self.graph, edges: &mut self.edges, serial, poison };
+        for (node, kind) in after {
+            finder.depend(node, kind);
+        }
+        for used in uses {
+            self.hazards.touch(id, used, &mut finder);
+        }
+        let poison = finder.poison;
+        let mut blockers = gates;
+        for &(on, kind) in &self.edges {
+            blockers += u32::from(!self.graph[on.index].dispatched);
+            self.graph.add_edge(on.index, index, kind);
+        }
+        let node = &mut self.graph[index];
+        node.blockers = blockers;
+        node.poison = poison;
+        self.consider(id, next);
+        id
+    }
+
+    /// One of the command's gates has opened. Forgotten commands are ignored.
+    pub(crate) fn open_gate(&mut self, id: NodeId, next: &mut NextList) {
+        if let Some(node) = self.node_mut(id) {
+            node.blockers -= 1;
+            if node.poison.is_none() {
+                self.consider(id, next);
+            }
+        }
+    }
+
+    /// The command will fail with `root` instead of being dispatched, whatever its gates do.
+    pub(crate) fn poison(&mut self, id: NodeId, root: Error, next: &mut NextList) {
+        if let Some(node) = self.node_mut(id)
+            && node.poison.is_none()
+        {
+            node.poison = Some(root);
+            self.consider(id, next);
+        }
+    }
+
+    /// The device has the command: from here on it keeps the order behind it.
+    pub(crate) fn dispatched(&mut self, id: NodeId, next: &mut NextList) {
+        self.graph[id.index].dispatched = true;
+        let mut dependents = self.graph.neighbors_directed(id.index, Outgoing).detach();
+        while let Some(index) = dependents.next_node(&self.graph) {
+            let node = &mut self.graph[index];
+            node.blockers -= 1;
+            if node.blockers == 0 && node.poison.is_none() {
+                next.push(Next::Dispatch(NodeId { index, serial: node.serial }));
+            }
+        }
+    }
+
+    /// The command has ended, dispatched or not: it leaves the graph, and its failure goes on to
+    /// those that depend on its data.
+    pub(crate) fn complete(&mut self, id: NodeId, result: Result<()>, next: &mut NextList) -> Ended<C> {
+        let mut dependents: SmallVec<[NodeId; 8]> = SmallVec::new();
+        let node = &mut self.graph[id.index];
+        let undispatched = u32::from(!node.dispatched);
+        let outcome = match node.poison.take() {
+            Some(root) => Err(root),
+            None => result,
+        };
+        let mut edges = self.graph.neighbors_directed(id.index, Outgoing).detach();
+        while let Some((edge, index)) = edges.next(&self.graph) {
+            let kind = self.graph[edge];
+            let dependent = &mut self.graph[index];
+            dependent.blockers -= undispatched;
+            if let (Err(root), EdgeKind::Data) = (&outcome, kind) {
+                dependent.poison.get_or_insert_with(|| root.clone());
+            }
+            if !dependent.dispatched {
+                dependents.push(NodeId { index, serial: dependent.serial });
+            }
+        }
+        let node = self.graph.remove_node(id.index).expect("an id names a live command");
+        if let Err(root) = &outcome {
+            for used in &node.writes {
+                self.hazards.writer_failed(id, used, root);
+            }
+        }
+        // Adjacency lists run backwards; dependents go on in the order in which they were added.
+        for dependent in dependents.into_iter().rev() {
+            let node = &self.graph[dependent.index];
+            if undispatched > 0 || node.poison.is_some() {
+                self.consider(dependent, next);
+            }
+        }
+        Ended { command: node.command, outcome }
+    }
+
+    /// Appends what the command can do now, if anything.
+    fn consider(&self, id: NodeId, next: &mut NextList) {
+        let node = &self.graph[id.index];
+        if node.dispatched {
+            return;
+        }
+        if node.poison.is_some() {
+            if self.graph.neighbors_directed(id.index, Incoming).next().is_none() {
+                next.push(Next::Fail(id));
+            }
+        } else if node.blockers == 0 {
+            next.push(Next::Dispatch(id));
+        }
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node<C>> {
+        self.graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
+    }
+
+    /// The command, unless it has ended.
+    pub(crate) fn command(&self, id: NodeId) -> Option<&C> {
+        self.graph
+            .node_weight(id.index)
+            .filter(|node| node.serial == id.serial)
+            .map(|node| &node.command)
+    }
+
+    /// The command, unless it has ended.
+    pub(crate) fn command_mut(&mut self, id: NodeId) -> Option<&mut C> {
+        self.node_mut(id).map(|node| &mut node.command)
+    }
+
+    /// Whether the command is there, not dispatched, and can still succeed.
+    pub(crate) fn can_dispatch(&self, id: NodeId) -> bool {
+        self.graph
+            .node_weight(id.index)
+            .is_some_and(|node| node.serial == id.serial && !node.dispatched && node.poison.is_none())
+    }
+
+    /// The commands that this one depends on and that have not ended.
+    pub(crate) fn dependencies(&self, id: NodeId) -> impl Iterator<Item = (NodeId, &C)> {
+        self.graph.neighbors_directed(id.index, Incoming).map(|index| {
+            let node = &self.graph[index];
+            (NodeId { index, serial: node.serial }, &node.command)
+        })
+    }
+
+    /// The commands that `belongs` names and that none of those depends on: whoever comes after
+    /// these comes after all that `belongs` names.
+    pub(crate) fn last_of(&self, belongs: impl Fn(&C) -> bool) -> Vec<NodeId> {
+        self.commands()
+            .filter(|(id, command)| {
+                belongs(command)
+                    && !(self.graph.neighbors_directed(id.index, Outgoing))
+                        .any(|dependent| belongs(&self.graph[dependent].command))
+            })
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    /// All commands that have not ended, in the order of the graph's storage.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = (NodeId, &C)> {
+        self.graph.node_indices().map(|index| {
+            let node = &self.graph[index];
+            (NodeId { index, serial: node.serial }, &node.command)
+        })
+    }
+
+    /// No command can use the allocation any more.
+    pub(crate) fn forget(&mut self, allocation: u64) {
+        self.hazards.forget(allocation);
+    }
+}

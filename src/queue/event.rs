@@ -1,0 +1,302 @@
+//! The awaitable handles of commands.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll};
+
+use bytemuck::Pod;
+
+use super::completion::{Phase, Seat, Signal};
+use super::dag::NodeId;
+use super::lane::Place;
+use super::scheduler::Scheduler;
+use crate::backend::Profile;
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+
+/// What the handles of a command, its callback and the DAG share.
+pub(crate) struct Record {
+    pub(crate) signal: Signal,
+    /// Whether somebody has polled a handle: if so, the driver is asked to call back.
+    pub(crate) awaited: AtomicBool,
+    handles: AtomicUsize,
+    scheduler: Weak<Scheduler>,
+    node: OnceLock<NodeId>,
+    place: OnceLock<Place>,
+    outcome: OnceLock<Result<()>>,
+    profile: OnceLock<Profile>,
+}
+
+impl Record {
+    pub(crate) fn new(scheduler: Weak<Scheduler>) -> Arc<Self> {
+        Arc::new(Self {
+            signal: Signal::new(),
+            awaited: AtomicBool::new(false),
+            handles: AtomicUsize::new(0),
+            scheduler,
+            node: OnceLock::new(),
+            place: OnceLock::new(),
+            outcome: OnceLock::new(),
+            profile: OnceLock::new(),
+        })
+    }
+
+    /// Whether anybody can still ask how the command went.
+    pub(crate) fn has_handles(&self) -> bool {
+        self.handles.load(SeqCst) > 0
+    }
+
+    pub(crate) fn set_node(&self, id: NodeId) {
+        let _ = self.node.set(id);
+    }
+
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.node.get().copied()
+    }
+
+    pub(crate) fn set_place(&self, place: Place) {
+        let _ = self.place.set(place);
+    }
+
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.place.get().copied()
+    }
+
+    /// The outcome becomes readable; the signal is to be settled next.
+    pub(crate) fn set_outcome(&self, outcome: Result<()>, profile: Option<Profile>) {
+        if let Some(profile) = profile {
+            let _ = self.profile.set(profile);
+        }
+        let _ = self.outcome.set(outcome);
+    }
+
+    fn outcome(&self) -> Option<Result<()>> {
+        self.outcome.get().cloned()
+    }
+}
+
+/// How far a command has come.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Status {
+    /// It waits for something that the device does not know of: a build, a host future, another
+    /// device, or room among the commands in flight.
+    Waiting,
+    /// The device has it, waiting or running.
+    Enqueued,
+    /// It has ended well.
+    Complete,
+    /// It has failed.
+    Failed(Error),
+}
+
+/// The awaitable handle of a command, cheap to clone; every clone is a future of its own. Owns
+/// nothing that the device uses: dropping or forgetting one changes nothing for the command.
+///
+/// # Cancel safety
+///
+/// A dropped `Event` loses nothing; another clone, or one polled later, still completes. Polling
+/// again after completion gives the same result again.
+#[must_use = "an event does nothing for the command; drop it with `let _ =` or await it"]
+pub struct Event {
+    record: Arc<Record>,
+    seat: Seat,
+}
+
+impl Event {
+    pub(crate) fn new(record: Arc<Record>) -> Self {
+        record.handles.fetch_add(1, SeqCst);
+        Self { record, seat: Seat::None }
+    }
+
+    pub(crate) fn record(&self) -> &Arc<Record> {
+        &self.record
+    }
+
+    /// Whether the command was submitted to that scheduler.
+    pub(crate) fn belongs_to(&self, scheduler: &Scheduler) -> bool {
+        std::ptr::eq(self.record.scheduler.as_ptr(), scheduler)
+    }
+
+    /// How far the command has come, as far as is known without asking the driver.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match self.record.outcome() {
+            Some(Ok(())) => Status::Complete,
+            Some(Err(error)) => Status::Failed(error),
+            None if self.record.place().is_some() => Status::Enqueued,
+            None => Status::Waiting,
+        }
+    }
+
+    /// When the command was queued, submitted, started and ended. `None` before it has ended, if it
+    /// never ran on the device, and unless the runtime was built with
+    /// [`profiling`](crate::RuntimeBuilder::profiling).
+    #[must_use]
+    pub fn profile(&self) -> Option<Profile> {
+        self.record.profile.get().copied()
+    }
+
+    /// Blocks the thread until the command has ended. For hosts that are not asynchronous.
+    ///
+    /// # Errors
+    ///
+    /// The command's failure, or that of the command that made it fail.
+    pub fn wait(&self) -> Result<()> {
+        futures_lite::future::block_on(self.clone())
+    }
+
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut phase = self.record.signal.register(&mut self.seat, context.waker());
+        if phase == Phase::Pending
+            && !self.record.awaited.swap(true, SeqCst)
+            && let Some(scheduler) = self.record.scheduler.upgrade()
+        {
+            scheduler.watch(&self.record);
+            phase = self.record.signal.phase();
+        }
+        if phase == Phase::Fired
+            && let Some(scheduler) = self.record.scheduler.upgrade()
+        {
+            scheduler.settle_soon(&self.record);
+            phase = self.record.signal.phase();
+        }
+        match (phase, self.record.outcome()) {
+            (Phase::Settled, Some(outcome)) => Poll::Ready(outcome),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Future for Event {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_settled(context)
+    }
+}
+
+impl Clone for Event {
+    fn clone(&self) -> Self {
+        Self::new(self.record.clone())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        self.record.signal.leave(&mut self.seat);
+        self.record.handles.fetch_sub(1, SeqCst);
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("status", &self.status()).finish()
+    }
+}
+
+/// Where a read leaves its elements for its future.
+pub(crate) type Slot<T> = Arc<Mutex<Option<Vec<T>>>>;
+
+/// The elements of a buffer on their way to the host: a future of `Vec<T>`, from
+/// [`Queue::read`](crate::Queue::read).
+///
+/// # Cancel safety
+///
+/// Dropping it loses the elements, nothing else.
+///
+/// # Panics
+///
+/// If polled again after it was ready.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Read<T> {
+    state: State<T>,
+}
+
+enum State<T> {
+    Reading(Event, Slot<T>),
+    /// The request was wrong; nothing was submitted.
+    Refused(Option<Error>),
+}
+
+impl<T: Pod> Read<T> {
+    pub(crate) fn new(read: Result<(Event, Slot<T>)>) -> Self {
+        Self {
+            state: match read {
+                Ok((event, slot)) => State::Reading(event, slot),
+                Err(error) => State::Refused(Some(error)),
+            },
+        }
+    }
+}
+
+impl<T: Pod> Future for Read<T> {
+    type Output = Result<Vec<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.state {
+            State::Refused(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
+            State::Reading(event, slot) => event.poll_settled(context).map(|outcome| {
+                outcome.map(|()| {
+                    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                    slot.take().expect("polled after it was ready")
+                })
+            }),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Read<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.state {
+            State::Reading(event, _) => f.debug_tuple("Read").field(event).finish(),
+            State::Refused(error) => f.debug_tuple("Read").field(error).finish(),
+        }
+    }
+}
+
+// Nothing in a `Read` is pinned, and its elements are not stored in place.
+impl<T> Unpin for Read<T> {}
+
+/// A new buffer whose elements are on their way: a future of the buffer, from
+/// [`Runtime::buffer_from`](crate::Runtime::buffer_from).
+///
+/// # Cancel safety
+///
+/// Dropping it loses the buffer, nothing else.
+///
+/// # Panics
+///
+/// If polled again after it was ready.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Upload<T> {
+    state: Result<(Event, Option<Buffer<T>>), Option<Error>>,
+}
+
+impl<T> Upload<T> {
+    pub(crate) fn new(upload: Result<(Buffer<T>, Event)>) -> Self {
+        Self { state: upload.map(|(buffer, event)| (event, Some(buffer))).map_err(Some) }
+    }
+}
+
+impl<T> Future for Upload<T> {
+    type Output = Result<Buffer<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.state {
+            Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
+            Ok((event, buffer)) => event.poll_settled(context).map(|outcome| {
+                outcome.map(|()| buffer.take().expect("polled after it was ready"))
+            }),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Upload<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("state", &self.state).finish()
+    }
+}

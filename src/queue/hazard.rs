@@ -1,0 +1,151 @@
+//! Who last wrote and who since read each byte of each allocation, from which the edges of the
+//! command DAG follow: read after write, write after read, write after write.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use smallvec::SmallVec;
+
+use super::dag::{EdgeKind, NodeId};
+use crate::backend::Access;
+use crate::error::Error;
+
+/// A range of bytes of an allocation, and what a command does with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// The allocation's number, never used twice.
+    pub(crate) allocation: u64,
+    /// Not empty.
+    pub(crate) bytes: Range<usize>,
+    pub(crate) access: Access,
+}
+
+/// What has become of the last command that wrote a segment.
+#[derive(Clone, Debug)]
+enum Writer {
+    /// Nobody wrote it, as far as it matters.
+    None,
+    Command(NodeId),
+    /// It failed, so the segment holds nothing that anybody should read.
+    Failed(Error),
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    bytes: Range<usize>,
+    writer: Writer,
+    /// Those that read it since it was written.
+    readers: SmallVec<[NodeId; 2]>,
+    /// At how many readers those that ended are next looked for.
+    prune_at: usize,
+}
+
+impl Segment {
+    fn new(bytes: Range<usize>) -> Self {
+        Self { bytes, writer: Writer::None, readers: SmallVec::new(), prune_at: 16 }
+    }
+}
+
+/// The segments of one allocation: sorted, disjoint, none empty.
+#[derive(Debug, Default)]
+struct History(SmallVec<[Segment; 1]>);
+
+/// The histories of all allocations of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Hazards {
+    histories: HashMap<u64, History, RandomState>,
+}
+
+/// What a new command finds in the way of its uses.
+pub(crate) trait Found {
+    /// Whether the command has neither ended nor been forgotten.
+    fn is_live(&self, id: NodeId) -> bool;
+    /// An edge from `on` to the new command. The same command may be named several times.
+    fn depend(&mut self, on: NodeId, kind: EdgeKind);
+    /// The new command reads what a failed one should have written.
+    fn fail(&mut self, root: &Error);
+}
+
+impl Hazards {
+    /// Records that `id` makes this use, and tells `found` what it depends on.
+    pub(crate) fn touch(&mut self, id: NodeId, used: &Use, found: &mut impl Found) {
+        let history = self.histories.entry(used.allocation).or_default();
+        let covered = history.isolate(&used.bytes);
+        for segment in &mut history.0[covered.clone()] {
+            let writer_edge = match used.access {
+                Access::Read | Access::ReadWrite => EdgeKind::Data,
+                Access::Write => EdgeKind::Order,
+            };
+            match &segment.writer {
+                Writer::None => {}
+                Writer::Command(writer) => found.depend(*writer, writer_edge),
+                Writer::Failed(root) if writer_edge == EdgeKind::Data => found.fail(root),
+                Writer::Failed(_) => {}
+            }
+            if used.access == Access::Read {
+                if segment.readers.len() >= segment.prune_at {
+                    segment.readers.retain(|reader| found.is_live(*reader));
+                    segment.prune_at = (segment.readers.len() * 2).max(16);
+                }
+                segment.readers.push(id);
+            } else {
+                for reader in segment.readers.drain(..) {
+                    found.depend(reader, EdgeKind::Order);
+                }
+            }
+        }
+        if used.access != Access::Read {
+            history.0[covered.start] =
+                Segment { writer: Writer::Command(id), ..Segment::new(used.bytes.clone()) };
+            history.0.drain(covered.start + 1..covered.end);
+        }
+    }
+
+    /// `id` failed with `root`: what it should have written, and nobody has written since, is not
+    /// there.
+    pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, root: &Error) {
+        let Some(history) = self.histories.get_mut(&used.allocation) else { return };
+        for segment in &mut history.0 {
+            if matches!(segment.writer, Writer::Command(writer) if writer == id) {
+                segment.writer = Writer::Failed(root.clone());
+            }
+        }
+    }
+
+    /// The allocation is gone; no command can use it any more.
+    pub(crate) fn forget(&mut self, allocation: u64) {
+        self.histories.remove(&allocation);
+    }
+}
+
+impl History {
+    /// Splits and fills segments so that `bytes` is covered exactly; gives the covering indexes.
+    fn isolate(&mut self, bytes: &Range<usize>) -> Range<usize> {
+        self.split_at(bytes.start);
+        self.split_at(bytes.end);
+        let start = self.0.partition_point(|segment| segment.bytes.end <= bytes.start);
+        let mut index = start;
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let next = self.0.get(index).map_or(bytes.end, |segment| segment.bytes.start.min(bytes.end));
+            if at < next {
+                self.0.insert(index, Segment::new(at..next));
+            }
+            at = self.0[index].bytes.end;
+            index += 1;
+        }
+        start..index
+    }
+
+    fn split_at(&mut self, at: usize) {
+        let index = self.0.partition_point(|segment| segment.bytes.end <= at);
+        let Some(segment) = self.0.get_mut(index) else { return };
+        if segment.bytes.start < at {
+            let mut tail = segment.clone();
+            segment.bytes.end = at;
+            tail.bytes.start = at;
+            self.0.insert(index + 1, tail);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The lanes of a device: its few in-order native queues, and what is in flight on each.
+//!
+//! A chain stays on one lane, where the order is the driver's and needs no events; only an edge
+//! between lanes waits for one. Every command is given a native event when it is enqueued, because
+//! asking for it later would take a command of its own; the event of a command whose handles are
+//! all gone is let go as soon as the next one is enqueued behind it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::dag::NodeId;
+use super::event::Record;
+use crate::backend::{self, NativeEvent, Operation, Progress};
+use crate::error::{Error, Result};
+
+/// Where a command was enqueued: the lane's index, and how many went before it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) lane: usize,
+    pub(crate) position: u64,
+}
+
+/// A command in flight.
+pub(crate) struct Entry {
+    pub(crate) id: NodeId,
+    pub(crate) record: Arc<Record>,
+    /// Always there for the last command of a lane.
+    event: Option<Arc<dyn NativeEvent>>,
+    /// Whether the driver was asked to call back.
+    armed: bool,
+}
+
+/// A command that has ended on its lane.
+pub(crate) struct Left {
+    pub(crate) id: NodeId,
+    pub(crate) event: Option<Arc<dyn NativeEvent>>,
+    pub(crate) result: Result<()>,
+}
+
+/// An in-order native queue and its commands in flight, oldest first.
+pub(crate) struct Lane {
+    native: Box<dyn backend::Lane>,
+    entries: VecDeque<Entry>,
+    /// The position of the oldest entry.
+    first: u64,
+    unflushed: usize,
+    /// Commands since the last one that the driver was asked to call back for.
+    unwatched: usize,
+    /// The oldest armed command, if the watchdog has found it ended without a callback.
+    suspect: Option<u64>,
+    /// The last failure, for commands that a driver fails for the failure of another.
+    last_failure: Option<Error>,
+}
+
+/// How many commands may be enqueued before they are flushed without anybody asking.
+const FLUSH_EVERY: usize = 64;
+
+impl Lane {
+    pub(crate) fn new(native: Box<dyn backend::Lane>) -> Self {
+        Self {
+            native,
+            entries: VecDeque::new(),
+            first: 0,
+            unflushed: 0,
+            unwatched: 0,
+            suspect: None,
+            last_failure: None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Enqueues a command and gives its position.
+    ///
+    /// # Safety
+    ///
+    /// As for [`backend::Lane::enqueue`].
+    pub(crate) unsafe fn enqueue(
+        &mut self,
+        id: NodeId,
+        record: &Arc<Record>,
+        operation: &Operation<'_>,
+        wait: &[Arc<dyn NativeEvent>],
+        keep_events: bool,
+    ) -> Result<u64> {
+        // SAFETY: the caller promises what the callee asks for.
+        let event = unsafe { self.native.enqueue(operation, wait)? };
+        if let Some(last) = self.entries.back_mut()
+            && !last.armed
+            && !keep_events
+            && !last.record.has_handles()
+        {
+            last.event = None;
+        }
+        self.entries.push_back(Entry { id, record: record.clone(), event: Some(event), armed: false });
+        self.unflushed += 1;
+        self.unwatched += 1;
+        if self.unflushed >= FLUSH_EVERY {
+            self.flush();
+        }
+        Ok(self.first + self.entries.len() as u64 - 1)
+    }
+
+    /// An event that ends when the command at `position` has ended, or later; none if it has left.
+    pub(crate) fn event_behind(&self, position: u64) -> Option<&Arc<dyn NativeEvent>> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        self.entries.range(index.min(self.entries.len())..).find_map(|entry| entry.event.as_ref())
+    }
+
+    /// Sees to it that everything enqueued starts.
+    pub(crate) fn flush(&mut self) {
+        if std::mem::take(&mut self.unflushed) > 0
+            && let Err(error) = self.native.flush()
+        {
+            // The commands' own events tell what became of them.
+            tracing::debug!(%error, "a lane could not be flushed");
+        }
+    }
+
+    /// How many commands leave when the one at `position` does.
+    pub(crate) fn ahead(&self, position: u64) -> u64 {
+        (position + 1).saturating_sub(self.first)
+    }
+
+    /// Whether so many commands are in flight behind the last watched one that the next should be
+    /// watched.
+    pub(crate) fn is_unwatched_for(&self, commands: usize) -> bool {
+        self.unwatched >= commands
+    }
+
+    /// Marks the command at `position` as one that the driver will call back for, and gives what to
+    /// ask for that. `None` if that was done already or the command has left.
+    pub(crate) fn arm(&mut self, position: u64) -> Option<(Arc<Record>, Arc<dyn NativeEvent>)> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        let entries = self.entries.len();
+        let entry = self.entries.get_mut(index)?;
+        if entry.armed {
+            return None;
+        }
+        let event = entry.event.clone()?;
+        entry.armed = true;
+        self.unwatched = self.unwatched.min(entries - index - 1);
+        self.flush();
+        Some((self.entries[index].record.clone(), event))
+    }
+
+    /// The position of the last command.
+    pub(crate) fn last(&self) -> Option<u64> {
+        (self.first + self.entries.len() as u64).checked_sub(1).filter(|_| !self.entries.is_empty())
+    }
+
+    /// Takes out the oldest command, which is known to have ended.
+    pub(crate) fn leave(&mut self) -> Option<Left> {
+        let entry = self.entries.pop_front()?;
+        self.first += 1;
+        // Where the event is gone, the next one known on this in-order lane tells how it went.
+        let event = entry.event.as_ref().or_else(|| self.event_behind(self.first));
+        let result = match event.map(|event| event.progress()) {
+            None | Some(Progress::Pending | Progress::Complete) => Ok(()),
+            Some(Progress::Failed(error)) => Err(self.root_of(error)),
+        };
+        Some(Left { id: entry.id, event: entry.event, result })
+    }
+
+    /// Drivers fail what is behind a failed command with a code that says only that: the failure
+    /// before it says more.
+    fn root_of(&mut self, error: Error) -> Error {
+        let follows = error.driver_code().is_some_and(|code| code.name == "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST");
+        match &self.last_failure {
+            Some(root) if follows => root.clone(),
+            _ => {
+                self.last_failure = Some(error.clone());
+                error
+            }
+        }
+    }
+
+    /// The oldest command that should have been called back for and, in two calls in a row, had
+    /// ended without that.
+    pub(crate) fn overdue(&mut self) -> Option<u64> {
+        let (index, entry) = self.entries.iter().enumerate().find(|(_, entry)| entry.armed)?;
+        let position = self.first + index as u64;
+        let ended = !matches!(entry.event.as_ref()?.progress(), Progress::Pending);
+        let before = std::mem::replace(&mut self.suspect, ended.then_some(position));
+        (ended && before == Some(position)).then_some(position)
+    }
+}
+
+/// The events to wait for before a command runs on `lane`, behind the commands at `places`.
+pub(crate) fn wait_list(
+    lanes: &mut [Lane],
+    lane: usize,
+    places: impl Iterator<Item = Place>,
+) -> SmallVec<[Arc<dyn NativeEvent>; 4]> {
+    let mut latest: SmallVec<[Option<u64>; 8]> = SmallVec::from_elem(None, lanes.len());
+    for place in places.filter(|place| place.lane != lane) {
+        latest[place.lane] = latest[place.lane].max(Some(place.position));
+    }
+    latest
+        .iter()
+        .zip(lanes)
+        .filter_map(|(position, lane)| {
+            let event = lane.event_behind((*position)?)?.clone();
+            // A wait list does not start what it waits for.
+            lane.flush();
+            Some(event)
+        })
+        .collect()
+}

@@ -1,0 +1,225 @@
+//! From launches to completion: the queue, the command DAG, and the futures of its commands.
+
+mod command;
+mod completion;
+mod dag;
+mod event;
+mod hazard;
+mod host;
+mod lane;
+mod reactor;
+mod scheduler;
+mod timeline;
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+pub use self::command::Launch;
+use self::command::{Landing, LaunchKernel, Work, check_launch, check_length, check_same_device};
+pub use self::event::{Event, Read, Status, Upload};
+pub(crate) use self::host::HostExecutor;
+pub use self::host::IntoOutcome;
+use self::host::ToOutcome;
+pub(crate) use self::reactor::Reactor;
+use self::scheduler::Submission;
+pub(crate) use self::scheduler::{Options, Scheduler, Shared};
+pub use self::timeline::Trace;
+pub(crate) use self::timeline::Timeline;
+use crate::buffer::{Buffer, Region};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Where commands are submitted: a handle, cheap to clone.
+///
+/// A queue imposes no order. Commands run in the order that their data demands, also across queues
+/// of a device: a command that reads a buffer runs after the one that was submitted before it and
+/// writes the same bytes, and a command that writes runs after those that read. Everything else may
+/// run at the same time. [`Launch::after`] orders what data does not.
+///
+/// Submitting never blocks and never waits for a build. A command keeps alive whatever it uses until
+/// the device is done with it; its [`Event`] may be dropped at any time.
+///
+/// # Failures
+///
+/// A command that fails makes those fail that use its results, each with the same error. What it
+/// should have written stays failed until something overwrites it whole: a write, a fill, a copy, or
+/// a launch that gets it as [`Buffer::write`].
+#[derive(Clone)]
+pub struct Queue {
+    scheduler: Arc<Scheduler>,
+    number: u64,
+}
+
+impl Queue {
+    pub(crate) fn new(scheduler: Arc<Scheduler>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { scheduler, number: NEXT.fetch_add(1, Relaxed) }
+    }
+
+    /// The device that runs its commands.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.scheduler.slot().handle()
+    }
+
+    /// Submits a launch.
+    ///
+    /// If its program is still building, it waits for that, and mistakes that only the program can
+    /// tell come out of the event instead.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the kernel and the parameter,
+    /// if the arguments' number, kinds, sizes or types do not fit the kernel's signature, if a
+    /// buffer or the program is of another device or runtime, or if the range does not fit the
+    /// device. The build's own error if the program could not be built.
+    pub fn submit(&self, launch: Launch) -> Result<Event> {
+        let Launch { kernel, range, arguments, after, gates } = launch;
+        let range = range?;
+        let slot = self.scheduler.slot();
+        for (index, argument) in arguments.iter().enumerate() {
+            if let crate::args::ArgumentKind::Buffer(region, _) = &argument.kind {
+                self.check_device(region, || format!("kernel `{}`, argument {index}", kernel.name()))?;
+            }
+        }
+        let kernel = match kernel.resolved() {
+            Some(resolved) => {
+                let resolved = resolved?;
+                check_launch(&resolved, &range, &arguments, slot.handle())?;
+                LaunchKernel::Resolved(resolved)
+            }
+            None => LaunchKernel::Building(kernel),
+        };
+        let work = Work::Launch { kernel, range, arguments };
+        Ok(self.scheduler.submit(Submission { work, queue: self.number, after, gates }))
+    }
+
+    /// Copies elements from the host into a buffer, whole. The event tells when that has happened.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `elements` are not as many as the
+    /// buffer has, or if the buffer is of another device.
+    pub fn write<T: Pod + Send>(&self, buffer: &Buffer<T>, elements: Vec<T>) -> Result<Event> {
+        check_length("a write", elements.len(), buffer)?;
+        self.check_device(buffer.region(), || "a write".to_owned())?;
+        Ok(self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) }))
+    }
+
+    /// Copies the elements of a buffer to the host. The future can be dropped; mistakes come out of
+    /// it too: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of another
+    /// device.
+    pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
+        Read::new(self.check_device(buffer.region(), || "a read".to_owned()).map(|()| {
+            let slot = event::Slot::default();
+            let landing =
+                Landing { elements: bytemuck::zeroed_vec(buffer.len()), slot: slot.clone() };
+            let event =
+                self.run(Work::Read { from: buffer.region().clone(), to: Box::new(landing) });
+            (event, slot)
+        }))
+    }
+
+    /// Sets every element of a buffer to `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of another device.
+    pub fn fill<T: Pod + Send>(&self, buffer: &Buffer<T>, value: T) -> Result<Event> {
+        /// OpenCL 3.0, 5.2.2, `clEnqueueFillBuffer`: a power of two, and no more than this.
+        const LARGEST_PATTERN: usize = 128;
+        let size = size_of::<T>();
+        if !size.is_power_of_two()
+            || size > LARGEST_PATTERN
+            || !buffer.region().bytes().start.is_multiple_of(size)
+        {
+            return self.write(buffer, vec![value; buffer.len()]);
+        }
+        self.check_device(buffer.region(), || "a fill".to_owned())?;
+        let pattern = SmallVec::from_slice(bytemuck::bytes_of(&value));
+        Ok(self.run(Work::Fill { region: buffer.region().clone(), pattern }))
+    }
+
+    /// Copies the elements of one buffer to another of the same length.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths differ, if the two
+    /// overlap, or if one is of another device.
+    pub fn copy<T: Pod>(&self, from: &Buffer<T>, to: &Buffer<T>) -> Result<Event> {
+        check_length("a copy", from.len(), to)?;
+        for buffer in [from, to] {
+            self.check_device(buffer.region(), || "a copy".to_owned())?;
+        }
+        let (source, target) = (from.region().bytes(), to.region().bytes());
+        if from.region().allocation() == to.region().allocation()
+            && source.start < target.end
+            && target.start < source.end
+        {
+            return Err(Error::invalid(format!(
+                "a copy from bytes {source:?} to bytes {target:?} of the same memory; they must not \
+                 overlap"
+            )));
+        }
+        Ok(self.run(Work::Copy { from: from.region().clone(), to: to.region().clone() }))
+    }
+
+    /// Runs a host future as a command of the DAG, on a thread of Kiln's own, also if nobody awaits
+    /// the event. If it gives an error or panics, the command fails, and so does what was told to
+    /// come [after](Launch::after) it.
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn host_task<F>(&self, future: F) -> Result<Event>
+    where
+        F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
+    {
+        let future = future.into_future();
+        let gate: command::Gate = Box::pin(async move { future.await.into_outcome() });
+        Ok(self.scheduler.submit(Submission {
+            work: Work::Host,
+            queue: self.number,
+            after: SmallVec::new(),
+            gates: vec![gate],
+        }))
+    }
+
+    /// A command that ends when everything submitted to this queue so far has ended, well or not.
+    ///
+    /// # Errors
+    ///
+    /// None today.
+    pub fn marker(&self) -> Result<Event> {
+        Ok(self.scheduler.marker(Some(self.number)))
+    }
+
+    /// The DAG of the queue's device in Graphviz's language: the commands that have not ended, and
+    /// while a [`Trace`] records also those that have. Dashed are those that the device was not
+    /// given yet, filled those that have ended, red those that failed.
+    #[must_use]
+    pub fn dot(&self) -> String {
+        timeline::dot(&self.scheduler)
+    }
+
+    fn run(&self, work: Work) -> Event {
+        let (after, gates) = (SmallVec::new(), Vec::new());
+        self.scheduler.submit(Submission { work, queue: self.number, after, gates })
+    }
+
+    fn check_device(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {
+        check_same_device("the buffer is in the memory of", region.slot().handle(), self.device())
+            .map_err(|error| error.within(what()))
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("device", self.device()).field("number", &self.number).finish()
+    }
+}

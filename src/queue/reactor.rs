@@ -1,0 +1,120 @@
+//! The one thread of a runtime that looks after its commands in flight: it settles what ended,
+//! hands over what waited, frees what is left, and watches for callbacks that never come.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::command::Command;
+use super::completion::{Mailbox, Urgency};
+use super::event::Record;
+use super::scheduler::Scheduler;
+use crate::backend::NativeEvent;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the reactor is asked to do.
+pub(crate) enum Post {
+    /// Something happened to the command, or should: see what. The event, freed here, is the one
+    /// whose callback posted this.
+    Look { scheduler: Arc<Scheduler>, record: Arc<Record>, _keep: Option<Arc<dyn NativeEvent>> },
+    /// Free what these commands kept alive.
+    Drop(Vec<Command>),
+    /// End.
+    Close,
+}
+
+/// How often commands in flight are looked after, if nothing happens before.
+const TICK: Duration = Duration::from_millis(2);
+
+/// How often callbacks that never came are looked for.
+const OVERDUE: Duration = Duration::from_millis(250);
+
+/// How long the reactor goes on ticking when nothing is in flight, before it sleeps without limit:
+/// waking it from that costs a submitting thread a system call.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// The handle of the reactor thread, which ends when the handle is dropped. Every scheduler has one,
+/// so the thread outlives every command in flight.
+pub(crate) struct Reactor {
+    mailbox: Arc<Mailbox<Post>>,
+    schedulers: Arc<Mutex<Vec<Weak<Scheduler>>>>,
+}
+
+impl Reactor {
+    pub(crate) fn start() -> Result<Arc<Self>> {
+        let reactor = Self { mailbox: Arc::new(Mailbox::new()), schedulers: Arc::default() };
+        let (mailbox, schedulers) = (reactor.mailbox.clone(), reactor.schedulers.clone());
+        std::thread::Builder::new()
+            .name("kiln-reactor".into())
+            .spawn(move || run(&mailbox, &schedulers))
+            .map_err(|error| {
+                Error::new(ErrorKind::OutOfResources, "the reactor thread could not be started")
+                    .with_source(error)
+            })?;
+        Ok(Arc::new(reactor))
+    }
+
+    pub(crate) fn look_after(&self, scheduler: &Arc<Scheduler>) {
+        let mut schedulers = self.schedulers.lock().unwrap_or_else(PoisonError::into_inner);
+        schedulers.retain(|known| known.strong_count() > 0);
+        schedulers.push(Arc::downgrade(scheduler));
+    }
+
+    pub(crate) fn mailbox(&self) -> &Arc<Mailbox<Post>> {
+        &self.mailbox
+    }
+
+    pub(crate) fn post(&self, post: Post, urgency: Urgency) {
+        self.mailbox.post(post, urgency);
+    }
+
+    /// A command was submitted.
+    pub(crate) fn rouse(&self) {
+        self.mailbox.rouse();
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.mailbox.post(Post::Close, Urgency::Now);
+    }
+}
+
+fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
+    let mut last_tick = Instant::now();
+    let mut last_check = last_tick;
+    let mut last_busy = last_tick;
+    loop {
+        while let Some(post) = mailbox.take() {
+            match post {
+                Post::Look { scheduler, record, .. } => scheduler.look(&record),
+                Post::Drop(commands) => drop(commands),
+                Post::Close => return,
+            }
+        }
+        let busy = || {
+            let schedulers = schedulers.lock().unwrap_or_else(PoisonError::into_inner);
+            let alive = schedulers.iter().filter_map(Weak::upgrade);
+            alive.filter(|scheduler| scheduler.live() > 0).collect::<Vec<_>>()
+        };
+        let now = Instant::now();
+        let in_flight = busy();
+        if !in_flight.is_empty() {
+            last_busy = now;
+        }
+        if now - last_tick >= TICK {
+            last_tick = now;
+            in_flight.iter().for_each(Scheduler::tick);
+        }
+        if now - last_check >= OVERDUE {
+            last_check = now;
+            in_flight.iter().for_each(Scheduler::check_overdue);
+        }
+        drop(in_flight);
+        if now - last_busy < LINGER {
+            mailbox.doze(TICK);
+        } else {
+            mailbox.sleep_unless(|| !busy().is_empty());
+            last_busy = Instant::now();
+        }
+    }
+}

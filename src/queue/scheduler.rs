@@ -1,0 +1,573 @@
+//! The scheduler of a device: from submitted commands to commands in flight on its lanes, and from
+//! their ends back to those who wait.
+//!
+//! One lock guards the DAG and the lanes. It is held for the driver's enqueue calls, so that the
+//! order on the lanes is the order of the DAG, and never while foreign code runs: wakers are
+//! called, callbacks asked for and memory freed after it is released, from [`Effects`].
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use smallvec::SmallVec;
+
+use super::command::{Command, Gate, LaunchKernel, Work, check_launch};
+use super::completion::{Phase, Urgency, Wakers};
+use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
+use super::event::{Event, Record, Status};
+use super::hazard::Use;
+use super::host::{HostExecutor, catch_panic};
+use super::lane::{Lane, Place, wait_list};
+use super::reactor::{Post, Reactor};
+use super::timeline::Timeline;
+use crate::backend::{DeviceSlot, NativeEvent};
+use crate::buffer::Freed;
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::stats::Counters;
+
+/// How a device's commands are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// How many commands the device is given at most; the others are parked.
+    pub(crate) max_in_flight: usize,
+    /// Whether native events tell their times.
+    pub(crate) profiling: bool,
+}
+
+/// What a runtime's schedulers share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) reactor: Arc<Reactor>,
+    pub(crate) host: Arc<HostExecutor>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) timeline: Arc<Timeline>,
+}
+
+/// The command DAG of one device, and its lanes.
+pub(crate) struct Scheduler {
+    slot: Arc<DeviceSlot>,
+    options: Options,
+    shared: Shared,
+    freed: Arc<Freed>,
+    /// Commands submitted and not ended.
+    live: AtomicUsize,
+    /// Commands that the device was not given yet.
+    waiting: AtomicUsize,
+    state: Mutex<State>,
+}
+
+struct State {
+    dag: Dag<Command>,
+    lanes: Vec<Lane>,
+    /// Commands in flight on all lanes.
+    in_flight: usize,
+    /// Commands that nothing but the bound on those in flight holds back, in order.
+    parked: VecDeque<NodeId>,
+}
+
+/// What is left to do when the lock is released.
+#[derive(Default)]
+struct Effects {
+    wakers: Wakers,
+    arm: SmallVec<[(Arc<Record>, Arc<dyn NativeEvent>); 2]>,
+    garbage: SmallVec<[Command; 2]>,
+    events: SmallVec<[Arc<dyn NativeEvent>; 2]>,
+}
+
+/// A command as it is handed in.
+pub(crate) struct Submission {
+    pub(crate) work: Work,
+    pub(crate) queue: u64,
+    pub(crate) after: SmallVec<[Event; 1]>,
+    pub(crate) gates: Vec<Gate>,
+}
+
+/// What a new command comes after, besides what its uses demand.
+type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
+
+/// So many commands a poll settles itself; more it leaves to the reactor, so that it stays short.
+const SETTLE_IN_POLL: u64 = 32;
+
+/// So many commands the reactor settles without letting go of the lock.
+const SETTLE_AT_ONCE: u64 = 64;
+
+/// At least so often, in commands, a lane asks the driver to call back though nobody waits.
+const WATCH_EVERY: usize = 256;
+
+impl Scheduler {
+    pub(crate) fn new(slot: Arc<DeviceSlot>, options: Options, shared: Shared) -> Arc<Self> {
+        let scheduler = Arc::new(Self {
+            slot,
+            options,
+            shared,
+            freed: Arc::new(Freed::unbounded()),
+            live: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                dag: Dag::default(),
+                lanes: Vec::new(),
+                in_flight: 0,
+                parked: VecDeque::new(),
+            }),
+        });
+        scheduler.shared.reactor.look_after(&scheduler);
+        scheduler
+    }
+
+    pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {
+        &self.slot
+    }
+
+    pub(crate) fn freed(&self) -> &Arc<Freed> {
+        &self.freed
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(SeqCst)
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// A panic while the lock was held leaves the state as it was between two steps.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Adds a command and hands everything that is ready to the device. Never waits.
+    pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
+        let Submission { work, queue, after, mut gates } = submission;
+        let mut poison = None;
+        let mut edges = Edges::new();
+        for event in after {
+            match event.status() {
+                Status::Failed(error) => poison = poison.or(Some(error)),
+                Status::Complete => {}
+                _ if event.belongs_to(self) => {
+                    edges.extend(event.record().node().map(|id| (id, EdgeKind::Data)));
+                }
+                // Devices do not wait for each other: the host does.
+                _ => gates.push(Box::pin(event)),
+            }
+        }
+        let building = match &work {
+            Work::Launch { kernel, .. } => {
+                self.shared.counters.launches.add_one();
+                match kernel {
+                    LaunchKernel::Resolved(_) => None,
+                    LaunchKernel::Building(kernel) => Some(kernel.clone()),
+                }
+            }
+            _ => None,
+        };
+        let closed = gates.len() + usize::from(building.is_some());
+        let uses = work.uses();
+        let (event, id) = self.add(work, queue, &uses, closed, poison, |_| edges);
+
+        for gate in gates {
+            let scheduler = self.clone();
+            self.shared.host.spawn(async move {
+                let outcome = catch_panic(gate).await;
+                scheduler.gate_ended(id, outcome);
+            });
+        }
+        if let Some(kernel) = building {
+            let scheduler = self.clone();
+            self.shared.host.spawn(async move {
+                let resolved = kernel.resolve().await;
+                scheduler.built(id, resolved);
+            });
+        }
+        event
+    }
+
+    /// A marker that ends when all commands of `queue`, or of the whole device, have ended, well or
+    /// not.
+    pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
+        let (event, _) = self.add(Work::Marker, queue.unwrap_or_default(), &[], 0, None, |state| {
+            let before = state.dag.last_of(|command| queue.is_none_or(|queue| command.queue == queue));
+            before.into_iter().map(|id| (id, EdgeKind::Order)).collect()
+        });
+        event
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        work: Work,
+        queue: u64,
+        uses: &[Use],
+        gates: usize,
+        poison: Option<Error>,
+        edges: impl FnOnce(&State) -> Edges,
+    ) -> (Event, NodeId) {
+        let record = Record::new(Arc::downgrade(self));
+        let event = Event::new(record.clone());
+        let traced = self.shared.timeline.submitted();
+        let command = Command { work, record: record.clone(), queue, traced, _scheduler: self.clone() };
+        self.shared.counters.commands.add_one();
+        let mut effects = Effects::default();
+        let mut next = NextList::new();
+        let mut state = self.lock();
+        while let Ok(allocation) = self.freed.pop() {
+            state.dag.forget(allocation);
+        }
+        self.live.fetch_add(1, SeqCst);
+        self.waiting.fetch_add(1, SeqCst);
+        let edges = edges(&state);
+        let id = state.dag.add(command, uses, edges, gates as u32, poison, &mut next);
+        record.set_node(id);
+        state.trace_edges(id);
+        self.pump(&mut state, &mut next, &mut effects);
+        drop(state);
+        self.apply(effects);
+        self.shared.reactor.rouse();
+        (event, id)
+    }
+
+    /// A host future that `id` waited for has completed.
+    fn gate_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
+        self.change(|scheduler, state, next, effects| {
+            match outcome {
+                Ok(()) => state.dag.open_gate(id, next),
+                Err(error) => state.dag.poison(id, error, next),
+            }
+            scheduler.pump(state, next, effects);
+        });
+    }
+
+    /// The program of a launch has been built, or has not.
+    fn built(self: &Arc<Self>, id: NodeId, resolved: Result<crate::build::ResolvedKernel>) {
+        self.change(|scheduler, state, next, effects| {
+            let checked = resolved.and_then(|resolved| {
+                if let Some(Command { work: Work::Launch { kernel, range, arguments }, .. }) =
+                    state.dag.command_mut(id)
+                {
+                    check_launch(&resolved, range, arguments, scheduler.slot.handle())?;
+                    *kernel = LaunchKernel::Resolved(resolved);
+                }
+                Ok(())
+            });
+            match checked {
+                Ok(()) => state.dag.open_gate(id, next),
+                Err(error) => state.dag.poison(id, error, next),
+            }
+            scheduler.pump(state, next, effects);
+        });
+    }
+
+    fn change(self: &Arc<Self>, change: impl FnOnce(&Arc<Self>, &mut State, &mut NextList, &mut Effects)) {
+        let mut effects = Effects::default();
+        let mut state = self.lock();
+        change(self, &mut state, &mut NextList::new(), &mut effects);
+        drop(state);
+        self.apply(effects);
+    }
+
+    /// Does all that can be done now: hands over what is ready, fails what cannot succeed, and so
+    /// on with what follows from that.
+    fn pump(self: &Arc<Self>, state: &mut State, next: &mut NextList, effects: &mut Effects) {
+        let mut at = 0;
+        loop {
+            while let Some(&step) = next.get(at) {
+                at += 1;
+                match step {
+                    Next::Fail(id) => self.finish(state, id, Ok(()), None, next, effects),
+                    Next::Dispatch(id) if state.is_full(self.options) => {
+                        self.shared.counters.parked_commands.add_one();
+                        state.parked.push_back(id);
+                    }
+                    Next::Dispatch(id) => self.dispatch(state, id, next, effects),
+                }
+            }
+            next.clear();
+            at = 0;
+            if state.in_flight >= self.options.max_in_flight {
+                return;
+            }
+            let Some(id) = state.parked.pop_front() else { return };
+            if state.dag.can_dispatch(id) {
+                self.dispatch(state, id, next, effects);
+            }
+        }
+    }
+
+    /// Hands a command to the device.
+    fn dispatch(self: &Arc<Self>, state: &mut State, id: NodeId, next: &mut NextList, effects: &mut Effects) {
+        if !state.dag.can_dispatch(id) {
+            return;
+        }
+        if matches!(state.dag.command(id), Some(Command { work: Work::Host, .. })) {
+            return self.finish(state, id, Ok(()), None, next, effects);
+        }
+        let enqueued = self.choose_lane(state, id).and_then(|lane| {
+            let places = state.dag.dependencies(id).filter_map(|(_, command)| command.record.place());
+            let wait = wait_list(&mut state.lanes, lane, places);
+            let State { dag, lanes, .. } = state;
+            let command = dag.command_mut(id).expect("it can be dispatched");
+            let record = command.record.clone();
+            let keep_events = self.options.profiling;
+            let position = command.work.with_operation(|operation| {
+                // SAFETY: the command owns, through its work, all that the operation names, and it
+                // stays in the DAG until the end of the returned event is known. The host memory of
+                // a read is reached by nobody else until then. That the kernel stays inside its
+                // buffers is what the caller of `Program::kernel` promised.
+                unsafe { lanes[lane].enqueue(id, &record, operation, &wait, keep_events) }
+            })?;
+            record.set_place(Place { lane, position });
+            Ok((record, lane, position))
+        });
+        match enqueued {
+            Ok((record, lane, position)) => {
+                self.waiting.fetch_sub(1, SeqCst);
+                state.in_flight += 1;
+                let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
+                let lane = &mut state.lanes[lane];
+                if record.awaited.load(SeqCst) || lane.is_unwatched_for(watch_every) {
+                    effects.arm.extend(lane.arm(position));
+                }
+                if let Some(traced) = state.dag.command_mut(id).and_then(|command| command.traced.as_mut()) {
+                    traced.enqueued();
+                }
+                state.dag.dispatched(id, next);
+            }
+            // It ends once all before it has, so that nobody behind it starts too early.
+            Err(error) => state.dag.poison(id, error, next),
+        }
+    }
+
+    /// Behind its latest dependency, where the order costs nothing; else where the least is in
+    /// flight.
+    fn choose_lane(&self, state: &mut State, id: NodeId) -> Result<usize> {
+        let latest = (state.dag.dependencies(id))
+            .filter_map(|(id, command)| Some((id.serial(), command.record.place()?.lane)))
+            .max();
+        if let Some((_, lane)) = latest {
+            return Ok(lane);
+        }
+        let most = match self.slot.handle().kind {
+            DeviceKind::Cpu => 2,
+            _ => 4,
+        };
+        let idlest = (0..state.lanes.len()).min_by_key(|&lane| state.lanes[lane].len());
+        match idlest {
+            Some(lane) if state.lanes[lane].len() == 0 || state.lanes.len() >= most => Ok(lane),
+            _ => {
+                let native = self.slot.open()?.create_lane(self.options.profiling);
+                match (native, idlest) {
+                    (Ok(native), _) => state.lanes.push(Lane::new(native)),
+                    (Err(_), Some(lane)) => return Ok(lane),
+                    (Err(error), None) => return Err(error),
+                }
+                Ok(state.lanes.len() - 1)
+            }
+        }
+    }
+
+    /// A command's end is known: it leaves the DAG, and its outcome goes to those who wait.
+    fn finish(
+        &self,
+        state: &mut State,
+        id: NodeId,
+        result: Result<()>,
+        event: Option<&dyn NativeEvent>,
+        next: &mut NextList,
+        effects: &mut Effects,
+    ) {
+        let ended = state.dag.complete(id, result, next);
+        let mut command = ended.command;
+        let record = command.record.clone();
+        if record.place().is_none() {
+            self.waiting.fetch_sub(1, SeqCst);
+        }
+        let profile = if self.options.profiling { event.and_then(|event| event.profile()) } else { None };
+        if let Some(traced) = command.traced.take() {
+            self.shared.timeline.ended(*traced, self.slot.handle(), &command, id, profile, &ended.outcome);
+        }
+        match &ended.outcome {
+            Ok(()) => {
+                if let Work::Read { to, .. } = &mut command.work {
+                    to.deliver();
+                }
+            }
+            Err(_) => self.shared.counters.failed_commands.add_one(),
+        }
+        record.set_outcome(ended.outcome, profile);
+        record.signal.settle(&mut effects.wakers);
+        effects.garbage.push(command);
+        self.live.fetch_sub(1, SeqCst);
+    }
+
+    /// Settles the command at `place` and all before it on its lane, but no more than `most`. Tells
+    /// whether that was all.
+    fn settle(self: &Arc<Self>, state: &mut State, place: Place, most: u64, effects: &mut Effects) -> bool {
+        let mut next = NextList::new();
+        let ahead = state.lanes[place.lane].ahead(place.position);
+        for _ in 0..ahead.min(most) {
+            let Some(left) = state.lanes[place.lane].leave() else { break };
+            state.in_flight -= 1;
+            self.finish(state, left.id, left.result, left.event.as_deref(), &mut next, effects);
+            effects.events.extend(left.event);
+        }
+        self.pump(state, &mut next, effects);
+        ahead <= most
+    }
+
+    fn apply(self: &Arc<Self>, effects: Effects) {
+        let Effects { wakers, arm, mut garbage, events } = effects;
+        for (record, event) in arm {
+            self.arm(&record, event);
+        }
+        for waker in wakers {
+            waker.wake();
+        }
+        drop(events);
+        if !garbage.iter().all(|command| command.work.is_light()) {
+            let heavy = garbage.drain(..).filter(|command| !command.work.is_light()).collect();
+            self.shared.reactor.post(Post::Drop(heavy), Urgency::NextTick);
+        }
+    }
+
+    /// Asks the driver to call back at the end of a command.
+    fn arm(self: &Arc<Self>, record: &Arc<Record>, event: Arc<dyn NativeEvent>) {
+        let notify = {
+            let (scheduler, record, event) = (self.clone(), record.clone(), event.clone());
+            Box::new(move || {
+                let somebody_woke = record.signal.fire();
+                // Only the reactor hands over what waits for room, for the host or for another device.
+                let urgency = if somebody_woke && scheduler.waiting.load(SeqCst) == 0 {
+                    Urgency::NextTick
+                } else {
+                    Urgency::Now
+                };
+                let mailbox = scheduler.shared.reactor.mailbox().clone();
+                mailbox.post(Post::Look { scheduler, record, _keep: Some(event) }, urgency);
+            })
+        };
+        if let Err(error) = event.notify(notify) {
+            tracing::warn!(%error, "the driver takes no callback; the watchdog will find the end");
+        }
+    }
+
+    /// Somebody polls the command for the first time.
+    pub(crate) fn watch(self: &Arc<Self>, record: &Arc<Record>) {
+        let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
+        let armed = record.place().and_then(|place| state.lanes[place.lane].arm(place.position));
+        drop(state);
+        if let Some((record, event)) = armed {
+            self.arm(&record, event);
+        }
+    }
+
+    /// The command has called back and somebody polls it: settles it here if that is short, else on
+    /// the reactor.
+    pub(crate) fn settle_soon(self: &Arc<Self>, record: &Arc<Record>) {
+        let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
+        let Some(place) = record.place() else { return };
+        let mut effects = Effects::default();
+        let short = state.lanes[place.lane].ahead(place.position) <= SETTLE_IN_POLL;
+        if short {
+            self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
+        }
+        drop(state);
+        self.apply(effects);
+        if !short {
+            self.leave_to_reactor(record);
+        }
+    }
+
+    fn leave_to_reactor(self: &Arc<Self>, record: &Arc<Record>) {
+        let post = Post::Look { scheduler: self.clone(), record: record.clone(), _keep: None };
+        self.shared.reactor.post(post, Urgency::Now);
+    }
+
+    /// On the reactor: does for a command whatever is due.
+    pub(crate) fn look(self: &Arc<Self>, record: &Arc<Record>) {
+        let Some(place) = record.place() else { return };
+        match record.signal.phase() {
+            Phase::Pending => {
+                let armed = self.lock().lanes[place.lane].arm(place.position);
+                if let Some((record, event)) = armed {
+                    self.arm(&record, event);
+                }
+            }
+            Phase::Fired => self.settle_all(place),
+            Phase::Settled => {}
+        }
+    }
+
+    fn settle_all(self: &Arc<Self>, place: Place) {
+        loop {
+            let mut effects = Effects::default();
+            let done = self.settle(&mut self.lock(), place, SETTLE_AT_ONCE, &mut effects);
+            self.apply(effects);
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// On the reactor, from time to time while commands are in flight: starts what was enqueued and
+    /// not flushed, and asks for callbacks where nobody did, so that everything ends in time.
+    pub(crate) fn tick(self: &Arc<Self>) {
+        let mut arm = SmallVec::<[_; 4]>::new();
+        let mut state = self.lock();
+        for lane in &mut state.lanes {
+            lane.flush();
+            arm.extend(lane.last().and_then(|last| lane.arm(last)));
+        }
+        drop(state);
+        for (record, event) in arm {
+            self.arm(&record, event);
+        }
+    }
+
+    /// On the reactor, rarely: finds commands that ended without the callback that was asked for.
+    pub(crate) fn check_overdue(self: &Arc<Self>) {
+        let overdue: SmallVec<[Place; 4]> = {
+            let mut state = self.lock();
+            let lanes = state.lanes.iter_mut().enumerate();
+            lanes.filter_map(|(lane, entries)| Some(Place { lane, position: entries.overdue()? })).collect()
+        };
+        for place in overdue {
+            self.shared.counters.lost_completions.add_one();
+            tracing::warn!(device = %self.slot.handle().name, "a command ended without its callback");
+            self.settle_all(place);
+        }
+    }
+
+    /// Calls `see` with every command that has not ended and the serials of what it comes after.
+    pub(crate) fn visit(&self, mut see: impl FnMut(NodeId, &Command, &[u64])) {
+        let state = self.lock();
+        for (id, command) in state.dag.commands() {
+            let before: Vec<_> = state.dag.dependencies(id).map(|(before, _)| before.serial()).collect();
+            see(id, command, &before);
+        }
+    }
+}
+
+impl State {
+    /// What came first is handed over first.
+    fn is_full(&self, options: Options) -> bool {
+        self.in_flight >= options.max_in_flight || !self.parked.is_empty()
+    }
+
+    /// The edges are kept for pictures only while somebody draws.
+    fn trace_edges(&mut self, id: NodeId) {
+        if self.dag.command(id).is_some_and(|command| command.traced.is_some()) {
+            let before = self.dag.dependencies(id).map(|(before, _)| before.serial()).collect();
+            if let Some(traced) = self.dag.command_mut(id).and_then(|command| command.traced.as_mut()) {
+                traced.comes_after(before);
+            }
+        }
+    }
+}

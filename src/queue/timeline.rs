@@ -1,0 +1,226 @@
+//! What commands ran when: the DAG as a picture, and the timeline as a trace.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::command::Command;
+use super::dag::NodeId;
+use super::scheduler::Scheduler;
+use crate::backend::Profile;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The commands that ended while somebody recorded.
+pub(crate) struct Timeline {
+    epoch: Instant,
+    recorders: AtomicUsize,
+    spans: Mutex<Vec<Span>>,
+}
+
+/// More commands than this are not recorded: their number is all that a trace tells of them.
+const MOST_SPANS: usize = 1 << 20;
+
+/// The record of a command that has not ended.
+pub(crate) struct Submitted {
+    after: Vec<u64>,
+    submitted: Instant,
+    enqueued: Option<Instant>,
+}
+
+impl Submitted {
+    pub(crate) fn comes_after(&mut self, serials: Vec<u64>) {
+        self.after = serials;
+    }
+
+    pub(crate) fn enqueued(&mut self) {
+        self.enqueued = Some(Instant::now());
+    }
+}
+
+#[derive(Clone)]
+struct Span {
+    device: Device,
+    queue: u64,
+    lane: Option<usize>,
+    serial: u64,
+    label: String,
+    after: Vec<u64>,
+    submitted: Instant,
+    enqueued: Option<Instant>,
+    ended: Instant,
+    profile: Option<Profile>,
+    failure: Option<Error>,
+}
+
+impl Timeline {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            epoch: Instant::now(),
+            recorders: AtomicUsize::new(0),
+            spans: Mutex::default(),
+        })
+    }
+
+    /// The beginning of a command's record, if somebody records.
+    pub(crate) fn submitted(&self) -> Option<Box<Submitted>> {
+        (self.recorders.load(SeqCst) > 0).then(|| {
+            Box::new(Submitted { after: Vec::new(), submitted: Instant::now(), enqueued: None })
+        })
+    }
+
+    /// The end of a command's record.
+    pub(crate) fn ended(
+        &self,
+        submitted: Submitted,
+        device: &Device,
+        command: &Command,
+        id: NodeId,
+        profile: Option<Profile>,
+        outcome: &Result<()>,
+    ) {
+        let span = Span {
+            device: device.clone(),
+            queue: command.queue,
+            lane: command.record.place().map(|place| place.lane),
+            serial: id.serial(),
+            label: command.work.label(),
+            after: submitted.after,
+            submitted: submitted.submitted,
+            enqueued: submitted.enqueued,
+            ended: Instant::now(),
+            profile,
+            failure: outcome.as_ref().err().cloned(),
+        };
+        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        if spans.len() < MOST_SPANS {
+            spans.push(span);
+        }
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A recording of every command of a runtime, from [`Runtime::trace_to`](crate::Runtime::trace_to)
+/// until it is finished or dropped. While it runs, [`Queue::dot`](crate::Queue::dot) shows the
+/// commands that have ended, too.
+#[must_use = "recording ends when the trace is dropped"]
+pub struct Trace {
+    timeline: Arc<Timeline>,
+    path: PathBuf,
+}
+
+impl Trace {
+    pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
+        if timeline.recorders.fetch_add(1, SeqCst) == 0 {
+            timeline.spans.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+        Self { timeline: timeline.clone(), path }
+    }
+
+    /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
+    /// Chrome's `about:tracing` open: a process a device, a thread a lane, times in microseconds.
+    ///
+    /// Where the runtime profiles, a command's span is its time on the device; else it is the time
+    /// from its hand-over to the driver until its end was seen. Only what has ended is in it:
+    /// [`Runtime::drain`](crate::Runtime::drain) first to have everything.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](ErrorKind::Io) if the file cannot be written.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may leave a part of the file.
+    pub async fn finish(self) -> Result<()> {
+        let text = self.to_json();
+        async_fs::write(&self.path, text).await.map_err(|error| {
+            Error::new(ErrorKind::Io, format!("cannot write the trace {}", self.path.display()))
+                .with_source(error)
+        })
+    }
+
+    fn to_json(&self) -> String {
+        let spans = self.timeline.spans();
+        let micros = |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as f64 / 1e3;
+        let mut events = Vec::with_capacity(spans.len() + 4);
+        let mut devices: Vec<&Device> = spans.iter().map(|span| &span.device).collect();
+        devices.sort_by_key(|device| device.index());
+        devices.dedup_by_key(|device| device.index());
+        for device in devices {
+            events.push(json!({
+                "ph": "M", "name": "process_name", "pid": device.index(),
+                "args": { "name": device.to_string() },
+            }));
+            // The device's clock has an origin of its own: its first command is put where the host
+            // saw it.
+            let of_device = spans.iter().filter(|span| span.device.index() == device.index());
+            let origin = of_device.clone().find_map(|span| {
+                Some(span.profile?.queued as f64 / 1e3 - micros(span.enqueued?))
+            });
+            for span in of_device {
+                let (start, end) = match (span.profile, origin) {
+                    (Some(profile), Some(origin)) => {
+                        (profile.started as f64 / 1e3 - origin, profile.ended as f64 / 1e3 - origin)
+                    }
+                    _ => (micros(span.enqueued.unwrap_or(span.submitted)), micros(span.ended)),
+                };
+                events.push(json!({
+                    "ph": "X", "name": span.label, "cat": "command", "pid": device.index(),
+                    "tid": span.lane.map_or(0, |lane| lane + 1), "ts": start, "dur": (end - start).max(0.0),
+                    "args": {
+                        "command": span.serial, "queue": span.queue, "after": span.after,
+                        "submitted": micros(span.submitted),
+                        "failure": span.failure.as_ref().map(ToString::to_string),
+                    },
+                }));
+            }
+        }
+        json!({ "traceEvents": events, "displayTimeUnit": "ns" }).to_string()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        self.timeline.recorders.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The DAG of a device in Graphviz's language: solid edges are dependencies; commands that have
+/// ended are filled, failed ones red.
+pub(crate) fn dot(scheduler: &Scheduler) -> String {
+    let device = scheduler.slot().handle();
+    let mut nodes = Vec::new();
+    for span in scheduler.shared().timeline.spans() {
+        if span.device.index() == device.index() {
+            let look = if span.failure.is_some() { "filled\", fillcolor=\"lightpink" } else { "filled\", fillcolor=\"lightgrey" };
+            nodes.push((span.serial, span.label, look, span.after));
+        }
+    }
+    scheduler.visit(|id, command, after| {
+        let look = if command.record.place().is_some() { "solid" } else { "dashed" };
+        // The edges to what has ended are known where somebody records.
+        let after = command.traced.as_ref().map_or(after, |traced| &traced.after);
+        nodes.push((id.serial(), command.work.label(), look, after.to_vec()));
+    });
+    nodes.sort_by_key(|node| node.0);
+    let mut text = String::from("digraph kiln {\n    rankdir=TB;\n    node [shape=box, fontname=\"sans-serif\"];\n");
+    for (serial, label, look, _) in &nodes {
+        let label = label.replace('\\', "\\\\").replace('"', "\\\"");
+        let _ = writeln!(text, "    c{serial} [label=\"{label}\", style=\"{look}\"];");
+    }
+    let drawn = |serial: &u64| nodes.binary_search_by_key(serial, |node| node.0).is_ok();
+    for (serial, _, _, after) in &nodes {
+        for before in after.iter().filter(|before| drawn(before)) {
+            let _ = writeln!(text, "    c{before} -> c{serial};");
+        }
+    }
+    text.push_str("}\n");
+    text
+}

@@ -1,0 +1,363 @@
+//! The runtime: wires the rooms together and hands out devices, programs, buffers and queues.
+
+use std::fmt;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use bytemuck::Pod;
+
+use crate::backend::{Adapter, Backend, DeviceSlot};
+use crate::buffer::Buffer;
+use crate::build::{BuildGraph, BuildRequest, Pool};
+use crate::device::{Device, Selector};
+use crate::error::{Error, ErrorKind, Result};
+use crate::future::named_future;
+use crate::image::Image;
+use crate::queue::{
+    HostExecutor, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload,
+};
+use crate::stats::{Counters, Stats};
+
+/// The environment variable that selects the device.
+const DEVICE_VARIABLE: &str = "KILN_DEVICE";
+
+/// Devices, the programs built for them, and the threads that look after both. A handle, cheap to
+/// clone; make one at start and share it.
+///
+/// A runtime starts a thread that looks after commands, and when first needed up to
+/// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers and one for host
+/// futures. They end by themselves once the last handle, queue, program and command are gone.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+    device: usize,
+}
+
+struct Inner {
+    devices: Vec<Device>,
+    slots: Arc<[Arc<DeviceSlot>]>,
+    schedulers: Vec<OnceLock<Arc<Scheduler>>>,
+    graph: Arc<BuildGraph>,
+    options: Options,
+    shared: Shared,
+}
+
+/// Settings of a [`Runtime`], from [`Runtime::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct RuntimeBuilder {
+    selector: Option<String>,
+    compile_workers: usize,
+    memory_limit: u64,
+    max_in_flight: usize,
+    profiling: bool,
+    #[cfg(feature = "simulated")]
+    simulators: Vec<crate::simulated::Simulator>,
+}
+
+named_future! {
+    /// A runtime that is starting, or opening a device: from [`Runtime::new`],
+    /// [`RuntimeBuilder::build`] and [`Runtime::on`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses nothing but the runtime.
+    Starting => Result<Runtime>
+}
+
+named_future! {
+    /// The end of everything submitted: from [`Runtime::drain`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses nothing.
+    Drain => ()
+}
+
+impl Default for RuntimeBuilder {
+    fn default() -> Self {
+        Self {
+            selector: None,
+            compile_workers: 2,
+            memory_limit: 256 << 20,
+            max_in_flight: 1024,
+            profiling: false,
+            #[cfg(feature = "simulated")]
+            simulators: Vec::new(),
+        }
+    }
+}
+
+impl RuntimeBuilder {
+    /// Selects the default device by text: an API (`opencl`), a kind (`gpu`, `cpu`, `accelerator`),
+    /// a number of [`Runtime::devices`], a part of the device's or its platform's name, or several
+    /// of these joined by colons, all of which must fit. Of those that fit the best is taken: a GPU
+    /// before a CPU, then the one that takes more image formats.
+    ///
+    /// Without it the environment variable `KILN_DEVICE` selects, and without that the best device.
+    pub fn device(mut self, selector: impl Into<String>) -> Self {
+        self.selector = Some(selector.into());
+        self
+    }
+
+    /// How many threads call compilers at the same time. Two, unless set: most drivers compile one
+    /// program at a time, whoever asks.
+    pub fn compile_workers(mut self, workers: NonZeroUsize) -> Self {
+        self.compile_workers = workers.get();
+        self
+    }
+
+    /// How many bytes of device binaries the programs kept in memory may stand for; 256 MiB unless
+    /// set. The least recently used go first. With `0` none is kept, but whoever asks for a program
+    /// while it builds still shares the build.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// How many commands a device is given at most before the first of them has ended; 1024 unless
+    /// set. More can be submitted: they wait without blocking anybody.
+    pub fn max_in_flight(mut self, commands: NonZeroUsize) -> Self {
+        self.max_in_flight = commands.get();
+        self
+    }
+
+    /// Has the device measure every command, for [`Event::profile`](crate::Event::profile) and
+    /// [`Runtime::trace_to`]. Costs a few per cent on small launches; off unless set.
+    pub fn profiling(mut self, profiling: bool) -> Self {
+        self.profiling = profiling;
+        self
+    }
+
+    /// Adds a simulated device, and leaves out the real ones.
+    #[cfg(feature = "simulated")]
+    pub fn simulator(mut self, simulator: &crate::simulated::Simulator) -> Self {
+        self.simulators.push(simulator.clone());
+        self
+    }
+
+    /// Loads the drivers, finds the devices and opens the one that is selected, without blocking.
+    ///
+    /// # Errors
+    ///
+    /// * [`NoDevice`](ErrorKind::NoDevice) if there is no driver, with what was tried and how to
+    ///   install one, or no device that fits the selector, with those there are.
+    /// * [`Configuration`](ErrorKind::Configuration) if a selector cannot be understood; it names
+    ///   the environment variable if it came from there.
+    /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
+    ///   device cannot be opened.
+    pub fn build(self) -> Starting {
+        let pool = Pool::new(self.compile_workers);
+        Starting::new(async move {
+            let start = pool.clone();
+            pool.run(move || self.start(start)).await?
+        })
+    }
+
+    fn start(self, pool: Pool) -> Result<Runtime> {
+        let selector = self.selector()?;
+        let adapters = discover(&self.backends())?;
+        let devices: Vec<_> = adapters
+            .iter()
+            .enumerate()
+            .map(|(index, adapter)| Device::new(index, adapter.info().clone()))
+            .collect();
+        let device = selector.select(&devices)?.index();
+        let slots: Arc<[_]> = devices
+            .iter()
+            .zip(adapters)
+            .map(|(device, adapter)| Arc::new(DeviceSlot::new(device.clone(), adapter)))
+            .collect();
+        slots[device].open()?;
+        let counters = Arc::new(Counters::default());
+        let shared = Shared {
+            reactor: Reactor::start()?,
+            host: HostExecutor::new(),
+            counters: counters.clone(),
+            timeline: Timeline::new(),
+        };
+        let inner = Inner {
+            schedulers: slots.iter().map(|_| OnceLock::new()).collect(),
+            graph: BuildGraph::new(slots.clone(), pool, self.memory_limit, counters),
+            devices,
+            slots,
+            options: Options { max_in_flight: self.max_in_flight, profiling: self.profiling },
+            shared,
+        };
+        Ok(Runtime { inner: Arc::new(inner), device })
+    }
+
+    fn selector(&self) -> Result<Selector> {
+        if let Some(text) = &self.selector {
+            return Selector::parse(text);
+        }
+        match std::env::var(DEVICE_VARIABLE) {
+            Ok(text) => Selector::parse(&text).map_err(|error| error.within(DEVICE_VARIABLE)),
+            Err(std::env::VarError::NotPresent) => Ok(Selector::default()),
+            Err(std::env::VarError::NotUnicode(text)) => Err(Error::new(
+                ErrorKind::Configuration,
+                format!("{DEVICE_VARIABLE}: the device selector {text:?} is no Unicode text"),
+            )),
+        }
+    }
+
+    fn backends(&self) -> Vec<Arc<dyn Backend>> {
+        #[cfg(feature = "simulated")]
+        if !self.simulators.is_empty() {
+            return self.simulators.iter().map(crate::simulated::Simulator::backend).collect();
+        }
+        vec![
+            #[cfg(feature = "opencl")]
+            Arc::new(crate::backend::opencl::OpenCl),
+        ]
+    }
+}
+
+/// The devices of all backends; if there is none, why.
+fn discover(backends: &[Arc<dyn Backend>]) -> Result<Vec<Arc<dyn Adapter>>> {
+    let mut adapters = Vec::new();
+    let mut tried = Vec::new();
+    for backend in backends {
+        match backend.adapters() {
+            Ok(found) if found.is_empty() => tried.push(format!("{}: no device", backend.name())),
+            Ok(found) => adapters.extend(found),
+            Err(error) => tried.push(format!("{}: {error}", backend.name())),
+        }
+    }
+    if !adapters.is_empty() {
+        return Ok(adapters);
+    }
+    let tried = if tried.is_empty() {
+        "this build of Kiln has no backend; enable the feature `opencl`".to_owned()
+    } else {
+        format!("tried {}", tried.join("; "))
+    };
+    Err(Error::new(ErrorKind::NoDevice, tried))
+}
+
+impl Runtime {
+    /// The best device found, or the one that `KILN_DEVICE` selects, with every setting at its
+    /// default. Errors as for [`RuntimeBuilder::build`].
+    #[expect(clippy::new_ret_no_self, reason = "a runtime starts without blocking")]
+    pub fn new() -> Starting {
+        Self::builder().build()
+    }
+
+    /// Settings for a runtime.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// All devices, in the order of discovery.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.inner.devices
+    }
+
+    /// The device that this handle's programs, buffers and queues are for.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.inner.devices[self.device]
+    }
+
+    /// A handle of this runtime for another of its devices, which is opened if it was not. Programs
+    /// in memory and limits are shared.
+    ///
+    /// # Errors
+    ///
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) for a device of another
+    /// runtime, else as the driver reports.
+    pub fn on(&self, device: &Device) -> Starting {
+        let inner = self.inner.clone();
+        let position = inner.graph.position(device);
+        Starting::new(async move {
+            let device = position?;
+            let slot = inner.slots[device].clone();
+            inner.graph.pool().run(move || slot.open().map(drop)).await??;
+            Ok(Self { inner, device })
+        })
+    }
+
+    /// Asks for a program: await the request, or [`start`](BuildRequest::start) it.
+    pub fn build(&self, image: &Image) -> BuildRequest {
+        BuildRequest::new(self.inner.graph.clone(), self.device, image)
+    }
+
+    /// A new queue. Queues cost nothing and impose no order; see [`Queue`].
+    #[must_use]
+    pub fn queue(&self) -> Queue {
+        Queue::new(self.scheduler().clone())
+    }
+
+    /// Memory for `len` elements, with unspecified contents.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no bytes,
+    /// [`OutOfResources`](ErrorKind::OutOfResources) for more than one allocation of the device can
+    /// have, or than it has left.
+    pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        let scheduler = self.scheduler();
+        Buffer::allocate(scheduler.slot(), scheduler.freed(), len)
+    }
+
+    /// A buffer with the given elements, ready when they have arrived.
+    ///
+    /// # Errors
+    ///
+    /// From the future, as for [`buffer`](Self::buffer).
+    pub fn buffer_from<T: Pod + Send>(&self, elements: Vec<T>) -> Upload<T> {
+        let queue = self.queue();
+        Upload::new(self.buffer(elements.len()).and_then(|buffer| {
+            let written = queue.write(&buffer, elements)?;
+            Ok((buffer, written))
+        }))
+    }
+
+    /// What this runtime has done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.inner.shared.counters.snapshot();
+        self.inner.graph.tell(&mut stats);
+        let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
+        stats.commands_in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
+        stats
+    }
+
+    /// Completes when everything submitted so far, on all devices and queues, has ended, well or
+    /// not.
+    pub fn drain(&self) -> Drain {
+        let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
+        let markers: Vec<_> = schedulers.map(|scheduler| scheduler.marker(None)).collect();
+        Drain::new(async move {
+            for marker in markers {
+                // A marker fails only with its device, whose commands have then ended, too.
+                let _ = marker.await;
+            }
+        })
+    }
+
+    /// Records every command submitted from now on, on all devices, until the trace is
+    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome.
+    pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
+        Trace::start(&self.inner.shared.timeline, path.into())
+    }
+
+    fn scheduler(&self) -> &Arc<Scheduler> {
+        self.inner.schedulers[self.device].get_or_init(|| {
+            let slot = self.inner.slots[self.device].clone();
+            Scheduler::new(slot, self.inner.options, self.inner.shared.clone())
+        })
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("device", self.device())
+            .field("devices", &self.inner.devices)
+            .finish_non_exhaustive()
+    }
+}
