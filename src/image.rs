@@ -1,11 +1,12 @@
 //! Device code as it is handed in, with its content digest.
 
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
+use crate::future::named_future;
 use crate::spirv;
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
@@ -65,28 +66,31 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io) if the file cannot be read, [`InvalidImage`](ErrorKind::InvalidImage)
-    /// if it is empty or malformed; both name the path.
-    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let bytes = async_fs::read(path).await.map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot read the image {}", path.display()))
-                .with_source(error)
-        })?;
-        let image = if spirv::has_magic(&bytes) {
-            Self::spirv(bytes)
-        } else {
-            match String::from_utf8(bytes) {
-                Ok(text) if text.trim().is_empty() => Err(Error::new(ErrorKind::InvalidImage, "the file is empty")),
-                Ok(text) if !text.contains('\0') => Ok(Self::opencl_c(text)),
-                Ok(text) => Self::native(text),
-                Err(error) => Self::native(error.into_bytes()),
-            }
-        };
-        image.map_err(|error| {
-            Error::new(ErrorKind::InvalidImage, format!("the image {} cannot be used", path.display()))
-                .with_source(error)
+    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be read,
+    /// [`InvalidImage`](ErrorKind::InvalidImage) if it is empty or malformed; both name the path.
+    pub fn open(path: impl Into<PathBuf>) -> OpenImage {
+        let path = path.into();
+        OpenImage::new(async move {
+            let bytes = async_fs::read(&path).await.map_err(|error| {
+                let message = format!("cannot read the image {}", path.display());
+                Error::new(ErrorKind::Io, message).with_source(error)
+            })?;
+            Self::from_content(bytes).map_err(|error| error.within(path.display()))
         })
+    }
+
+    fn from_content(bytes: Vec<u8>) -> Result<Self> {
+        if spirv::has_magic(&bytes) {
+            return Self::spirv(bytes);
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) if text.trim().is_empty() => {
+                Err(Error::new(ErrorKind::InvalidImage, "the file is empty"))
+            }
+            Ok(text) if !text.contains('\0') => Ok(Self::opencl_c(text)),
+            Ok(text) => Self::native(text),
+            Err(error) => Self::native(error.into_bytes()),
+        }
     }
 
     fn new(format: ImageFormat, code: Vec<u8>, module: spirv::Module) -> Self {
@@ -126,6 +130,15 @@ impl Image {
     pub fn specialization_constants(&self) -> &[SpecializationConstant] {
         &self.0.module.specialization_constants
     }
+}
+
+named_future! {
+    /// An image that is read from a file: from [`Image::open`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses nothing.
+    OpenImage => Result<Image>
 }
 
 impl fmt::Debug for Image {

@@ -1,4 +1,92 @@
-//! Kiln runs compute kernels from async Rust.
+//! Kiln runs compute kernels from async Rust, on OpenCL devices.
+//!
+//! An application hands it device code and awaits results. Kiln sees to three things that are hard
+//! to get right around a driver whose calls block, whose objects are not counted and whose compiler
+//! takes seconds:
+//!
+//! * **A program is built once.** A build is a shared future: whoever asks for the same image, with
+//!   the same options, for the same device, awaits the same build, and finds its program in memory
+//!   afterwards. A build belongs to nobody: dropping whoever asked for it first cancels nothing.
+//! * **No executor thread blocks.** Launches, copies and host futures form a DAG whose edges follow
+//!   from the buffers that they use. Submitting returns at once; the driver's own callback wakes the
+//!   task that awaits.
+//! * **Memory outlives the device's use of it.** Commands own what they touch until the driver says
+//!   that they have ended. Futures own nothing: any of them can be dropped, leaked or raced at any
+//!   time.
+//!
+//! Kiln brings no executor and needs none: its futures run under tokio, smol, or a bare `block_on`.
+//!
+//! # First example
+//!
+//! ```no_run
+//! use kiln::{Image, Runtime};
+//!
+//! # async fn example() -> kiln::Result<()> {
+//! let rt = Runtime::new().await?; // the best device found
+//! let image = Image::opencl_c(
+//!     "kernel void saxpy(float a, global const float *x, global float *y) {
+//!          size_t i = get_global_id(0);
+//!          y[i] += a * x[i];
+//!      }",
+//! );
+//! let program = rt.build(&image).await?; // built once, whoever asks
+//! // SAFETY: `saxpy` touches x[i] and y[i] for i below the global size only.
+//! let saxpy = unsafe { program.kernel("saxpy")? };
+//!
+//! let x = rt.buffer_from(vec![1.0f32; 1 << 20]).await?;
+//! let y = rt.buffer_from(vec![2.0f32; 1 << 20]).await?;
+//! let queue = rt.queue();
+//! queue.submit(saxpy.launch(1 << 20).args((3.0f32, &x, &y)))?; // returns at once
+//! let y: Vec<f32> = queue.read(&y).await?; // after the launch, because of its data
+//! assert_eq!(y[0], 5.0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Program::kernel`] is where the one `unsafe` of an application stands: it promises that the
+//! kernel stays inside the buffers that it is given. Every launch after that is a safe call whose
+//! arguments are checked, by number, kind, size and type, against the kernel's own signature.
+//!
+//! # When not to use it
+//!
+//! * For graphics, or compute that must run in a browser: use `wgpu`.
+//! * For one large kernel in a program that has nothing else to do: call `opencl3`, block, be done.
+//! * For kernels written in Rust: Kiln takes OpenCL C, SPIR-V and native binaries.
+//! * For untrusted device code: a kernel can do whatever its driver lets it do.
+//!
+//! # How it works
+//!
+//! **Builds.** [`Runtime::build`] derives a [`BuildKey`], a BLAKE3 digest over everything that can
+//! change the result: the image's digest, options, specialization constants, the device with the
+//! versions of its driver, and the environment variables that change its compiler. Under that key
+//! stands one shared build, which runs on a few threads of Kiln's own. What the compiler refused is
+//! kept, with its log, like a program; what failed by circumstance, such as exhausted memory, is
+//! tried again. Programs are kept up to a limit in bytes, the least recently used go first, and one
+//! that is in use survives its eviction.
+//!
+//! **Commands.** [`Queue::submit`] adds a node to the device's DAG, derives its edges (read after
+//! write, write after read, write after write, overlapping slices included), and hands it to the
+//! driver at once unless it waits for a build, a host future or another device. A chain stays on
+//! one in-order native queue, where order is free; only edges between two of these wait for a native
+//! event. A failed command fails those that need its results with its own error, the root cause.
+//!
+//! **Completion.** The first poll of an [`Event`] asks the driver to call back. The callback stores
+//! a flag and wakes the task; the task's next poll, or the one reactor thread, finds out how the
+//! command ended and frees what it kept alive. While nothing is in flight that thread sleeps.
+//!
+//! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
+//! [two](RuntimeBuilder::compile_workers) for compilers.
+//!
+//! # Features
+//!
+//! * `opencl` (default): devices reached through OpenCL. The driver is loaded at run time: a program
+//!   starts without one, and [`Runtime::new`] then says what to install.
+//! * `simulated`: [`simulated`], a device in software whose kernels are closures and whose faults
+//!   come on request, for tests of applications.
+//!
+//! The minimum supported Rust version is 1.89.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod args;
 mod backend;
@@ -22,8 +110,8 @@ pub use crate::buffer::{Buffer, BufferArgument};
 pub use crate::build::{Build, BuildKey, BuildRequest, Kernel, Origin, Program, SpecializationValue};
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
-pub use crate::image::{Digest, Image, SpecializationConstant};
+pub use crate::image::{Digest, Image, OpenImage, SpecializationConstant};
 pub use crate::nd_range::{NdRange, NdSize};
-pub use crate::queue::{Event, IntoOutcome, Launch, Queue, Read, Status, Trace, Upload};
+pub use crate::queue::{Event, IntoOutcome, Launch, Queue, Read, Status, Trace, Upload, WriteTrace};
 pub use crate::runtime::{Drain, Runtime, RuntimeBuilder, Starting};
 pub use crate::stats::Stats;

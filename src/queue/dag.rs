@@ -156,8 +156,11 @@ impl<C> Dag<C> {
         for (node, kind) in after {
             finder.depend(node, kind);
         }
-        for used in uses {
-            self.hazards.touch(id, used, &mut finder);
+        // A command that is given the same bytes twice reads what was there before its own writes.
+        for access in [Access::Read, Access::ReadWrite, Access::Write] {
+            for used in uses.iter().filter(|used| used.access == access) {
+                self.hazards.touch(id, used, &mut finder);
+            }
         }
         let poison = finder.poison;
         let mut blockers = gates;

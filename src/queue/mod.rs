@@ -9,6 +9,8 @@ mod host;
 mod lane;
 mod reactor;
 mod scheduler;
+#[cfg(test)]
+mod tests;
 mod timeline;
 
 use std::fmt;
@@ -28,8 +30,8 @@ use self::host::ToOutcome;
 pub(crate) use self::reactor::Reactor;
 use self::scheduler::Submission;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
-pub use self::timeline::Trace;
 pub(crate) use self::timeline::Timeline;
+pub use self::timeline::{Trace, WriteTrace};
 use crate::buffer::{Buffer, Region};
 use crate::device::Device;
 use crate::error::{Error, Result};

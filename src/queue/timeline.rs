@@ -14,6 +14,7 @@ use super::scheduler::Scheduler;
 use crate::backend::Profile;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::future::named_future;
 
 /// The commands that ended while somebody recorded.
 pub(crate) struct Timeline {
@@ -133,16 +134,13 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io) if the file cannot be written.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future may leave a part of the file.
-    pub async fn finish(self) -> Result<()> {
-        let text = self.to_json();
-        async_fs::write(&self.path, text).await.map_err(|error| {
-            Error::new(ErrorKind::Io, format!("cannot write the trace {}", self.path.display()))
-                .with_source(error)
+    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be written.
+    pub fn finish(self) -> WriteTrace {
+        WriteTrace::new(async move {
+            async_fs::write(&self.path, self.to_json()).await.map_err(|error| {
+                let message = format!("cannot write the trace {}", self.path.display());
+                Error::new(ErrorKind::Io, message).with_source(error)
+            })
         })
     }
 
@@ -184,6 +182,15 @@ impl Trace {
         }
         json!({ "traceEvents": events, "displayTimeUnit": "ns" }).to_string()
     }
+}
+
+named_future! {
+    /// A trace that is being written: from [`Trace::finish`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it may leave a part of the file.
+    WriteTrace => Result<()>
 }
 
 impl Drop for Trace {

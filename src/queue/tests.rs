@@ -1,0 +1,245 @@
+//! The DAG and its hazards, alone: no backend, no executor.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
+use super::hazard::Use;
+use crate::backend::Access;
+use crate::error::{Error, ErrorKind};
+
+fn used(allocation: u64, bytes: std::ops::Range<usize>, access: Access) -> Use {
+    Use { allocation, bytes, access }
+}
+
+fn add(dag: &mut Dag<usize>, number: usize, uses: &[Use], next: &mut NextList) -> NodeId {
+    dag.add(number, uses, [], 0, None, next)
+}
+
+fn before(dag: &Dag<usize>, id: NodeId) -> Vec<usize> {
+    let mut before: Vec<_> = dag.dependencies(id).map(|(_, &number)| number).collect();
+    before.sort_unstable();
+    before
+}
+
+fn failure() -> Error {
+    Error::new(ErrorKind::Driver, "on request")
+}
+
+#[test]
+fn readers_run_side_by_side_and_the_next_writer_waits_for_all() {
+    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let write = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    let reads = [1, 2].map(|n| add(&mut dag, n, &[used(1, 0..8, Access::Read)], &mut next));
+    let last = add(&mut dag, 3, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    assert_eq!(before(&dag, reads[0]), [0]);
+    assert_eq!(before(&dag, reads[1]), [0]);
+    assert_eq!(before(&dag, last), [0, 1, 2]);
+    assert_eq!(next.as_slice(), [Next::Dispatch(write)]);
+}
+
+#[test]
+fn slices_conflict_only_where_they_overlap() {
+    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    add(&mut dag, 1, &[used(1, 8..16, Access::Write)], &mut next);
+    let middle = add(&mut dag, 2, &[used(1, 6..9, Access::Read)], &mut next);
+    let left = add(&mut dag, 3, &[used(1, 0..4, Access::Write)], &mut next);
+    let other = add(&mut dag, 4, &[used(2, 0..16, Access::Write)], &mut next);
+    assert_eq!(before(&dag, middle), [0, 1]);
+    assert_eq!(before(&dag, left), [0]);
+    assert!(before(&dag, other).is_empty());
+}
+
+#[test]
+fn a_command_waits_for_dispatch_of_what_is_before_it_and_not_for_its_end() {
+    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let first = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    let second = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    assert_eq!(next.as_slice(), [Next::Dispatch(first)]);
+    next.clear();
+    dag.dispatched(first, &mut next);
+    assert_eq!(next.as_slice(), [Next::Dispatch(second)]);
+}
+
+#[test]
+fn a_failure_reaches_readers_but_heals_with_the_next_whole_write() {
+    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let bad = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    let reader = add(&mut dag, 1, &[used(1, 4..8, Access::Read)], &mut next);
+    let healer = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
+    let healed = add(&mut dag, 3, &[used(1, 0..8, Access::Read)], &mut next);
+    for id in [bad, reader, healer, healed] {
+        dag.dispatched(id, &mut next);
+    }
+    let root = failure();
+    dag.complete(bad, Err(root.clone()), &mut next);
+    let outcome = dag.complete(reader, Ok(()), &mut next).outcome;
+    assert!(outcome.expect_err("it read nothing").same(&root));
+    assert!(dag.complete(healer, Ok(()), &mut next).outcome.is_ok());
+    assert!(dag.complete(healed, Ok(()), &mut next).outcome.is_ok());
+}
+
+#[test]
+fn a_failure_is_found_by_commands_that_come_after_it_ended() {
+    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let bad = add(&mut dag, 0, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    dag.dispatched(bad, &mut next);
+    let root = failure();
+    dag.complete(bad, Err(root.clone()), &mut next);
+    next.clear();
+    let reader = add(&mut dag, 1, &[used(1, 0..4, Access::Read)], &mut next);
+    assert_eq!(next.as_slice(), [Next::Fail(reader)]);
+    assert!(dag.complete(reader, Ok(()), &mut next).outcome.expect_err("nothing to read").same(&root));
+    next.clear();
+    let writer = add(&mut dag, 2, &[used(1, 0..4, Access::Write)], &mut next);
+    assert_eq!(next.as_slice(), [Next::Dispatch(writer)]);
+}
+
+#[test]
+fn what_fails_undispatched_ends_after_all_before_it() {
+    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let running = add(&mut dag, 0, &[used(1, 0..8, Access::Read)], &mut next);
+    dag.dispatched(running, &mut next);
+    next.clear();
+    let gated = dag.add(1, &[used(1, 0..8, Access::Write)], [], 1, None, &mut next);
+    let behind = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
+    dag.poison(gated, failure(), &mut next);
+    assert!(next.is_empty(), "the reader still runs: {next:?}");
+    dag.complete(running, Ok(()), &mut next);
+    assert_eq!(next.as_slice(), [Next::Fail(gated)]);
+    next.clear();
+    assert!(dag.complete(gated, Ok(()), &mut next).outcome.is_err());
+    assert_eq!(next.as_slice(), [Next::Dispatch(behind)]);
+    dag.open_gate(gated, &mut next);
+    assert_eq!(next.len(), 1, "a gate of a command that has ended changes nothing");
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    uses: Vec<Use>,
+    fails: bool,
+    gated: bool,
+    after: Option<prop::sample::Index>,
+}
+
+fn plans() -> impl Strategy<Value = Vec<Plan>> {
+    let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::ReadWrite)];
+    let one = (0u64..3, 0usize..12, 1usize..6, access)
+        .prop_map(|(allocation, start, len, access)| used(allocation, start..start + len, access));
+    let plan = (
+        prop::collection::vec(one, 0..4),
+        prop::bool::weighted(0.05),
+        prop::bool::weighted(0.1),
+        prop::option::weighted(0.1, any::<prop::sample::Index>()),
+    )
+        .prop_map(|(uses, fails, gated, after)| Plan { uses, fails, gated, after });
+    prop::collection::vec(plan, 1..40)
+}
+
+fn conflict(a: &[Use], b: &[Use]) -> bool {
+    a.iter().any(|a| {
+        b.iter().any(|b| {
+            a.allocation == b.allocation
+                && a.bytes.start < b.bytes.end
+                && b.bytes.start < a.bytes.end
+                && (a.access != Access::Read || b.access != Access::Read)
+        })
+    })
+}
+
+/// Which earlier commands must fail a command if they fail, byte by byte: those that wrote last
+/// what it reads.
+fn sources(plans: &[Plan], of: usize) -> HashSet<usize> {
+    let reads = plans[of].uses.iter().filter(|used| used.access != Access::Write);
+    let bytes = reads.flat_map(|used| used.bytes.clone().map(|byte| (used.allocation, byte)));
+    let writes = |plan: &Plan, at: (u64, usize)| {
+        plan.uses.iter().any(|used| {
+            used.allocation == at.0 && used.bytes.contains(&at.1) && used.access != Access::Read
+        })
+    };
+    bytes.filter_map(|at| (0..of).rev().find(|&earlier| writes(&plans[earlier], at))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever the order in which commands are handed over and end: two that conflict never swap,
+    /// everything ends exactly once, and exactly those fail that should.
+    #[test]
+    fn any_order_of_ends_keeps_the_order_of_conflicts(plans in plans(), picks in prop::collection::vec(any::<prop::sample::Index>(), 256)) {
+        let (mut dag, mut next) = (Dag::default(), NextList::new());
+        let mut picks = picks.into_iter().cycle();
+        let mut ids = Vec::new();
+        let mut gates = Vec::new();
+        let mut running: Vec<usize> = Vec::new();
+        let mut dispatched = vec![false; plans.len()];
+        let mut outcome: Vec<Option<bool>> = vec![None; plans.len()];
+        let mut submitted = 0;
+        while submitted < plans.len() || !running.is_empty() || !gates.is_empty() {
+            let pick = picks.next().expect("a cycle never ends");
+            match pick.index(3) {
+                0 if submitted < plans.len() => {
+                    let plan = &plans[submitted];
+                    let after: Vec<_> = plan.after.filter(|_| submitted > 0).map(|index| index.index(submitted)).into_iter().collect();
+                    let poison = after.iter().any(|&n| outcome[n] == Some(false)).then(failure);
+                    let edges = after.iter().filter(|&&n| outcome[n].is_none()).map(|&n| (ids[n], EdgeKind::Data)).collect::<Vec<_>>();
+                    let id = dag.add(submitted, &plan.uses, edges, u32::from(plan.gated), poison, &mut next);
+                    ids.push(id);
+                    if plan.gated {
+                        gates.push(id);
+                    }
+                    submitted += 1;
+                }
+                1 if !gates.is_empty() => {
+                    let id = gates.swap_remove(pick.index(gates.len()));
+                    dag.open_gate(id, &mut next);
+                }
+                _ if !running.is_empty() => {
+                    // Any one that nothing before it keeps: the device keeps the order of edges.
+                    let free: Vec<_> = running.iter().copied().filter(|&n| dag.dependencies(ids[n]).next().is_none()).collect();
+                    let number = free[pick.index(free.len())];
+                    running.retain(|&n| n != number);
+                    let result = if plans[number].fails { Err(failure()) } else { Ok(()) };
+                    let ended = dag.complete(ids[number], result, &mut next);
+                    prop_assert_eq!(ended.command, number);
+                    prop_assert!(outcome[number].replace(ended.outcome.is_ok()).is_none());
+                }
+                _ => {}
+            }
+            let mut at = 0;
+            while let Some(&step) = next.get(at) {
+                at += 1;
+                match step {
+                    Next::Dispatch(id) => {
+                        if !dag.can_dispatch(id) {
+                            continue;
+                        }
+                        let number = *dag.command(id).expect("it is there");
+                        for earlier in 0..number {
+                            if conflict(&plans[earlier].uses, &plans[number].uses) {
+                                prop_assert!(outcome[earlier].is_some() || dispatched[earlier], "{} before {}", number, earlier);
+                            }
+                        }
+                        prop_assert!(!std::mem::replace(&mut dispatched[number], true));
+                        running.push(number);
+                        dag.dispatched(id, &mut next);
+                    }
+                    Next::Fail(id) => {
+                        let ended = dag.complete(id, Ok(()), &mut next);
+                        prop_assert!(ended.outcome.is_err());
+                        prop_assert!(outcome[ended.command].replace(false).is_none());
+                    }
+                }
+            }
+            next.clear();
+        }
+        for number in 0..plans.len() {
+            let mut sources = sources(&plans, number);
+            sources.extend(plans[number].after.filter(|_| number > 0).map(|index| index.index(number)));
+            let source_failed = sources.iter().any(|&source| outcome[source] == Some(false));
+            prop_assert_eq!(outcome[number], Some(!(plans[number].fails || source_failed)), "command {}", number);
+        }
+    }
+}
