@@ -55,8 +55,6 @@ mod sealed {
     }
 }
 
-pub(crate) use sealed::{Argument as IntoArgument, Arguments as IntoArguments};
-
 /// An argument that lives as long as its launch. Opaque; it is public only because the sealed
 /// traits name it.
 #[doc(hidden)]
@@ -291,6 +289,7 @@ pub(crate) fn describe(index: usize, parameter: &Parameter) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::sealed::Argument as _;
     use super::*;
 
     fn parameter(type_name: &str, address_space: AddressSpace) -> Parameter {

@@ -1,0 +1,204 @@
+//! The main job, from source text to results, on every device under every executor.
+
+mod support;
+
+use kiln::{ErrorKind, Image, Origin, Runtime, Status};
+use support::{SAXPY, kernel};
+
+everywhere! {
+    async fn a_kernel_runs_and_its_results_are_read(rt: Runtime) {
+        let saxpy = kernel(&rt, SAXPY, "saxpy").await;
+        let x = rt.buffer_from((0..1000).map(|i| i as f32).collect()).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 1000]).await.unwrap();
+        let queue = rt.queue();
+        let event = queue.submit(saxpy.launch(1000).args((2.0f32, &x, &y))).unwrap();
+        let read = queue.read(&y).await.unwrap();
+        let expected: Vec<f32> = (0..1000).map(|i| 1.0 + 2.0 * i as f32).collect();
+        assert_eq!(read, expected);
+        event.await.unwrap();
+    }
+}
+
+everywhere! {
+    async fn every_kind_of_command_does_what_it_says(rt: Runtime) {
+        let queue = rt.queue();
+        let a = rt.buffer::<u32>(64).unwrap();
+        let b = rt.buffer::<u32>(64).unwrap();
+        queue.fill(&a, 7).unwrap().await.unwrap();
+        let _ = queue.write(&a.slice(8..16).unwrap(), vec![9; 8]).unwrap();
+        let _ = queue.copy(&a, &b).unwrap();
+        let _ = queue.fill(&b.slice(60..).unwrap(), 1).unwrap();
+        let marker = queue.marker().unwrap();
+        let read = queue.read(&b).await.unwrap();
+        marker.await.unwrap();
+        for (index, value) in read.into_iter().enumerate() {
+            let expected = match index {
+                8..16 => 9,
+                60.. => 1,
+                _ => 7,
+            };
+            assert_eq!(value, expected, "at {index}");
+        }
+        let odd = rt.buffer::<[u8; 3]>(5).unwrap();
+        let _ = queue.fill(&odd, [1, 2, 3]).unwrap();
+        assert_eq!(queue.read(&odd).await.unwrap(), vec![[1, 2, 3]; 5]);
+    }
+}
+
+everywhere! {
+    async fn a_program_is_built_once_and_then_in_memory(rt: Runtime) {
+        let image = Image::opencl_c(SAXPY);
+        let first = rt.build(&image).await.unwrap();
+        let second = rt.build(&Image::opencl_c(SAXPY)).await.unwrap();
+        assert_eq!((first.origin(), second.origin()), (Origin::Compiled, Origin::Memory));
+        assert_eq!(first.key(), second.key());
+        assert_eq!(rt.stats().compiles, 1);
+        assert_eq!(first.kernel_names(), ["saxpy"]);
+    }
+}
+
+everywhere! {
+    async fn a_binary_runs_without_its_source(rt: Runtime) {
+        let compiled = support::program(&rt, SAXPY).await;
+        let image = Image::native(compiled.binary().unwrap()).unwrap();
+        let loaded = rt.build(&image).await.unwrap();
+        // SAFETY: as in `support::kernel`.
+        let saxpy = unsafe { loaded.kernel("saxpy") }.unwrap();
+        let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let _ = rt.queue().submit(saxpy.launch(8).args((4.0f32, &x, &y))).unwrap();
+        assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
+    }
+}
+
+everywhere! {
+    async fn launches_can_be_submitted_while_their_program_builds(rt: Runtime) {
+        let source = format!("{SAXPY} // another program than in other tests\n");
+        let build = rt.build(&Image::opencl_c(source)).start();
+        // SAFETY: as in `support::kernel`.
+        let saxpy = unsafe { build.kernel("saxpy") };
+        // SAFETY: as in `support::kernel`.
+        let absent = unsafe { build.kernel("sapxy") };
+        let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let z = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let queue = rt.queue();
+        let event = queue.submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
+        let error = match queue.submit(absent.launch(8).args((1.0f32, &x, &z))) {
+            Ok(event) => event.await.expect_err("there is no such kernel"),
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), ErrorKind::UnknownKernel);
+        assert!(error.to_string().contains("saxpy"), "{error}");
+        event.await.unwrap();
+        assert_eq!(queue.read(&y).await.unwrap(), [2.0; 8]);
+    }
+}
+
+everywhere! {
+    async fn commands_wait_for_host_futures(rt: Runtime) {
+        let saxpy = kernel(&rt, SAXPY, "saxpy").await;
+        let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let queue = rt.queue();
+        let (open, gate) = async_channel::bounded::<()>(1);
+        let launch = saxpy.launch(8).args((1.0f32, &x, &y)).after_future(async move { gate.recv().await });
+        let event = queue.submit(launch).unwrap();
+        let other = queue.submit(saxpy.launch(8).args((1.0f32, &y, &x))).unwrap();
+        let independent = rt.buffer_from(vec![3u8; 4]).await.unwrap();
+        assert_eq!(queue.read(&independent).await.unwrap(), [3; 4]);
+        assert!(matches!(event.status(), Status::Waiting));
+        open.send(()).await.unwrap();
+        other.await.unwrap();
+        assert!(matches!(event.status(), Status::Complete));
+        assert_eq!(queue.read(&x).await.unwrap(), [3.0; 8]);
+    }
+}
+
+everywhere! {
+    async fn spirv_runs_where_the_device_takes_it(rt: Runtime) {
+        let image = Image::spirv(include_bytes!("data/saxpy.spv").to_vec()).unwrap();
+        assert_eq!(image.kernels(), ["saxpy"]);
+        if !rt.device().formats.contains(&kiln::ImageFormat::SpirV) {
+            let error = rt.build(&image).await.expect_err("the device takes none");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            for part in [rt.device().name.as_str(), "SPIR-V", "OpenCL C"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+            return;
+        }
+        // SAFETY: as in `support::kernel`.
+        let saxpy = unsafe { rt.build(&image).await.unwrap().kernel("saxpy") }.unwrap();
+        let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let _ = rt.queue().submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
+        assert_eq!(rt.queue().read(&y).await.unwrap(), [2.0; 8]);
+    }
+}
+
+everywhere! {
+    async fn slices_are_kernel_arguments(rt: Runtime) {
+        let saxpy = kernel(&rt, SAXPY, "saxpy").await;
+        let aligned = rt.device().limits.slice_alignment / size_of::<f32>();
+        let x = rt.buffer_from(vec![1.0f32; 2 * aligned]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 2 * aligned]).await.unwrap();
+        let queue = rt.queue();
+        let (low, high) = (y.slice(..aligned).unwrap(), y.slice(aligned..).unwrap());
+        let _ = queue.submit(saxpy.launch(aligned).args((1.0f32, &x, &low))).unwrap();
+        let _ = queue.submit(saxpy.launch(aligned).args((2.0f32, &x, &high))).unwrap();
+        let read = queue.read(&y).await.unwrap();
+        assert_eq!(read[..aligned], vec![2.0; aligned]);
+        assert_eq!(read[aligned..], vec![3.0; aligned]);
+        let odd = y.slice(1..).unwrap();
+        let error = queue.submit(saxpy.launch(1).args((1.0f32, &x, &odd))).expect_err("misaligned");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+everywhere! {
+    async fn the_dag_is_drawn_and_the_timeline_recorded(rt: Runtime) {
+        let path = std::env::temp_dir().join(format!("kiln-trace-{}.json", std::process::id()));
+        let trace = rt.trace_to(&path);
+        let saxpy = kernel(&rt, SAXPY, "saxpy").await;
+        let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let queue = rt.queue();
+        let _ = queue.submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
+        queue.read(&y).await.unwrap();
+        rt.drain().await;
+        let dot = queue.dot();
+        assert!(dot.contains("saxpy") && dot.contains("->"), "{dot}");
+        trace.finish().await.unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let names: Vec<_> = json["traceEvents"].as_array().unwrap().iter().map(|event| event["name"].as_str().unwrap()).collect();
+        for name in ["process_name", "write", "saxpy", "read"] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+    }
+}
+
+everywhere! {
+    async fn profiles_are_in_order(rt: Runtime) {
+        let rt = Runtime::builder().device(rt.device().index().to_string()).profiling(true).build().await.unwrap();
+        let buffer = rt.buffer::<u64>(1 << 16).unwrap();
+        let event = rt.queue().fill(&buffer, 1).unwrap();
+        event.clone().await.unwrap();
+        let profile = event.profile().expect("it has ended");
+        assert!(profile.queued <= profile.submitted);
+        assert!(profile.submitted <= profile.started);
+        assert!(profile.started <= profile.ended);
+    }
+}
+
+#[test]
+fn drain_waits_for_everything() {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        let buffers: Vec<_> = (0..16).map(|_| rt.buffer::<u64>(1 << 16).unwrap()).collect();
+        let events: Vec<_> = buffers.iter().map(|buffer| rt.queue().fill(buffer, 1).unwrap()).collect();
+        rt.drain().await;
+        assert!(events.iter().all(|event| matches!(event.status(), Status::Complete)));
+        assert_eq!(rt.stats().commands_in_flight, 0);
+    }));
+}

@@ -1,0 +1,72 @@
+//! What the test suites share: the devices of this machine, and the executors that users have.
+
+#![allow(dead_code, reason = "each suite uses a part of it")]
+
+use std::future::Future;
+
+use kiln::{ErrorKind, Image, Kernel, Program, Runtime};
+
+/// `y[i] += a * x[i]`.
+pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, global float *y) {
+    size_t i = get_global_id(0);
+    y[i] += a * x[i];
+}";
+
+/// The devices that the suites know by name, and the selectors that find them.
+const KNOWN: [(&str, &str); 2] = [("pocl", "portable computing language"), ("intel", "intel(r) opencl")];
+
+/// Runs `test` on every known device that this machine has. One that is missing is reported by
+/// name; if the environment variable `KILN_REQUIRE_DEVICES` names it, that is a failure.
+pub async fn on_each_device(test: impl AsyncFn(Runtime)) {
+    let required = std::env::var("KILN_REQUIRE_DEVICES").unwrap_or_default();
+    for (name, selector) in KNOWN {
+        match Runtime::builder().device(selector).build().await {
+            Ok(rt) => {
+                eprintln!("on {name}: {}", rt.device());
+                test(rt).await;
+            }
+            Err(error) if error.kind() == ErrorKind::NoDevice => {
+                assert!(!required.split(',').any(|required| required == name), "{name} is required: {error}");
+                eprintln!("skipped {name}: it is not installed");
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
+
+/// Runs a future under every executor that users have.
+pub fn under_each_executor<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let tokio = tokio.expect("tokio starts");
+    eprintln!("under tokio");
+    tokio.block_on(async { tokio::spawn(test()).await }).expect("the test passes");
+    eprintln!("under smol");
+    smol::block_on(smol::spawn(test()));
+    eprintln!("under a bare block_on");
+    futures::executor::block_on(test());
+}
+
+/// A test that runs on every device under every executor.
+#[macro_export]
+macro_rules! everywhere {
+    ($(#[$meta:meta])* async fn $name:ident($rt:ident: Runtime) $body:block) => {
+        $(#[$meta])*
+        #[test]
+        fn $name() {
+            $crate::support::under_each_executor(|| {
+                $crate::support::on_each_device(async |$rt: kiln::Runtime| $body)
+            });
+        }
+    };
+}
+
+/// The program of some source text.
+pub async fn program(rt: &Runtime, source: &str) -> Program {
+    rt.build(&Image::opencl_c(source)).await.expect("the source is right")
+}
+
+/// A kernel of some source text.
+pub async fn kernel(rt: &Runtime, source: &str, name: &str) -> Kernel {
+    // SAFETY: the kernels of the suites stay inside the buffers that the suites give them.
+    unsafe { program(rt, source).await.kernel(name) }.expect("the kernel is there")
+}
