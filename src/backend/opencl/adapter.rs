@@ -1,0 +1,302 @@
+//! Finding devices, and what they say of themselves.
+
+use std::env;
+use std::sync::Arc;
+
+use opencl3::device::*;
+use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED};
+use opencl3::platform::platform::{
+    CL_PLATFORM_NAME, cl_platform_id, get_platform_data, get_platform_ids,
+};
+
+use super::codes::{driver_code, error, error_of};
+use super::device::ClDevice;
+use super::handle::{DeviceId, PlatformId};
+use super::{NAME, integer, text};
+use crate::backend::{Adapter, Device};
+use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::error::{Error, ErrorKind, Result};
+
+const LOADER: &str = if cfg!(target_os = "windows") {
+    "OpenCL.dll"
+} else if cfg!(target_os = "macos") {
+    "/System/Library/Frameworks/OpenCL.framework/OpenCL"
+} else {
+    "libOpenCL.so.1"
+};
+
+const INSTALL: &str = "install an OpenCL driver: on Debian and Ubuntu `apt install pocl-opencl-icd` \
+                       for the CPU, or for a GPU its vendor's driver";
+
+/// Markers with a wait list, fills and the parameters' names are OpenCL 1.2.
+const OLDEST: Version = Version { major: 1, minor: 2 };
+
+/// What a failed query of a text leaves.
+const UNKNOWN: &str = "unknown";
+
+/// A device of a driver.
+pub(super) struct ClAdapter {
+    pub(super) platform: PlatformId,
+    pub(super) device: DeviceId,
+    pub(super) version: Version,
+    pub(super) info: Arc<DeviceInfo>,
+}
+
+impl Adapter for ClAdapter {
+    fn info(&self) -> &Arc<DeviceInfo> {
+        &self.info
+    }
+
+    fn open(&self) -> Result<Arc<dyn Device>> {
+        Ok(Arc::new(ClDevice::open(self)?))
+    }
+}
+
+/// All devices that can be used, of all platforms. What cannot be used does not hide the rest.
+pub(super) fn discover() -> Result<Vec<ClAdapter>> {
+    let platforms = match get_platform_ids() {
+        Ok(platforms) if platforms.is_empty() => return Err(no_driver()),
+        Ok(platforms) => platforms,
+        Err(CL_PLATFORM_NOT_FOUND_KHR) => return Err(no_driver()),
+        Err(DLOPEN_RUNTIME_LOAD_FAILED) => return Err(no_loader()),
+        Err(code) => return Err(error(code, "the OpenCL platforms cannot be listed")),
+    };
+    let mut adapters = Vec::new();
+    let mut skipped = Vec::new();
+    for platform in platforms {
+        let name = platform_name(platform);
+        let devices = match get_device_ids(platform, CL_DEVICE_TYPE_ALL) {
+            Ok(devices) => devices,
+            Err(code) => {
+                let code = driver_code(code);
+                tracing::debug!(platform = %name, %code, "platform skipped");
+                skipped.push(format!("platform `{name}` fails with {code}"));
+                continue;
+            }
+        };
+        if devices.is_empty() {
+            skipped.push(format!("platform `{name}` has no devices"));
+        }
+        for device in devices {
+            match describe(&name, device) {
+                Ok((version, info)) => adapters.push(ClAdapter {
+                    platform: PlatformId(platform),
+                    device: DeviceId(device),
+                    version,
+                    info: Arc::new(info),
+                }),
+                Err(reason) => {
+                    tracing::debug!(platform = %name, %reason, "device skipped");
+                    skipped.push(reason);
+                }
+            }
+        }
+    }
+    if adapters.is_empty() {
+        return Err(Error::new(
+            ErrorKind::NoDevice,
+            format!(
+                "no OpenCL device can be used: {}; {INSTALL}",
+                skipped.join("; ")
+            ),
+        ));
+    }
+    Ok(adapters)
+}
+
+fn no_loader() -> Error {
+    let tried = match env::var("OPENCL_DYLIB_PATH") {
+        Ok(path) => format!("OPENCL_DYLIB_PATH ({path}) and `{LOADER}`"),
+        Err(_) => format!("`{LOADER}`"),
+    };
+    error_of(
+        ErrorKind::NoDevice,
+        DLOPEN_RUNTIME_LOAD_FAILED,
+        format!("no OpenCL loader can be opened (tried {tried}); {INSTALL}"),
+    )
+}
+
+fn no_driver() -> Error {
+    let vendors = env::var("OCL_ICD_VENDORS").map_or_else(
+        |_| "/etc/OpenCL/vendors".to_owned(),
+        |path| format!("OCL_ICD_VENDORS ({path})"),
+    );
+    error_of(
+        ErrorKind::NoDevice,
+        CL_PLATFORM_NOT_FOUND_KHR,
+        format!("the OpenCL loader `{LOADER}` finds no driver in {vendors}; {INSTALL}"),
+    )
+}
+
+fn platform_name(platform: cl_platform_id) -> String {
+    get_platform_data(platform, CL_PLATFORM_NAME)
+        .map_or_else(|_| UNKNOWN.to_owned(), |name| text(&name))
+}
+
+/// A version of OpenCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+}
+
+impl Version {
+    /// Reads `OpenCL 3.0 and what the vendor adds`.
+    fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text
+            .strip_prefix("OpenCL ")?
+            .split_whitespace()
+            .next()?
+            .split_once('.')?;
+        Some(Self {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
+    }
+
+    pub(super) fn at_least(self, major: u32, minor: u32) -> bool {
+        self >= Self { major, minor }
+    }
+}
+
+/// What the device says of itself, or why it cannot be used.
+fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo), String> {
+    let query = Query(device);
+    let name = query.text(CL_DEVICE_NAME);
+    let unusable = |reason: String| format!("device `{name}` of platform `{platform}` {reason}");
+
+    let device_version = query.text(CL_DEVICE_VERSION);
+    let version = Version::parse(&device_version)
+        .filter(|&version| version >= OLDEST)
+        .ok_or_else(|| {
+            unusable(format!(
+                "implements `{device_version}`, older than OpenCL 1.2"
+            ))
+        })?;
+    if query.integer(CL_DEVICE_AVAILABLE) == Ok(0) {
+        return Err(unusable("is not available".to_owned()));
+    }
+    let limits = query.limits().map_err(unusable)?;
+
+    // `clCreateProgramWithIL` is OpenCL 2.1.
+    let il_version = if version.at_least(2, 1) {
+        get_device_data(device, CL_DEVICE_IL_VERSION).map_or_else(|_| String::new(), |il| text(&il))
+    } else {
+        String::new()
+    };
+    let mut formats = Vec::new();
+    if query
+        .integer(CL_DEVICE_COMPILER_AVAILABLE)
+        .is_ok_and(|available| available != 0)
+    {
+        formats.push(ImageFormat::OpenClC);
+    }
+    if il_version.contains("SPIR-V") {
+        formats.push(ImageFormat::SpirV);
+    }
+    formats.push(ImageFormat::Native);
+
+    let info = DeviceInfo {
+        backend: NAME,
+        platform: platform.to_owned(),
+        vendor: query.text(CL_DEVICE_VENDOR),
+        kind: query.kind(),
+        driver_version: query.text(CL_DRIVER_VERSION),
+        device_version,
+        il_version,
+        formats,
+        limits,
+        name,
+    };
+    Ok((version, info))
+}
+
+/// Asks a device about itself.
+struct Query(cl_device_id);
+
+impl Query {
+    fn text(&self, what: cl_device_info) -> String {
+        get_device_data(self.0, what).map_or_else(|_| UNKNOWN.to_owned(), |answer| text(&answer))
+    }
+
+    fn integer(&self, what: cl_device_info) -> Result<u64, String> {
+        let answer = get_device_data(self.0, what)
+            .map_err(|code| format!("answers {} to query {what:#x}", driver_code(code)))?;
+        integer(&answer).ok_or_else(|| {
+            format!(
+                "answers {} bytes to query {what:#x}, which is no number",
+                answer.len()
+            )
+        })
+    }
+
+    fn size(&self, what: cl_device_info) -> Result<usize, String> {
+        // More than the host can address is as good as all that it can.
+        self.integer(what)
+            .map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+    }
+
+    fn kind(&self) -> DeviceKind {
+        match self.integer(CL_DEVICE_TYPE) {
+            Ok(kind) if kind & CL_DEVICE_TYPE_GPU != 0 => DeviceKind::Gpu,
+            Ok(kind) if kind & CL_DEVICE_TYPE_CPU != 0 => DeviceKind::Cpu,
+            _ => DeviceKind::Accelerator,
+        }
+    }
+
+    /// Every device must tell these, so one that fails to is broken.
+    fn limits(&self) -> Result<Limits, String> {
+        Ok(Limits {
+            compute_units: self.size(CL_DEVICE_MAX_COMPUTE_UNITS)?,
+            max_work_group_size: self.size(CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
+            max_work_item_sizes: self.work_item_sizes()?,
+            global_memory: self.integer(CL_DEVICE_GLOBAL_MEM_SIZE)?,
+            max_allocation: self.integer(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
+            local_memory: self.integer(CL_DEVICE_LOCAL_MEM_SIZE)?,
+            max_parameter_size: self.size(CL_DEVICE_MAX_PARAMETER_SIZE)?,
+            // The driver tells bits.
+            slice_alignment: (self.size(CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
+            address_bits: u32::try_from(self.integer(CL_DEVICE_ADDRESS_BITS)?).unwrap_or(u64::BITS),
+        })
+    }
+
+    fn work_item_sizes(&self) -> Result<[usize; 3], String> {
+        let answer = get_device_data(self.0, CL_DEVICE_MAX_WORK_ITEM_SIZES)
+            .map_err(|code| format!("does not tell its work-item sizes: {}", driver_code(code)))?;
+        let mut sizes = [1; 3];
+        let (words, _) = answer.as_chunks::<{ size_of::<usize>() }>();
+        for (size, word) in sizes.iter_mut().zip(words) {
+            *size = usize::from_ne_bytes(*word);
+        }
+        Ok(sizes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        let version = |text| Version::parse(text).map(|version| (version.major, version.minor));
+        assert_eq!(version("OpenCL 3.0 PoCL HSTR: pthread"), Some((3, 0)));
+        assert_eq!(version("OpenCL 1.2"), Some((1, 2)));
+        assert_eq!(version("OpenCL 2.x"), None);
+        assert_eq!(version("unknown"), None);
+        assert!(Version { major: 2, minor: 1 }.at_least(2, 1));
+        assert!(Version { major: 3, minor: 0 }.at_least(2, 1));
+        assert!(!Version { major: 1, minor: 2 }.at_least(2, 0));
+    }
+
+    #[test]
+    fn a_missing_driver_is_explained() {
+        for error in [no_loader(), no_driver()] {
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::NoDevice);
+            assert!(
+                text.contains(LOADER) && text.contains("apt install pocl-opencl-icd"),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a driver's codes mean.
+
+use std::borrow::Cow;
+
+use opencl3::error_codes::*;
+
+use crate::error::{DriverCode, Error, ErrorKind};
+
+/// What NVIDIA's driver answers, under no name, once a kernel has touched memory that is not its
+/// own: from then on to nearly every call on the context.
+const NVIDIA_FAULT: cl_int = -9999;
+
+/// An error with the kind that the code has outside of builds.
+pub(super) fn error(code: cl_int, message: impl Into<Cow<'static, str>>) -> Error {
+    error_of(kind(code), code, message)
+}
+
+/// An error of a kind that the caller knows better than the code does.
+pub(super) fn error_of(
+    kind: ErrorKind,
+    code: cl_int,
+    message: impl Into<Cow<'static, str>>,
+) -> Error {
+    Error::new(kind, message).with_code(driver_code(code))
+}
+
+/// The code with its name in OpenCL's headers, or in cl3 for the two codes that cl3 adds: library
+/// not loaded, function not in the library.
+pub(super) fn driver_code(code: cl_int) -> DriverCode {
+    DriverCode {
+        code,
+        name: error_text(code),
+    }
+}
+
+/// What a code means wherever it comes from.
+pub(super) fn kind(code: cl_int) -> ErrorKind {
+    match code {
+        DLOPEN_RUNTIME_LOAD_FAILED | CL_PLATFORM_NOT_FOUND_KHR | CL_DEVICE_NOT_FOUND => {
+            ErrorKind::NoDevice
+        }
+
+        DLOPEN_FUNCTION_NOT_AVAILABLE | CL_COMPILER_NOT_AVAILABLE | CL_LINKER_NOT_AVAILABLE => {
+            ErrorKind::Unsupported
+        }
+
+        CL_BUILD_PROGRAM_FAILURE
+        | CL_COMPILE_PROGRAM_FAILURE
+        | CL_LINK_PROGRAM_FAILURE
+        | CL_INVALID_BINARY
+        | CL_INVALID_BUILD_OPTIONS
+        | CL_INVALID_COMPILER_OPTIONS
+        | CL_INVALID_LINKER_OPTIONS => ErrorKind::BuildFailed,
+
+        CL_INVALID_KERNEL_NAME => ErrorKind::UnknownKernel,
+
+        CL_INVALID_ARG_INDEX
+        | CL_INVALID_ARG_VALUE
+        | CL_INVALID_ARG_SIZE
+        | CL_INVALID_KERNEL_ARGS
+        | CL_INVALID_WORK_DIMENSION
+        | CL_INVALID_WORK_GROUP_SIZE
+        | CL_INVALID_WORK_ITEM_SIZE
+        | CL_INVALID_GLOBAL_OFFSET
+        | CL_INVALID_GLOBAL_WORK_SIZE
+        | CL_INVALID_BUFFER_SIZE
+        | CL_MISALIGNED_SUB_BUFFER_OFFSET
+        | CL_MEM_COPY_OVERLAP
+        | CL_INVALID_SPEC_ID
+        | CL_MAX_SIZE_RESTRICTION_EXCEEDED => ErrorKind::InvalidArgument,
+
+        CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY | CL_MEM_OBJECT_ALLOCATION_FAILURE => {
+            ErrorKind::OutOfResources
+        }
+
+        // Only live queues are passed to the driver: one that it no longer takes went down with its
+        // device.
+        CL_DEVICE_NOT_AVAILABLE
+        | CL_CONTEXT_TERMINATED_KHR
+        | CL_INVALID_COMMAND_QUEUE
+        | NVIDIA_FAULT => ErrorKind::DeviceLost,
+
+        _ => ErrorKind::Driver,
+    }
+}
+
+/// What a code means where a program is created or built: there, drivers report code that they do
+/// not take in several general ways too.
+pub(super) fn build_kind(code: cl_int) -> ErrorKind {
+    match code {
+        CL_INVALID_VALUE
+        | CL_INVALID_PROGRAM
+        | CL_INVALID_PROGRAM_EXECUTABLE
+        | CL_INVALID_KERNEL_DEFINITION => ErrorKind::BuildFailed,
+        // No device of the context has a compiler for the intermediate language.
+        CL_INVALID_OPERATION => ErrorKind::Unsupported,
+        _ => kind(code),
+    }
+}
+
+/// What a code means as the status of a command.
+pub(super) fn command_kind(code: cl_int) -> ErrorKind {
+    match code {
+        // PoCL's status for "failed", whatever the reason.
+        CL_DEVICE_NOT_FOUND => ErrorKind::Driver,
+        _ => kind(code),
+    }
+}
+
+/// What a code means where one argument of a kernel is set.
+pub(super) fn argument_kind(code: cl_int) -> ErrorKind {
+    match kind(code) {
+        circumstance @ (ErrorKind::OutOfResources | ErrorKind::DeviceLost) => circumstance,
+        _ => ErrorKind::InvalidArgument,
+    }
+}
+
+/// What a code means where a specialization constant is set.
+pub(super) fn constant_kind(code: cl_int) -> ErrorKind {
+    match code {
+        // The driver builds SPIR-V, but without specialization.
+        CL_INVALID_OPERATION | DLOPEN_FUNCTION_NOT_AVAILABLE => ErrorKind::Unsupported,
+        _ => argument_kind(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_names_and_kinds() {
+        let table = [
+            (-5, "CL_OUT_OF_RESOURCES", ErrorKind::OutOfResources),
+            (-2, "CL_DEVICE_NOT_AVAILABLE", ErrorKind::DeviceLost),
+            (-3, "CL_COMPILER_NOT_AVAILABLE", ErrorKind::Unsupported),
+            (-11, "CL_BUILD_PROGRAM_FAILURE", ErrorKind::BuildFailed),
+            (
+                -14,
+                "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
+                ErrorKind::Driver,
+            ),
+            (-51, "CL_INVALID_ARG_SIZE", ErrorKind::InvalidArgument),
+            (-1001, "CL_PLATFORM_NOT_FOUND_KHR", ErrorKind::NoDevice),
+            (-2000, "DLOPEN_RUNTIME_LOAD_FAILED", ErrorKind::NoDevice),
+            (
+                -2001,
+                "DLOPEN_FUNCTION_NOT_AVAILABLE",
+                ErrorKind::Unsupported,
+            ),
+            (-12345, "UNKNOWN_ERROR", ErrorKind::Driver),
+        ];
+        for (code, name, expected) in table {
+            let error = error(code, "it failed");
+            assert_eq!(error.kind(), expected, "{name}");
+            assert_eq!(error.driver_code(), Some(DriverCode { code, name }));
+        }
+    }
+
+    #[test]
+    fn the_place_refines_the_kind() {
+        assert_eq!(kind(CL_INVALID_VALUE), ErrorKind::Driver);
+        assert_eq!(build_kind(CL_INVALID_VALUE), ErrorKind::BuildFailed);
+        assert_eq!(build_kind(CL_OUT_OF_HOST_MEMORY), ErrorKind::OutOfResources);
+        assert_eq!(build_kind(CL_DEVICE_NOT_AVAILABLE), ErrorKind::DeviceLost);
+        assert_eq!(kind(CL_DEVICE_NOT_FOUND), ErrorKind::NoDevice);
+        assert_eq!(command_kind(CL_DEVICE_NOT_FOUND), ErrorKind::Driver);
+        assert_eq!(
+            argument_kind(CL_INVALID_MEM_OBJECT),
+            ErrorKind::InvalidArgument
+        );
+        assert_eq!(
+            argument_kind(CL_OUT_OF_RESOURCES),
+            ErrorKind::OutOfResources
+        );
+        assert_eq!(
+            constant_kind(CL_INVALID_SPEC_ID),
+            ErrorKind::InvalidArgument
+        );
+        assert_eq!(constant_kind(CL_INVALID_OPERATION), ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,80 @@
+//! An opened device: its context, and what is made in it.
+
+use std::ptr;
+use std::sync::Arc;
+
+use opencl3::context::context::{
+    CL_CONTEXT_PLATFORM, cl_context, cl_context_properties, create_context,
+};
+use opencl3::types::cl_device_id;
+
+use super::adapter::{ClAdapter, Version};
+use super::codes::error;
+use super::handle::{DeviceId, OwnedContext};
+use super::lane::ClLane;
+use super::memory::ClMemory;
+use super::program;
+use crate::backend::{Device, Lane, Memory, Program, Source};
+use crate::device::DeviceInfo;
+use crate::error::Result;
+
+/// A context of one device. Everything that is made in it keeps it alive.
+pub(super) struct Context {
+    context: OwnedContext,
+    device: DeviceId,
+    pub(super) version: Version,
+    pub(super) info: Arc<DeviceInfo>,
+}
+
+impl Context {
+    pub(super) fn raw(&self) -> cl_context {
+        self.context.raw()
+    }
+
+    pub(super) fn device(&self) -> cl_device_id {
+        self.device.0
+    }
+}
+
+pub(super) struct ClDevice {
+    pub(super) context: Arc<Context>,
+}
+
+impl ClDevice {
+    pub(super) fn open(adapter: &ClAdapter) -> Result<Self> {
+        let ClAdapter {
+            platform,
+            device,
+            version,
+            ref info,
+        } = *adapter;
+        let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
+        let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
+            .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
+        // SAFETY: just created, and referenced here alone.
+        let context = unsafe { OwnedContext::new(raw) };
+        let context = Context {
+            context,
+            device,
+            version,
+            info: Arc::clone(info),
+        };
+        Ok(Self {
+            context: Arc::new(context),
+        })
+    }
+}
+
+impl Device for ClDevice {
+    fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(program::build(&self.context, source)?))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(ClMemory::allocate(&self.context, bytes)?))
+    }
+
+    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>> {
+        Ok(Box::new(ClLane::create(&self.context, profiling)?))
+    }
+}

@@ -1,0 +1,115 @@
+//! The ends of commands: asked for, timed, and reported by the driver.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::{mem, ptr};
+
+use opencl3::event::*;
+use smallvec::SmallVec;
+
+use super::codes::{command_kind, error, error_of};
+use super::device::Context;
+use super::handle::OwnedEvent;
+use crate::backend::{NativeEvent, Notify, Profile, Progress};
+use crate::error::{Error, Result};
+
+pub(super) struct ClEvent {
+    event: OwnedEvent,
+    profiling: bool,
+    _context: Arc<Context>,
+}
+
+impl ClEvent {
+    pub(super) fn new(event: OwnedEvent, profiling: bool, context: &Arc<Context>) -> Self {
+        Self {
+            event,
+            profiling,
+            _context: Arc::clone(context),
+        }
+    }
+
+    fn time(&self, station: cl_profiling_info) -> Option<u64> {
+        get_event_profiling_info(self.event.raw(), station)
+            .ok()
+            .map(cl_ulong::from)
+    }
+}
+
+impl NativeEvent for ClEvent {
+    fn progress(&self) -> Progress {
+        let answer = get_event_info(self.event.raw(), CL_EVENT_COMMAND_EXECUTION_STATUS);
+        match answer.map(cl_int::from) {
+            Ok(CL_COMPLETE) => Progress::Complete,
+            Ok(1..) => Progress::Pending,
+            Ok(code) => Progress::Failed(error_of(command_kind(code), code, "the command failed")),
+            Err(code) => Progress::Failed(error(
+                code,
+                "the driver does not tell how the command ended",
+            )),
+        }
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        // Before the end, some drivers answer with zeros instead of an error.
+        if !self.profiling || !matches!(self.progress(), Progress::Complete) {
+            return None;
+        }
+        Some(Profile {
+            queued: self.time(CL_PROFILING_COMMAND_QUEUED)?,
+            submitted: self.time(CL_PROFILING_COMMAND_SUBMIT)?,
+            started: self.time(CL_PROFILING_COMMAND_START)?,
+            ended: self.time(CL_PROFILING_COMMAND_END)?,
+        })
+    }
+
+    fn notify(&self, notify: Notify) -> Result<()> {
+        // Boxed once more: the driver hands on one thin pointer.
+        let data = Box::into_raw(Box::new(notify));
+        set_event_callback(self.event.raw(), CL_COMPLETE, ended, data.cast()).map_err(|code| {
+            // SAFETY: the driver refused it, so it calls nothing, and the box is still this one's.
+            drop(unsafe { Box::from_raw(data) });
+            error(code, "the driver does not report the end of the command")
+        })
+    }
+}
+
+/// Runs the [`Notify`] in `data`. The status is not looked at: there are drivers that report
+/// success for commands that failed.
+extern "C" fn ended(_event: cl_event, _status: cl_int, data: *mut c_void) {
+    // SAFETY: `notify` leaked this box for this call, which the driver makes once.
+    let notify = unsafe { Box::from_raw(data.cast::<Notify>()) };
+    // Unwinding into the driver would abort the process, and so would a payload's own drop.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(*notify)) {
+        mem::forget(payload);
+    }
+}
+
+/// Events as the driver takes them.
+pub(super) struct WaitList(SmallVec<[cl_event; 8]>);
+
+impl WaitList {
+    pub(super) fn new(events: &[Arc<dyn NativeEvent>]) -> Result<Self> {
+        let raw = |event: &Arc<dyn NativeEvent>| {
+            (&**event as &dyn Any)
+                .downcast_ref()
+                .map(|event: &ClEvent| event.event.raw())
+                .ok_or_else(|| Error::invalid("the event belongs to a device of another backend"))
+        };
+        events.iter().map(raw).collect::<Result<_>>().map(Self)
+    }
+
+    pub(super) fn len(&self) -> cl_uint {
+        self.0.len() as cl_uint
+    }
+
+    /// Null if empty, as OpenCL requires.
+    pub(super) fn as_ptr(&self) -> *const cl_event {
+        if self.0.is_empty() {
+            ptr::null()
+        } else {
+            self.0.as_ptr()
+        }
+    }
+}

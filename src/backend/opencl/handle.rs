@@ -1,0 +1,83 @@
+//! OpenCL objects as owned values: released once, when dropped.
+
+use opencl3::command_queue::{cl_command_queue, release_command_queue};
+use opencl3::context::context::{cl_context, release_context};
+use opencl3::event::{cl_event, release_event};
+use opencl3::kernel::{cl_kernel, release_kernel};
+use opencl3::memory::{cl_mem, release_mem_object};
+use opencl3::program::{cl_program, release_program};
+use opencl3::types::{cl_device_id, cl_platform_id};
+
+use super::codes::driver_code;
+
+macro_rules! owned {
+    ($(#[$attribute:meta])* $name:ident, $raw:ty, $release:path) => {
+        $(#[$attribute])*
+        pub(super) struct $name($raw);
+
+        impl $name {
+            /// # Safety
+            ///
+            /// The object is alive, and the caller gives one reference to it away.
+            pub(super) unsafe fn new(raw: $raw) -> Self {
+                Self(raw)
+            }
+
+            pub(super) fn raw(&self) -> $raw {
+                self.0
+            }
+        }
+
+        // SAFETY: OpenCL objects belong to no thread; any may use and release them.
+        unsafe impl Send for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the reference is this value's own, and it ends here.
+                let released = unsafe { $release(self.0) };
+                if let Err(code) = released {
+                    let code = driver_code(code);
+                    tracing::debug!(%code, concat!(stringify!($release), " failed"));
+                }
+            }
+        }
+    };
+}
+
+owned!(OwnedContext, cl_context, release_context);
+owned!(OwnedProgram, cl_program, release_program);
+owned!(
+    /// Not `Sync`: setting arguments is OpenCL's one function that must not run twice at a time on
+    /// the same object.
+    OwnedKernel, cl_kernel, release_kernel
+);
+owned!(OwnedMemory, cl_mem, release_mem_object);
+owned!(OwnedQueue, cl_command_queue, release_command_queue);
+owned!(OwnedEvent, cl_event, release_event);
+
+// SAFETY: all functions on contexts are thread-safe.
+unsafe impl Sync for OwnedContext {}
+// SAFETY: all functions on programs are thread-safe.
+unsafe impl Sync for OwnedProgram {}
+// SAFETY: all functions on memory objects are thread-safe.
+unsafe impl Sync for OwnedMemory {}
+// SAFETY: all functions on events are thread-safe.
+unsafe impl Sync for OwnedEvent {}
+
+/// A device. The driver owns it; it lives as long as the process.
+#[derive(Clone, Copy)]
+pub(super) struct DeviceId(pub(super) cl_device_id);
+
+// SAFETY: a name for something that the driver owns; all functions on devices are thread-safe.
+unsafe impl Send for DeviceId {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceId {}
+
+/// A platform. The driver owns it; it lives as long as the process.
+#[derive(Clone, Copy)]
+pub(super) struct PlatformId(pub(super) cl_platform_id);
+
+// SAFETY: a name for something that the driver owns; all functions on platforms are thread-safe.
+unsafe impl Send for PlatformId {}
+// SAFETY: as above.
+unsafe impl Sync for PlatformId {}

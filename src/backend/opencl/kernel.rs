@@ -1,0 +1,279 @@
+//! Kernels: what their signatures say, and launching them.
+
+use std::any::Any;
+use std::ffi::{CStr, c_void};
+use std::iter::zip;
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use opencl3::command_queue::{cl_command_queue, cl_event, enqueue_nd_range_kernel};
+use opencl3::kernel::*;
+use opencl3::types::cl_mem;
+use smallvec::SmallVec;
+
+use super::codes::{argument_kind, error, error_of};
+use super::event::WaitList;
+use super::handle::OwnedKernel;
+use super::memory::ClMemory;
+use super::program::ProgramObject;
+use super::{integer, text};
+use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter};
+use crate::error::{Error, Result};
+use crate::nd_range::NdRange;
+
+pub(super) struct ClKernel {
+    name: String,
+    parameters: Vec<Parameter>,
+    max_work_group_size: Option<usize>,
+    local_memory: u64,
+    /// Held from the first argument to the enqueue: the driver keeps arguments in the kernel.
+    bound: Mutex<Bound>,
+    _program: Arc<ProgramObject>,
+}
+
+/// The driver's kernel with the arguments that it was last given.
+struct Bound {
+    kernel: OwnedKernel,
+    slots: Vec<Slot>,
+}
+
+/// What the driver holds for a parameter, so that the same argument need not be set again.
+#[derive(Default)]
+struct Slot {
+    holds: Holds,
+    /// Kept across launches, for its allocation.
+    value: SmallVec<[u8; 16]>,
+}
+
+#[derive(Default, PartialEq)]
+enum Holds {
+    #[default]
+    Unknown,
+    /// By the id of the memory object.
+    Memory(u64),
+    Local(usize),
+    /// The slot's bytes.
+    Value,
+}
+
+impl ClKernel {
+    /// Creates a kernel of a built program. The error is the driver's code.
+    pub(super) fn create(program: &Arc<ProgramObject>, name: &CStr) -> Result<Self, cl_int> {
+        let raw = create_kernel(program.raw(), name)?;
+        // SAFETY: just created, and referenced here alone.
+        let kernel = unsafe { OwnedKernel::new(raw) };
+        let count = cl_uint::from(get_kernel_info(raw, CL_KERNEL_NUM_ARGS)?);
+        let device = program.context.device();
+        let group = |what| {
+            let answer = get_kernel_work_group_data(raw, device, what).ok()?;
+            integer(&answer)
+        };
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            parameters: (0..count).map(|index| reflect(raw, index)).collect(),
+            max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
+                .and_then(|size| usize::try_from(size).ok())
+                .filter(|&size| size > 0),
+            local_memory: group(CL_KERNEL_LOCAL_MEM_SIZE).unwrap_or(0),
+            bound: Mutex::new(Bound {
+                kernel,
+                slots: (0..count).map(|_| Slot::default()).collect(),
+            }),
+            _program: Arc::clone(program),
+        })
+    }
+
+    /// This backend's kernel behind the trait.
+    pub(super) fn of(kernel: &dyn Kernel) -> Result<&Self> {
+        (kernel as &dyn Any)
+            .downcast_ref()
+            .ok_or_else(|| Error::invalid("the kernel belongs to a device of another backend"))
+    }
+
+    /// Enqueues a launch.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Lane::enqueue`](crate::backend::Lane::enqueue); `queue` is alive.
+    pub(super) unsafe fn enqueue(
+        &self,
+        queue: cl_command_queue,
+        arguments: &[Argument<'_>],
+        range: &NdRange,
+        wait: &WaitList,
+    ) -> Result<cl_event> {
+        // An argument too few would launch with that of an earlier launch.
+        if arguments.len() != self.parameters.len() {
+            return Err(Error::invalid(format!(
+                "kernel `{}` has {} parameters and was given {} arguments",
+                self.name,
+                self.parameters.len(),
+                arguments.len()
+            )));
+        }
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let Bound { kernel, slots } = &mut *bound;
+        for (index, (argument, slot)) in (0..).zip(zip(arguments, slots)) {
+            self.set(kernel.raw(), index, argument, slot)?;
+        }
+        let local = range.local().map_or(ptr::null(), <[usize]>::as_ptr);
+        // SAFETY: all objects are alive, every argument is set, and the range's arrays have as many
+        // entries as it has dimensions; the caller answers for what the kernel does.
+        let enqueued = unsafe {
+            enqueue_nd_range_kernel(
+                queue,
+                kernel.raw(),
+                range.dimensions() as cl_uint,
+                range.offset().as_ptr(),
+                range.global().as_ptr(),
+                local,
+                wait.len(),
+                wait.as_ptr(),
+            )
+        };
+        enqueued.map_err(|code| {
+            error(
+                code,
+                format!("the driver refused the launch of kernel `{}`", self.name),
+            )
+        })
+    }
+
+    /// Gives the driver an argument unless it holds it already.
+    fn set(
+        &self,
+        kernel: cl_kernel,
+        index: cl_uint,
+        argument: &Argument<'_>,
+        slot: &mut Slot,
+    ) -> Result<()> {
+        let memory: cl_mem;
+        let (holds, size, pointer): (_, usize, *const c_void) = match *argument {
+            Argument::Memory(given) => {
+                let given = ClMemory::of(given)?;
+                memory = given.raw();
+                (
+                    Holds::Memory(given.id()),
+                    size_of::<cl_mem>(),
+                    (&raw const memory).cast(),
+                )
+            }
+            Argument::Value(bytes) => (Holds::Value, bytes.len(), bytes.as_ptr().cast()),
+            Argument::Local(bytes) => (Holds::Local(bytes), bytes, ptr::null()),
+        };
+        let same_value = match *argument {
+            Argument::Value(bytes) => *slot.value == *bytes,
+            _ => true,
+        };
+        if slot.holds == holds && same_value {
+            return Ok(());
+        }
+        self.check(index, argument)?;
+        slot.holds = Holds::Unknown;
+        // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
+        // is null, and of the parameter's kind as far as that is known.
+        let set = unsafe { set_kernel_arg(kernel, index, size, pointer) };
+        set.map_err(|code| error_of(argument_kind(code), code, self.misfit(index, argument)))?;
+        slot.holds = holds;
+        if let Argument::Value(bytes) = *argument {
+            slot.value.clear();
+            slot.value.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// Keeps bytes that are no object away from parameters where drivers follow them as a pointer.
+    fn check(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
+        let Some(parameter) = self.parameters.get(index as usize) else {
+            return Ok(());
+        };
+        let fits = match (argument, parameter.address_space) {
+            (_, None) => true,
+            (Argument::Memory(_), Some(space)) => {
+                matches!(space, AddressSpace::Global | AddressSpace::Constant)
+            }
+            (Argument::Local(_), Some(space)) => space == AddressSpace::Local,
+            (Argument::Value(_), Some(space)) => {
+                space == AddressSpace::Private
+                    && parameter.type_name.as_deref() != Some("sampler_t")
+            }
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(Error::invalid(self.misfit(index, argument)))
+        }
+    }
+
+    fn misfit(&self, index: cl_uint, argument: &Argument<'_>) -> String {
+        let given = match argument {
+            Argument::Memory(_) => "a buffer".to_owned(),
+            Argument::Value(bytes) => format!("a value of {} bytes", bytes.len()),
+            Argument::Local(bytes) => format!("{bytes} bytes of local memory"),
+        };
+        let parameter = self.parameters.get(index as usize);
+        let name = parameter
+            .and_then(|parameter| parameter.name.as_deref())
+            .unwrap_or("unnamed");
+        let type_name = parameter.and_then(|parameter| parameter.type_name.as_deref());
+        format!(
+            "kernel `{}`: {given} does not fit parameter {index} (`{name}`), of type `{}`",
+            self.name,
+            type_name.unwrap_or("unknown")
+        )
+    }
+}
+
+impl Kernel for ClKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn max_work_group_size(&self) -> Option<usize> {
+        self.max_work_group_size
+    }
+
+    fn local_memory(&self) -> u64 {
+        self.local_memory
+    }
+}
+
+/// What the driver tells of a parameter: often nothing for programs made from binaries.
+fn reflect(kernel: cl_kernel, index: cl_uint) -> Parameter {
+    let query = |what| get_kernel_arg_data(kernel, index, what).ok();
+    let name = |what| {
+        query(what)
+            .map(|name| text(&name))
+            .filter(|name| !name.is_empty())
+    };
+    let flags = |what| query(what).and_then(|flags| integer(&flags));
+
+    let address_space = flags(CL_KERNEL_ARG_ADDRESS_QUALIFIER)
+        .and_then(|space| cl_uint::try_from(space).ok())
+        .and_then(|space| match space {
+            CL_KERNEL_ARG_ADDRESS_GLOBAL => Some(AddressSpace::Global),
+            CL_KERNEL_ARG_ADDRESS_CONSTANT => Some(AddressSpace::Constant),
+            CL_KERNEL_ARG_ADDRESS_LOCAL => Some(AddressSpace::Local),
+            CL_KERNEL_ARG_ADDRESS_PRIVATE => Some(AddressSpace::Private),
+            _ => None,
+        });
+    // `const` is told for the pointer's target only, not for the pointer itself.
+    let points_to_const = flags(CL_KERNEL_ARG_TYPE_QUALIFIER)
+        .is_some_and(|flags| flags & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0);
+    let access = match address_space {
+        Some(AddressSpace::Global) if points_to_const => Some(Access::Read),
+        Some(AddressSpace::Global) => Some(Access::ReadWrite),
+        Some(AddressSpace::Constant) => Some(Access::Read),
+        Some(AddressSpace::Local | AddressSpace::Private) | None => None,
+    };
+    Parameter {
+        name: name(CL_KERNEL_ARG_NAME),
+        type_name: name(CL_KERNEL_ARG_TYPE_NAME),
+        address_space,
+        access,
+    }
+}

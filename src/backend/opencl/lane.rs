@@ -1,0 +1,210 @@
+//! In-order queues.
+
+use std::sync::Arc;
+
+use opencl3::command_queue::*;
+use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
+
+use super::codes::error;
+use super::device::Context;
+use super::event::{ClEvent, WaitList};
+use super::handle::{OwnedEvent, OwnedQueue};
+use super::kernel::ClKernel;
+use super::memory::ClMemory;
+use crate::backend::{Lane, NativeEvent, Operation};
+use crate::error::{Error, Result};
+
+pub(super) struct ClLane {
+    queue: OwnedQueue,
+    profiling: bool,
+    context: Arc<Context>,
+}
+
+impl ClLane {
+    pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
+        let flags = if profiling {
+            CL_QUEUE_PROFILING_ENABLE
+        } else {
+            0
+        };
+        let raw = create_queue(context, flags).map_err(|code| {
+            error(
+                code,
+                format!("no queue can be created on `{}`", context.info.name),
+            )
+        })?;
+        // SAFETY: just created, and referenced here alone.
+        let queue = unsafe { OwnedQueue::new(raw) };
+        Ok(Self {
+            queue,
+            profiling,
+            context: Arc::clone(context),
+        })
+    }
+}
+
+/// Without more flags than profiling, a queue is in order.
+fn create_queue(
+    context: &Context,
+    flags: cl_command_queue_properties,
+) -> Result<cl_command_queue, cl_int> {
+    if context.version.at_least(2, 0) {
+        let properties = [CL_QUEUE_PROPERTIES.into(), flags, 0];
+        // SAFETY: context and device are alive and belong together; the list ends in 0.
+        let created = unsafe {
+            create_command_queue_with_properties(
+                context.raw(),
+                context.device(),
+                properties.as_ptr(),
+            )
+        };
+        // A loader older than the driver may lack the function.
+        if created != Err(DLOPEN_FUNCTION_NOT_AVAILABLE) {
+            return created;
+        }
+    }
+    // SAFETY: context and device are alive and belong together.
+    unsafe { create_command_queue(context.raw(), context.device(), flags) }
+}
+
+impl Lane for ClLane {
+    unsafe fn enqueue(
+        &mut self,
+        operation: &Operation<'_>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<Arc<dyn NativeEvent>> {
+        let wait = WaitList::new(wait)?;
+        let queue = self.queue.raw();
+        let raw = match *operation {
+            Operation::Launch {
+                kernel,
+                arguments,
+                range,
+            } => {
+                let kernel = ClKernel::of(kernel)?;
+                // SAFETY: the queue is alive; the caller answers for the rest.
+                unsafe { kernel.enqueue(queue, arguments, range, &wait) }
+            }
+            // Drivers of OpenCL 1.2 refuse transfers of nothing.
+            Operation::Write { bytes: 0, .. }
+            | Operation::Read { bytes: 0, .. }
+            | Operation::Fill { bytes: 0, .. }
+            | Operation::Copy { bytes: 0, .. }
+            | Operation::Marker => {
+                // SAFETY: the queue and the events are alive.
+                let enqueued =
+                    unsafe { enqueue_marker_with_wait_list(queue, wait.len(), wait.as_ptr()) };
+                enqueued.map_err(|code| error(code, "the driver refused a marker"))
+            }
+            Operation::Write {
+                to,
+                offset,
+                from,
+                bytes,
+            } => {
+                let to = ClMemory::of(to)?.raw();
+                // SAFETY: the queue, the memory and the events are alive, the range is inside the
+                // memory, and the caller keeps the host memory until the command's end.
+                let enqueued = unsafe {
+                    enqueue_write_buffer(
+                        queue,
+                        to,
+                        CL_NON_BLOCKING,
+                        offset,
+                        bytes,
+                        from.cast(),
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                enqueued.map_err(|code| refused(code, "a write", bytes, offset))
+            }
+            Operation::Read {
+                from,
+                offset,
+                to,
+                bytes,
+            } => {
+                let from = ClMemory::of(from)?.raw();
+                // SAFETY: the queue, the memory and the events are alive, the range is inside the
+                // memory, and the caller keeps the host memory, untouched, until the command's end.
+                let enqueued = unsafe {
+                    enqueue_read_buffer(
+                        queue,
+                        from,
+                        CL_NON_BLOCKING,
+                        offset,
+                        bytes,
+                        to.cast(),
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                enqueued.map_err(|code| refused(code, "a read", bytes, offset))
+            }
+            Operation::Fill {
+                memory,
+                offset,
+                bytes,
+                pattern,
+            } => {
+                let memory = ClMemory::of(memory)?.raw();
+                // SAFETY: the queue, the memory and the events are alive, the range is inside the
+                // memory, and the driver copies the pattern before it returns.
+                let enqueued = unsafe {
+                    enqueue_fill_buffer(
+                        queue,
+                        memory,
+                        pattern.as_ptr().cast(),
+                        pattern.len(),
+                        offset,
+                        bytes,
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                enqueued.map_err(|code| refused(code, "a fill", bytes, offset))
+            }
+            Operation::Copy {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                bytes,
+            } => {
+                let from = ClMemory::of(from)?.raw();
+                let to = ClMemory::of(to)?.raw();
+                // SAFETY: the queue, both memories and the events are alive, and both ranges are
+                // inside theirs.
+                let enqueued = unsafe {
+                    enqueue_copy_buffer(
+                        queue,
+                        from,
+                        to,
+                        from_offset,
+                        to_offset,
+                        bytes,
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                enqueued.map_err(|code| refused(code, "a copy", bytes, to_offset))
+            }
+        }?;
+        // SAFETY: the driver made the event for this call, with one reference.
+        let event = unsafe { OwnedEvent::new(raw) };
+        Ok(Arc::new(ClEvent::new(event, self.profiling, &self.context)))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        flush(self.queue.raw())
+            .map_err(|code| error(code, "the driver failed to start the commands"))
+    }
+}
+
+fn refused(code: cl_int, what: &str, bytes: usize, offset: usize) -> Error {
+    error(
+        code,
+        format!("the driver refused {what} of {bytes} bytes at {offset}"),
+    )
+}

@@ -1,0 +1,61 @@
+//! Devices reached through OpenCL, by the loader and the drivers that the system has.
+//!
+//! Built on cl3's thin functions, which `opencl3` re-exports, rather than on opencl3's own objects:
+//! those assert on what they are given, and allocate for every launch. The loader is opened at run
+//! time; a system without OpenCL has no devices of this backend, and nothing fails to link.
+//!
+//! Entry points of OpenCL 2.0 and later are called only on devices of that version: the dispatch
+//! table of an older driver ends before them, and not every loader checks.
+
+mod adapter;
+mod codes;
+mod device;
+mod event;
+mod handle;
+mod kernel;
+mod lane;
+mod memory;
+mod program;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::backend::{Adapter, Backend};
+use crate::error::Result;
+
+/// The name of this backend, as selectors and device infos say it.
+const NAME: &str = "opencl";
+
+/// All devices of all OpenCL drivers.
+pub(crate) struct OpenCl;
+
+impl Backend for OpenCl {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>> {
+        let adapters = adapter::discover()?;
+        Ok(adapters
+            .into_iter()
+            .map(|adapter| Arc::new(adapter) as _)
+            .collect())
+    }
+}
+
+/// A driver's text without the NULs and blanks that it may end in.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .trim_matches(|c: char| c == '\0' || c.is_whitespace())
+        .to_owned()
+}
+
+/// A driver's number. OpenCL's numbers, booleans and bit-fields have 4 or 8 bytes; `None` for an
+/// answer of any other length.
+fn integer(bytes: &[u8]) -> Option<u64> {
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        return Some(u32::from_ne_bytes(bytes).into());
+    }
+    <[u8; 8]>::try_from(bytes).ok().map(u64::from_ne_bytes)
+}
