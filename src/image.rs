@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::backend::Parameter;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
@@ -129,6 +130,11 @@ impl Image {
     #[must_use]
     pub fn specialization_constants(&self) -> &[SpecializationConstant] {
         &self.0.module.specialization_constants
+    }
+
+    /// What a SPIR-V module tells of a kernel's parameters; none for other formats.
+    pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
+        self.0.module.parameters(kernel)
     }
 }
 

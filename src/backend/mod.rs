@@ -10,7 +10,7 @@ pub(crate) mod opencl;
 pub mod simulated;
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::{DeviceInfo, ImageFormat};
 use crate::error::{Error, Result};
@@ -217,20 +217,30 @@ pub struct Profile {
 pub(crate) struct DeviceSlot {
     handle: crate::device::Device,
     adapter: Arc<dyn Adapter>,
-    opened: OnceLock<Result<Arc<dyn Device>>>,
+    opened: OnceLock<Arc<dyn Device>>,
+    opening: Mutex<()>,
 }
 
 impl DeviceSlot {
     pub(crate) fn new(handle: crate::device::Device, adapter: Arc<dyn Adapter>) -> Self {
-        Self { handle, adapter, opened: OnceLock::new() }
+        Self { handle, adapter, opened: OnceLock::new(), opening: Mutex::default() }
     }
 
     pub(crate) fn handle(&self) -> &crate::device::Device {
         &self.handle
     }
 
-    /// The opened device. Blocks the first time.
+    /// The opened device. Blocks the first time, and again after a failure, which is not kept: it
+    /// may be one of circumstance.
     pub(crate) fn open(&self) -> Result<&Arc<dyn Device>> {
-        self.opened.get_or_init(|| self.adapter.open()).as_ref().map_err(Error::clone)
+        if let Some(device) = self.opened.get() {
+            return Ok(device);
+        }
+        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = self.opened.get() {
+            return Ok(device);
+        }
+        let device = self.adapter.open()?;
+        Ok(self.opened.get_or_init(|| device))
     }
 }

@@ -1,0 +1,369 @@
+//! Keys of the build graph: a BLAKE3 digest over every input that can change a build's result.
+//!
+//! The digest is taken over a sequence of fields, each written as its tag, the length of its value
+//! and the value, so that no two different inputs share an encoding. The fields are defined once,
+//! in [`ProgramFields::visit`] and [`DeviceFields::visit`]; the digest and the listing by name and
+//! value are two readings of that one definition.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::device::DeviceInfo;
+use crate::image::Digest;
+
+/// The version of the encoding. Any change to the fields, or to how they are written, raises it,
+/// and with it changes every key.
+const SCHEMA: u32 = 1;
+
+/// Names what a build depends on: the image, its specialization constants, the options, the device
+/// and its driver.
+///
+/// Equal keys stand for the same program; they are stable between processes and machines.
+/// Displayed as 64 hexadecimal digits, or fewer with a precision: `{key:.8}`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BuildKey([u8; 32]);
+
+impl BuildKey {
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for BuildKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl fmt::Debug for BuildKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BuildKey({self})")
+    }
+}
+
+/// A specialization constant's value as its module stores it, little-endian.
+pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;
+
+/// Environment variables known to change what a driver's compiler makes of the same input. Those
+/// that only move caches or print diagnostics are left out: they would cost rebuilds for nothing.
+const ENVIRONMENT: &[&str] = &[
+    // PoCL
+    "POCL_BBVECTORIZE",
+    "POCL_BINARY_SPECIALIZE_WG",
+    "POCL_EXTRA_BUILD_FLAGS",
+    "POCL_FORCE_PARALLEL_OUTER_LOOP",
+    "POCL_FULL_REPLICATION_THRESHOLD",
+    "POCL_KERNELLIB_NAME",
+    "POCL_KERNEL_COMPILER_OPT_SWITCH",
+    "POCL_LLVM_CPU_NAME",
+    "POCL_MAX_WORK_GROUP_SIZE",
+    "POCL_VECTORIZER",
+    "POCL_WILOOPS_MAX_UNROLL_COUNT",
+    "POCL_WORK_GROUP_METHOD",
+    "POCL_WORK_GROUP_SPECIALIZATION",
+    // Intel's runtime for CPUs
+    "CL_CONFIG_CPU_EXPENSIVE_MEM_OPT",
+    "CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE",
+    "CL_CONFIG_CPU_FORCE_MAX_WORK_GROUP_SIZE",
+    "CL_CONFIG_CPU_FORCE_PRIVATE_MEM_SIZE",
+    "CL_CONFIG_CPU_FORCE_WORK_GROUP_SIZE",
+    "CL_CONFIG_CPU_O0_VECTORIZATION",
+    "CL_CONFIG_CPU_REQD_SUB_GROUP_SIZE",
+    "CL_CONFIG_CPU_RT_LOOP_UNROLL_FACTOR",
+    "CL_CONFIG_CPU_STREAMING_ALWAYS",
+    "CL_CONFIG_CPU_SUB_GROUP_CONSTRUCTION",
+    "CL_CONFIG_CPU_TARGET_ARCH",
+    "CL_CONFIG_CPU_VECTORIZER_MODE",
+    "CL_CONFIG_LLVM_OPTIONS",
+    "CL_CONFIG_LTO_PM",
+    "CL_CONFIG_REPLACE_IR_AFTER_OPTIMIZER",
+    "CL_CONFIG_REPLACE_IR_BEFORE_OPTIMIZER",
+    "CL_CONFIG_USE_FAST_RELAXED_MATH",
+    "CL_CONFIG_USE_TRAPPING",
+    "CL_CONFIG_USE_VECTORIZER",
+    // Intel's runtime for GPUs, beside the prefix below
+    "OverrideDefaultFP64Settings",
+    // AMD
+    "AMD_OCL_BUILD_OPTIONS",
+    "AMD_OCL_BUILD_OPTIONS_APPEND",
+    "AMD_OCL_LINK_OPTIONS",
+    "AMD_OCL_LINK_OPTIONS_APPEND",
+    // Mesa
+    "RUSTICL_FEATURES",
+];
+
+/// Prefixes of names whose every variable is taken to change the compiler: the Intel Graphics
+/// Compiler reads hundreds.
+const ENVIRONMENT_PREFIXES: &[&str] = &["IGC_"];
+
+fn changes_a_compiler(name: &str) -> bool {
+    ENVIRONMENT.contains(&name)
+        || ENVIRONMENT_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+}
+
+/// What a field is. The numbers are part of the encoding: they are never given to another field.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Tag {
+    Schema = 1,
+    Kind = 2,
+    Image = 3,
+    Constant = 4,
+    Options = 5,
+    Device = 6,
+    Identity = 7,
+    Environment = 8,
+}
+
+/// A field's value, in a form that has one encoding and one text.
+enum Value<'a> {
+    Number(u32),
+    Text(&'a str),
+    Digest(&'a Digest),
+    Constant { id: u32, bytes: &'a [u8] },
+    Named { name: &'a str, value: &'a OsStr },
+    Device(&'a DeviceKey),
+}
+
+/// A reader of fields, in their order.
+trait Sink {
+    fn field(&mut self, tag: Tag, value: Value<'_>);
+}
+
+/// Writes the encoding that is hashed.
+struct Encoder(Vec<u8>);
+
+impl Encoder {
+    fn new() -> Self {
+        // Room for all but long options: keys are derived for every request, hits included.
+        Self(Vec::with_capacity(512))
+    }
+
+    fn length(&mut self, bytes: usize) {
+        self.0.extend_from_slice(&(bytes as u64).to_le_bytes());
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        blake3::hash(&self.0).into()
+    }
+}
+
+impl Sink for Encoder {
+    fn field(&mut self, tag: Tag, value: Value<'_>) {
+        self.0.push(tag as u8);
+        match value {
+            Value::Number(number) => {
+                self.length(size_of::<u32>());
+                self.0.extend_from_slice(&number.to_le_bytes());
+            }
+            Value::Text(text) => {
+                self.length(text.len());
+                self.0.extend_from_slice(text.as_bytes());
+            }
+            Value::Digest(Digest(bytes)) | Value::Device(DeviceKey { digest: bytes, .. }) => {
+                self.length(bytes.len());
+                self.0.extend_from_slice(bytes);
+            }
+            Value::Constant { id, bytes } => {
+                self.length(size_of::<u32>() + bytes.len());
+                self.0.extend_from_slice(&id.to_le_bytes());
+                self.0.extend_from_slice(bytes);
+            }
+            Value::Named { name, value } => {
+                let value = value.as_encoded_bytes();
+                self.length(size_of::<u64>() + name.len() + value.len());
+                self.length(name.len());
+                self.0.extend_from_slice(name.as_bytes());
+                self.0.extend_from_slice(value);
+            }
+        }
+    }
+}
+
+/// Collects the fields as text.
+#[derive(Default)]
+struct Listing(Vec<(String, String)>);
+
+impl Sink for Listing {
+    fn field(&mut self, tag: Tag, value: Value<'_>) {
+        let name = match tag {
+            Tag::Schema => "schema",
+            Tag::Kind => "kind",
+            Tag::Image => "image",
+            Tag::Constant => "constant",
+            Tag::Options => "options",
+            Tag::Device => "device key",
+            Tag::Identity => "identity",
+            Tag::Environment => "environment",
+        };
+        let (name, text) = match value {
+            Value::Number(number) => (name.to_owned(), number.to_string()),
+            Value::Text(text) => (name.to_owned(), text.to_owned()),
+            Value::Digest(digest) => (name.to_owned(), digest.to_string()),
+            Value::Constant { id, bytes } => {
+                // As a number is read: most significant byte first.
+                let digits: String = bytes
+                    .iter()
+                    .rev()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
+                (format!("{name} {id}"), format!("0x{digits}"))
+            }
+            Value::Named { name, value } => (name.to_owned(), value.to_string_lossy().into_owned()),
+            Value::Device(device) => return self.0.extend_from_slice(&device.fields),
+        };
+        self.0.push((name, text));
+    }
+}
+
+/// The part of a key that a device and the environment make up: the same for every build for that
+/// device, so it is read and hashed once.
+pub(crate) struct DeviceKey {
+    digest: [u8; 32],
+    fields: Vec<(String, String)>,
+}
+
+impl DeviceKey {
+    /// `environment` is the process's; variables that change no compiler are passed over.
+    pub(crate) fn new(
+        info: &DeviceInfo,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        let mut variables: Vec<_> = environment
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+            .filter(|(name, _)| changes_a_compiler(name))
+            .collect();
+        variables.sort_unstable();
+
+        let fields = DeviceFields {
+            info,
+            variables: &variables,
+        };
+        let mut encoder = Encoder::new();
+        fields.visit(&mut encoder);
+        let mut listing = Listing::default();
+        fields.visit(&mut listing);
+        Self {
+            digest: encoder.digest(),
+            fields: listing.0,
+        }
+    }
+}
+
+struct DeviceFields<'a> {
+    info: &'a DeviceInfo,
+    variables: &'a [(String, OsString)],
+}
+
+impl DeviceFields<'_> {
+    fn visit(&self, sink: &mut impl Sink) {
+        for (name, value) in self.info.identity() {
+            sink.field(
+                Tag::Identity,
+                Value::Named {
+                    name,
+                    value: OsStr::new(value),
+                },
+            );
+        }
+        for (name, value) in self.variables {
+            sink.field(Tag::Environment, Value::Named { name, value });
+        }
+    }
+}
+
+/// Everything that a program's key covers.
+pub(crate) struct ProgramFields<'a> {
+    /// The images that it is made of, in order.
+    pub(crate) images: &'a [Digest],
+    /// Sorted by id.
+    pub(crate) constants: &'a [(u32, ConstantBytes)],
+    /// Canonical: see [`canonical_options`].
+    pub(crate) options: &'a str,
+    pub(crate) device: &'a DeviceKey,
+}
+
+impl ProgramFields<'_> {
+    fn visit(&self, sink: &mut impl Sink) {
+        sink.field(Tag::Schema, Value::Number(SCHEMA));
+        sink.field(Tag::Kind, Value::Text("program"));
+        for image in self.images {
+            sink.field(Tag::Image, Value::Digest(image));
+        }
+        for (id, bytes) in self.constants {
+            sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
+        }
+        if !self.options.is_empty() {
+            sink.field(Tag::Options, Value::Text(self.options));
+        }
+        sink.field(Tag::Device, Value::Device(self.device));
+    }
+
+    /// The key.
+    pub(crate) fn key(&self) -> BuildKey {
+        let mut encoder = Encoder::new();
+        self.visit(&mut encoder);
+        BuildKey(encoder.digest())
+    }
+
+    /// Every field by name and value, those of the device included: two listings that are equal
+    /// have equal keys, and where they differ tells why keys do.
+    pub(crate) fn fields(&self) -> Vec<(String, String)> {
+        let mut listing = Listing::default();
+        self.visit(&mut listing);
+        listing.0
+    }
+}
+
+/// Build options in the one form that keys cover and drivers get: trimmed, and runs of white space
+/// made one space. The order stays, since later options override earlier ones. Quoted text and
+/// whatever a backslash escapes stay as they are, and so does everything behind a quote that is
+/// not closed.
+pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
+    if is_canonical(options) {
+        return Cow::Borrowed(options);
+    }
+    let mut canonical = String::with_capacity(options.len());
+    let mut quote = None;
+    let mut escaped = false;
+    let mut gap = false;
+    for c in options.chars() {
+        let blank = quote.is_none() && !escaped && c.is_ascii_whitespace();
+        if blank {
+            gap = true;
+            continue;
+        }
+        if std::mem::take(&mut gap) && !canonical.is_empty() {
+            canonical.push(' ');
+        }
+        canonical.push(c);
+        match (std::mem::take(&mut escaped), quote) {
+            (true, _) => {}
+            (false, _) if c == '\\' => escaped = true,
+            (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
+            (false, Some(open)) if c == open => quote = None,
+            (false, _) => {}
+        }
+    }
+    Cow::Owned(canonical)
+}
+
+/// Whether no white space would change. May say no to a text that would not change after all.
+fn is_canonical(options: &str) -> bool {
+    let bytes = options.as_bytes();
+    let blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);
+    !blank(bytes.first())
+        && !blank(bytes.last())
+        && bytes
+            .iter()
+            .all(|byte| *byte == b' ' || !byte.is_ascii_whitespace())
+        && !bytes.windows(2).any(|pair| pair == b"  ")
+}

@@ -1,0 +1,308 @@
+//! What a build gives: programs and their kernels.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::backend::{self, Parameter};
+use crate::build::key::BuildKey;
+use crate::build::request::Build;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::image::Image;
+
+/// Where a program came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Origin {
+    /// The driver built it for this request, or for one that was made while the build ran.
+    Compiled,
+    /// It was in memory, from an earlier request.
+    Memory,
+    /// It was loaded from the disk.
+    Disk,
+    /// It was loaded from a remote cache.
+    Remote,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Compiled => "compiled",
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::Remote => "remote",
+        })
+    }
+}
+
+/// A program as the build graph holds it. Whoever holds one keeps it usable, evicted or not.
+pub(crate) struct Built {
+    native: Arc<dyn backend::Program>,
+    kernels: Box<[BuiltKernel]>,
+    device: Device,
+    key: BuildKey,
+    weight: usize,
+}
+
+struct BuiltKernel {
+    native: Arc<dyn backend::Kernel>,
+    parameters: Box<[Parameter]>,
+}
+
+impl Built {
+    pub(crate) fn new(
+        native: Arc<dyn backend::Program>,
+        device: Device,
+        image: &Image,
+        key: BuildKey,
+    ) -> Self {
+        let kernels = native.kernels().iter().map(|kernel| BuiltKernel {
+            parameters: merge(kernel.parameters(), image.parameters(kernel.name())),
+            native: Arc::clone(kernel),
+        });
+        // A driver that does not tell the size of its binary must not make the program weightless.
+        let weight = Some(native.binary_size())
+            .filter(|size| *size > 0)
+            .unwrap_or(image.code().len());
+        Self {
+            kernels: kernels.collect(),
+            native,
+            device,
+            key,
+            weight,
+        }
+    }
+
+    /// The bytes that it stands for against the memory limit: those of its binary.
+    pub(crate) fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// The device that it was built for.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn resolve(self: &Arc<Self>, name: &str) -> Result<ResolvedKernel> {
+        if let Some(at) = name.find('\0') {
+            return Err(Error::invalid(format!(
+                "the kernel name {name:?} holds a NUL character at byte {at}; names have none"
+            )));
+        }
+        match self
+            .kernels
+            .iter()
+            .position(|kernel| kernel.native.name() == name)
+        {
+            Some(index) => Ok(ResolvedKernel {
+                native: Arc::clone(&self.kernels[index].native),
+                built: Arc::clone(self),
+                index,
+            }),
+            None => Err(Error::new(
+                ErrorKind::UnknownKernel,
+                match self.names().as_slice() {
+                    [] => format!("the program has no kernel `{name}`; it has none at all"),
+                    names => format!(
+                        "the program has no kernel `{name}`; it has: {}",
+                        names.join(", ")
+                    ),
+                },
+            )),
+        }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.kernels
+            .iter()
+            .map(|kernel| kernel.native.name())
+            .collect()
+    }
+}
+
+/// The driver knows best what it built; what it does not tell, the image may.
+fn merge(driver: &[Parameter], image: Option<&[Parameter]>) -> Box<[Parameter]> {
+    match image {
+        Some(image) if driver.is_empty() => image.into(),
+        Some(image) if driver.len() == image.len() => {
+            let both = driver.iter().zip(image).map(|(driver, image)| Parameter {
+                name: driver.name.clone().or_else(|| image.name.clone()),
+                type_name: driver.type_name.clone().or_else(|| image.type_name.clone()),
+                address_space: driver.address_space.or(image.address_space),
+                access: driver.access.or(image.access),
+            });
+            both.collect()
+        }
+        // Counts that differ mean that the two do not speak of the same signature.
+        _ => driver.into(),
+    }
+}
+
+/// An image built for a device: a handle, cheap to clone, that keeps the program usable.
+#[derive(Clone)]
+pub struct Program {
+    built: Arc<Built>,
+    origin: Origin,
+}
+
+impl Program {
+    pub(crate) fn new(built: Arc<Built>, origin: Origin) -> Self {
+        Self { built, origin }
+    }
+
+    /// Where it came from, for the request that gave this handle.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The key that names it in every cache.
+    #[must_use]
+    pub fn key(&self) -> BuildKey {
+        self.built.key
+    }
+
+    /// The device that it was built for.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.built.device
+    }
+
+    /// The compiler's messages; empty if there were none.
+    #[must_use]
+    pub fn build_log(&self) -> &str {
+        self.built.native.build_log()
+    }
+
+    /// The names of its kernels, in the driver's order.
+    #[must_use]
+    pub fn kernel_names(&self) -> Vec<&str> {
+        self.built.names()
+    }
+
+    /// The device's own form of the program, which [`Image::native`] takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Driver`](ErrorKind::Driver) or [`OutOfResources`](ErrorKind::OutOfResources) if the driver
+    /// does not give it.
+    pub fn binary(&self) -> Result<Vec<u8>> {
+        self.built.native.binary()
+    }
+
+    /// A kernel of the program, by name.
+    ///
+    /// # Safety
+    ///
+    /// For every launch made through the handle and its clones, the kernel's code stays inside the
+    /// buffers and the local memory bound to it, and has no undefined behaviour otherwise.
+    ///
+    /// Launches check arguments against the kernel's parameters as far as those are known. Where
+    /// [`Kernel::params`] shows no type, because neither the driver nor the image tells, the
+    /// arguments match the kernel's signature.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownKernel`](ErrorKind::UnknownKernel), with the names there are, if the program has
+    /// none of that name; [`InvalidArgument`](ErrorKind::InvalidArgument) if the name holds a NUL.
+    pub unsafe fn kernel(&self, name: &str) -> Result<Kernel> {
+        let resolved = self.built.resolve(name)?;
+        Ok(Kernel::new(name, None, OnceLock::from(Ok(resolved))))
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("key", &self.key())
+            .field("device", self.device())
+            .field("origin", &self.origin)
+            .field("kernels", &self.kernel_names())
+            .finish()
+    }
+}
+
+/// An entry point of a program: a handle, cheap to clone, that keeps the program usable.
+#[derive(Clone)]
+pub struct Kernel(Arc<Inner>);
+
+struct Inner {
+    name: Box<str>,
+    /// For a kernel of a program that was not there yet.
+    build: Option<Build>,
+    resolved: OnceLock<Result<ResolvedKernel>>,
+}
+
+/// A kernel that is there to be launched.
+#[derive(Clone)]
+pub(crate) struct ResolvedKernel {
+    pub(crate) native: Arc<dyn backend::Kernel>,
+    pub(crate) built: Arc<Built>,
+    index: usize,
+}
+
+impl ResolvedKernel {
+    /// What the driver or the image tells of each parameter.
+    pub(crate) fn parameters(&self) -> &[Parameter] {
+        &self.built.kernels[self.index].parameters
+    }
+}
+
+impl Kernel {
+    pub(crate) fn of_build(build: &Build, name: &str) -> Self {
+        Self::new(name, Some(build.clone()), OnceLock::new())
+    }
+
+    fn new(name: &str, build: Option<Build>, resolved: OnceLock<Result<ResolvedKernel>>) -> Self {
+        Self(Arc::new(Inner {
+            name: name.into(),
+            build,
+            resolved,
+        }))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its parameters, in order, as far as the driver or the image tells. `None` while its program
+    /// still builds, or if that failed.
+    #[must_use]
+    pub fn params(&self) -> Option<&[Parameter]> {
+        self.look()?.as_ref().ok().map(ResolvedKernel::parameters)
+    }
+
+    /// The kernel, or why there is none; `None` while its program still builds. Does not block.
+    pub(crate) fn resolved(&self) -> Option<Result<ResolvedKernel>> {
+        self.look().cloned()
+    }
+
+    /// The build that the kernel waits for or waited for; none for a kernel of a ready program.
+    pub(crate) fn build(&self) -> Option<&Build> {
+        self.0.build.as_ref()
+    }
+
+    fn look(&self) -> Option<&Result<ResolvedKernel>> {
+        let Inner {
+            name,
+            build,
+            resolved,
+        } = &*self.0;
+        if resolved.get().is_none() {
+            let program = build.as_ref()?.peek()?;
+            resolved.get_or_init(|| program?.built.resolve(name));
+        }
+        resolved.get()
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("name", &self.name())
+            .field("params", &self.params())
+            .finish()
+    }
+}

@@ -1,0 +1,184 @@
+//! Asking for a program, and the future of one.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures::FutureExt;
+
+use crate::build::graph::{Answer, BuildGraph, Flight};
+use crate::build::program::{Kernel, Origin, Program};
+use crate::build::recipe::{Recipe, SpecializationValue};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::image::Image;
+
+/// A program to be built, from [`Runtime::build`](crate::Runtime::build). Awaiting it, or
+/// [`start`](Self::start), asks for the build; until then nothing happens.
+#[derive(Clone)]
+#[must_use = "nothing is built until the request is awaited or started"]
+pub struct BuildRequest {
+    graph: Arc<BuildGraph>,
+    recipe: Recipe,
+    /// The first setting that cannot be used, told when the build is asked for.
+    refused: Option<Error>,
+}
+
+impl BuildRequest {
+    /// For the device at `device` in the graph.
+    pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, image: &Image) -> Self {
+        Self {
+            graph,
+            recipe: Recipe::new(image.clone(), device),
+            refused: None,
+        }
+    }
+
+    /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
+    /// place of any set before.
+    ///
+    /// The program is cached under its image and these options. Files that the source includes are
+    /// not looked into: if their contents change, set another option, such as a macro of your own,
+    /// to get a new build.
+    pub fn options(mut self, options: &str) -> Self {
+        let result = self.recipe.set_options(options);
+        self.note(result);
+        self
+    }
+
+    /// Sets the specialization constant with this `SpecId` of a SPIR-V image. The value has the
+    /// size of the constant's type; the last one given for an id counts.
+    pub fn specialize(mut self, id: u32, value: impl SpecializationValue) -> Self {
+        self.recipe.set_constant(id, value.to_constant());
+        self
+    }
+
+    /// Builds for this device of the runtime rather than for its default one.
+    pub fn device(mut self, device: &Device) -> Self {
+        let result = self
+            .graph
+            .position(device)
+            .map(|position| self.recipe.set_device(position));
+        self.note(result);
+        self
+    }
+
+    /// Begins the build without waiting for it, to warm up, or to launch its kernels before it has
+    /// ended. The build runs to its end whatever becomes of the returned handle.
+    pub fn start(self) -> Build {
+        match self.refused {
+            Some(error) => Build::ready(Err(self.graph.refuse(error))),
+            None => Build::new(self.graph.ask(self.recipe)),
+        }
+    }
+
+    fn note(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            self.refused.get_or_insert(error);
+        }
+    }
+}
+
+impl IntoFuture for BuildRequest {
+    type Output = Result<Program>;
+    type IntoFuture = Build;
+
+    fn into_future(self) -> Build {
+        self.start()
+    }
+}
+
+impl fmt::Debug for BuildRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuildRequest")
+            .field("image", self.recipe.image())
+            .field("device", self.graph.device(self.recipe.device()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A build that was asked for: a future of its [`Program`], and a handle that can be cloned.
+///
+/// # Errors
+///
+/// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's log, if the compiler
+///   refused the program. The failure is kept like a program: asking again gives the same error.
+/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
+///   [`InvalidImage`](crate::ErrorKind::InvalidImage) if the image is empty, and
+///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
+///   do not fit it.
+/// * [`OutOfResources`](crate::ErrorKind::OutOfResources),
+///   [`DeviceLost`](crate::ErrorKind::DeviceLost), [`Panicked`](crate::ErrorKind::Panicked) or
+///   [`Driver`](crate::ErrorKind::Driver) for failures of circumstance. They are not kept: asking
+///   again builds again.
+///
+/// # Cancel safety
+///
+/// The build depends on none of its handles. Dropping them cancels nothing, and a later request
+/// for the same program joins the build or finds its result. Polling again after the result came
+/// gives it again.
+#[derive(Clone)]
+#[must_use = "the build goes on, but its program or its failure is lost"]
+pub struct Build(State);
+
+#[derive(Clone)]
+enum State {
+    Ready(Result<Program>),
+    Building(Flight),
+}
+
+impl Build {
+    fn new(answer: Answer) -> Self {
+        match answer {
+            Answer::Kept(outcome) => {
+                Self::ready(outcome.map(|built| Program::new(built, Origin::Memory)))
+            }
+            Answer::Refused(error) => Self::ready(Err(error)),
+            Answer::Building(flight) => Self(State::Building(flight)),
+        }
+    }
+
+    fn ready(result: Result<Program>) -> Self {
+        Self(State::Ready(result))
+    }
+
+    /// A kernel of the program that is being built, for launches made before it is there. Whether
+    /// there is a kernel of that name comes out with the launches.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Program::kernel`].
+    #[must_use]
+    pub unsafe fn kernel(&self, name: &str) -> Kernel {
+        Kernel::of_build(self, name)
+    }
+
+    /// The result, if the build has ended. Does not block.
+    pub(crate) fn peek(&self) -> Option<Result<Program>> {
+        self.clone().now_or_never()
+    }
+}
+
+impl Future for Build {
+    type Output = Result<Program>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let result = match &mut self.0 {
+            State::Ready(result) => return Poll::Ready(result.clone()),
+            State::Building(flight) => {
+                let outcome = ready!(flight.poll_unpin(context));
+                outcome.map(|built| Program::new(built, Origin::Compiled))
+            }
+        };
+        // A shared future cannot be polled past its end; this one can.
+        self.0 = State::Ready(result.clone());
+        Poll::Ready(result)
+    }
+}
+
+impl fmt::Debug for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Build").field(&self.peek()).finish()
+    }
+}

@@ -1,0 +1,613 @@
+//! The build room against a device in software: `fake`.
+
+mod fake;
+mod keys;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use futures::executor::block_on;
+
+use self::fake::{FakeAdapter, Script, info};
+use super::{BuildGraph, BuildRequest, Origin, Pool};
+use crate::backend::{AddressSpace, DeviceSlot};
+use crate::device::{Device, DeviceInfo, ImageFormat};
+use crate::error::{ErrorKind, Result};
+use crate::image::Image;
+use crate::stats::{Counters, Stats};
+
+struct Bench {
+    script: Arc<Script>,
+    counters: Arc<Counters>,
+    graph: Arc<BuildGraph>,
+}
+
+const PLENTY: u64 = 1 << 20;
+
+impl Bench {
+    fn new(memory_limit: u64) -> Self {
+        Self::with_info(info(), memory_limit)
+    }
+
+    fn with_info(info: DeviceInfo, memory_limit: u64) -> Self {
+        let (script, counters) = (Arc::<Script>::default(), Arc::<Counters>::default());
+        let info = Arc::new(info);
+        let adapter = Arc::new(FakeAdapter(Arc::clone(&info), Arc::clone(&script)));
+        let slot = Arc::new(DeviceSlot::new(Device::new(0, info), adapter));
+        let graph = BuildGraph::new(
+            [slot].into(),
+            Pool::new(4),
+            memory_limit,
+            Arc::clone(&counters),
+        );
+        Self {
+            script,
+            counters,
+            graph,
+        }
+    }
+
+    fn ask(&self, image: &Image) -> BuildRequest {
+        BuildRequest::new(Arc::clone(&self.graph), 0, image)
+    }
+
+    fn build(&self, text: &str) -> Result<super::Program> {
+        block_on(self.ask(&Image::opencl_c(text)).into_future())
+    }
+
+    fn origin(&self, text: &str) -> Origin {
+        self.build(text).expect("it builds").origin()
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = self.counters.snapshot();
+        self.graph.tell(&mut stats);
+        stats
+    }
+
+    /// The graph lets a waiter know before its worker lets go of the job.
+    fn until(&self, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..2_000 {
+            if holds(self) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("it did not come to pass; {:?}", self.stats());
+    }
+}
+
+fn kind(result: Result<super::Program>) -> (ErrorKind, String) {
+    let error = result.expect_err("it fails");
+    (error.kind(), error.to_string())
+}
+
+// ---- Single flight ------------------------------------------------------------------------------
+
+#[test]
+fn a_thousand_requests_for_ten_programs_build_ten() {
+    let bench = Bench::new(PLENTY);
+    bench.script.close();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let bench = &bench;
+            scope.spawn(move || {
+                let starts: Vec<_> = (0..125)
+                    .map(|i| {
+                        bench
+                            .ask(&Image::opencl_c(format!("kernel {}", (i + thread) % 10)))
+                            .start()
+                    })
+                    .collect();
+                if thread == 0 {
+                    bench.script.open();
+                }
+                for start in starts {
+                    block_on(start).expect("it builds");
+                }
+            });
+        }
+    });
+    let stats = bench.stats();
+    assert_eq!(bench.script.builds(), 10);
+    assert_eq!((stats.builds_requested, stats.compiles), (1_000, 10));
+    assert_eq!(stats.memory_hits + stats.joined_builds, 990);
+    assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (10, 80));
+}
+
+#[test]
+fn requests_that_race_with_the_end_of_a_build_never_repeat_it() {
+    for round in 0..200 {
+        let bench = Bench::new(PLENTY);
+        let text = format!("kernel {round}");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| bench.build(&text).expect("it builds"));
+            }
+        });
+        assert_eq!(bench.script.builds(), 1);
+    }
+}
+
+#[test]
+fn a_build_needs_no_waiter() {
+    let bench = Bench::new(PLENTY);
+    bench.script.close();
+    let image = Image::opencl_c("kernel");
+    drop(bench.ask(&image).start());
+    std::mem::forget(bench.ask(&image).start());
+    let never_polled = bench.ask(&image).start();
+    let polled_once = bench.ask(&image).start();
+    assert!(polled_once.peek().is_none());
+    drop(polled_once);
+    bench.script.open();
+    bench.until(|bench| bench.stats().programs_in_memory == 1);
+    assert_eq!(bench.origin("kernel"), Origin::Memory);
+    assert_eq!(bench.script.builds(), 1);
+    assert_eq!(bench.stats().joined_builds, 3);
+    drop(never_polled);
+}
+
+#[test]
+fn waiters_outlive_the_graphs_owner() {
+    let bench = Bench::new(PLENTY);
+    bench.script.close();
+    let build = bench.ask(&Image::opencl_c("kernel")).start();
+    let Bench { script, graph, .. } = bench;
+    drop(graph);
+    script.open();
+    let program = block_on(build).expect("it builds");
+    assert_eq!(program.kernel_names(), ["main"]);
+}
+
+#[test]
+fn handles_tell_the_origin_and_may_be_polled_again() {
+    let bench = Bench::new(PLENTY);
+    let image = Image::opencl_c("kernel");
+    let mut first = bench.ask(&image).start();
+    for _ in 0..2 {
+        assert_eq!(
+            block_on(&mut first).expect("it builds").origin(),
+            Origin::Compiled
+        );
+    }
+    let mut second = bench.ask(&image).start();
+    for _ in 0..2 {
+        assert_eq!(
+            block_on(&mut second).expect("it builds").origin(),
+            Origin::Memory
+        );
+    }
+    assert_eq!(
+        block_on(first.clone()).expect("it builds").key(),
+        block_on(second).expect("it builds").key()
+    );
+}
+
+#[test]
+fn handles_go_anywhere() {
+    fn assert<T: Clone + Send + Sync + Unpin + 'static>() {}
+    assert::<super::Build>();
+    assert::<BuildRequest>();
+    assert::<super::Program>();
+    assert::<super::Kernel>();
+}
+
+// ---- Failures -----------------------------------------------------------------------------------
+
+#[test]
+fn a_refusal_is_kept_with_its_log() {
+    let bench = Bench::new(PLENTY);
+    let first = bench.build("refuse").expect_err("it fails");
+    let second = bench.build("refuse").expect_err("it fails");
+    assert!(first.same(&second));
+    assert_eq!(second.kind(), ErrorKind::BuildFailed);
+    assert_eq!(second.build_log(), Some("1:1: error: no"));
+    let stats = bench.stats();
+    assert_eq!(
+        (stats.compiles, stats.failed_builds, stats.memory_hits),
+        (1, 1, 1)
+    );
+    assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (0, 0));
+}
+
+#[test]
+fn a_panic_is_an_error_and_not_kept() {
+    let bench = Bench::new(PLENTY);
+    for builds in 1..=10 {
+        let (kind, message) = kind(bench.build("panic"));
+        assert_eq!(kind, ErrorKind::Panicked);
+        assert!(message.contains("the compiler fell over"), "{message}");
+        assert_eq!(bench.script.builds(), builds);
+    }
+    assert_eq!(bench.stats().build_panics, 10);
+    bench.build("kernel").expect("the workers live on");
+}
+
+#[test]
+fn a_lost_device_is_neither_retried_nor_kept() {
+    let bench = Bench::new(PLENTY);
+    for builds in 1..=2 {
+        assert_eq!(kind(bench.build("lose")).0, ErrorKind::DeviceLost);
+        assert_eq!(bench.script.builds(), builds);
+    }
+    assert_eq!(
+        (bench.stats().abandoned_builds, bench.stats().build_retries),
+        (2, 0)
+    );
+}
+
+#[test]
+fn a_device_that_did_not_open_is_opened_again() {
+    let bench = Bench::new(PLENTY);
+    bench.script.unopenable.store(1, SeqCst);
+    assert_eq!(kind(bench.build("kernel")).0, ErrorKind::Driver);
+    assert_eq!(bench.stats().compiles, 0);
+    bench.build("kernel").expect("it opens the second time");
+}
+
+#[test]
+fn out_of_resources_drops_idle_programs_and_tries_again() {
+    let bench = Bench::new(PLENTY);
+    let held = bench.build("held").expect("it builds");
+    bench.build("idle").expect("it builds");
+    bench.script.exhausted.store(1, SeqCst);
+    bench.until(|bench| bench.script.alive() == 2);
+
+    let program = bench.build("kernel").expect("the second try succeeds");
+    assert_eq!(program.origin(), Origin::Compiled);
+    assert_eq!(
+        bench.script.alive_before.load(SeqCst),
+        1,
+        "the idle program left the device first"
+    );
+    let stats = bench.stats();
+    assert_eq!(
+        (stats.compiles, stats.build_retries, stats.evictions),
+        (4, 1, 1)
+    );
+    assert_eq!((stats.abandoned_builds, stats.programs_in_memory), (0, 2));
+    assert_eq!(bench.origin("held"), Origin::Memory);
+    assert_eq!(bench.origin("idle"), Origin::Compiled);
+    drop(held);
+}
+
+#[test]
+fn lasting_exhaustion_ends_after_three_tries_and_is_not_kept() {
+    let bench = Bench::new(PLENTY);
+    bench.script.exhausted.store(3, SeqCst);
+    assert_eq!(kind(bench.build("kernel")).0, ErrorKind::OutOfResources);
+    let stats = bench.stats();
+    assert_eq!(
+        (stats.compiles, stats.build_retries, stats.abandoned_builds),
+        (3, 2, 1)
+    );
+    assert_eq!(bench.origin("kernel"), Origin::Compiled);
+}
+
+#[test]
+fn a_failure_of_circumstance_is_over_once_it_is_known() {
+    let bench = Bench::new(PLENTY);
+    for builds in 1..=500 {
+        bench.build("lose").expect_err("it fails");
+        assert_eq!(
+            bench.script.builds(),
+            builds,
+            "asking after the error builds again"
+        );
+    }
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+#[test]
+fn the_least_recently_used_program_goes_first() {
+    let bench = Bench::new(30);
+    for text in ["kernel-aaa", "kernel-bbb", "kernel-ccc"] {
+        assert_eq!(bench.origin(text), Origin::Compiled);
+    }
+    assert_eq!(bench.origin("kernel-aaa"), Origin::Memory);
+    assert_eq!(bench.origin("kernel-ddd"), Origin::Compiled);
+    let stats = bench.stats();
+    assert_eq!(
+        (
+            stats.programs_in_memory,
+            stats.bytes_in_memory,
+            stats.evictions
+        ),
+        (3, 30, 1)
+    );
+    for text in ["kernel-aaa", "kernel-ccc", "kernel-ddd"] {
+        assert_eq!(bench.origin(text), Origin::Memory, "{text}");
+    }
+    assert_eq!(bench.origin("kernel-bbb"), Origin::Compiled);
+    bench.until(|bench| bench.script.alive() == 3);
+}
+
+#[test]
+fn a_limit_of_zero_keeps_nothing_but_shares_flights() {
+    let bench = Bench::new(0);
+    bench.script.close();
+    let image = Image::opencl_c("kernel");
+    let (first, second) = (bench.ask(&image).start(), bench.ask(&image).start());
+    bench.script.open();
+    let (first, second) = (
+        block_on(first).expect("it builds"),
+        block_on(second).expect("it builds"),
+    );
+    assert_eq!(bench.script.builds(), 1);
+    drop((first, second));
+    bench.until(|bench| bench.script.alive() == 0);
+    assert_eq!(bench.origin("kernel"), Origin::Compiled);
+    assert_eq!(
+        (bench.script.builds(), bench.stats().programs_in_memory),
+        (2, 0)
+    );
+}
+
+#[test]
+fn a_program_larger_than_the_limit_serves_all_the_same() {
+    let bench = Bench::new(8);
+    assert_eq!(bench.origin("small"), Origin::Compiled);
+    let large = bench.build("larger than the limit").expect("it builds");
+    assert_eq!(
+        large.binary().expect("it has one"),
+        b"larger than the limit"
+    );
+    assert_eq!(bench.origin("larger than the limit"), Origin::Compiled);
+    assert!(bench.stats().bytes_in_memory <= 8);
+}
+
+#[test]
+fn eviction_leaves_programs_in_use_alone() {
+    let bench = Bench::new(10);
+    let program = bench.build("kernel-aaa").expect("it builds");
+    // SAFETY: never launched.
+    let kernel = unsafe { program.kernel("main") }.expect("there is one");
+    drop(program);
+    bench.build("kernel-bbb").expect("it builds");
+    assert_eq!(bench.stats().evictions, 1);
+    let resolved = kernel.resolved().expect("it is there").expect("it built");
+    assert_eq!((resolved.native.name(), bench.script.alive()), ("main", 2));
+    drop((kernel, resolved));
+    bench.until(|bench| bench.script.alive() == 1);
+}
+
+// ---- Requests that no driver gets to see --------------------------------------------------------
+
+/// A module with a `uint` constant of `SpecId` 7 and a kernel `main` with a parameter `n`.
+fn spirv_image() -> Image {
+    let instructions: &[&[u32]] = &[
+        &[17, 4],                                     // OpCapability Addresses
+        &[17, 6],                                     // OpCapability Kernel
+        &[14, 2, 2],                                  // OpMemoryModel Physical64 OpenCL
+        &[15, 6, 5, u32::from_le_bytes(*b"main"), 0], // OpEntryPoint Kernel %5 "main"
+        &[5, 6, u32::from(b'n')],                     // OpName %6 "n"
+        &[5, 4, u32::from_le_bytes(*b"wid\0")],       // OpName %4 "wid"
+        &[71, 4, 1, 7],                               // OpDecorate %4 SpecId 7
+        &[21, 1, 32, 0],                              // %1 = OpTypeInt 32 0
+        &[19, 2],                                     // %2 = OpTypeVoid
+        &[33, 3, 2, 1],                               // %3 = OpTypeFunction %2 %1
+        &[50, 1, 4, 16],                              // %4 = OpSpecConstant %1 16
+        &[54, 2, 5, 0, 3],                            // %5 = OpFunction %2 None %3
+        &[55, 1, 6],                                  // %6 = OpFunctionParameter %1
+        &[248, 7],                                    // %7 = OpLabel
+        &[253],                                       // OpReturn
+        &[56],                                        // OpFunctionEnd
+    ];
+    let header = [0x0723_0203, 0x0001_0000, 0, 8, 0];
+    let body = instructions.iter().flat_map(|words| {
+        let first = (words.len() as u32) << 16 | words[0];
+        std::iter::once(first).chain(words[1..].iter().copied())
+    });
+    let bytes: Vec<u8> = header
+        .into_iter()
+        .chain(body)
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    Image::spirv(bytes).expect("it is a module")
+}
+
+#[test]
+fn what_cannot_be_right_reaches_no_driver() {
+    let bench = Bench::with_info(
+        DeviceInfo {
+            formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV],
+            ..info()
+        },
+        PLENTY,
+    );
+    let native = Image::native(*b"binary").expect("it has bytes");
+    let text = Image::opencl_c("kernel");
+    let other = Bench::new(PLENTY);
+    let stranger = other.graph.device(0);
+    let cases = [
+        (
+            bench.ask(&native),
+            ErrorKind::Unsupported,
+            "native binary; it takes: OpenCL C, SPIR-V",
+        ),
+        (
+            bench.ask(&Image::opencl_c(" \n\t")),
+            ErrorKind::InvalidImage,
+            "empty",
+        ),
+        (
+            bench.ask(&text).options("-D A\0B"),
+            ErrorKind::InvalidArgument,
+            "byte 4",
+        ),
+        (
+            bench.ask(&text).specialize(7, 1u32),
+            ErrorKind::InvalidArgument,
+            "only SPIR-V",
+        ),
+        (
+            bench.ask(&text).device(stranger),
+            ErrorKind::InvalidArgument,
+            "another runtime",
+        ),
+        (
+            bench.ask(&spirv_image()).specialize(8, 1u32),
+            ErrorKind::InvalidArgument,
+            "id 8; it has 7 `wid` (uint, 4 bytes)",
+        ),
+        (
+            bench.ask(&spirv_image()).specialize(7, 1u64),
+            ErrorKind::InvalidArgument,
+            "8 bytes long, where its type, uint, has 4",
+        ),
+    ];
+    let asked = cases.len() as u64;
+    for (request, expected, part) in cases {
+        let (kind, message) = kind(block_on(request.into_future()));
+        assert_eq!(kind, expected, "{message}");
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    }
+    let stats = bench.stats();
+    assert_eq!(
+        (stats.builds_requested, stats.failed_builds, stats.compiles),
+        (asked, asked, 0)
+    );
+    assert_eq!(bench.script.builds(), 0);
+}
+
+#[test]
+fn settings_make_programs_of_their_own() {
+    let bench = Bench::new(PLENTY);
+    let image = spirv_image();
+    let key = |request: BuildRequest| block_on(request.into_future()).expect("it builds").key();
+    let keys = [
+        key(bench.ask(&image)),
+        key(bench.ask(&image).specialize(7, 1u32)),
+        key(bench.ask(&image).specialize(7, 2u32)),
+        key(bench.ask(&image).options("-w")),
+    ];
+    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
+    assert_eq!(
+        key(bench.ask(&image).specialize(7, 1u32).specialize(7, 2u32)),
+        keys[2]
+    );
+    assert_eq!(
+        key(bench.ask(&image).options("-g").options("  -w ")),
+        keys[3]
+    );
+    assert_eq!(bench.script.builds(), keys.len());
+}
+
+#[test]
+fn drivers_get_the_options_that_the_key_covers() {
+    let bench = Bench::new(PLENTY);
+    let request = bench
+        .ask(&Image::opencl_c("kernel"))
+        .options(" -w\t -D A=1 ");
+    block_on(request.into_future()).expect("it builds");
+    assert_eq!(
+        *bench.script.built.lock().expect("not poisoned"),
+        ["kernel|-w -D A=1"]
+    );
+}
+
+// ---- Programs and kernels -----------------------------------------------------------------------
+
+#[test]
+fn kernels_are_found_by_name() {
+    let bench = Bench::new(PLENTY);
+    let program = bench.build("kernel").expect("it builds");
+    assert_eq!(
+        (program.kernel_names(), program.build_log()),
+        (vec!["main"], "warning: fake")
+    );
+    // SAFETY: never launched.
+    let [main, absent, nul] =
+        ["main", "absent", "ma\0in"].map(|name| unsafe { program.kernel(name) });
+    let main = main.expect("there is one");
+    assert_eq!(
+        (main.name(), main.params().map(<[_]>::len)),
+        ("main", Some(1))
+    );
+    let absent = absent.expect_err("there is none");
+    assert_eq!(absent.kind(), ErrorKind::UnknownKernel);
+    assert!(
+        absent.to_string().contains("`absent`; it has: main"),
+        "{absent}"
+    );
+    assert_eq!(nul.expect_err("no name").kind(), ErrorKind::InvalidArgument);
+}
+
+#[test]
+fn a_kernel_may_be_had_before_its_program() {
+    let bench = Bench::new(PLENTY);
+    bench.script.close();
+    let build = bench.ask(&Image::opencl_c("kernel")).start();
+    // SAFETY: never launched.
+    let [main, absent] = ["main", "absent"].map(|name| unsafe { build.kernel(name) });
+    assert!(main.resolved().is_none() && main.params().is_none() && main.build().is_some());
+    bench.script.open();
+    block_on(build).expect("it builds");
+    assert!(main.resolved().is_some_and(|kernel| kernel.is_ok()));
+    assert!(main.params().is_some());
+    let error = absent
+        .resolved()
+        .expect("the build ended")
+        .err()
+        .expect("there is none");
+    assert_eq!(error.kind(), ErrorKind::UnknownKernel);
+    assert!(absent.params().is_none());
+}
+
+#[test]
+fn the_image_tells_of_parameters_what_the_driver_does_not() {
+    let bench = Bench::new(PLENTY);
+    let program = block_on(bench.ask(&spirv_image()).into_future()).expect("it builds");
+    // SAFETY: never launched.
+    let kernel = unsafe { program.kernel("main") }.expect("there is one");
+    let [parameter] = kernel.params().expect("it is there") else {
+        panic!("one parameter")
+    };
+    assert_eq!(parameter.name.as_deref(), Some("n"));
+    assert_eq!(parameter.address_space, Some(AddressSpace::Private));
+}
+
+// ---- Workers ------------------------------------------------------------------------------------
+
+#[test]
+fn workers_are_bounded_and_survive_panics() {
+    let pool = Pool::new(2);
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let runs: Vec<_> = (0..50)
+        .map(|i| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            pool.submit(|| panic!("in a job"));
+            pool.run(move || {
+                most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                std::thread::sleep(Duration::from_millis(1));
+                running.fetch_sub(1, SeqCst);
+                i
+            })
+        })
+        .collect();
+    for (i, run) in runs.into_iter().enumerate() {
+        assert_eq!(block_on(run).expect("it ran"), i);
+    }
+    assert_eq!(most.load(SeqCst), 2);
+    let panicked = block_on(pool.run(|| -> u32 { panic!("in a call") })).expect_err("it fails");
+    assert_eq!(panicked.kind(), ErrorKind::Panicked);
+}
+
+#[test]
+fn queued_jobs_run_after_the_pool_is_gone() {
+    let pool = Pool::new(1);
+    let (gate, wait) = std::sync::mpsc::channel::<()>();
+    let first = pool.run(move || wait.recv().is_ok());
+    let last = pool.run(|| std::thread::current().name().map(str::to_owned));
+    drop(pool);
+    gate.send(()).expect("the first job waits");
+    assert!(block_on(first).expect("it ran"));
+    assert_eq!(
+        block_on(last).expect("it ran").as_deref(),
+        Some("kiln-compile-0")
+    );
+}

@@ -1,0 +1,191 @@
+//! A device that does as the text of its programs says, and as it is told.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::backend::{self, Parameter, Source};
+use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the fake device does and has done. Programs are as large as their source text.
+#[derive(Default)]
+pub(super) struct Script {
+    builds: AtomicUsize,
+    pub(super) built: Mutex<Vec<String>>,
+    /// Programs that exist.
+    alive: AtomicUsize,
+    /// How many there were when the last build began.
+    pub(super) alive_before: AtomicUsize,
+    /// So many more builds run out of resources.
+    pub(super) exhausted: AtomicUsize,
+    /// So many more times the device fails to open.
+    pub(super) unopenable: AtomicUsize,
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Script {
+    pub(super) fn close(&self) {
+        *self.closed.lock().expect("not poisoned") = true;
+    }
+
+    /// Lets the builds that wait, and all later ones, go on.
+    pub(super) fn open(&self) {
+        *self.closed.lock().expect("not poisoned") = false;
+        self.opened.notify_all();
+    }
+
+    pub(super) fn builds(&self) -> usize {
+        self.builds.load(SeqCst)
+    }
+
+    pub(super) fn alive(&self) -> usize {
+        self.alive.load(SeqCst)
+    }
+}
+
+/// Takes one of `count`, if there are any.
+fn take(count: &AtomicUsize) -> bool {
+    count
+        .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+        .is_ok()
+}
+
+pub(super) struct FakeAdapter(pub(super) Arc<DeviceInfo>, pub(super) Arc<Script>);
+struct FakeDevice(Arc<Script>);
+struct FakeProgram {
+    script: Arc<Script>,
+    binary: Vec<u8>,
+    kernels: Vec<Arc<dyn backend::Kernel>>,
+}
+struct FakeKernel(Vec<Parameter>);
+
+impl backend::Adapter for FakeAdapter {
+    fn info(&self) -> &Arc<DeviceInfo> {
+        &self.0
+    }
+
+    fn open(&self) -> Result<Arc<dyn backend::Device>> {
+        if take(&self.1.unopenable) {
+            return Err(Error::new(ErrorKind::Driver, "no context today"));
+        }
+        Ok(Arc::new(FakeDevice(Arc::clone(&self.1))))
+    }
+}
+
+impl backend::Device for FakeDevice {
+    fn build(&self, source: &Source<'_>) -> Result<Arc<dyn backend::Program>> {
+        let script = &self.0;
+        script.builds.fetch_add(1, SeqCst);
+        script.alive_before.store(script.alive(), SeqCst);
+        let text = String::from_utf8_lossy(source.code).into_owned();
+        script
+            .built
+            .lock()
+            .expect("not poisoned")
+            .push(format!("{text}|{}", source.options));
+        let closed = script.closed.lock().expect("not poisoned");
+        drop(
+            script
+                .opened
+                .wait_while(closed, |closed| *closed)
+                .expect("not poisoned"),
+        );
+        if take(&script.exhausted) {
+            return Err(Error::new(ErrorKind::OutOfResources, "the device is full"));
+        }
+        match text.as_str() {
+            "refuse" => Err(Error::new(ErrorKind::BuildFailed, "no").with_log("1:1: error: no")),
+            "lose" => Err(Error::new(ErrorKind::DeviceLost, "gone")),
+            "panic" => panic!("the compiler fell over"),
+            _ => {
+                script.alive.fetch_add(1, SeqCst);
+                let kernel = FakeKernel(vec![Parameter::default()]);
+                Ok(Arc::new(FakeProgram {
+                    script: Arc::clone(script),
+                    binary: source.code.to_vec(),
+                    kernels: vec![Arc::new(kernel)],
+                }))
+            }
+        }
+    }
+
+    fn allocate(&self, _: usize) -> Result<Arc<dyn backend::Memory>> {
+        Err(Error::new(ErrorKind::Driver, "has no memory"))
+    }
+
+    fn create_lane(&self, _: bool) -> Result<Box<dyn backend::Lane>> {
+        Err(Error::new(ErrorKind::Driver, "has no lanes"))
+    }
+}
+
+impl backend::Program for FakeProgram {
+    fn kernels(&self) -> &[Arc<dyn backend::Kernel>] {
+        &self.kernels
+    }
+
+    fn build_log(&self) -> &str {
+        "warning: fake"
+    }
+
+    fn binary_size(&self) -> usize {
+        self.binary.len()
+    }
+
+    fn binary(&self) -> Result<Vec<u8>> {
+        Ok(self.binary.clone())
+    }
+}
+
+impl Drop for FakeProgram {
+    fn drop(&mut self) {
+        self.script.alive.fetch_sub(1, SeqCst);
+    }
+}
+
+impl backend::Kernel for FakeKernel {
+    fn name(&self) -> &str {
+        "main"
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.0
+    }
+
+    fn max_work_group_size(&self) -> Option<usize> {
+        None
+    }
+
+    fn local_memory(&self) -> u64 {
+        0
+    }
+}
+
+pub(super) fn info() -> DeviceInfo {
+    DeviceInfo {
+        backend: "fake",
+        platform: "platform".to_owned(),
+        name: "device".to_owned(),
+        vendor: "vendor".to_owned(),
+        kind: DeviceKind::Cpu,
+        driver_version: "1.0".to_owned(),
+        device_version: "2.0".to_owned(),
+        il_version: "SPIR-V_1.2".to_owned(),
+        formats: vec![
+            ImageFormat::OpenClC,
+            ImageFormat::SpirV,
+            ImageFormat::Native,
+        ],
+        limits: Limits {
+            compute_units: 1,
+            max_work_group_size: 1,
+            max_work_item_sizes: [1; 3],
+            global_memory: 1,
+            max_allocation: 1,
+            local_memory: 1,
+            max_parameter_size: 1,
+            slice_alignment: 1,
+            address_bits: 64,
+        },
+    }
+}

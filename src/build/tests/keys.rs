@@ -1,0 +1,181 @@
+//! Keys: what they cover, and that they stay what they are.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+
+use super::fake::info;
+use crate::build::key::{ConstantBytes, DeviceKey, ProgramFields, canonical_options};
+use crate::device::DeviceInfo;
+use crate::image::Digest;
+
+struct Inputs {
+    images: Vec<Digest>,
+    constants: Vec<(u32, ConstantBytes)>,
+    options: String,
+    info: DeviceInfo,
+    environment: Vec<(&'static str, &'static str)>,
+}
+
+fn inputs() -> Inputs {
+    Inputs {
+        images: vec![Digest([1; 32]), Digest([2; 32])],
+        constants: vec![
+            (3, ConstantBytes::from_slice(&[1, 2, 3, 4])),
+            (9, ConstantBytes::from_slice(&[5])),
+        ],
+        options: "-w -D A=1".to_owned(),
+        info: info(),
+        environment: vec![
+            ("IGC_Opt", "x"),
+            ("POCL_EXTRA_BUILD_FLAGS", "-g"),
+            ("HOME", "/root"),
+        ],
+    }
+}
+
+impl Inputs {
+    fn with<T>(&self, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
+        let variables = self
+            .environment
+            .iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        read(&ProgramFields {
+            images: &self.images,
+            constants: &self.constants,
+            options: &self.options,
+            device: &DeviceKey::new(&self.info, variables),
+        })
+    }
+
+    fn key(&self) -> String {
+        self.with(|fields| fields.key().to_string())
+    }
+}
+
+#[test]
+fn the_key_is_stable() {
+    assert_eq!(
+        inputs().key(),
+        "4ccf178f8f42f333ab586496504f2cc6abe9ffe229b6485aa3c9c9ce610faab4"
+    );
+    let mut moved = inputs();
+    moved.environment.reverse();
+    moved.environment.retain(|(name, _)| *name != "HOME");
+    assert_eq!(
+        moved.key(),
+        inputs().key(),
+        "neither order nor strangers in the environment matter"
+    );
+}
+
+#[test]
+fn every_field_alone_changes_the_key() {
+    type Change = fn(&mut Inputs);
+    let changes: &[(&str, Change)] = &[
+        ("an image", |i| i.images[0].0[31] ^= 1),
+        ("the order of images", |i| i.images.swap(0, 1)),
+        ("an image less", |i| i.images.truncate(1)),
+        ("a constant's id", |i| i.constants[0].0 = 4),
+        ("a constant's value", |i| i.constants[0].1[3] = 0),
+        ("a constant's size", |i| i.constants[1].1.push(0)),
+        ("a constant less", |i| i.constants.truncate(1)),
+        ("the options", |i| i.options.push('0')),
+        ("the order of options", |i| {
+            i.options = "-D A=1 -w".to_owned();
+        }),
+        ("no options", |i| i.options.clear()),
+        ("the backend", |i| i.info.backend = "level-zero"),
+        ("the platform", |i| i.info.platform.push('x')),
+        ("the vendor", |i| i.info.vendor.push('x')),
+        ("the device", |i| i.info.name.push('x')),
+        ("the device version", |i| i.info.device_version.push('x')),
+        ("the driver version", |i| i.info.driver_version.push('x')),
+        ("the il version", |i| i.info.il_version.push('x')),
+        ("a variable's value", |i| i.environment[1].1 = "-g1"),
+        ("a variable's name", |i| i.environment[0].0 = "IGC_Opu"),
+        ("an empty variable", |i| {
+            i.environment.push(("CL_CONFIG_CPU_TARGET_ARCH", ""));
+        }),
+        ("a variable less", |i| i.environment.truncate(1)),
+    ];
+    let mut keys = HashSet::from([inputs().key()]);
+    let mut listings = HashSet::from([inputs().with(|fields| fields.fields())]);
+    for (what, change) in changes {
+        let mut changed = inputs();
+        change(&mut changed);
+        assert!(keys.insert(changed.key()), "{what}");
+        assert!(
+            listings.insert(changed.with(|fields| fields.fields())),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn bytes_do_not_move_between_fields() {
+    type Change = fn(&mut Inputs);
+    let changes: &[Change] = &[
+        |i| (i.info.platform, i.info.vendor) = ("platformv".to_owned(), "endor".to_owned()),
+        |i| (i.info.vendor, i.info.name) = ("vendo".to_owned(), "rdevice".to_owned()),
+        |i| (i.info.name, i.info.device_version) = (String::new(), "device2.0".to_owned()),
+        |i| i.environment[0] = ("IGC_Op", "tx"),
+        |i| {
+            i.constants = vec![
+                (3, ConstantBytes::from_slice(&[1, 2, 3])),
+                (9, ConstantBytes::from_slice(&[4, 5])),
+            ];
+        },
+    ];
+    let mut keys = HashSet::from([inputs().key()]);
+    for (at, change) in changes.iter().enumerate() {
+        let mut changed = inputs();
+        change(&mut changed);
+        assert!(keys.insert(changed.key()), "change {at}");
+    }
+}
+
+#[test]
+fn fields_are_listed_by_name_and_value() {
+    let fields = inputs().with(|fields| fields.fields());
+    let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = [
+        "schema",
+        "kind",
+        "image",
+        "image",
+        "constant 3",
+        "constant 9",
+        "options",
+        "backend",
+        "platform",
+        "vendor",
+        "device",
+        "device version",
+        "driver version",
+        "il version",
+        "IGC_Opt",
+        "POCL_EXTRA_BUILD_FLAGS",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(fields[4].1, "0x04030201");
+    assert_eq!(fields[15].1, "-g");
+}
+
+#[test]
+fn options_lose_only_white_space_that_means_nothing() {
+    for (given, canonical) in [
+        ("", ""),
+        (" \t\n", ""),
+        ("-w -D A=1", "-w -D A=1"),
+        ("  -w \t -D\nA=1 ", "-w -D A=1"),
+        (r#"-I "a  b"  -w"#, r#"-I "a  b" -w"#),
+        (r"-I 'a  b'  -w", r"-I 'a  b' -w"),
+        (r#"-D A="x\"  y"  -w"#, r#"-D A="x\"  y" -w"#),
+        (r"-I a\  b", r"-I a\  b"),
+        (r"-I a\   b", r"-I a\  b"),
+        (r#"-w  "open  end  "#, r#"-w "open  end  "#),
+    ] {
+        assert_eq!(canonical_options(given), canonical, "{given:?}");
+        assert_eq!(canonical_options(canonical), canonical, "{given:?}");
+    }
+}
