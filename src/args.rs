@@ -252,13 +252,17 @@ impl ArgumentValue {
         {
             return fail(format_args!("given local memory of no, or of too many, `{rust}`"));
         }
-        if let ArgumentKind::Buffer(_, Some(access @ (Access::Write | Access::ReadWrite))) = self.kind
+        if let ArgumentKind::Buffer(_, Some(access @ (Access::Write | Access::ReadWrite))) =
+            self.kind
             && parameter.access == Some(Access::Read)
         {
-            return fail(format_args!("given as {access:?}, but the kernel only reads it; expected `read()`"));
+            return fail(format_args!(
+                "given as {access:?}, but the kernel only reads it; expected `read()`"
+            ));
         }
         let Some(type_name) = &parameter.type_name else { return Ok(()) };
-        let Some((scalar, lanes)) = Scalar::parse(type_name.trim_end().trim_end_matches('*')) else {
+        let Some((scalar, lanes)) = Scalar::parse(type_name.trim_end().trim_end_matches('*'))
+        else {
             return Ok(());
         };
         if self.element.scalar.is_some_and(|given| given != scalar) {
@@ -334,7 +338,14 @@ mod tests {
         let local = Local::<f32>::new(4).into_value();
         assert!(local.check("k", 1, &parameter("float*", AddressSpace::Local)).is_ok());
         assert!(local.check("k", 1, &parameter("float*", AddressSpace::Global)).is_err());
-        assert!(1.0f32.into_value().check("k", 1, &parameter("float*", AddressSpace::Local)).is_err());
-        assert!(Local::<f32>::new(0).into_value().check("k", 1, &parameter("float*", AddressSpace::Local)).is_err());
+        assert!(
+            1.0f32.into_value().check("k", 1, &parameter("float*", AddressSpace::Local)).is_err()
+        );
+        assert!(
+            Local::<f32>::new(0)
+                .into_value()
+                .check("k", 1, &parameter("float*", AddressSpace::Local))
+                .is_err()
+        );
     }
 }

@@ -58,25 +58,29 @@ impl<T: Pod> Buffer<T> {
                 std::any::type_name::<T>()
             )));
         }
-        let most = device.limits.max_allocation;
-        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes as u64 <= most).ok_or_else(|| {
-            Error::new(
-                ErrorKind::OutOfResources,
-                format!(
-                    "a buffer of {len} elements of {} bytes exceeds the {most} bytes that one \
-                     allocation on {device} can have",
-                    size_of::<T>()
-                ),
-            )
-        })?;
+        let too_large =
+            || format!("a buffer of {len} elements of {} bytes on {device}", size_of::<T>());
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|&bytes| isize::try_from(bytes).is_ok())
+            .ok_or_else(|| {
+                Error::new(ErrorKind::OutOfResources, "more bytes than can be addressed")
+                    .within(too_large())
+            })?;
+        // Drivers give more than the largest allocation that they promise: let them decide.
+        let memory = slot.open()?.allocate(bytes).map_err(|error| error.within(too_large()))?;
         let allocation = Allocation {
             id: NEXT.fetch_add(1, Relaxed),
             slot: slot.clone(),
-            memory: slot.open()?.allocate(bytes)?,
+            memory,
             bytes,
             freed: freed.clone(),
         };
-        Ok(Self::of(Region { allocation: Arc::new(allocation), bytes: 0..bytes, view: OnceLock::new() }))
+        Ok(Self::of(Region {
+            allocation: Arc::new(allocation),
+            bytes: 0..bytes,
+            view: OnceLock::new(),
+        }))
     }
 
     fn of(region: Region) -> Self {

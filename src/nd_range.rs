@@ -14,12 +14,7 @@ pub struct NdRange {
 
 impl NdRange {
     fn new(global: &[usize]) -> Self {
-        Self {
-            dimensions: global.len() as u8,
-            global: pad(global, 1),
-            offset: [0; 3],
-            local: None,
-        }
+        Self { dimensions: global.len() as u8, global: pad(global, 1), offset: [0; 3], local: None }
     }
 
     /// The number of work-items in each dimension.
@@ -74,10 +69,13 @@ impl NdRange {
 
     /// Checks the range against the device's limits and, where known, the kernel's own largest
     /// work-group. `kernel` is the name for the message.
-    pub(crate) fn check(&self, kernel: &str, limits: &Limits, kernel_limit: Option<usize>) -> Result<()> {
-        let fail = |problem: String| {
-            Err(Error::invalid(format!("kernel `{kernel}`: {problem}")))
-        };
+    pub(crate) fn check(
+        &self,
+        kernel: &str,
+        limits: &Limits,
+        kernel_limit: Option<usize>,
+    ) -> Result<()> {
+        let fail = |problem: String| Err(Error::invalid(format!("kernel `{kernel}`: {problem}")));
         if self.global().contains(&0) {
             return fail(format!(
                 "the global size {:?} holds no work-item; every dimension must be at least 1",
@@ -102,7 +100,8 @@ impl NdRange {
         if local.contains(&0) {
             return fail(format!("the local size {local:?} holds no work-item"));
         }
-        for (dimension, (&local_size, &global_size)) in local.iter().zip(self.global()).enumerate() {
+        for (dimension, (&local_size, &global_size)) in local.iter().zip(self.global()).enumerate()
+        {
             if !global_size.is_multiple_of(local_size) {
                 return fail(format!(
                     "the local size {local:?} does not divide the global size {:?} in dimension \
@@ -118,9 +117,8 @@ impl NdRange {
                 ));
             }
         }
-        let most = kernel_limit.map_or(limits.max_work_group_size, |most| {
-            most.min(limits.max_work_group_size)
-        });
+        let most = kernel_limit
+            .map_or(limits.max_work_group_size, |most| most.min(limits.max_work_group_size));
         match local.iter().try_fold(1usize, |all, &n| all.checked_mul(n)) {
             Some(items) if items <= most => Ok(()),
             _ => fail(format!(

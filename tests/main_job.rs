@@ -196,7 +196,8 @@ everywhere! {
 fn drain_waits_for_everything() {
     futures::executor::block_on(support::on_each_device(async |rt| {
         let buffers: Vec<_> = (0..16).map(|_| rt.buffer::<u64>(1 << 16).unwrap()).collect();
-        let events: Vec<_> = buffers.iter().map(|buffer| rt.queue().fill(buffer, 1).unwrap()).collect();
+        let events: Vec<_> =
+            buffers.iter().map(|buffer| rt.queue().fill(buffer, 1).unwrap()).collect();
         rt.drain().await;
         assert!(events.iter().all(|event| matches!(event.status(), Status::Complete)));
         assert_eq!(rt.stats().commands_in_flight, 0);

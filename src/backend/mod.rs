@@ -145,15 +145,40 @@ pub(crate) enum Argument<'a> {
 
 /// What a lane can run. Ranges are in bytes and lie inside their memory.
 pub(crate) enum Operation<'a> {
-    Launch { kernel: &'a dyn Kernel, arguments: &'a [Argument<'a>], range: &'a NdRange },
+    Launch {
+        kernel: &'a dyn Kernel,
+        arguments: &'a [Argument<'a>],
+        range: &'a NdRange,
+    },
     /// Device memory from host memory.
-    Write { to: &'a dyn Memory, offset: usize, from: *const u8, bytes: usize },
+    Write {
+        to: &'a dyn Memory,
+        offset: usize,
+        from: *const u8,
+        bytes: usize,
+    },
     /// Host memory from device memory.
-    Read { from: &'a dyn Memory, offset: usize, to: *mut u8, bytes: usize },
+    Read {
+        from: &'a dyn Memory,
+        offset: usize,
+        to: *mut u8,
+        bytes: usize,
+    },
     /// Repeats `pattern`, whose length is a power of two up to 128 and divides `offset` and `bytes`.
-    Fill { memory: &'a dyn Memory, offset: usize, bytes: usize, pattern: &'a [u8] },
+    Fill {
+        memory: &'a dyn Memory,
+        offset: usize,
+        bytes: usize,
+        pattern: &'a [u8],
+    },
     /// The two ranges do not overlap.
-    Copy { from: &'a dyn Memory, from_offset: usize, to: &'a dyn Memory, to_offset: usize, bytes: usize },
+    Copy {
+        from: &'a dyn Memory,
+        from_offset: usize,
+        to: &'a dyn Memory,
+        to_offset: usize,
+        bytes: usize,
+    },
     /// Does nothing, after all that came before on its lane and all that it waits for.
     Marker,
 }
@@ -168,7 +193,11 @@ pub(crate) trait Lane: Send {
     /// Until the returned event has ended, the caller keeps alive and unmoved everything that the
     /// operation names, host memory included, and nobody else touches host memory that it writes.
     /// The kernel stays inside the memory that it is given.
-    unsafe fn enqueue(&mut self, operation: &Operation<'_>, wait: &[Arc<dyn NativeEvent>]) -> Result<Arc<dyn NativeEvent>>;
+    unsafe fn enqueue(
+        &mut self,
+        operation: &Operation<'_>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<Arc<dyn NativeEvent>>;
 
     /// Sees to it that everything enqueued so far starts without another call.
     fn flush(&mut self) -> Result<()>;

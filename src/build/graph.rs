@@ -72,10 +72,8 @@ impl BuildGraph {
         memory_limit: u64,
         counters: Arc<Counters>,
     ) -> Arc<Self> {
-        let device_keys = devices
-            .iter()
-            .map(|slot| DeviceKey::new(slot.handle(), std::env::vars_os()))
-            .collect();
+        let device_keys =
+            devices.iter().map(|slot| DeviceKey::new(slot.handle(), std::env::vars_os())).collect();
         let evictions = Arc::clone(&counters);
         let kept = Cache::builder()
             // The default policy may turn a new entry away.
@@ -88,14 +86,7 @@ impl BuildGraph {
                 }
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
-        Arc::new(Self {
-            devices,
-            device_keys,
-            pool,
-            kept,
-            flights: Mutex::default(),
-            counters,
-        })
+        Arc::new(Self { devices, device_keys, pool, kept, flights: Mutex::default(), counters })
     }
 
     /// The program for a recipe: kept, in flight, or from now on in flight. Never blocks on a
@@ -127,14 +118,15 @@ impl BuildGraph {
             break (flight, waiters);
         };
 
-        let job = Job {
-            graph: Arc::clone(self),
-            key,
-            waiters: Some(waiters),
-        };
+        let job = Job { graph: Arc::clone(self), key, waiters: Some(waiters) };
         let span = self.span(&recipe, key);
         self.pool.submit(move || span.in_scope(|| job.run(&recipe)));
         Answer::Building(flight)
+    }
+
+    /// The threads for calls that block.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Counts a request that cannot be right on any try.
@@ -164,9 +156,7 @@ impl BuildGraph {
     pub(crate) fn tell(&self, stats: &mut Stats) {
         let programs = self.kept.iter().filter_map(|(_, outcome)| outcome.ok());
         (stats.programs_in_memory, stats.bytes_in_memory) = programs
-            .fold((0, 0), |(count, bytes), built| {
-                (count + 1, bytes + built.weight() as u64)
-            });
+            .fold((0, 0), |(count, bytes), built| (count + 1, bytes + built.weight() as u64));
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<BuildKey, Flight>> {
@@ -213,12 +203,7 @@ impl BuildGraph {
         let device = slot.open()?;
         self.counters.compiles.add_one();
         let program = recipe.with_source(|source| device.build(source))?;
-        Ok(Arc::new(Built::new(
-            program,
-            slot.handle().clone(),
-            recipe.image(),
-            key,
-        )))
+        Ok(Arc::new(Built::new(program, slot.handle().clone(), recipe.image(), key)))
     }
 
     /// Drops the kept programs that nobody else holds, to give their memory back to the device.
@@ -239,10 +224,7 @@ impl BuildGraph {
     /// the caller, the waiters hear of it: whoever learns of a failure of circumstance and asks
     /// again gets a new build, and whoever learns of a program finds it.
     fn publish(&self, key: BuildKey, outcome: &Outcome) {
-        if outcome
-            .as_ref()
-            .map_or_else(Error::is_deterministic, |_| true)
-        {
+        if outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
             self.kept.insert(key, outcome.clone());
             self.settle();
         }
@@ -282,10 +264,8 @@ fn weight(outcome: &Outcome) -> u32 {
 /// [`Job`] tells its end even when it unwinds.
 fn landed(outcome: Result<Outcome, oneshot::Canceled>) -> Outcome {
     outcome.unwrap_or_else(|canceled| {
-        Err(
-            Error::new(ErrorKind::Panicked, "the build ended without an outcome")
-                .with_source(canceled),
-        )
+        Err(Error::new(ErrorKind::Panicked, "the build ended without an outcome")
+            .with_source(canceled))
     })
 }
 

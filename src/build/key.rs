@@ -103,9 +103,7 @@ const ENVIRONMENT_PREFIXES: &[&str] = &["IGC_"];
 
 fn changes_a_compiler(name: &str) -> bool {
     ENVIRONMENT.contains(&name)
-        || ENVIRONMENT_PREFIXES
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+        || ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// What a field is. The numbers are part of the encoding: they are never given to another field.
@@ -209,11 +207,7 @@ impl Sink for Listing {
             Value::Digest(digest) => (name.to_owned(), digest.to_string()),
             Value::Constant { id, bytes } => {
                 // As a number is read: most significant byte first.
-                let digits: String = bytes
-                    .iter()
-                    .rev()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect();
+                let digits: String = bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect();
                 (format!("{name} {id}"), format!("0x{digits}"))
             }
             Value::Named { name, value } => (name.to_owned(), value.to_string_lossy().into_owned()),
@@ -243,18 +237,12 @@ impl DeviceKey {
             .collect();
         variables.sort_unstable();
 
-        let fields = DeviceFields {
-            info,
-            variables: &variables,
-        };
+        let fields = DeviceFields { info, variables: &variables };
         let mut encoder = Encoder::new();
         fields.visit(&mut encoder);
         let mut listing = Listing::default();
         fields.visit(&mut listing);
-        Self {
-            digest: encoder.digest(),
-            fields: listing.0,
-        }
+        Self { digest: encoder.digest(), fields: listing.0 }
     }
 }
 
@@ -266,13 +254,7 @@ struct DeviceFields<'a> {
 impl DeviceFields<'_> {
     fn visit(&self, sink: &mut impl Sink) {
         for (name, value) in self.info.identity() {
-            sink.field(
-                Tag::Identity,
-                Value::Named {
-                    name,
-                    value: OsStr::new(value),
-                },
-            );
+            sink.field(Tag::Identity, Value::Named { name, value: OsStr::new(value) });
         }
         for (name, value) in self.variables {
             sink.field(Tag::Environment, Value::Named { name, value });
@@ -362,8 +344,6 @@ fn is_canonical(options: &str) -> bool {
     let blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);
     !blank(bytes.first())
         && !blank(bytes.last())
-        && bytes
-            .iter()
-            .all(|byte| *byte == b' ' || !byte.is_ascii_whitespace())
+        && bytes.iter().all(|byte| *byte == b' ' || !byte.is_ascii_whitespace())
         && !bytes.windows(2).any(|pair| pair == b"  ")
 }

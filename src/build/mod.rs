@@ -19,4 +19,4 @@ pub use request::{Build, BuildRequest};
 
 pub(crate) use graph::BuildGraph;
 pub(crate) use pool::Pool;
-pub(crate) use program::{Built, ResolvedKernel};
+pub(crate) use program::ResolvedKernel;

@@ -39,10 +39,7 @@ impl Pool {
             started: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
         };
-        Self {
-            jobs,
-            workers: Arc::new(workers),
-        }
+        Self { jobs, workers: Arc::new(workers) }
     }
 
     /// Queues a job and returns at once. The job runs whatever becomes of the caller; it is dropped
@@ -72,11 +69,7 @@ impl Pool {
             // The caller may have gone; then nobody wants the result.
             let _ = sender.send(result);
         });
-        async move {
-            receiver
-                .await
-                .unwrap_or_else(|oneshot::Canceled| Err(no_thread()))
-        }
+        async move { receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread())) }
     }
 }
 

@@ -61,16 +61,9 @@ impl Built {
             native: Arc::clone(kernel),
         });
         // A driver that does not tell the size of its binary must not make the program weightless.
-        let weight = Some(native.binary_size())
-            .filter(|size| *size > 0)
-            .unwrap_or(image.code().len());
-        Self {
-            kernels: kernels.collect(),
-            native,
-            device,
-            key,
-            weight,
-        }
+        let weight =
+            Some(native.binary_size()).filter(|size| *size > 0).unwrap_or(image.code().len());
+        Self { kernels: kernels.collect(), native, device, key, weight }
     }
 
     /// The bytes that it stands for against the memory limit: those of its binary.
@@ -89,11 +82,7 @@ impl Built {
                 "the kernel name {name:?} holds a NUL character at byte {at}; names have none"
             )));
         }
-        match self
-            .kernels
-            .iter()
-            .position(|kernel| kernel.native.name() == name)
-        {
+        match self.kernels.iter().position(|kernel| kernel.native.name() == name) {
             Some(index) => Ok(ResolvedKernel {
                 native: Arc::clone(&self.kernels[index].native),
                 built: Arc::clone(self),
@@ -103,20 +92,16 @@ impl Built {
                 ErrorKind::UnknownKernel,
                 match self.names().as_slice() {
                     [] => format!("the program has no kernel `{name}`; it has none at all"),
-                    names => format!(
-                        "the program has no kernel `{name}`; it has: {}",
-                        names.join(", ")
-                    ),
+                    names => {
+                        format!("the program has no kernel `{name}`; it has: {}", names.join(", "))
+                    }
                 },
             )),
         }
     }
 
     fn names(&self) -> Vec<&str> {
-        self.kernels
-            .iter()
-            .map(|kernel| kernel.native.name())
-            .collect()
+        self.kernels.iter().map(|kernel| kernel.native.name()).collect()
     }
 }
 
@@ -254,11 +239,7 @@ impl Kernel {
     }
 
     fn new(name: &str, build: Option<Build>, resolved: OnceLock<Result<ResolvedKernel>>) -> Self {
-        Self(Arc::new(Inner {
-            name: name.into(),
-            build,
-            resolved,
-        }))
+        Self(Arc::new(Inner { name: name.into(), build, resolved }))
     }
 
     /// Its name.
@@ -279,17 +260,18 @@ impl Kernel {
         self.look().cloned()
     }
 
-    /// The build that the kernel waits for or waited for; none for a kernel of a ready program.
-    pub(crate) fn build(&self) -> Option<&Build> {
-        self.0.build.as_ref()
+    /// The kernel, or why there is none, when its program has been built.
+    pub(crate) async fn resolve(&self) -> Result<ResolvedKernel> {
+        let Inner { name, build, resolved } = &*self.0;
+        if let (None, Some(build)) = (resolved.get(), build) {
+            let program = build.clone().await;
+            resolved.get_or_init(|| program?.built.resolve(name));
+        }
+        resolved.get().expect("a kernel without a build is made resolved").clone()
     }
 
     fn look(&self) -> Option<&Result<ResolvedKernel>> {
-        let Inner {
-            name,
-            build,
-            resolved,
-        } = &*self.0;
+        let Inner { name, build, resolved } = &*self.0;
         if resolved.get().is_none() {
             let program = build.as_ref()?.peek()?;
             resolved.get_or_init(|| program?.built.resolve(name));

@@ -20,12 +20,7 @@ pub(crate) struct Recipe {
 
 impl Recipe {
     pub(crate) fn new(image: Image, device: usize) -> Self {
-        Self {
-            image,
-            device,
-            constants: Vec::new(),
-            options: String::new(),
-        }
+        Self { image, device, constants: Vec::new(), options: String::new() }
     }
 
     pub(crate) fn set_device(&mut self, device: usize) {
@@ -78,11 +73,8 @@ impl Recipe {
 
     /// Calls `build` with the recipe as a backend takes it.
     pub(crate) fn with_source<T>(&self, build: impl FnOnce(&Source<'_>) -> T) -> T {
-        let constants: Vec<_> = self
-            .constants
-            .iter()
-            .map(|(id, value)| (*id, value.to_vec()))
-            .collect();
+        let constants: Vec<_> =
+            self.constants.iter().map(|(id, value)| (*id, value.to_vec())).collect();
         build(&Source {
             format: self.image.format(),
             code: self.image.code(),
@@ -115,9 +107,7 @@ impl Recipe {
                  for OpenCL C define macros in the options: `-D NAME=VALUE`"
             )));
         }
-        self.constants
-            .iter()
-            .try_for_each(|(id, value)| self.check_constant(*id, value))
+        self.constants.iter().try_for_each(|(id, value)| self.check_constant(*id, value))
     }
 
     fn check_constant(&self, id: u32, value: &[u8]) -> Result<()> {
@@ -147,17 +137,8 @@ fn constants_in_words(constants: &[SpecializationConstant]) -> String {
         return "none".to_owned();
     }
     let each = constants.iter().map(|constant| {
-        let name = constant
-            .name
-            .as_deref()
-            .map(|name| format!(" `{name}`"))
-            .unwrap_or_default();
-        format!(
-            "{}{name} ({}, {} bytes)",
-            constant.id,
-            constant.type_name,
-            constant.default.len()
-        )
+        let name = constant.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        format!("{}{name} ({}, {} bytes)", constant.id, constant.type_name, constant.default.len())
     });
     each.collect::<Vec<_>>().join(", ")
 }

@@ -28,11 +28,7 @@ pub struct BuildRequest {
 impl BuildRequest {
     /// For the device at `device` in the graph.
     pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, image: &Image) -> Self {
-        Self {
-            graph,
-            recipe: Recipe::new(image.clone(), device),
-            refused: None,
-        }
+        Self { graph, recipe: Recipe::new(image.clone(), device), refused: None }
     }
 
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
@@ -56,10 +52,7 @@ impl BuildRequest {
 
     /// Builds for this device of the runtime rather than for its default one.
     pub fn device(mut self, device: &Device) -> Self {
-        let result = self
-            .graph
-            .position(device)
-            .map(|position| self.recipe.set_device(position));
+        let result = self.graph.position(device).map(|position| self.recipe.set_device(position));
         self.note(result);
         self
     }

@@ -36,11 +36,27 @@ pub(crate) struct Command {
 
 /// What a command does.
 pub(crate) enum Work {
-    Launch { kernel: LaunchKernel, range: NdRange, arguments: ArgumentList },
-    Write { to: Arc<Region>, from: Box<dyn HostSource> },
-    Read { from: Arc<Region>, to: Box<dyn HostTarget> },
-    Fill { region: Arc<Region>, pattern: SmallVec<[u8; 16]> },
-    Copy { from: Arc<Region>, to: Arc<Region> },
+    Launch {
+        kernel: LaunchKernel,
+        range: NdRange,
+        arguments: ArgumentList,
+    },
+    Write {
+        to: Arc<Region>,
+        from: Box<dyn HostSource>,
+    },
+    Read {
+        from: Arc<Region>,
+        to: Box<dyn HostTarget>,
+    },
+    Fill {
+        region: Arc<Region>,
+        pattern: SmallVec<[u8; 16]>,
+    },
+    Copy {
+        from: Arc<Region>,
+        to: Arc<Region>,
+    },
     /// Its gates are all there is to it.
     Host,
     Marker,
@@ -157,13 +173,18 @@ impl Work {
     }
 
     /// Calls `run` with the operation in the backend's form.
-    pub(crate) fn with_operation<R>(&mut self, run: impl FnOnce(&Operation<'_>) -> Result<R>) -> Result<R> {
+    pub(crate) fn with_operation<R>(
+        &mut self,
+        run: impl FnOnce(&Operation<'_>) -> Result<R>,
+    ) -> Result<R> {
         match self {
             Self::Launch { kernel: LaunchKernel::Resolved(kernel), range, arguments } => {
                 let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
                 for argument in &*arguments {
                     native.push(match &argument.kind {
-                        ArgumentKind::Buffer(region, _) => backend::Argument::Memory(region.view()?),
+                        ArgumentKind::Buffer(region, _) => {
+                            backend::Argument::Memory(region.view()?)
+                        }
                         ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
                         ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
                     });
@@ -234,8 +255,11 @@ pub(crate) fn check_launch(
     let limits = &device.limits;
     let parameters = kernel.parameters();
     if arguments.len() != parameters.len() {
-        let expected: Vec<_> =
-            parameters.iter().enumerate().map(|(index, parameter)| describe(index, parameter)).collect();
+        let expected: Vec<_> = parameters
+            .iter()
+            .enumerate()
+            .map(|(index, parameter)| describe(index, parameter))
+            .collect();
         return Err(Error::invalid(format!(
             "kernel `{name}` was given {} arguments, expected {}: {}",
             arguments.len(),

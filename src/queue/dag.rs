@@ -84,7 +84,12 @@ pub(crate) struct Dag<C> {
 
 impl<C> Default for Dag<C> {
     fn default() -> Self {
-        Self { graph: StableDiGraph::new(), hazards: Hazards::default(), serial: 0, edges: Vec::new() }
+        Self {
+            graph: StableDiGraph::new(),
+            hazards: Hazards::default(),
+            serial: 0,
+            edges: Vec::new(),
+        }
     }
 }
 
@@ -151,8 +156,7 @@ impl<C> Dag<C> {
         });
         let id = NodeId { index, serial };
         self.edges.clear();
-        let mut finder =
-            Finder { graph: &mut self.graph, edges: &mut self.edges, serial, poison };
+        let mut finder = Finder { graph: &mut self.graph, edges: &mut self.edges, serial, poison };
         for (node, kind) in after {
             finder.depend(node, kind);
         }
@@ -210,7 +214,12 @@ impl<C> Dag<C> {
 
     /// The command has ended, dispatched or not: it leaves the graph, and its failure goes on to
     /// those that depend on its data.
-    pub(crate) fn complete(&mut self, id: NodeId, result: Result<()>, next: &mut NextList) -> Ended<C> {
+    pub(crate) fn complete(
+        &mut self,
+        id: NodeId,
+        result: Result<()>,
+        next: &mut NextList,
+    ) -> Ended<C> {
         let mut dependents: SmallVec<[NodeId; 8]> = SmallVec::new();
         let node = &mut self.graph[id.index];
         let undispatched = u32::from(!node.dispatched);
@@ -280,9 +289,9 @@ impl<C> Dag<C> {
 
     /// Whether the command is there, not dispatched, and can still succeed.
     pub(crate) fn can_dispatch(&self, id: NodeId) -> bool {
-        self.graph
-            .node_weight(id.index)
-            .is_some_and(|node| node.serial == id.serial && !node.dispatched && node.poison.is_none())
+        self.graph.node_weight(id.index).is_some_and(|node| {
+            node.serial == id.serial && !node.dispatched && node.poison.is_none()
+        })
     }
 
     /// The commands that this one depends on and that have not ended.

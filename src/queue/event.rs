@@ -238,7 +238,9 @@ impl<T: Pod> Future for Read<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.state {
-            State::Refused(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
+            State::Refused(error) => {
+                Poll::Ready(Err(error.take().expect("polled after it was ready")))
+            }
             State::Reading(event, slot) => event.poll_settled(context).map(|outcome| {
                 outcome.map(|()| {
                     let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -288,9 +290,9 @@ impl<T> Future for Upload<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.state {
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
-            Ok((event, buffer)) => event.poll_settled(context).map(|outcome| {
-                outcome.map(|()| buffer.take().expect("polled after it was ready"))
-            }),
+            Ok((event, buffer)) => event
+                .poll_settled(context)
+                .map(|outcome| outcome.map(|()| buffer.take().expect("polled after it was ready"))),
         }
     }
 }

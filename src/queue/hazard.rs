@@ -128,7 +128,8 @@ impl History {
         let mut index = start;
         let mut at = bytes.start;
         while at < bytes.end {
-            let next = self.0.get(index).map_or(bytes.end, |segment| segment.bytes.start.min(bytes.end));
+            let next =
+                self.0.get(index).map_or(bytes.end, |segment| segment.bytes.start.min(bytes.end));
             if at < next {
                 self.0.insert(index, Segment::new(at..next));
             }

@@ -42,9 +42,8 @@ pub(crate) use sealed::IntoOutcome as ToOutcome;
 fn host_error(error: Box<dyn StdError + Send + Sync>) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => *error,
-        Err(error) => {
-            Error::new(ErrorKind::HostTask, format!("a host future failed: {error}")).with_source(error)
-        }
+        Err(error) => Error::new(ErrorKind::HostTask, format!("a host future failed: {error}"))
+            .with_source(error),
     }
 }
 

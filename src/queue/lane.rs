@@ -96,7 +96,12 @@ impl Lane {
         {
             last.event = None;
         }
-        self.entries.push_back(Entry { id, record: record.clone(), event: Some(event), armed: false });
+        self.entries.push_back(Entry {
+            id,
+            record: record.clone(),
+            event: Some(event),
+            armed: false,
+        });
         self.unflushed += 1;
         self.unwatched += 1;
         if self.unflushed >= FLUSH_EVERY {
@@ -130,6 +135,11 @@ impl Lane {
     /// watched.
     pub(crate) fn is_unwatched_for(&self, commands: usize) -> bool {
         self.unwatched >= commands
+    }
+
+    /// The oldest command, if the one at `position` has not left.
+    pub(crate) fn oldest_up_to(&self, position: u64) -> Option<NodeId> {
+        self.entries.front().filter(|_| self.first <= position).map(|entry| entry.id)
     }
 
     /// Marks the command at `position` as one that the driver will call back for, and gives what to
@@ -169,7 +179,9 @@ impl Lane {
     /// Drivers fail what is behind a failed command with a code that says only that: the failure
     /// before it says more.
     fn root_of(&mut self, error: Error) -> Error {
-        let follows = error.driver_code().is_some_and(|code| code.name == "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST");
+        let follows = error
+            .driver_code()
+            .is_some_and(|code| code.name == "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST");
         match &self.last_failure {
             Some(root) if follows => root.clone(),
             _ => {

@@ -86,7 +86,9 @@ impl Queue {
         let slot = self.scheduler.slot();
         for (index, argument) in arguments.iter().enumerate() {
             if let crate::args::ArgumentKind::Buffer(region, _) = &argument.kind {
-                self.check_device(region, || format!("kernel `{}`, argument {index}", kernel.name()))?;
+                self.check_device(region, || {
+                    format!("kernel `{}`, argument {index}", kernel.name())
+                })?;
             }
         }
         let kernel = match kernel.resolved() {
@@ -222,6 +224,9 @@ impl Queue {
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue").field("device", self.device()).field("number", &self.number).finish()
+        f.debug_struct("Queue")
+            .field("device", self.device())
+            .field("number", &self.number)
+            .finish()
     }
 }

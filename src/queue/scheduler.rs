@@ -195,7 +195,8 @@ impl Scheduler {
     /// not.
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
         let (event, _) = self.add(Work::Marker, queue.unwrap_or_default(), &[], 0, None, |state| {
-            let before = state.dag.last_of(|command| queue.is_none_or(|queue| command.queue == queue));
+            let before =
+                state.dag.last_of(|command| queue.is_none_or(|queue| command.queue == queue));
             before.into_iter().map(|id| (id, EdgeKind::Order)).collect()
         });
         event
@@ -213,7 +214,8 @@ impl Scheduler {
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let command = Command { work, record: record.clone(), queue, traced, _scheduler: self.clone() };
+        let command =
+            Command { work, record: record.clone(), queue, traced, _scheduler: self.clone() };
         self.shared.counters.commands.add_one();
         let mut effects = Effects::default();
         let mut next = NextList::new();
@@ -265,7 +267,10 @@ impl Scheduler {
         });
     }
 
-    fn change(self: &Arc<Self>, change: impl FnOnce(&Arc<Self>, &mut State, &mut NextList, &mut Effects)) {
+    fn change(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Arc<Self>, &mut State, &mut NextList, &mut Effects),
+    ) {
         let mut effects = Effects::default();
         let mut state = self.lock();
         change(self, &mut state, &mut NextList::new(), &mut effects);
@@ -302,7 +307,13 @@ impl Scheduler {
     }
 
     /// Hands a command to the device.
-    fn dispatch(self: &Arc<Self>, state: &mut State, id: NodeId, next: &mut NextList, effects: &mut Effects) {
+    fn dispatch(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: NodeId,
+        next: &mut NextList,
+        effects: &mut Effects,
+    ) {
         if !state.dag.can_dispatch(id) {
             return;
         }
@@ -310,7 +321,8 @@ impl Scheduler {
             return self.finish(state, id, Ok(()), None, next, effects);
         }
         let enqueued = self.choose_lane(state, id).and_then(|lane| {
-            let places = state.dag.dependencies(id).filter_map(|(_, command)| command.record.place());
+            let places =
+                state.dag.dependencies(id).filter_map(|(_, command)| command.record.place());
             let wait = wait_list(&mut state.lanes, lane, places);
             let State { dag, lanes, .. } = state;
             let command = dag.command_mut(id).expect("it can be dispatched");
@@ -335,7 +347,9 @@ impl Scheduler {
                 if record.awaited.load(SeqCst) || lane.is_unwatched_for(watch_every) {
                     effects.arm.extend(lane.arm(position));
                 }
-                if let Some(traced) = state.dag.command_mut(id).and_then(|command| command.traced.as_mut()) {
+                if let Some(traced) =
+                    state.dag.command_mut(id).and_then(|command| command.traced.as_mut())
+                {
                     traced.enqueued();
                 }
                 state.dag.dispatched(id, next);
@@ -389,9 +403,17 @@ impl Scheduler {
         if record.place().is_none() {
             self.waiting.fetch_sub(1, SeqCst);
         }
-        let profile = if self.options.profiling { event.and_then(|event| event.profile()) } else { None };
+        let profile =
+            if self.options.profiling { event.and_then(|event| event.profile()) } else { None };
         if let Some(traced) = command.traced.take() {
-            self.shared.timeline.ended(*traced, self.slot.handle(), &command, id, profile, &ended.outcome);
+            self.shared.timeline.ended(
+                *traced,
+                self.slot.handle(),
+                &command,
+                id,
+                profile,
+                &ended.outcome,
+            );
         }
         match &ended.outcome {
             Ok(()) => {
@@ -407,19 +429,42 @@ impl Scheduler {
         self.live.fetch_sub(1, SeqCst);
     }
 
-    /// Settles the command at `place` and all before it on its lane, but no more than `most`. Tells
-    /// whether that was all.
-    fn settle(self: &Arc<Self>, state: &mut State, place: Place, most: u64, effects: &mut Effects) -> bool {
+    /// Settles the command at `place` and all before it, on its lane and on those that these waited
+    /// for, but no more than `most`. Tells whether that was all.
+    fn settle(
+        self: &Arc<Self>,
+        state: &mut State,
+        place: Place,
+        most: u64,
+        effects: &mut Effects,
+    ) -> bool {
         let mut next = NextList::new();
-        let ahead = state.lanes[place.lane].ahead(place.position);
-        for _ in 0..ahead.min(most) {
-            let Some(left) = state.lanes[place.lane].leave() else { break };
-            state.in_flight -= 1;
-            self.finish(state, left.id, left.result, left.event.as_deref(), &mut next, effects);
-            effects.events.extend(left.event);
+        let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
+        let mut settled = 0;
+        while let Some(&goal) = goals.last() {
+            let Some(oldest) = state.lanes[goal.lane].oldest_up_to(goal.position) else {
+                goals.pop();
+                continue;
+            };
+            // What it waited for has ended, too, and its failure must not come too late.
+            let before = state.dag.dependencies(oldest);
+            if let Some(before) = before.filter_map(|(_, command)| command.record.place()).next() {
+                goals.push(before);
+                continue;
+            }
+            if settled == most {
+                break;
+            }
+            settled += 1;
+            if let Some(left) = state.lanes[goal.lane].leave() {
+                state.in_flight -= 1;
+                let event = left.event.as_deref();
+                self.finish(state, left.id, left.result, event, &mut next, effects);
+                effects.events.extend(left.event);
+            }
         }
         self.pump(state, &mut next, effects);
-        ahead <= most
+        goals.is_empty()
     }
 
     fn apply(self: &Arc<Self>, effects: Effects) {
@@ -536,7 +581,9 @@ impl Scheduler {
         let overdue: SmallVec<[Place; 4]> = {
             let mut state = self.lock();
             let lanes = state.lanes.iter_mut().enumerate();
-            lanes.filter_map(|(lane, entries)| Some(Place { lane, position: entries.overdue()? })).collect()
+            lanes
+                .filter_map(|(lane, entries)| Some(Place { lane, position: entries.overdue()? }))
+                .collect()
         };
         for place in overdue {
             self.shared.counters.lost_completions.add_one();
@@ -549,7 +596,8 @@ impl Scheduler {
     pub(crate) fn visit(&self, mut see: impl FnMut(NodeId, &Command, &[u64])) {
         let state = self.lock();
         for (id, command) in state.dag.commands() {
-            let before: Vec<_> = state.dag.dependencies(id).map(|(before, _)| before.serial()).collect();
+            let before: Vec<_> =
+                state.dag.dependencies(id).map(|(before, _)| before.serial()).collect();
             see(id, command, &before);
         }
     }
@@ -565,7 +613,9 @@ impl State {
     fn trace_edges(&mut self, id: NodeId) {
         if self.dag.command(id).is_some_and(|command| command.traced.is_some()) {
             let before = self.dag.dependencies(id).map(|(before, _)| before.serial()).collect();
-            if let Some(traced) = self.dag.command_mut(id).and_then(|command| command.traced.as_mut()) {
+            if let Some(traced) =
+                self.dag.command_mut(id).and_then(|command| command.traced.as_mut())
+            {
                 traced.comes_after(before);
             }
         }

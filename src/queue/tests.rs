@@ -91,7 +91,9 @@ fn a_failure_is_found_by_commands_that_come_after_it_ended() {
     next.clear();
     let reader = add(&mut dag, 1, &[used(1, 0..4, Access::Read)], &mut next);
     assert_eq!(next.as_slice(), [Next::Fail(reader)]);
-    assert!(dag.complete(reader, Ok(()), &mut next).outcome.expect_err("nothing to read").same(&root));
+    assert!(
+        dag.complete(reader, Ok(()), &mut next).outcome.expect_err("nothing to read").same(&root)
+    );
     next.clear();
     let writer = add(&mut dag, 2, &[used(1, 0..4, Access::Write)], &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(writer)]);

@@ -146,7 +146,8 @@ impl Trace {
 
     fn to_json(&self) -> String {
         let spans = self.timeline.spans();
-        let micros = |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as f64 / 1e3;
+        let micros =
+            |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as f64 / 1e3;
         let mut events = Vec::with_capacity(spans.len() + 4);
         let mut devices: Vec<&Device> = spans.iter().map(|span| &span.device).collect();
         devices.sort_by_key(|device| device.index());
@@ -159,9 +160,9 @@ impl Trace {
             // The device's clock has an origin of its own: its first command is put where the host
             // saw it.
             let of_device = spans.iter().filter(|span| span.device.index() == device.index());
-            let origin = of_device.clone().find_map(|span| {
-                Some(span.profile?.queued as f64 / 1e3 - micros(span.enqueued?))
-            });
+            let origin = of_device
+                .clone()
+                .find_map(|span| Some(span.profile?.queued as f64 / 1e3 - micros(span.enqueued?)));
             for span in of_device {
                 let (start, end) = match (span.profile, origin) {
                     (Some(profile), Some(origin)) => {
@@ -206,7 +207,11 @@ pub(crate) fn dot(scheduler: &Scheduler) -> String {
     let mut nodes = Vec::new();
     for span in scheduler.shared().timeline.spans() {
         if span.device.index() == device.index() {
-            let look = if span.failure.is_some() { "filled\", fillcolor=\"lightpink" } else { "filled\", fillcolor=\"lightgrey" };
+            let look = if span.failure.is_some() {
+                "filled\", fillcolor=\"lightpink"
+            } else {
+                "filled\", fillcolor=\"lightgrey"
+            };
             nodes.push((span.serial, span.label, look, span.after));
         }
     }
@@ -217,7 +222,9 @@ pub(crate) fn dot(scheduler: &Scheduler) -> String {
         nodes.push((id.serial(), command.work.label(), look, after.to_vec()));
     });
     nodes.sort_by_key(|node| node.0);
-    let mut text = String::from("digraph kiln {\n    rankdir=TB;\n    node [shape=box, fontname=\"sans-serif\"];\n");
+    let mut text = String::from(
+        "digraph kiln {\n    rankdir=TB;\n    node [shape=box, fontname=\"sans-serif\"];\n",
+    );
     for (serial, label, look, _) in &nodes {
         let label = label.replace('\\', "\\\\").replace('"', "\\\"");
         let _ = writeln!(text, "    c{serial} [label=\"{label}\", style=\"{look}\"];");

@@ -86,11 +86,7 @@ impl<'m> Index<'m> {
                 let name = instruction.string(1).filter(|name| is_kept(name))?;
                 self.names.insert(word(0)?, name);
             }
-            Op::Decorate => self
-                .decorations
-                .entry(word(0)?)
-                .or_default()
-                .add(instruction)?,
+            Op::Decorate => self.decorations.entry(word(0)?).or_default().add(instruction)?,
             Op::GroupDecorate => {
                 let group = *self.decorations.get(&word(0)?)?;
                 for target in instruction.words_from(1) {
@@ -144,10 +140,7 @@ impl<'m> Index<'m> {
     fn kernels(&self) -> Vec<String> {
         let mut seen = HashSet::new();
         let names = self.entry_points.iter().map(|&(name, _)| name);
-        names
-            .filter(|name| seen.insert(*name))
-            .map(str::to_owned)
-            .collect()
+        names.filter(|name| seen.insert(*name)).map(str::to_owned).collect()
     }
 
     fn specialization_constants(&self) -> Vec<SpecializationConstant> {
@@ -174,12 +167,7 @@ impl<'m> Index<'m> {
             _ => return None,
         };
         let name = self.names.get(&constant.id).map(|&name| name.to_owned());
-        Some(SpecializationConstant {
-            id,
-            name,
-            type_name: type_name.to_owned(),
-            default,
-        })
+        Some(SpecializationConstant { id, name, type_name: type_name.to_owned(), default })
     }
 
     fn parameters(&self) -> HashMap<String, Arc<[Parameter]>> {
@@ -193,9 +181,7 @@ impl<'m> Index<'m> {
             let parameters = by_function
                 .entry(function)
                 .or_insert_with(|| self.parameters_of(kernel, parameters));
-            by_kernel
-                .entry(kernel.to_owned())
-                .or_insert_with(|| Arc::clone(parameters));
+            by_kernel.entry(kernel.to_owned()).or_insert_with(|| Arc::clone(parameters));
         }
         by_kernel
     }
@@ -217,24 +203,18 @@ impl<'m> Index<'m> {
 
     /// `declared` is the type that the source gave it, where that is known.
     fn parameter(&self, ty: u32, id: u32, declared: Option<&str>, qualifiers: &str) -> Parameter {
-        let types = Types {
-            types: &self.types,
-            names: &self.names,
-        };
+        let types = Types { types: &self.types, names: &self.names };
         let decorations = self.decorations.get(&id).copied().unwrap_or_default();
         let read_only =
             decorations.not_written || qualifiers.split(' ').any(|word| word == "const");
         // The type's name in the module counts only where the source's is not known.
         let (address_space, access, type_name) = match types.get(ty) {
             // A pointer only in form: the argument is the struct.
-            Some(Type::Pointer {
-                class: StorageClass::Function,
-                pointee,
-            }) if decorations.by_value => (
-                Some(AddressSpace::Private),
-                None,
-                types.struct_name(pointee),
-            ),
+            Some(Type::Pointer { class: StorageClass::Function, pointee })
+                if decorations.by_value =>
+            {
+                (Some(AddressSpace::Private), None, types.struct_name(pointee))
+            }
             Some(Type::Pointer { class, .. } | Type::UntypedPointer { class }) => {
                 let address_space = address_space(class);
                 let access = match address_space {
@@ -246,11 +226,7 @@ impl<'m> Index<'m> {
             }
             Some(Type::Image(image)) => {
                 let access = read_if(image.read_only);
-                (
-                    Some(AddressSpace::Global),
-                    Some(access),
-                    types.value_name(ty),
-                )
+                (Some(AddressSpace::Global), Some(access), types.value_name(ty))
             }
             Some(Type::Pipe) => (Some(AddressSpace::Global), Some(Access::ReadWrite), None),
             Some(_) => (Some(AddressSpace::Private), None, types.value_name(ty)),
@@ -299,11 +275,7 @@ fn is_kept(name: &str) -> bool {
 /// The entries of a list, each followed by a comma; none if they are not as many as expected.
 fn entries(list: Option<&str>, expected: usize) -> Vec<&str> {
     let entries: Vec<_> = list.unwrap_or_default().split_terminator(',').collect();
-    if entries.len() == expected {
-        entries
-    } else {
-        Vec::new()
-    }
+    if entries.len() == expected { entries } else { Vec::new() }
 }
 
 fn address_space(class: StorageClass) -> Option<AddressSpace> {
@@ -317,9 +289,5 @@ fn address_space(class: StorageClass) -> Option<AddressSpace> {
 
 /// Never [`Access::Write`]: nothing in a signature says that all of a buffer is written.
 fn read_if(read_only: bool) -> Access {
-    if read_only {
-        Access::Read
-    } else {
-        Access::ReadWrite
-    }
+    if read_only { Access::Read } else { Access::ReadWrite }
 }

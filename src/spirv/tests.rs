@@ -79,12 +79,7 @@ fn parameter_of(module: &Builder) -> Parameter {
     parameter.clone()
 }
 
-type Expected = (
-    &'static str,
-    Option<&'static str>,
-    Option<AddressSpace>,
-    Option<Access>,
-);
+type Expected = (&'static str, Option<&'static str>, Option<AddressSpace>, Option<Access>);
 
 #[track_caller]
 fn assert_parameters(module: &Module, kernel: &str, expected: &[Expected]) {
@@ -112,10 +107,7 @@ fn assert_invalid(bytes: impl Into<Vec<u8>>, said: &[&str]) {
 }
 
 fn swapped(bytes: &[u8]) -> Vec<u8> {
-    bytes
-        .chunks(4)
-        .flat_map(|word| word.iter().rev().copied())
-        .collect()
+    bytes.chunks(4).flat_map(|word| word.iter().rev().copied()).collect()
 }
 
 const GLOBAL: Option<AddressSpace> = Some(AddressSpace::Global);
@@ -162,11 +154,7 @@ fn types_of_the_source_are_used_where_they_are_kept() {
             ("output", Some("uint2*"), GLOBAL, READS_AND_WRITES),
         ],
     );
-    assert_parameters(
-        &module,
-        "clear",
-        &[("output", Some("uint2*"), GLOBAL, READS_AND_WRITES)],
-    );
+    assert_parameters(&module, "clear", &[("output", Some("uint2*"), GLOBAL, READS_AND_WRITES)]);
 }
 
 /// In this module, `global const float *input` is a pointer to `float4`, `global Interval *output`
@@ -206,16 +194,10 @@ fn big_endian_modules_are_turned() {
 fn what_is_no_module_is_refused_with_advice() {
     assert!(!has_magic(b"") && !has_magic(b"\x03\x02\x23") && !has_magic(b"kernel"));
     assert_invalid([], &["empty", ".spv"]);
-    assert_invalid(
-        *b"kernel void f() {}",
-        &["[6b, 65, 72, 6e]", "0x07230203", "opencl_c"],
-    );
+    assert_invalid(*b"kernel void f() {}", &["[6b, 65, 72, 6e]", "0x07230203", "opencl_c"]);
     assert_invalid(*b"BC\xC0\xDE\0\0\0\0", &["LLVM bitcode", "llvm-spirv"]);
     assert_invalid(*b"\x7fELF\0\0\0\0", &["Image::native"]);
-    assert_invalid(
-        &SAXPY[..SAXPY.len() - 1],
-        &["1163 bytes", "words of 4 bytes", "whole file"],
-    );
+    assert_invalid(&SAXPY[..SAXPY.len() - 1], &["1163 bytes", "words of 4 bytes", "whole file"]);
     assert_invalid(&SAXPY[..4], &["4 bytes", "header alone takes 20"]);
     assert_invalid(&SAXPY[..16], &["16 bytes", "header alone takes 20"]);
 }
@@ -248,10 +230,7 @@ fn instructions_end_where_the_module_does() {
     assert_invalid(bytes, &["word 7", "OpNop", "word count of 0"]);
 
     let name = Builder::new().text(Op::Name, &[1], "accumulator").bytes();
-    assert_invalid(
-        &name[..name.len() - 4],
-        &["word 5", "OpName", "count of 5", "only 4 are left"],
-    );
+    assert_invalid(&name[..name.len() - 4], &["word 5", "OpName", "count of 5", "only 4 are left"]);
     for length in (24..SAXPY.len()).step_by(4) {
         if let Ok((bytes, _)) = read(SAXPY[..length].to_vec()) {
             assert_eq!(bytes.len(), length);
@@ -269,10 +248,7 @@ fn unknown_instructions_are_passed_over() {
         .raw(UNKNOWN_OPCODE, &[])
         .function();
     assert_eq!(parameter_of(&module).type_name.as_deref(), Some("float"));
-    let type_unknown = Builder::new()
-        .kernel("k")
-        .raw(UNKNOWN_OPCODE, &[1])
-        .function();
+    let type_unknown = Builder::new().kernel("k").raw(UNKNOWN_OPCODE, &[1]).function();
     assert_eq!(parameter_of(&type_unknown), Parameter::default());
 }
 
@@ -280,10 +256,7 @@ fn unknown_instructions_are_passed_over() {
 fn instructions_without_operands_say_nothing() {
     let mut builder = Builder::new().kernel("k");
     for opcode in 0..8000 {
-        builder = builder
-            .raw(opcode, &[])
-            .raw(opcode, &[3])
-            .raw(opcode, &[3, 3]);
+        builder = builder.raw(opcode, &[]).raw(opcode, &[3]).raw(opcode, &[3, 3]);
     }
     assert_eq!(builder.module().kernels, ["k"]);
 }
@@ -325,9 +298,7 @@ fn values_are_named_where_their_type_is_certain() {
     assert_eq!(parameter(Op::TypeFloat, &[16, 0]), Parameter::default());
 
     let vector = |component: Op, operands: &[u32], count| {
-        let module = Builder::new()
-            .kernel("k")
-            .op(component, &[&[5], operands].concat());
+        let module = Builder::new().kernel("k").op(component, &[&[5], operands].concat());
         parameter_of(&module.op(Op::TypeVector, &[1, 5, count]).function()).type_name
     };
     assert_eq!(vector(Op::TypeFloat, &[32], 16).as_deref(), Some("float16"));
@@ -343,11 +314,7 @@ fn structs_are_named_as_in_the_source() {
     let named = |name: &str| {
         let module = Builder::new().kernel("k").text(Op::Name, &[5], name);
         let module = module
-            .decorate(
-                2,
-                Decoration::FuncParamAttr,
-                FunctionParameterAttribute::ByVal as u32,
-            )
+            .decorate(2, Decoration::FuncParamAttr, FunctionParameterAttribute::ByVal as u32)
             .op(Op::TypeStruct, &[5])
             .op(Op::TypePointer, &[1, StorageClass::Function as u32, 5]);
         let parameter = parameter_of(&module.function());
@@ -357,10 +324,7 @@ fn structs_are_named_as_in_the_source() {
     assert_eq!(named("struct.Foo").as_deref(), Some("struct Foo"));
     assert_eq!(named("struct.Foo.12").as_deref(), Some("struct Foo"));
     assert_eq!(named("union.Bits").as_deref(), Some("union Bits"));
-    assert_eq!(
-        named("class.geometry::Ray").as_deref(),
-        Some("class geometry::Ray")
-    );
+    assert_eq!(named("class.geometry::Ray").as_deref(), Some("class geometry::Ray"));
     for unclear in ["", "struct.", "struct.anon", "Foo", "spirv.Image", "{}"] {
         assert_eq!(named(unclear), None, "{unclear}");
     }
@@ -375,18 +339,12 @@ fn pointers_say_where_they_point_and_what_is_done_there() {
         assert_eq!(typed.type_name, None);
         (typed.address_space, typed.access)
     };
-    assert_eq!(
-        pointer(StorageClass::CrossWorkgroup),
-        (GLOBAL, READS_AND_WRITES)
-    );
+    assert_eq!(pointer(StorageClass::CrossWorkgroup), (GLOBAL, READS_AND_WRITES));
     assert_eq!(pointer(StorageClass::UniformConstant), (CONSTANT, READS));
     assert_eq!(pointer(StorageClass::Workgroup), (LOCAL, None));
     assert_eq!(pointer(StorageClass::Function), (None, None));
     assert_eq!(pointer(StorageClass::Generic), (None, None));
-    assert_eq!(
-        parameter(Op::TypePointer, &[0xdead_beef, 5]),
-        Parameter::default()
-    );
+    assert_eq!(parameter(Op::TypePointer, &[0xdead_beef, 5]), Parameter::default());
 
     let decorated = |decoration, operands: &[u32]| {
         let operands = [&[2, decoration as u32], operands].concat();
@@ -399,10 +357,7 @@ fn pointers_say_where_they_point_and_what_is_done_there() {
     assert_eq!(decorated(Decoration::NonReadable, &[]), READS_AND_WRITES);
     assert_eq!(attribute(FunctionParameterAttribute::NoWrite), READS);
     assert_eq!(attribute(FunctionParameterAttribute::NoReadWrite), READS);
-    assert_eq!(
-        attribute(FunctionParameterAttribute::NoAlias),
-        READS_AND_WRITES
-    );
+    assert_eq!(attribute(FunctionParameterAttribute::NoAlias), READS_AND_WRITES);
 }
 
 #[test]
@@ -415,15 +370,9 @@ fn images_are_named_by_their_shape() {
     };
     let named = |name: &str, access| (name.to_owned(), access);
     assert_eq!(image(0, 0, 0, 0, &[0]), named("image1d_t", READS));
-    assert_eq!(
-        image(5, 0, 0, 0, &[1]),
-        named("image1d_buffer_t", READS_AND_WRITES)
-    );
+    assert_eq!(image(5, 0, 0, 0, &[1]), named("image1d_buffer_t", READS_AND_WRITES));
     assert_eq!(image(2, 0, 0, 0, &[]), named("image3d_t", READS_AND_WRITES));
-    assert_eq!(
-        image(1, 1, 1, 1, &[0]),
-        named("image2d_array_msaa_depth_t", READS)
-    );
+    assert_eq!(image(1, 1, 1, 1, &[0]), named("image2d_array_msaa_depth_t", READS));
     assert_eq!(image(3, 0, 0, 0, &[0]), named("", READS));
 }
 
@@ -449,9 +398,7 @@ fn declared_types_belong_to_the_kernel_they_name() {
         assert_eq!(declared(other), None, "{other}");
     }
     // A pipe is declared by what flows through it.
-    let pipe = Builder::new()
-        .kernel("k")
-        .text(Op::String, &[8], "kernel_arg_type.k.int,");
+    let pipe = Builder::new().kernel("k").text(Op::String, &[8], "kernel_arg_type.k.int,");
     let pipe = parameter_of(&pipe.op(Op::TypePipe, &[1, 0]).function());
     assert_eq!((pipe.type_name, pipe.address_space), (None, GLOBAL));
 }
@@ -488,24 +435,12 @@ fn specialization_constants_are_read() {
     let found: Vec<_> = module
         .specialization_constants
         .iter()
-        .map(|c| {
-            (
-                c.id,
-                c.name.as_deref(),
-                c.type_name.as_str(),
-                c.default.as_slice(),
-            )
-        })
+        .map(|c| (c.id, c.name.as_deref(), c.type_name.as_str(), c.default.as_slice()))
         .collect();
     assert_eq!(
         found,
         [
-            (
-                0,
-                None,
-                "ulong",
-                0x1122_3344_5566_7788_u64.to_le_bytes().as_slice()
-            ),
+            (0, None, "ulong", 0x1122_3344_5566_7788_u64.to_le_bytes().as_slice()),
             (3, None, "bool", &[1]),
             (4, None, "bool", &[0]),
             (5, None, "short", &(-2_i16).to_le_bytes()),
@@ -518,10 +453,7 @@ fn specialization_constants_are_read() {
 #[test]
 fn malformed_specialization_constants_are_left_out() {
     let of = |ty: Builder, op, operands: &[u32]| {
-        let module = ty
-            .decorate(20, Decoration::SpecId, 0)
-            .op(op, operands)
-            .module();
+        let module = ty.decorate(20, Decoration::SpecId, 0).op(op, operands).module();
         module.specialization_constants.len()
     };
     let long = || Builder::new().op(Op::TypeInt, &[1, 64, 0]);
@@ -529,20 +461,9 @@ fn malformed_specialization_constants_are_left_out() {
     assert_eq!(of(long(), Op::SpecConstant, &[1, 20, 5]), 0);
     assert_eq!(of(long(), Op::SpecConstant, &[2, 20, 5, 0]), 0);
     assert_eq!(of(long(), Op::SpecConstantTrue, &[1, 20]), 0);
+    assert_eq!(of(Builder::new().op(Op::TypeBool, &[1]), Op::SpecConstant, &[1, 20, 1]), 0);
     assert_eq!(
-        of(
-            Builder::new().op(Op::TypeBool, &[1]),
-            Op::SpecConstant,
-            &[1, 20, 1]
-        ),
-        0
-    );
-    assert_eq!(
-        of(
-            Builder::new().op(Op::TypeInt, &[1, u32::MAX, 0]),
-            Op::SpecConstant,
-            &[1, 20, 1]
-        ),
+        of(Builder::new().op(Op::TypeInt, &[1, u32::MAX, 0]), Op::SpecConstant, &[1, 20, 1]),
         0
     );
 }
@@ -557,18 +478,13 @@ fn memory_is_linear_in_the_module() {
     for kernel in 0..count {
         builder = builder.kernel(&format!("k{kernel}"));
     }
-    builder = builder
-        .op(Op::TypeStruct, &[1])
-        .op(Op::Function, &[90, 3, 0, 91]);
+    builder = builder.op(Op::TypeStruct, &[1]).op(Op::Function, &[90, 3, 0, 91]);
     for id in 0..count {
         builder = builder.op(Op::FunctionParameter, &[1, 100 + id]);
     }
     let module = builder.module();
     assert_eq!(module.kernels.len(), count as usize);
-    let (first, last) = (
-        module.parameters("k0").unwrap(),
-        module.parameters("k19999").unwrap(),
-    );
+    let (first, last) = (module.parameters("k0").unwrap(), module.parameters("k19999").unwrap());
     assert_eq!(first.len(), count as usize);
     assert!(std::ptr::eq(first, last));
     assert_eq!(first[0].type_name, None);

@@ -51,21 +51,12 @@ impl Type {
         let class = || StorageClass::from_u32(word(1)?);
         let ty = match instruction.op()? {
             Op::TypeBool => Self::Bool,
-            Op::TypeInt => Self::Int {
-                width: word(1)?,
-                signed: word(2)? == 1,
-            },
+            Op::TypeInt => Self::Int { width: word(1)?, signed: word(2)? == 1 },
             // A further operand says that it is not an IEEE 754 format.
             Op::TypeFloat if word(2).is_none() => Self::Float { width: word(1)? },
-            Op::TypeVector => Self::Vector {
-                component: word(1)?,
-                count: word(2)?,
-            },
+            Op::TypeVector => Self::Vector { component: word(1)?, count: word(2)? },
             Op::TypeStruct => Self::Struct,
-            Op::TypePointer => Self::Pointer {
-                class: class()?,
-                pointee: word(2)?,
-            },
+            Op::TypePointer => Self::Pointer { class: class()?, pointee: word(2)? },
             Op::TypeUntypedPointerKHR => Self::UntypedPointer { class: class()? },
             Op::TypeImage => Self::Image(Image::declared(instruction)?),
             Op::TypePipe => Self::Pipe,
@@ -101,10 +92,7 @@ impl Image {
             (Dim::Dim3D, false, false, false) => Some("image3d_t"),
             _ => None,
         };
-        Some(Self {
-            read_only: word(8) == Some(AccessQualifier::ReadOnly as u32),
-            name,
-        })
+        Some(Self { read_only: word(8) == Some(AccessQualifier::ReadOnly as u32), name })
     }
 }
 

@@ -42,9 +42,7 @@ pub(super) struct Words {
 impl Words {
     pub(super) fn new(mut bytes: Vec<u8>) -> Result<Self> {
         if bytes.is_empty() {
-            return Err(invalid(
-                "the SPIR-V module is empty; give the contents of a `.spv` file",
-            ));
+            return Err(invalid("the SPIR-V module is empty; give the contents of a `.spv` file"));
         }
         // Before the length: the length of something else is beside the point.
         let Some(order) = byte_order(&bytes) else {
@@ -58,11 +56,7 @@ impl Words {
             )));
         }
         if order == ByteOrder::Big {
-            bytes
-                .as_chunks_mut::<4>()
-                .0
-                .iter_mut()
-                .for_each(|word| word.reverse());
+            bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
         }
 
         let words = bytes.as_chunks::<4>().0;
@@ -177,9 +171,7 @@ pub(super) struct Instructions<'a> {
 
 impl<'a> Instructions<'a> {
     fn after_header(words: &'a [Word]) -> Self {
-        Self {
-            rest: words.get(HEADER_WORDS..).unwrap_or_default(),
-        }
+        Self { rest: words.get(HEADER_WORDS..).unwrap_or_default() }
     }
 }
 
@@ -221,10 +213,7 @@ impl<'a> Instruction<'a> {
 
     /// The bytes of the operand words from `index` on, little-endian.
     pub(super) fn bytes_from(&self, index: usize) -> &'a [u8] {
-        self.operands
-            .get(index..)
-            .unwrap_or_default()
-            .as_flattened()
+        self.operands.get(index..).unwrap_or_default().as_flattened()
     }
 
     /// The literal string that begins at `index`; `None` also if it has no end or is not UTF-8.

@@ -1,6 +1,6 @@
 //! What the test suites share: the devices of this machine, and the executors that users have.
 
-#![allow(dead_code, reason = "each suite uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
 use std::future::Future;
 
@@ -13,7 +13,8 @@ pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, globa
 }";
 
 /// The devices that the suites know by name, and the selectors that find them.
-const KNOWN: [(&str, &str); 2] = [("pocl", "portable computing language"), ("intel", "intel(r) opencl")];
+const KNOWN: [(&str, &str); 2] =
+    [("pocl", "portable computing language"), ("intel", "intel(r) opencl")];
 
 /// Runs `test` on every known device that this machine has. One that is missing is reported by
 /// name; if the environment variable `KILN_REQUIRE_DEVICES` names it, that is a failure.
@@ -26,7 +27,10 @@ pub async fn on_each_device(test: impl AsyncFn(Runtime)) {
                 test(rt).await;
             }
             Err(error) if error.kind() == ErrorKind::NoDevice => {
-                assert!(!required.split(',').any(|required| required == name), "{name} is required: {error}");
+                assert!(
+                    !required.split(',').any(|required| required == name),
+                    "{name} is required: {error}"
+                );
                 eprintln!("skipped {name}: it is not installed");
             }
             Err(error) => panic!("{name}: {error}"),

@@ -95,10 +95,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     if adapters.is_empty() {
         return Err(Error::new(
             ErrorKind::NoDevice,
-            format!(
-                "no OpenCL device can be used: {}; {INSTALL}",
-                skipped.join("; ")
-            ),
+            format!("no OpenCL device can be used: {}; {INSTALL}", skipped.join("; ")),
         ));
     }
     Ok(adapters)
@@ -143,15 +140,9 @@ pub(super) struct Version {
 impl Version {
     /// Reads `OpenCL 3.0 and what the vendor adds`.
     fn parse(text: &str) -> Option<Self> {
-        let (major, minor) = text
-            .strip_prefix("OpenCL ")?
-            .split_whitespace()
-            .next()?
-            .split_once('.')?;
-        Some(Self {
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-        })
+        let (major, minor) =
+            text.strip_prefix("OpenCL ")?.split_whitespace().next()?.split_once('.')?;
+        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
     }
 
     pub(super) fn at_least(self, major: u32, minor: u32) -> bool {
@@ -168,11 +159,7 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
     let device_version = query.text(CL_DEVICE_VERSION);
     let version = Version::parse(&device_version)
         .filter(|&version| version >= OLDEST)
-        .ok_or_else(|| {
-            unusable(format!(
-                "implements `{device_version}`, older than OpenCL 1.2"
-            ))
-        })?;
+        .ok_or_else(|| unusable(format!("implements `{device_version}`, older than OpenCL 1.2")))?;
     if query.integer(CL_DEVICE_AVAILABLE) == Ok(0) {
         return Err(unusable("is not available".to_owned()));
     }
@@ -185,10 +172,7 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
         String::new()
     };
     let mut formats = Vec::new();
-    if query
-        .integer(CL_DEVICE_COMPILER_AVAILABLE)
-        .is_ok_and(|available| available != 0)
-    {
+    if query.integer(CL_DEVICE_COMPILER_AVAILABLE).is_ok_and(|available| available != 0) {
         formats.push(ImageFormat::OpenClC);
     }
     if il_version.contains("SPIR-V") {
@@ -223,17 +207,13 @@ impl Query {
         let answer = get_device_data(self.0, what)
             .map_err(|code| format!("answers {} to query {what:#x}", driver_code(code)))?;
         integer(&answer).ok_or_else(|| {
-            format!(
-                "answers {} bytes to query {what:#x}, which is no number",
-                answer.len()
-            )
+            format!("answers {} bytes to query {what:#x}, which is no number", answer.len())
         })
     }
 
     fn size(&self, what: cl_device_info) -> Result<usize, String> {
         // More than the host can address is as good as all that it can.
-        self.integer(what)
-            .map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+        self.integer(what).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
     }
 
     fn kind(&self) -> DeviceKind {

@@ -27,10 +27,7 @@ pub(super) fn error_of(
 /// The code with its name in OpenCL's headers, or in cl3 for the two codes that cl3 adds: library
 /// not loaded, function not in the library.
 pub(super) fn driver_code(code: cl_int) -> DriverCode {
-    DriverCode {
-        code,
-        name: error_text(code),
-    }
+    DriverCode { code, name: error_text(code) }
 }
 
 /// What a code means wherever it comes from.
@@ -135,19 +132,11 @@ mod tests {
             (-2, "CL_DEVICE_NOT_AVAILABLE", ErrorKind::DeviceLost),
             (-3, "CL_COMPILER_NOT_AVAILABLE", ErrorKind::Unsupported),
             (-11, "CL_BUILD_PROGRAM_FAILURE", ErrorKind::BuildFailed),
-            (
-                -14,
-                "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
-                ErrorKind::Driver,
-            ),
+            (-14, "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST", ErrorKind::Driver),
             (-51, "CL_INVALID_ARG_SIZE", ErrorKind::InvalidArgument),
             (-1001, "CL_PLATFORM_NOT_FOUND_KHR", ErrorKind::NoDevice),
             (-2000, "DLOPEN_RUNTIME_LOAD_FAILED", ErrorKind::NoDevice),
-            (
-                -2001,
-                "DLOPEN_FUNCTION_NOT_AVAILABLE",
-                ErrorKind::Unsupported,
-            ),
+            (-2001, "DLOPEN_FUNCTION_NOT_AVAILABLE", ErrorKind::Unsupported),
             (-12345, "UNKNOWN_ERROR", ErrorKind::Driver),
         ];
         for (code, name, expected) in table {
@@ -165,18 +154,9 @@ mod tests {
         assert_eq!(build_kind(CL_DEVICE_NOT_AVAILABLE), ErrorKind::DeviceLost);
         assert_eq!(kind(CL_DEVICE_NOT_FOUND), ErrorKind::NoDevice);
         assert_eq!(command_kind(CL_DEVICE_NOT_FOUND), ErrorKind::Driver);
-        assert_eq!(
-            argument_kind(CL_INVALID_MEM_OBJECT),
-            ErrorKind::InvalidArgument
-        );
-        assert_eq!(
-            argument_kind(CL_OUT_OF_RESOURCES),
-            ErrorKind::OutOfResources
-        );
-        assert_eq!(
-            constant_kind(CL_INVALID_SPEC_ID),
-            ErrorKind::InvalidArgument
-        );
+        assert_eq!(argument_kind(CL_INVALID_MEM_OBJECT), ErrorKind::InvalidArgument);
+        assert_eq!(argument_kind(CL_OUT_OF_RESOURCES), ErrorKind::OutOfResources);
+        assert_eq!(constant_kind(CL_INVALID_SPEC_ID), ErrorKind::InvalidArgument);
         assert_eq!(constant_kind(CL_INVALID_OPERATION), ErrorKind::Unsupported);
     }
 }

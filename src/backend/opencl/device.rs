@@ -42,26 +42,14 @@ pub(super) struct ClDevice {
 
 impl ClDevice {
     pub(super) fn open(adapter: &ClAdapter) -> Result<Self> {
-        let ClAdapter {
-            platform,
-            device,
-            version,
-            ref info,
-        } = *adapter;
+        let ClAdapter { platform, device, version, ref info } = *adapter;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
             .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
-        let context = Context {
-            context,
-            device,
-            version,
-            info: Arc::clone(info),
-        };
-        Ok(Self {
-            context: Arc::new(context),
-        })
+        let context = Context { context, device, version, info: Arc::clone(info) };
+        Ok(Self { context: Arc::new(context) })
     }
 }
 

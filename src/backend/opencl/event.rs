@@ -23,17 +23,11 @@ pub(super) struct ClEvent {
 
 impl ClEvent {
     pub(super) fn new(event: OwnedEvent, profiling: bool, context: &Arc<Context>) -> Self {
-        Self {
-            event,
-            profiling,
-            _context: Arc::clone(context),
-        }
+        Self { event, profiling, _context: Arc::clone(context) }
     }
 
     fn time(&self, station: cl_profiling_info) -> Option<u64> {
-        get_event_profiling_info(self.event.raw(), station)
-            .ok()
-            .map(cl_ulong::from)
+        get_event_profiling_info(self.event.raw(), station).ok().map(cl_ulong::from)
     }
 }
 
@@ -44,10 +38,9 @@ impl NativeEvent for ClEvent {
             Ok(CL_COMPLETE) => Progress::Complete,
             Ok(1..) => Progress::Pending,
             Ok(code) => Progress::Failed(error_of(command_kind(code), code, "the command failed")),
-            Err(code) => Progress::Failed(error(
-                code,
-                "the driver does not tell how the command ended",
-            )),
+            Err(code) => {
+                Progress::Failed(error(code, "the driver does not tell how the command ended"))
+            }
         }
     }
 
@@ -106,10 +99,6 @@ impl WaitList {
 
     /// Null if empty, as OpenCL requires.
     pub(super) fn as_ptr(&self) -> *const cl_event {
-        if self.0.is_empty() {
-            ptr::null()
-        } else {
-            self.0.as_ptr()
-        }
+        if self.0.is_empty() { ptr::null() } else { self.0.as_ptr() }
     }
 }

@@ -132,10 +132,7 @@ impl ClKernel {
             )
         };
         enqueued.map_err(|code| {
-            error(
-                code,
-                format!("the driver refused the launch of kernel `{}`", self.name),
-            )
+            error(code, format!("the driver refused the launch of kernel `{}`", self.name))
         })
     }
 
@@ -152,11 +149,7 @@ impl ClKernel {
             Argument::Memory(given) => {
                 let given = ClMemory::of(given)?;
                 memory = given.raw();
-                (
-                    Holds::Memory(given.id()),
-                    size_of::<cl_mem>(),
-                    (&raw const memory).cast(),
-                )
+                (Holds::Memory(given.id()), size_of::<cl_mem>(), (&raw const memory).cast())
             }
             Argument::Value(bytes) => (Holds::Value, bytes.len(), bytes.as_ptr().cast()),
             Argument::Local(bytes) => (Holds::Local(bytes), bytes, ptr::null()),
@@ -198,11 +191,7 @@ impl ClKernel {
                     && parameter.type_name.as_deref() != Some("sampler_t")
             }
         };
-        if fits {
-            Ok(())
-        } else {
-            Err(Error::invalid(self.misfit(index, argument)))
-        }
+        if fits { Ok(()) } else { Err(Error::invalid(self.misfit(index, argument))) }
     }
 
     fn misfit(&self, index: cl_uint, argument: &Argument<'_>) -> String {
@@ -212,9 +201,7 @@ impl ClKernel {
             Argument::Local(bytes) => format!("{bytes} bytes of local memory"),
         };
         let parameter = self.parameters.get(index as usize);
-        let name = parameter
-            .and_then(|parameter| parameter.name.as_deref())
-            .unwrap_or("unnamed");
+        let name = parameter.and_then(|parameter| parameter.name.as_deref()).unwrap_or("unnamed");
         let type_name = parameter.and_then(|parameter| parameter.type_name.as_deref());
         format!(
             "kernel `{}`: {given} does not fit parameter {index} (`{name}`), of type `{}`",
@@ -245,11 +232,7 @@ impl Kernel for ClKernel {
 /// What the driver tells of a parameter: often nothing for programs made from binaries.
 fn reflect(kernel: cl_kernel, index: cl_uint) -> Parameter {
     let query = |what| get_kernel_arg_data(kernel, index, what).ok();
-    let name = |what| {
-        query(what)
-            .map(|name| text(&name))
-            .filter(|name| !name.is_empty())
-    };
+    let name = |what| query(what).map(|name| text(&name)).filter(|name| !name.is_empty());
     let flags = |what| query(what).and_then(|flags| integer(&flags));
 
     let address_space = flags(CL_KERNEL_ARG_ADDRESS_QUALIFIER)

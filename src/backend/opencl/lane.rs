@@ -22,24 +22,13 @@ pub(super) struct ClLane {
 
 impl ClLane {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
-        let flags = if profiling {
-            CL_QUEUE_PROFILING_ENABLE
-        } else {
-            0
-        };
+        let flags = if profiling { CL_QUEUE_PROFILING_ENABLE } else { 0 };
         let raw = create_queue(context, flags).map_err(|code| {
-            error(
-                code,
-                format!("no queue can be created on `{}`", context.info.name),
-            )
+            error(code, format!("no queue can be created on `{}`", context.info.name))
         })?;
         // SAFETY: just created, and referenced here alone.
         let queue = unsafe { OwnedQueue::new(raw) };
-        Ok(Self {
-            queue,
-            profiling,
-            context: Arc::clone(context),
-        })
+        Ok(Self { queue, profiling, context: Arc::clone(context) })
     }
 }
 
@@ -76,11 +65,7 @@ impl Lane for ClLane {
         let wait = WaitList::new(wait)?;
         let queue = self.queue.raw();
         let raw = match *operation {
-            Operation::Launch {
-                kernel,
-                arguments,
-                range,
-            } => {
+            Operation::Launch { kernel, arguments, range } => {
                 let kernel = ClKernel::of(kernel)?;
                 // SAFETY: the queue is alive; the caller answers for the rest.
                 unsafe { kernel.enqueue(queue, arguments, range, &wait) }
@@ -96,12 +81,7 @@ impl Lane for ClLane {
                     unsafe { enqueue_marker_with_wait_list(queue, wait.len(), wait.as_ptr()) };
                 enqueued.map_err(|code| error(code, "the driver refused a marker"))
             }
-            Operation::Write {
-                to,
-                offset,
-                from,
-                bytes,
-            } => {
+            Operation::Write { to, offset, from, bytes } => {
                 let to = ClMemory::of(to)?.raw();
                 // SAFETY: the queue, the memory and the events are alive, the range is inside the
                 // memory, and the caller keeps the host memory until the command's end.
@@ -119,12 +99,7 @@ impl Lane for ClLane {
                 };
                 enqueued.map_err(|code| refused(code, "a write", bytes, offset))
             }
-            Operation::Read {
-                from,
-                offset,
-                to,
-                bytes,
-            } => {
+            Operation::Read { from, offset, to, bytes } => {
                 let from = ClMemory::of(from)?.raw();
                 // SAFETY: the queue, the memory and the events are alive, the range is inside the
                 // memory, and the caller keeps the host memory, untouched, until the command's end.
@@ -142,12 +117,7 @@ impl Lane for ClLane {
                 };
                 enqueued.map_err(|code| refused(code, "a read", bytes, offset))
             }
-            Operation::Fill {
-                memory,
-                offset,
-                bytes,
-                pattern,
-            } => {
+            Operation::Fill { memory, offset, bytes, pattern } => {
                 let memory = ClMemory::of(memory)?.raw();
                 // SAFETY: the queue, the memory and the events are alive, the range is inside the
                 // memory, and the driver copies the pattern before it returns.
@@ -165,13 +135,7 @@ impl Lane for ClLane {
                 };
                 enqueued.map_err(|code| refused(code, "a fill", bytes, offset))
             }
-            Operation::Copy {
-                from,
-                from_offset,
-                to,
-                to_offset,
-                bytes,
-            } => {
+            Operation::Copy { from, from_offset, to, to_offset, bytes } => {
                 let from = ClMemory::of(from)?.raw();
                 let to = ClMemory::of(to)?.raw();
                 // SAFETY: the queue, both memories and the events are alive, and both ranges are
@@ -203,8 +167,5 @@ impl Lane for ClLane {
 }
 
 fn refused(code: cl_int, what: &str, bytes: usize, offset: usize) -> Error {
-    error(
-        code,
-        format!("the driver refused {what} of {bytes} bytes at {offset}"),
-    )
+    error(code, format!("the driver refused {what} of {bytes} bytes at {offset}"))
 }

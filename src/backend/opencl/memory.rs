@@ -47,24 +47,12 @@ impl ClMemory {
         let created =
             unsafe { create_buffer(context.raw(), CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
         let raw = created.map_err(|code| {
-            error(
-                code,
-                format!("{bytes} bytes cannot be allocated on `{}`", info.name),
-            )
+            error(code, format!("{bytes} bytes cannot be allocated on `{}`", info.name))
         })?;
         // SAFETY: just created, and referenced here alone.
         let memory = unsafe { OwnedMemory::new(raw) };
-        let whole = Arc::new(Whole {
-            memory,
-            context: Arc::clone(context),
-        });
-        Ok(Self {
-            id: next_id(),
-            view: None,
-            start: 0,
-            bytes,
-            whole,
-        })
+        let whole = Arc::new(Whole { memory, context: Arc::clone(context) });
+        Ok(Self { id: next_id(), view: None, start: 0, bytes, whole })
     }
 
     /// This backend's memory behind the trait.
@@ -99,10 +87,7 @@ impl Memory for ClMemory {
         }
         // OpenCL makes no views of views, so each is one of the whole.
         let start = self.start + offset;
-        let region = cl_buffer_region {
-            origin: start,
-            size: bytes,
-        };
+        let region = cl_buffer_region { origin: start, size: bytes };
         // SAFETY: the buffer is alive and no view itself; the region is what its type says.
         let created = unsafe {
             create_sub_buffer(
@@ -113,10 +98,7 @@ impl Memory for ClMemory {
             )
         };
         let raw = created.map_err(|code| {
-            error(
-                code,
-                format!("a kernel cannot be given {bytes} bytes at {start} of a buffer"),
-            )
+            error(code, format!("a kernel cannot be given {bytes} bytes at {start} of a buffer"))
         })?;
         // SAFETY: just created, and referenced here alone.
         let view = unsafe { OwnedMemory::new(raw) };

@@ -37,18 +37,13 @@ impl Backend for OpenCl {
 
     fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>> {
         let adapters = adapter::discover()?;
-        Ok(adapters
-            .into_iter()
-            .map(|adapter| Arc::new(adapter) as _)
-            .collect())
+        Ok(adapters.into_iter().map(|adapter| Arc::new(adapter) as _).collect())
     }
 }
 
 /// A driver's text without the NULs and blanks that it may end in.
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .trim_matches(|c: char| c == '\0' || c.is_whitespace())
-        .to_owned()
+    String::from_utf8_lossy(bytes).trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned()
 }
 
 /// A driver's number. OpenCL's numbers, booleans and bit-fields have 4 or 8 bytes; `None` for an

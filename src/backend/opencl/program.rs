@@ -57,16 +57,10 @@ impl Program for ClProgram {
         let device = &self.object.context.info.name;
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
-                error(
-                    code,
-                    format!("the driver of `{device}` does not give the program's binary"),
-                )
+                error(code, format!("the driver of `{device}` does not give the program's binary"))
             })?;
         // One for each device, and there is one.
-        let binary = Vec::<Vec<u8>>::from(binaries)
-            .into_iter()
-            .next()
-            .unwrap_or_default();
+        let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
         if binary.is_empty() {
             return Err(Error::new(
                 ErrorKind::Driver,
@@ -80,10 +74,8 @@ impl Program for ClProgram {
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
     let options = c_string(source.options)?;
-    let object = Arc::new(ProgramObject {
-        program: create(context, source)?,
-        context: Arc::clone(context),
-    });
+    let object =
+        Arc::new(ProgramObject { program: create(context, source)?, context: Arc::clone(context) });
     specialize(&object, source.constants)?;
 
     let (built, build_log) = match source.format {
@@ -99,12 +91,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
     let kernels = create_kernels(&object).map_err(failed)?;
     // Some compilers do their work when kernels are created: only now is the binary complete.
     let binary_size = binary_size(&object);
-    Ok(ClProgram {
-        kernels,
-        build_log,
-        binary_size,
-        object,
-    })
+    Ok(ClProgram { kernels, build_log, binary_size, object })
 }
 
 /// Has the driver build the program. Returns how that went, as the driver's code, and the log.

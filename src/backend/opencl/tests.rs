@@ -45,30 +45,17 @@ fn on_every_device(test: &str, run: impl Fn(&DeviceInfo, &ClDevice)) {
         }
     };
     for adapter in adapters {
-        println!(
-            "{test} on {} ({})",
-            adapter.info.name, adapter.info.platform
-        );
+        println!("{test} on {} ({})", adapter.info.name, adapter.info.platform);
         run(&adapter.info, &ClDevice::open(&adapter).unwrap());
     }
 }
 
 fn source(code: &str) -> Source<'_> {
-    Source {
-        format: ImageFormat::OpenClC,
-        code: code.as_bytes(),
-        options: "",
-        constants: &[],
-    }
+    Source { format: ImageFormat::OpenClC, code: code.as_bytes(), options: "", constants: &[] }
 }
 
 fn native(code: &[u8]) -> Source<'_> {
-    Source {
-        format: ImageFormat::Native,
-        code,
-        options: "",
-        constants: &[],
-    }
+    Source { format: ImageFormat::Native, code, options: "", constants: &[] }
 }
 
 fn range(size: usize) -> NdRange {
@@ -82,12 +69,9 @@ fn failure<T>(result: Result<T>) -> Error {
 /// Waits as the queue does: flushed, and told by the driver.
 fn ended(lane: &mut dyn Lane, event: &Arc<dyn NativeEvent>) -> Progress {
     let (tell, told) = mpsc::channel();
-    event
-        .notify(Box::new(move || tell.send(()).unwrap_or_default()))
-        .unwrap();
+    event.notify(Box::new(move || tell.send(()).unwrap_or_default())).unwrap();
     lane.flush().unwrap();
-    told.recv_timeout(Duration::from_secs(60))
-        .expect("the driver never called back");
+    told.recv_timeout(Duration::from_secs(60)).expect("the driver never called back");
     // A driver may call back just before it changes the status.
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -104,12 +88,8 @@ fn completed(lane: &mut dyn Lane, event: &Arc<dyn NativeEvent>) {
 }
 
 fn write(lane: &mut dyn Lane, to: &dyn Memory, offset: usize, values: &[f32]) {
-    let operation = Operation::Write {
-        to,
-        offset,
-        from: values.as_ptr().cast(),
-        bytes: size_of_val(values),
-    };
+    let operation =
+        Operation::Write { to, offset, from: values.as_ptr().cast(), bytes: size_of_val(values) };
     // SAFETY: the end is awaited here, and all ranges are inside their memory.
     let event = unsafe { lane.enqueue(&operation, &[]) }.unwrap();
     completed(lane, &event);
@@ -118,12 +98,7 @@ fn write(lane: &mut dyn Lane, to: &dyn Memory, offset: usize, values: &[f32]) {
 fn read(lane: &mut dyn Lane, from: &dyn Memory, offset: usize, count: usize) -> Vec<f32> {
     let mut values = vec![0.0f32; count];
     let to = values.as_mut_ptr().cast();
-    let operation = Operation::Read {
-        from,
-        offset,
-        to,
-        bytes: size_of_val(&*values),
-    };
+    let operation = Operation::Read { from, offset, to, bytes: size_of_val(&*values) };
     // SAFETY: the end is awaited here, and all ranges are inside their memory.
     let event = unsafe { lane.enqueue(&operation, &[]) }.unwrap();
     completed(lane, &event);
@@ -137,11 +112,7 @@ fn launch(
     size: usize,
     wait: &[Arc<dyn NativeEvent>],
 ) -> Result<Arc<dyn NativeEvent>> {
-    let operation = Operation::Launch {
-        kernel,
-        arguments,
-        range: &range(size),
-    };
+    let operation = Operation::Launch { kernel, arguments, range: &range(size) };
     // SAFETY: the tests await every launch before its memory goes, and stay inside of it.
     unsafe { lane.enqueue(&operation, wait) }
 }
@@ -151,10 +122,7 @@ fn devices_describe_themselves() {
     on_every_device("devices_describe_themselves", |info, _| {
         assert_eq!(info.backend, "opencl");
         for (field, value) in info.identity() {
-            assert!(
-                !value.contains('\0') && value.trim() == value,
-                "{field}: {value:?}"
-            );
+            assert!(!value.contains('\0') && value.trim() == value, "{field}: {value:?}");
             assert!(!value.is_empty() || field == "il version", "{field}");
         }
         assert!(info.formats.contains(&ImageFormat::Native));
@@ -176,9 +144,7 @@ fn saxpy_from_source_and_from_binary() {
         let loaded = device.build(&native(&binary)).unwrap();
         let mut lane = device.create_lane(false).unwrap();
         for program in [built, loaded] {
-            let [kernel] = program.kernels() else {
-                panic!("one kernel expected")
-            };
+            let [kernel] = program.kernels() else { panic!("one kernel expected") };
             assert_eq!(kernel.name(), "saxpy");
             assert_eq!(kernel.parameters().len(), 3);
             assert!(kernel.max_work_group_size().is_none_or(|size| size > 0));
@@ -190,11 +156,7 @@ fn saxpy_from_source_and_from_binary() {
             // The second launch finds all its arguments set, the third only one changed.
             for a in [2.0f32, 2.0, 3.0] {
                 let a = a.to_ne_bytes();
-                let arguments = [
-                    Argument::Memory(&*y),
-                    Argument::Memory(&*x),
-                    Argument::Value(&a),
-                ];
+                let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
                 let event = launch(&mut *lane, &**kernel, &arguments, 1024, &[]).unwrap();
                 completed(&mut *lane, &event);
             }
@@ -206,29 +168,22 @@ fn saxpy_from_source_and_from_binary() {
 
 #[test]
 fn new_memory_at_an_old_address_is_a_new_argument() {
-    on_every_device(
-        "new_memory_at_an_old_address_is_a_new_argument",
-        |_, device| {
-            let program = device.build(&source(SAXPY)).unwrap();
-            let kernel = &*program.kernels()[0];
-            let mut lane = device.create_lane(false).unwrap();
-            let a = 1.0f32.to_ne_bytes();
-            for round in 0..8u8 {
-                let x = device.allocate(64).unwrap();
-                let y = device.allocate(64).unwrap();
-                write(&mut *lane, &*x, 0, &[round.into(); 16]);
-                write(&mut *lane, &*y, 0, &[1.0; 16]);
-                let arguments = [
-                    Argument::Memory(&*y),
-                    Argument::Memory(&*x),
-                    Argument::Value(&a),
-                ];
-                let event = launch(&mut *lane, kernel, &arguments, 16, &[]).unwrap();
-                completed(&mut *lane, &event);
-                assert_eq!(read(&mut *lane, &*y, 0, 16), [f32::from(round) + 1.0; 16]);
-            }
-        },
-    );
+    on_every_device("new_memory_at_an_old_address_is_a_new_argument", |_, device| {
+        let program = device.build(&source(SAXPY)).unwrap();
+        let kernel = &*program.kernels()[0];
+        let mut lane = device.create_lane(false).unwrap();
+        let a = 1.0f32.to_ne_bytes();
+        for round in 0..8u8 {
+            let x = device.allocate(64).unwrap();
+            let y = device.allocate(64).unwrap();
+            write(&mut *lane, &*x, 0, &[round.into(); 16]);
+            write(&mut *lane, &*y, 0, &[1.0; 16]);
+            let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
+            let event = launch(&mut *lane, kernel, &arguments, 16, &[]).unwrap();
+            completed(&mut *lane, &event);
+            assert_eq!(read(&mut *lane, &*y, 0, 16), [f32::from(round) + 1.0; 16]);
+        }
+    });
 }
 
 #[test]
@@ -239,18 +194,8 @@ fn signatures_are_reflected() {
         assert!(kernel.local_memory() >= 64);
         let expected = [
             ("read", "float*", AddressSpace::Global, Some(Access::Read)),
-            (
-                "both",
-                "float*",
-                AddressSpace::Global,
-                Some(Access::ReadWrite),
-            ),
-            (
-                "fixed",
-                "float4*",
-                AddressSpace::Constant,
-                Some(Access::Read),
-            ),
+            ("both", "float*", AddressSpace::Global, Some(Access::ReadWrite)),
+            ("fixed", "float4*", AddressSpace::Constant, Some(Access::Read)),
             ("shared", "uint*", AddressSpace::Local, None),
             ("value", "uint", AddressSpace::Private, None),
         ];
@@ -268,9 +213,7 @@ fn signatures_are_reflected() {
 #[test]
 fn a_kernel_may_have_no_parameters() {
     on_every_device("a_kernel_may_have_no_parameters", |_, device| {
-        let program = device
-            .build(&source("kernel void nothing(void) {}"))
-            .unwrap();
+        let program = device.build(&source("kernel void nothing(void) {}")).unwrap();
         let kernel = &*program.kernels()[0];
         assert!(kernel.parameters().is_empty());
         let mut lane = device.create_lane(false).unwrap();
@@ -289,12 +232,8 @@ fn fills_copies_and_views() {
         let mut lane = device.create_lane(false).unwrap();
         let one = 1.0f32.to_ne_bytes();
         let two = 2.0f32.to_ne_bytes();
-        let fill = |memory, offset, bytes, pattern| Operation::Fill {
-            memory,
-            offset,
-            bytes,
-            pattern,
-        };
+        let fill =
+            |memory, offset, bytes, pattern| Operation::Fill { memory, offset, bytes, pattern };
         let half = 2 * align;
         let operations = [
             fill(&*memory, 0, half, &one),
@@ -320,23 +259,13 @@ fn fills_copies_and_views() {
 
         // y: the third quarter, as a view of a view; x: the second; transfers count from the view.
         let x = memory.view(align, align).unwrap();
-        let y = memory
-            .view(align, 3 * align)
-            .unwrap()
-            .view(align, align)
-            .unwrap();
+        let y = memory.view(align, 3 * align).unwrap().view(align, align).unwrap();
         write(&mut *lane, &*x, align - 4, &[5.0]);
-        let arguments = [
-            Argument::Memory(&*y),
-            Argument::Memory(&*x),
-            Argument::Value(&two),
-        ];
+        let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&two)];
         let event = launch(&mut *lane, &*program.kernels()[0], &arguments, count, &[]).unwrap();
         completed(&mut *lane, &event);
-        let (whole, part) = (
-            read(&mut *lane, &*memory, 2 * align, count),
-            read(&mut *lane, &*y, 0, count),
-        );
+        let (whole, part) =
+            (read(&mut *lane, &*memory, 2 * align, count), read(&mut *lane, &*y, 0, count));
         assert_eq!(whole, part);
         assert_eq!((part[0], part[count - 1]), (4.0, 12.0));
         drop(memory);
@@ -356,18 +285,11 @@ fn lanes_wait_for_each_other() {
         let kernel = &*program.kernels()[0];
         let x = device.allocate(1 << 16).unwrap();
         let y = device.allocate(1 << 16).unwrap();
-        let mut lanes = [
-            device.create_lane(false).unwrap(),
-            device.create_lane(true).unwrap(),
-        ];
+        let mut lanes = [device.create_lane(false).unwrap(), device.create_lane(true).unwrap()];
         write(&mut *lanes[0], &*x, 0, &[1.0; 1 << 14]);
         write(&mut *lanes[0], &*y, 0, &[0.0; 1 << 14]);
         let a = 1.0f32.to_ne_bytes();
-        let arguments = [
-            Argument::Memory(&*y),
-            Argument::Memory(&*x),
-            Argument::Value(&a),
-        ];
+        let arguments = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
         let mut before = Vec::new();
         for step in 0..64 {
             let lane = &mut *lanes[step % 2];
@@ -400,19 +322,13 @@ fn one_kernel_on_many_threads() {
                     write(&mut *lane, &*x, 0, &[1.0; 64]);
                     write(&mut *lane, &*y, 0, &[0.0; 64]);
                     let a = f32::from(thread).to_ne_bytes();
-                    let arguments = [
-                        Argument::Memory(&*y),
-                        Argument::Memory(&*x),
-                        Argument::Value(&a),
-                    ];
+                    let arguments =
+                        [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
                     for _ in 0..100 {
                         let event = launch(&mut *lane, kernel, &arguments, 64, &[]).unwrap();
                         completed(&mut *lane, &event);
                     }
-                    assert_eq!(
-                        read(&mut *lane, &*y, 0, 64),
-                        [100.0 * f32::from(thread); 64]
-                    );
+                    assert_eq!(read(&mut *lane, &*y, 0, 64), [100.0 * f32::from(thread); 64]);
                 });
             }
         });
@@ -428,11 +344,7 @@ fn a_notification_may_come_late_and_may_panic() {
         completed(&mut *lane, &event);
         // Ended already, so perhaps called before `notify` returns.
         completed(&mut *lane, &event);
-        event
-            .notify(Box::new(|| {
-                std::panic::resume_unwind(Box::new("on purpose"))
-            }))
-            .unwrap();
+        event.notify(Box::new(|| std::panic::resume_unwind(Box::new("on purpose")))).unwrap();
         completed(&mut *lane, &event);
     });
 }
@@ -448,21 +360,14 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
         let user = unsafe { OwnedEvent::new(raw) };
         let user: Arc<dyn NativeEvent> = Arc::new(ClEvent::new(user, false, &device.context));
         assert!(matches!(user.progress(), Progress::Pending));
-        let fill = Operation::Fill {
-            memory: &*memory,
-            offset: 0,
-            bytes: 64,
-            pattern: &[0; 4],
-        };
+        let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 64, pattern: &[0; 4] };
         // SAFETY: the range is inside the memory, and the end is awaited below.
         let fill = unsafe { lane.enqueue(&fill, &[Arc::clone(&user)]) }.unwrap();
         lane.flush().unwrap();
         assert!(matches!(fill.progress(), Progress::Pending));
 
         set_user_event_status(raw, -5).unwrap();
-        let Progress::Failed(error) = user.progress() else {
-            panic!("it failed")
-        };
+        let Progress::Failed(error) = user.progress() else { panic!("it failed") };
         assert_eq!(error.kind(), ErrorKind::OutOfResources, "{error}");
         // Drivers differ in whether the failure of an event fails the commands that wait for it.
         let progress = ended(&mut *lane, &fill);
@@ -477,18 +382,12 @@ fn bad_programs_are_refused_with_a_reason() {
         let error =
             failure(device.build(&source("kernel void broken(global int *a) { a[0] = ; }")));
         assert_eq!(error.kind(), ErrorKind::BuildFailed, "{error}");
-        assert_eq!(
-            error.driver_code().unwrap().name,
-            "CL_BUILD_PROGRAM_FAILURE"
-        );
+        assert_eq!(error.driver_code().unwrap().name, "CL_BUILD_PROGRAM_FAILURE");
         assert!(error.build_log().unwrap().contains("error"), "{error}");
         assert!(error.to_string().contains(&info.name), "{error}");
         assert!(error.to_string().contains("OpenCL C"), "{error}");
 
-        let options = Source {
-            options: "-no-such-option-at-all",
-            ..source(SAXPY)
-        };
+        let options = Source { options: "-no-such-option-at-all", ..source(SAXPY) };
         let error = failure(device.build(&options));
         assert_eq!(error.kind(), ErrorKind::BuildFailed, "{error}");
 
@@ -496,17 +395,11 @@ fn bad_programs_are_refused_with_a_reason() {
         assert_eq!(error.kind(), ErrorKind::BuildFailed, "{error}");
         assert!(error.driver_code().is_some(), "{error}");
 
-        let error = failure(device.build(&Source {
-            options: "a\0b",
-            ..source(SAXPY)
-        }));
+        let error = failure(device.build(&Source { options: "a\0b", ..source(SAXPY) }));
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 
         if info.formats.contains(&ImageFormat::SpirV) {
-            let spirv = Source {
-                format: ImageFormat::SpirV,
-                ..native(b"no module either")
-            };
+            let spirv = Source { format: ImageFormat::SpirV, ..native(b"no module either") };
             let error = failure(device.build(&spirv));
             assert_eq!(error.kind(), ErrorKind::BuildFailed, "{error}");
         }
@@ -534,38 +427,19 @@ fn bad_arguments_are_refused_by_name() {
         write(&mut *lane, &*x, 0, &[1.0; 16]);
         write(&mut *lane, &*y, 0, &[1.0; 16]);
         let a = 1.0f32.to_ne_bytes();
-        let good = [
-            Argument::Memory(&*y),
-            Argument::Memory(&*x),
-            Argument::Value(&a),
-        ];
+        let good = [Argument::Memory(&*y), Argument::Memory(&*x), Argument::Value(&a)];
         let bad: [(&[Argument<'_>], &str); 5] = [
-            (
-                &[good[0], good[1], Argument::Value(&[0; 8])],
-                "parameter 2 (`a`)",
-            ),
-            (
-                &[good[0], good[1], Argument::Memory(&*x)],
-                "parameter 2 (`a`)",
-            ),
-            (
-                &[good[0], Argument::Value(&[7; 8]), good[2]],
-                "parameter 1 (`x`)",
-            ),
-            (
-                &[Argument::Local(64), good[1], good[2]],
-                "parameter 0 (`y`)",
-            ),
+            (&[good[0], good[1], Argument::Value(&[0; 8])], "parameter 2 (`a`)"),
+            (&[good[0], good[1], Argument::Memory(&*x)], "parameter 2 (`a`)"),
+            (&[good[0], Argument::Value(&[7; 8]), good[2]], "parameter 1 (`x`)"),
+            (&[Argument::Local(64), good[1], good[2]], "parameter 0 (`y`)"),
             (&good[..2], "3 parameters and was given 2"),
         ];
         for (arguments, expected) in bad {
             let error = failure(launch(&mut *lane, kernel, arguments, 16, &[]));
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             let text = error.to_string();
-            assert!(
-                text.contains(expected) && text.contains("`saxpy`"),
-                "{text}"
-            );
+            assert!(text.contains(expected) && text.contains("`saxpy`"), "{text}");
         }
         // What was refused is not taken for set.
         let event = launch(&mut *lane, kernel, &good, 16, &[]).unwrap();
@@ -599,41 +473,23 @@ fn spirv_module() -> Vec<u8> {
     let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
     let function = b.type_function(void, [pointer]);
     let constant = b.spec_constant_bit32(uint, 5);
-    b.decorate(
-        constant,
-        Decoration::SpecId,
-        [rspirv::dr::Operand::LiteralBit32(7)],
-    );
-    let kernel = b
-        .begin_function(void, None, FunctionControl::NONE, function)
-        .unwrap();
+    b.decorate(constant, Decoration::SpecId, [rspirv::dr::Operand::LiteralBit32(7)]);
+    let kernel = b.begin_function(void, None, FunctionControl::NONE, function).unwrap();
     let out = b.function_parameter(pointer).unwrap();
     b.begin_block(None).unwrap();
-    b.store(
-        out,
-        constant,
-        Some(MemoryAccess::ALIGNED),
-        [rspirv::dr::Operand::LiteralBit32(4)],
-    )
-    .unwrap();
+    b.store(out, constant, Some(MemoryAccess::ALIGNED), [rspirv::dr::Operand::LiteralBit32(4)])
+        .unwrap();
     b.ret().unwrap();
     b.end_function().unwrap();
     b.entry_point(ExecutionModel::Kernel, kernel, "constant_of_seven", []);
-    b.module()
-        .assemble()
-        .into_iter()
-        .flat_map(u32::to_ne_bytes)
-        .collect()
+    b.module().assemble().into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
 #[test]
 fn spirv_with_specialization_constants() {
     on_every_device("spirv_with_specialization_constants", |info, device| {
         let code = spirv_module();
-        let spirv = Source {
-            format: ImageFormat::SpirV,
-            ..native(&code)
-        };
+        let spirv = Source { format: ImageFormat::SpirV, ..native(&code) };
         if !info.formats.contains(&ImageFormat::SpirV) {
             println!("skipped: no SPIR-V on {}", info.name);
             return;
@@ -641,25 +497,15 @@ fn spirv_with_specialization_constants() {
         let set = |id, value: u32| vec![(id, value.to_ne_bytes().to_vec())];
         let mut lane = device.create_lane(false).unwrap();
         for (constants, expected) in [(Vec::new(), 5), (set(7, 9), 9)] {
-            let program = device
-                .build(&Source {
-                    constants: &constants,
-                    ..spirv
-                })
-                .unwrap();
-            let [kernel] = program.kernels() else {
-                panic!("one kernel expected")
-            };
+            let program = device.build(&Source { constants: &constants, ..spirv }).unwrap();
+            let [kernel] = program.kernels() else { panic!("one kernel expected") };
             assert_eq!(kernel.name(), "constant_of_seven");
             let out = device.allocate(4).unwrap();
             let event = launch(&mut *lane, &**kernel, &[Argument::Memory(&*out)], 1, &[]).unwrap();
             completed(&mut *lane, &event);
             assert_eq!(read(&mut *lane, &*out, 0, 1)[0].to_bits(), expected);
         }
-        let error = failure(device.build(&Source {
-            constants: &set(8, 1),
-            ..spirv
-        }));
+        let error = failure(device.build(&Source { constants: &set(8, 1), ..spirv }));
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains("constant 8"), "{error}");
     });

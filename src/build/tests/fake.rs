@@ -46,9 +46,7 @@ impl Script {
 
 /// Takes one of `count`, if there are any.
 fn take(count: &AtomicUsize) -> bool {
-    count
-        .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
-        .is_ok()
+    count.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 pub(super) struct FakeAdapter(pub(super) Arc<DeviceInfo>, pub(super) Arc<Script>);
@@ -79,18 +77,9 @@ impl backend::Device for FakeDevice {
         script.builds.fetch_add(1, SeqCst);
         script.alive_before.store(script.alive(), SeqCst);
         let text = String::from_utf8_lossy(source.code).into_owned();
-        script
-            .built
-            .lock()
-            .expect("not poisoned")
-            .push(format!("{text}|{}", source.options));
+        script.built.lock().expect("not poisoned").push(format!("{text}|{}", source.options));
         let closed = script.closed.lock().expect("not poisoned");
-        drop(
-            script
-                .opened
-                .wait_while(closed, |closed| *closed)
-                .expect("not poisoned"),
-        );
+        drop(script.opened.wait_while(closed, |closed| *closed).expect("not poisoned"));
         if take(&script.exhausted) {
             return Err(Error::new(ErrorKind::OutOfResources, "the device is full"));
         }
@@ -171,11 +160,7 @@ pub(super) fn info() -> DeviceInfo {
         driver_version: "1.0".to_owned(),
         device_version: "2.0".to_owned(),
         il_version: "SPIR-V_1.2".to_owned(),
-        formats: vec![
-            ImageFormat::OpenClC,
-            ImageFormat::SpirV,
-            ImageFormat::Native,
-        ],
+        formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
         limits: Limits {
             compute_units: 1,
             max_work_group_size: 1,

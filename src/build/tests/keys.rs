@@ -25,11 +25,7 @@ fn inputs() -> Inputs {
         ],
         options: "-w -D A=1".to_owned(),
         info: info(),
-        environment: vec![
-            ("IGC_Opt", "x"),
-            ("POCL_EXTRA_BUILD_FLAGS", "-g"),
-            ("HOME", "/root"),
-        ],
+        environment: vec![("IGC_Opt", "x"), ("POCL_EXTRA_BUILD_FLAGS", "-g"), ("HOME", "/root")],
     }
 }
 
@@ -54,10 +50,7 @@ impl Inputs {
 
 #[test]
 fn the_key_is_stable() {
-    assert_eq!(
-        inputs().key(),
-        "4ccf178f8f42f333ab586496504f2cc6abe9ffe229b6485aa3c9c9ce610faab4"
-    );
+    assert_eq!(inputs().key(), "4ccf178f8f42f333ab586496504f2cc6abe9ffe229b6485aa3c9c9ce610faab4");
     let mut moved = inputs();
     moved.environment.reverse();
     moved.environment.retain(|(name, _)| *name != "HOME");
@@ -104,10 +97,7 @@ fn every_field_alone_changes_the_key() {
         let mut changed = inputs();
         change(&mut changed);
         assert!(keys.insert(changed.key()), "{what}");
-        assert!(
-            listings.insert(changed.with(|fields| fields.fields())),
-            "{what}"
-        );
+        assert!(listings.insert(changed.with(|fields| fields.fields())), "{what}");
     }
 }
 

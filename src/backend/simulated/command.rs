@@ -1,0 +1,278 @@
+//! Operations in a form that outlives the call that enqueues them, and what they do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::Arc;
+
+use super::Invocation;
+use super::event::Event;
+use super::invocation::Bound;
+use super::memory::Region;
+use super::program::Code;
+use super::shared::{Behaviour, Shared, count, driver_error};
+use crate::backend::{AddressSpace, Argument, Kernel, NativeEvent, Operation};
+use crate::error::{Error, ErrorKind, Result, panic_message};
+use crate::nd_range::NdRange;
+
+/// An operation that waits for its turn.
+///
+/// What it touches of the device it keeps alive, as a driver does. Host memory it only points to:
+/// whoever enqueued it promised that the pointers hold until its event ends.
+pub(super) enum Action {
+    Launch { kernel: Arc<Code>, call: Option<Box<Call>> },
+    Write { to: Region, from: HostMemory<*const u8> },
+    Read { from: Region, to: HostMemory<*mut u8> },
+    Fill { region: Region, pattern: Box<[u8]> },
+    Copy { from: Region, to: Region },
+    Marker,
+}
+
+/// A launch of a kernel that does something.
+pub(super) struct Call {
+    behaviour: Behaviour,
+    arguments: Vec<Bound>,
+    range: NdRange,
+}
+
+/// A pointer to as many bytes of host memory as the region beside it has.
+pub(super) struct HostMemory<P>(P);
+
+// SAFETY: `Lane::enqueue` makes its caller keep the memory alive and, where it is written, to
+// itself until the command has ended, on whatever thread that is.
+unsafe impl Send for HostMemory<*const u8> {}
+
+// SAFETY: As above.
+unsafe impl Send for HostMemory<*mut u8> {}
+
+impl Action {
+    /// Checks `operation` as a driver does, and takes over everything that the caller may change
+    /// once it is enqueued.
+    ///
+    /// # Safety
+    ///
+    /// Until the action has run or is dropped, host memory that the operation names stays valid,
+    /// and nobody else touches what of it is written.
+    pub(super) unsafe fn capture(shared: &Arc<Shared>, operation: &Operation<'_>) -> Result<Self> {
+        Ok(match *operation {
+            Operation::Launch { kernel, arguments, range } => {
+                Self::capture_launch(shared, kernel, arguments, range)?
+            }
+            Operation::Write { to, offset, from, bytes } => Self::Write {
+                to: Region::of(to, shared)?.part(offset, bytes)?,
+                from: HostMemory(from),
+            },
+            Operation::Read { from, offset, to, bytes } => Self::Read {
+                from: Region::of(from, shared)?.part(offset, bytes)?,
+                to: HostMemory(to),
+            },
+            Operation::Fill { memory, offset, bytes, pattern } => {
+                let length = pattern.len();
+                let fits = length.is_power_of_two()
+                    && length <= 128
+                    && offset.is_multiple_of(length)
+                    && bytes.is_multiple_of(length);
+                if !fits {
+                    return Err(driver_error(
+                        -30,
+                        "CL_INVALID_VALUE",
+                        format!(
+                            "cannot fill {bytes} bytes from {offset} on with patterns of {length}"
+                        ),
+                    ));
+                }
+                Self::Fill {
+                    region: Region::of(memory, shared)?.part(offset, bytes)?,
+                    pattern: pattern.into(),
+                }
+            }
+            Operation::Copy { from, from_offset, to, to_offset, bytes } => {
+                let from = Region::of(from, shared)?.part(from_offset, bytes)?;
+                let to = Region::of(to, shared)?.part(to_offset, bytes)?;
+                if from.overlaps(&to) {
+                    return Err(driver_error(
+                        -48,
+                        "CL_MEM_COPY_OVERLAP",
+                        "the source and the destination of the copy overlap",
+                    ));
+                }
+                Self::Copy { from, to }
+            }
+            Operation::Marker => Self::Marker,
+        })
+    }
+
+    fn capture_launch(
+        shared: &Arc<Shared>,
+        kernel: &dyn Kernel,
+        arguments: &[Argument<'_>],
+        range: &NdRange,
+    ) -> Result<Self> {
+        let kernel = Code::of(kernel, shared)?;
+        check_arguments(kernel, arguments)?;
+        // A launch without effect needs no arguments; not to copy them keeps it cheap.
+        let call = match kernel.slot.behaviour() {
+            None => {
+                arguments.iter().try_for_each(|argument| match argument {
+                    Argument::Memory(memory) => Region::of(*memory, shared).map(drop),
+                    _ => Ok(()),
+                })?;
+                None
+            }
+            Some(behaviour) => {
+                let arguments = arguments.iter().map(|argument| Bound::new(argument, shared));
+                let arguments = arguments.collect::<Result<_>>()?;
+                Some(Box::new(Call { behaviour, arguments, range: *range }))
+            }
+        };
+        Ok(Self::Launch { kernel: kernel.clone(), call })
+    }
+
+    /// Does it.
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Launch { kernel, call } => {
+                if let Some(fault) = kernel.slot.faults.take() {
+                    return Err(fault.of_command());
+                }
+                if let Some(call) = call {
+                    call.run(&kernel)?;
+                }
+            }
+            Self::Write { to, from } => to.with_mut(|bytes| {
+                // SAFETY: The enqueuer vouches for as many bytes at `from`. Host memory never
+                // overlaps device memory, which only this module hands out, by copies.
+                unsafe { ptr::copy_nonoverlapping(from.0, bytes.as_mut_ptr(), bytes.len()) }
+            }),
+            Self::Read { from, to } => from.with(|bytes| {
+                // SAFETY: As for writing, and nobody else touches the bytes at `to`.
+                unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) }
+            }),
+            Self::Fill { region, pattern } => region.with_mut(|bytes| {
+                for chunk in bytes.chunks_exact_mut(pattern.len()) {
+                    chunk.copy_from_slice(&pattern);
+                }
+            }),
+            // By way of the host: holding two locks at a time could deadlock with another lane.
+            Self::Copy { from, to } => {
+                let copied = from.with(<[u8]>::to_vec);
+                to.with_mut(|bytes| bytes.copy_from_slice(&copied));
+            }
+            Self::Marker => {}
+        }
+        Ok(())
+    }
+}
+
+impl Call {
+    fn run(&self, kernel: &Code) -> Result<()> {
+        let mut invocation = Invocation::new(kernel, &self.range, &self.arguments);
+        // The closure's own state is the only thing that a panic can leave broken.
+        catch_unwind(AssertUnwindSafe(|| (self.behaviour)(&mut invocation))).map_err(|panic| {
+            Error::new(
+                ErrorKind::Panicked,
+                format!("the kernel `{}` panicked: {}", kernel.name, panic_message(&*panic)),
+            )
+        })
+    }
+}
+
+/// Refuses what a driver refuses: arguments of the wrong number or kind.
+fn check_arguments(kernel: &Code, arguments: &[Argument<'_>]) -> Result<()> {
+    let Some(parameters) = &kernel.parameters else {
+        return Ok(());
+    };
+    let fits = parameters.len() == arguments.len()
+        && parameters.iter().zip(arguments).all(|(parameter, argument)| {
+            match parameter.address_space {
+                Some(AddressSpace::Global | AddressSpace::Constant) => {
+                    matches!(argument, Argument::Memory(_))
+                }
+                Some(AddressSpace::Local) => matches!(argument, Argument::Local(1..)),
+                Some(AddressSpace::Private) => matches!(argument, Argument::Value(_)),
+                None => true,
+            }
+        });
+    if fits {
+        return Ok(());
+    }
+    Err(driver_error(
+        -52,
+        "CL_INVALID_KERNEL_ARGS",
+        format!("the arguments do not fit the parameters of the kernel `{}`", kernel.name),
+    ))
+}
+
+/// An action behind what it waits for.
+pub(super) struct Command {
+    action: Action,
+    wait: Vec<Arc<Event>>,
+    pub(super) event: Arc<Event>,
+}
+
+impl Command {
+    /// `wait` holds events of the device only.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        action: Action,
+        wait: &[Arc<dyn NativeEvent>],
+        event: Arc<Event>,
+    ) -> Result<Self> {
+        let wait = wait.iter().map(|event| Event::shared_of(event, shared));
+        Ok(Self { action, wait: wait.collect::<Result<_>>()?, event })
+    }
+
+    /// Blocks until all that it waits for has ended.
+    pub(super) fn wait(&self) {
+        for other in &self.wait {
+            other.wait();
+        }
+    }
+
+    /// Runs it, all that it waits for having ended, and ends its event.
+    pub(super) fn run(self, shared: &Shared) {
+        let Self { action, wait, event } = self;
+        let blocked = wait.iter().any(|other| other.failed());
+        // Whoever learns of the end finds that the command no longer holds anything.
+        drop(wait);
+        event.end(perform(shared, action, &event, blocked));
+    }
+}
+
+/// Runs `action` at its turn, or fails it if it is `blocked` by another's failure.
+pub(super) fn perform(shared: &Shared, action: Action, event: &Event, blocked: bool) -> Result<()> {
+    event.started();
+    shared.command_delay.spend();
+    if blocked {
+        return Err(driver_error(
+            -14,
+            "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST",
+            "an event that the command waited for failed",
+        ));
+    }
+    action.run()
+}
+
+/// Checks `operation` and takes it in, or fails as was ordered. Counts it.
+///
+/// # Safety
+///
+/// As for [`Action::capture`].
+pub(super) unsafe fn admit(
+    shared: &Arc<Shared>,
+    operation: &Operation<'_>,
+    wait: &[Arc<dyn NativeEvent>],
+) -> Result<Action> {
+    if let Some(fault) = shared.enqueue_faults.take() {
+        return Err(fault.of_command());
+    }
+    for event in wait {
+        Event::of(event, shared)?;
+    }
+    // SAFETY: The caller's promise.
+    let action = unsafe { Action::capture(shared, operation) }?;
+    count(match action {
+        Action::Launch { .. } => &shared.counters.launches,
+        _ => &shared.counters.other_commands,
+    });
+    Ok(action)
+}

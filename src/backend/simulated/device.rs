@@ -1,0 +1,100 @@
+//! The backend, its one adapter and the opened device.
+
+use std::sync::Arc;
+
+use super::lane::{ImmediateLane, ThreadedLane};
+use super::memory::{Region, SLICE_ALIGNMENT};
+use super::program;
+use super::shared::{Shared, count};
+use crate::backend::{Adapter, Backend, Device, Lane, Memory, Program, Source};
+use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::error::Result;
+
+/// Work-items in a work-group, for the device and all its kernels.
+pub(super) const MAX_WORK_GROUP_SIZE: usize = 1024;
+
+/// The API that a simulator is reached through. It has no state of its own, so it is its own adapter
+/// and device.
+#[derive(Clone)]
+pub(super) struct Simulated {
+    shared: Arc<Shared>,
+    info: Arc<DeviceInfo>,
+}
+
+impl Simulated {
+    pub(super) fn new(shared: Arc<Shared>, name: &str, memory: u64) -> Self {
+        let info = DeviceInfo {
+            backend: "simulated",
+            platform: "Kiln simulator".to_owned(),
+            name: name.to_owned(),
+            vendor: "Kiln".to_owned(),
+            kind: DeviceKind::Accelerator,
+            // Part of every key: a new version is a device that takes no binary of the old one.
+            driver_version: "1.0".to_owned(),
+            device_version: "simulated 1.0".to_owned(),
+            il_version: "SPIR-V_1.6".to_owned(),
+            formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
+            limits: Limits {
+                compute_units: 8,
+                max_work_group_size: MAX_WORK_GROUP_SIZE,
+                max_work_item_sizes: [MAX_WORK_GROUP_SIZE, MAX_WORK_GROUP_SIZE, 64],
+                global_memory: memory,
+                max_allocation: memory,
+                local_memory: 64 << 10,
+                max_parameter_size: 4096,
+                slice_alignment: SLICE_ALIGNMENT,
+                address_bits: 64,
+            },
+        };
+        Self { shared, info: Arc::new(info) }
+    }
+}
+
+impl Backend for Simulated {
+    fn name(&self) -> &'static str {
+        self.info.backend
+    }
+
+    fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>> {
+        Ok(vec![Arc::new(self.clone())])
+    }
+}
+
+impl Adapter for Simulated {
+    fn info(&self) -> &Arc<DeviceInfo> {
+        &self.info
+    }
+
+    fn open(&self) -> Result<Arc<dyn Device>> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Device for Simulated {
+    fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+        let shared = &self.shared;
+        count(match source.format {
+            ImageFormat::OpenClC | ImageFormat::SpirV => &shared.counters.builds,
+            ImageFormat::Native => &shared.counters.loads,
+        });
+        shared.builds.pass();
+        shared.build_delay.spend();
+        if let Some(fault) = shared.build_faults.take() {
+            return Err(fault.of_build());
+        }
+        program::build(shared, source)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
+        let limit = self.info.limits.global_memory;
+        Ok(Arc::new(Region::allocate(&self.shared, bytes, limit)?))
+    }
+
+    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>> {
+        Ok(if self.shared.threads {
+            Box::new(ThreadedLane::new(&self.shared, profiling)?)
+        } else {
+            Box::new(ImmediateLane::new(&self.shared, profiling))
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! The ends of commands, and who is told of them.
+
+use std::any::Any;
+use std::mem;
+use std::sync::atomic::{
+    AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+
+use super::shared::{Shared, count, foreign, lock, uncount};
+use crate::backend::{NativeEvent, Notify, Profile, Progress};
+use crate::error::{Error, Result};
+
+const PENDING: u8 = 0;
+const COMPLETE: u8 = 1;
+const FAILED: u8 = 2;
+
+/// The end of a command: one allocation, since a command of an immediate device is little else.
+pub(super) struct Event {
+    shared: Arc<Shared>,
+    /// [`PENDING`], [`COMPLETE`] or [`FAILED`]; set last, so that it publishes all else. Cheaper
+    /// than a lock that holds an outcome.
+    state: AtomicU8,
+    failure: OnceLock<Error>,
+    callbacks: Mutex<Callbacks>,
+    ended: Condvar,
+    stations: Option<Stations>,
+}
+
+#[derive(Default)]
+struct Callbacks {
+    pending: Vec<Notify>,
+    /// Those to lose. Kept rather than dropped, which would tell their owner something after all.
+    lost: Vec<Notify>,
+}
+
+/// A [`Profile`] in the making.
+struct Stations {
+    queued: u64,
+    submitted: AtomicU64,
+    started: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Event {
+    pub(super) fn new(shared: &Arc<Shared>, profiling: bool) -> Arc<Self> {
+        count(&shared.counters.live_events);
+        Arc::new(Self {
+            shared: shared.clone(),
+            state: AtomicU8::new(PENDING),
+            failure: OnceLock::new(),
+            callbacks: Mutex::default(),
+            ended: Condvar::new(),
+            stations: profiling.then(|| Stations {
+                queued: shared.now(),
+                submitted: AtomicU64::new(0),
+                started: AtomicU64::new(0),
+                ended: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// The event behind `event`, if it is one of this device.
+    pub(super) fn of<'a>(
+        event: &'a Arc<dyn NativeEvent>,
+        shared: &Arc<Shared>,
+    ) -> Result<&'a Self> {
+        (event.as_ref() as &dyn Any)
+            .downcast_ref::<Self>()
+            .filter(|event| Arc::ptr_eq(&event.shared, shared))
+            .ok_or_else(|| foreign("event"))
+    }
+
+    /// Like [`of`](Self::of), for whoever keeps it.
+    pub(super) fn shared_of(
+        event: &Arc<dyn NativeEvent>,
+        shared: &Arc<Shared>,
+    ) -> Result<Arc<Self>> {
+        Self::of(event, shared)?;
+        let event: Arc<dyn Any + Send + Sync> = event.clone();
+        event.downcast().map_err(|_| foreign("event"))
+    }
+
+    pub(super) fn submitted(&self) {
+        self.stamp(|stations| &stations.submitted);
+    }
+
+    pub(super) fn started(&self) {
+        self.stamp(|stations| &stations.started);
+    }
+
+    fn stamp(&self, station: impl FnOnce(&Stations) -> &AtomicU64) {
+        if let Some(stations) = &self.stations {
+            station(stations).store(self.shared.now(), Relaxed);
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        self.state.load(Acquire) == PENDING
+    }
+
+    /// Whether the operation has ended, and ended badly.
+    pub(super) fn failed(&self) -> bool {
+        self.state.load(Acquire) == FAILED
+    }
+
+    /// Ends an operation that nobody can have asked about yet.
+    pub(super) fn settle(&self, outcome: Result<()>) {
+        self.stamp(|stations| &stations.ended);
+        let state = match outcome {
+            Ok(()) => COMPLETE,
+            Err(error) => {
+                self.failure.get_or_init(|| error);
+                FAILED
+            }
+        };
+        self.state.store(state, Release);
+    }
+
+    /// Ends the operation and tells whoever waits for it.
+    pub(super) fn end(&self, outcome: Result<()>) {
+        self.settle(outcome);
+        // Who looked before the state was set has registered once this gets the lock, and who
+        // comes later sees the state.
+        let callbacks = mem::take(&mut lock(&self.callbacks).pending);
+        self.ended.notify_all();
+        for notify in callbacks {
+            notify();
+        }
+    }
+
+    /// Blocks until the operation has ended.
+    pub(super) fn wait(&self) {
+        if self.is_pending() {
+            let callbacks = lock(&self.callbacks);
+            let ended = self.ended.wait_while(callbacks, |_| self.is_pending());
+            drop(ended.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+impl NativeEvent for Event {
+    fn progress(&self) -> Progress {
+        if self.is_pending() {
+            return Progress::Pending;
+        }
+        match self.failure.get() {
+            None => Progress::Complete,
+            Some(error) => Progress::Failed(error.clone()),
+        }
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        let stations = self.stations.as_ref().filter(|_| !self.is_pending())?;
+        Some(Profile {
+            queued: stations.queued,
+            submitted: stations.submitted.load(Relaxed),
+            started: stations.started.load(Relaxed),
+            ended: stations.ended.load(Relaxed),
+        })
+    }
+
+    fn notify(&self, notify: Notify) -> Result<()> {
+        count(&self.shared.counters.notifications);
+        let mut callbacks = lock(&self.callbacks);
+        if self.shared.loses_notification() {
+            callbacks.lost.push(notify);
+        } else if self.is_pending() {
+            callbacks.pending.push(notify);
+        } else {
+            drop(callbacks);
+            notify();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        uncount(&self.shared.counters.live_events);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a kernel's closure sees of its launch.
+
+use std::any::type_name;
+use std::fmt;
+use std::sync::Arc;
+
+use bytemuck::{Pod, cast_slice, cast_slice_mut, pod_read_unaligned};
+
+use super::memory::Region;
+use super::program::Code;
+use super::shared::Shared;
+use crate::backend::{Access, Argument};
+use crate::error::Result;
+use crate::nd_range::NdRange;
+
+/// An argument of a launch that waits for its turn.
+pub(super) enum Bound {
+    Memory(Region),
+    Value(Box<[u8]>),
+    Local(usize),
+}
+
+impl Bound {
+    pub(super) fn new(argument: &Argument<'_>, shared: &Arc<Shared>) -> Result<Self> {
+        Ok(match *argument {
+            Argument::Memory(memory) => Self::Memory(Region::of(memory, shared)?.clone()),
+            Argument::Value(bytes) => Self::Value(bytes.into()),
+            Argument::Local(bytes) => Self::Local(bytes),
+        })
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Memory(region) => format!("a buffer of {} bytes", region.len()),
+            Self::Value(bytes) => format!("a value of {} bytes", bytes.len()),
+            Self::Local(bytes) => format!("{bytes} bytes of local memory"),
+        }
+    }
+}
+
+/// A launch, as the closure that is the kernel sees it: all work-items at once.
+///
+/// Buffers are copied out and in, so one buffer may be behind several arguments. Arguments are
+/// numbered from zero. Whatever does not fit the launch's arguments panics, which fails the command
+/// with the panic's message.
+pub struct Invocation<'a> {
+    kernel: &'a Code,
+    range: &'a NdRange,
+    arguments: &'a [Bound],
+}
+
+impl<'a> Invocation<'a> {
+    pub(super) fn new(kernel: &'a Code, range: &'a NdRange, arguments: &'a [Bound]) -> Self {
+        Self { kernel, range, arguments }
+    }
+
+    /// The number of work-items in each dimension.
+    #[must_use]
+    pub fn global_size(&self) -> &[usize] {
+        self.range.global()
+    }
+
+    /// The global id of the first work-item in each dimension.
+    #[must_use]
+    pub fn offset(&self) -> &[usize] {
+        self.range.offset()
+    }
+
+    /// The number of work-items of a work-group in each dimension, if the launch gave it.
+    #[must_use]
+    pub fn local_size(&self) -> Option<&[usize]> {
+        self.range.local()
+    }
+
+    /// How many arguments the launch has.
+    #[must_use]
+    pub fn arguments(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// An argument that is a value.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such argument, it is no value, or `T` is of another size.
+    #[must_use]
+    #[track_caller]
+    pub fn value<T: Pod>(&self, index: usize) -> T {
+        match self.argument(index) {
+            Bound::Value(bytes) if bytes.len() == size_of::<T>() => pod_read_unaligned(bytes),
+            other => self.mismatch(index, other, &format!("a value of type {}", describe::<T>())),
+        }
+    }
+
+    /// A copy of all that an argument's buffer holds.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such argument, it is no buffer, or the buffer does not hold a whole number
+    /// of `T`s.
+    #[must_use]
+    #[track_caller]
+    pub fn read<T: Pod>(&self, index: usize) -> Vec<T> {
+        match self.argument(index) {
+            Bound::Memory(region) if is_whole::<T>(region.len()) => region.with(|bytes| {
+                let mut elements = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+                cast_slice_mut(&mut elements).copy_from_slice(bytes);
+                elements
+            }),
+            other => self.mismatch(index, other, &format!("a buffer of {}", describe::<T>())),
+        }
+    }
+
+    /// Overwrites an argument's buffer from its start with `elements`; what follows them stays.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such argument, it is no buffer or one that the kernel's signature makes
+    /// `const` or `constant`, or the buffer is too short.
+    #[track_caller]
+    pub fn write<T: Pod>(&mut self, index: usize, elements: &[T]) {
+        let new = cast_slice::<T, u8>(elements);
+        match self.argument(index) {
+            Bound::Memory(_) if self.is_read_only(index) => panic!(
+                "the kernel `{}` only reads argument {index}, by its signature",
+                self.kernel.name
+            ),
+            Bound::Memory(region) if region.len() >= new.len() => {
+                region.with_mut(|bytes| bytes[..new.len()].copy_from_slice(new));
+            }
+            other => self.mismatch(
+                index,
+                other,
+                &format!("a buffer for {} of {}", elements.len(), describe::<T>()),
+            ),
+        }
+    }
+
+    /// The size of an argument that is local memory.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such argument, or it is no local memory.
+    #[must_use]
+    #[track_caller]
+    pub fn local_bytes(&self, index: usize) -> usize {
+        match self.argument(index) {
+            Bound::Local(bytes) => *bytes,
+            other => self.mismatch(index, other, "local memory"),
+        }
+    }
+
+    #[track_caller]
+    fn argument(&self, index: usize) -> &'a Bound {
+        self.arguments.get(index).unwrap_or_else(|| {
+            panic!(
+                "the kernel `{}` was launched with {} arguments; there is none at {index}",
+                self.kernel.name,
+                self.arguments.len()
+            )
+        })
+    }
+
+    fn is_read_only(&self, index: usize) -> bool {
+        let parameter = self.kernel.parameters.as_ref().and_then(|all| all.get(index));
+        parameter.is_some_and(|parameter| parameter.access == Some(Access::Read))
+    }
+
+    #[track_caller]
+    fn mismatch(&self, index: usize, found: &Bound, expected: &str) -> ! {
+        panic!(
+            "argument {index} of the kernel `{}` is {}, not {expected}",
+            self.kernel.name,
+            found.describe()
+        )
+    }
+}
+
+fn is_whole<T>(bytes: usize) -> bool {
+    size_of::<T>() != 0 && bytes.is_multiple_of(size_of::<T>())
+}
+
+fn describe<T>() -> String {
+    format!("{} ({} bytes)", type_name::<T>(), size_of::<T>())
+}
+
+impl fmt::Debug for Invocation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arguments: Vec<_> = self.arguments.iter().map(Bound::describe).collect();
+        f.debug_struct("Invocation")
+            .field("kernel", &self.kernel.name)
+            .field("range", self.range)
+            .field("arguments", &arguments)
+            .finish()
+    }
+}

@@ -1,0 +1,135 @@
+//! Device memory: bytes behind a lock, and the parts of them that commands name.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use super::shared::{Shared, code, count, driver_error, foreign, lock, uncount};
+use crate::backend::Memory;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where views may start: at multiples of this, as on many devices.
+pub(super) const SLICE_ALIGNMENT: usize = 128;
+
+/// What fresh memory holds in every byte. No useful value of any type looks like it.
+pub(super) const FRESH: u8 = 0xa5;
+
+struct Allocation {
+    shared: Arc<Shared>,
+    size: u64,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let counters = &self.shared.counters;
+        uncount(&counters.live_allocations);
+        counters.live_bytes.fetch_sub(self.size, Relaxed);
+    }
+}
+
+/// A part of an allocation, or all of it. Keeps the allocation alive, also while a command names it,
+/// as drivers do.
+#[derive(Clone)]
+pub(super) struct Region {
+    allocation: Arc<Allocation>,
+    offset: usize,
+    len: usize,
+}
+
+impl Region {
+    /// A new allocation, unless more than `limit` bytes would then be allocated.
+    pub(super) fn allocate(shared: &Arc<Shared>, bytes: usize, limit: u64) -> Result<Self> {
+        let size = bytes as u64;
+        let live_bytes = &shared.counters.live_bytes;
+        live_bytes
+            .fetch_update(Relaxed, Relaxed, |live| {
+                live.checked_add(size).filter(|&sum| sum <= limit)
+            })
+            .map_err(|live| {
+                let left = limit.saturating_sub(live);
+                exhausted(format!(
+                    "cannot allocate {bytes} bytes: {left} of the device's {limit} are left"
+                ))
+            })?;
+        count(&shared.counters.live_allocations);
+        // From here on, dropping the allocation takes it off the counts.
+        let allocation = Allocation { shared: shared.clone(), size, bytes: Mutex::default() };
+        let mut contents = Vec::new();
+        contents.try_reserve_exact(bytes).map_err(|error| {
+            exhausted(format!("the host has no {bytes} bytes for the device")).with_source(error)
+        })?;
+        contents.resize(bytes, FRESH);
+        *lock(&allocation.bytes) = contents;
+        Ok(Self { allocation: Arc::new(allocation), offset: 0, len: bytes })
+    }
+
+    /// The region behind `memory`, if it is one of this device.
+    pub(super) fn of<'a>(memory: &'a dyn Memory, shared: &Arc<Shared>) -> Result<&'a Self> {
+        (memory as &dyn Any)
+            .downcast_ref::<Self>()
+            .filter(|region| Arc::ptr_eq(&region.allocation.shared, shared))
+            .ok_or_else(|| foreign("memory"))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The `bytes` from `offset` on, wherever they start.
+    pub(super) fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.len) {
+            return Err(driver_error(
+                -30,
+                "CL_INVALID_VALUE",
+                format!("{bytes} bytes from {offset} on are not inside memory of {}", self.len),
+            ));
+        }
+        Ok(Self { allocation: self.allocation.clone(), offset: self.offset + offset, len: bytes })
+    }
+
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && self.range().start < other.range().end
+            && other.range().start < self.range().end
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len
+    }
+
+    /// Calls `f` with the bytes.
+    pub(super) fn with<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&lock(&self.allocation.bytes)[self.range()])
+    }
+
+    /// Calls `f` with the bytes, to change them.
+    pub(super) fn with_mut<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        f(&mut lock(&self.allocation.bytes)[self.range()])
+    }
+}
+
+impl Memory for Region {
+    fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
+        let view = self.part(offset, bytes)?;
+        if bytes == 0 {
+            return Err(driver_error(-61, "CL_INVALID_BUFFER_SIZE", "the view holds no byte"));
+        }
+        if !view.offset.is_multiple_of(SLICE_ALIGNMENT) {
+            return Err(driver_error(
+                -13,
+                "CL_MISALIGNED_SUB_BUFFER_OFFSET",
+                format!(
+                    "a view must start at a multiple of {SLICE_ALIGNMENT} bytes, not at {offset}"
+                ),
+            ));
+        }
+        Ok(Arc::new(view))
+    }
+}
+
+fn exhausted(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::OutOfResources, message.into())
+        .with_code(code(-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"))
+}

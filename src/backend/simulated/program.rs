@@ -1,0 +1,223 @@
+//! Programs: what the compiler makes of an image, and the binary form that it loads again.
+
+use std::any::Any;
+use std::str;
+use std::sync::Arc;
+
+use super::device::MAX_WORK_GROUP_SIZE;
+use super::scan::{self, Scan};
+use super::shared::{Shared, Slot, code, count, foreign, uncount};
+use crate::backend::{Kernel, Parameter, Program, Source};
+use crate::device::ImageFormat;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spirv;
+
+/// A kernel's name and, as far as the image tells, its parameters.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Signature {
+    pub(super) name: String,
+    pub(super) parameters: Option<Vec<Parameter>>,
+}
+
+/// What a compiler says when it refuses a program.
+pub(super) fn refused(log: impl Into<String>) -> Error {
+    Error::new(ErrorKind::BuildFailed, "the simulator's compiler refused the program")
+        .with_code(code(-11, "CL_BUILD_PROGRAM_FAILURE"))
+        .with_log(log)
+}
+
+/// Compiles or loads `source`.
+pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+    if source.options.split_whitespace().any(|option| option == "--refuse") {
+        return Err(refused("error: unknown option `--refuse`"));
+    }
+    let image = match source.format {
+        ImageFormat::OpenClC | ImageFormat::SpirV => {
+            let code = source.code.to_vec();
+            Binary { format: source.format, code, size: 0 }
+        }
+        ImageFormat::Native => Binary::read(source.code).ok_or_else(|| {
+            refused("error: the binary is damaged or was made for another device")
+        })?,
+    };
+    let scan = match image.format {
+        ImageFormat::SpirV => reflect(shared, &image.code)?,
+        _ => {
+            let text = str::from_utf8(&image.code)
+                .map_err(|error| refused(format!("error: the source is no text: {error}")))?;
+            scan::scan(text).map_err(refused)?
+        }
+    };
+    Ok(Arc::new(SimulatedProgram::new(shared, image, scan)))
+}
+
+/// The kernels of a SPIR-V module, or those that are registered if it has none.
+fn reflect(shared: &Shared, bytes: &[u8]) -> Result<Scan> {
+    let (_, module) =
+        spirv::read(bytes.to_vec()).map_err(|error| refused(format!("error: {error}")))?;
+    let signature = |name: String| {
+        let parameters = module.parameters(&name).map(<[Parameter]>::to_vec);
+        Signature { name, parameters }
+    };
+    let names = if module.kernels.is_empty() {
+        shared.registered_kernels()
+    } else {
+        module.kernels.clone()
+    };
+    let signatures = names.into_iter().map(signature).collect();
+    Ok(Scan { signatures, ..Scan::default() })
+}
+
+/// The native form: the image itself behind a header with a checksum, so that damage is noticed as
+/// by a real loader.
+struct Binary {
+    format: ImageFormat,
+    code: Vec<u8>,
+    /// The least size of the whole; zeros fill up what the image leaves.
+    size: usize,
+}
+
+impl Binary {
+    const MAGIC: &[u8] = b"KILN-SIM";
+    const CHECKSUM: usize = blake3::OUT_LEN;
+    /// Magic, checksum of all that follows, format, length of the image.
+    const HEADER: usize = Self::MAGIC.len() + Self::CHECKSUM + 1 + size_of::<u64>();
+
+    fn len(&self) -> usize {
+        self.size.max(Self::HEADER + self.code.len())
+    }
+
+    fn write(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(self.len()).map_err(|error| {
+            Error::new(ErrorKind::OutOfResources, "the host has no memory for the binary")
+                .with_code(code(-6, "CL_OUT_OF_HOST_MEMORY"))
+                .with_source(error)
+        })?;
+        bytes.extend_from_slice(Self::MAGIC);
+        bytes.extend_from_slice(&[0; Self::CHECKSUM]);
+        bytes.push(if self.format == ImageFormat::SpirV { b'S' } else { b'C' });
+        bytes.extend_from_slice(&(self.code.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&self.code);
+        bytes.resize(self.len(), 0);
+        let (header, rest) = bytes.split_at_mut(Self::MAGIC.len() + Self::CHECKSUM);
+        header[Self::MAGIC.len()..].copy_from_slice(blake3::hash(rest).as_bytes());
+        Ok(bytes)
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (checksum, rest) = bytes.strip_prefix(Self::MAGIC)?.split_first_chunk()?;
+        if blake3::hash(rest) != *checksum {
+            return None;
+        }
+        let (&format, rest) = rest.split_first()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        Some(Self {
+            format: match format {
+                b'C' => ImageFormat::OpenClC,
+                b'S' => ImageFormat::SpirV,
+                _ => return None,
+            },
+            code: rest.get(..length)?.to_vec(),
+            size: bytes.len(),
+        })
+    }
+}
+
+struct SimulatedProgram {
+    binary: Binary,
+    build_log: String,
+    kernels: Vec<Arc<dyn Kernel>>,
+}
+
+impl SimulatedProgram {
+    fn new(shared: &Arc<Shared>, mut binary: Binary, scan: Scan) -> Self {
+        binary.size = binary.size.max(scan.binary_size);
+        let alive = Arc::new(Alive::new(shared));
+        let kernels = scan.signatures.into_iter().map(|signature| {
+            let code = Code {
+                slot: shared.slot(&signature.name),
+                name: signature.name,
+                parameters: signature.parameters,
+                alive: alive.clone(),
+            };
+            Arc::new(SimulatedKernel(Arc::new(code))) as Arc<dyn Kernel>
+        });
+        Self { binary, build_log: scan.log, kernels: kernels.collect() }
+    }
+}
+
+impl Program for SimulatedProgram {
+    fn kernels(&self) -> &[Arc<dyn Kernel>] {
+        &self.kernels
+    }
+
+    fn build_log(&self) -> &str {
+        &self.build_log
+    }
+
+    fn binary_size(&self) -> usize {
+        self.binary.len()
+    }
+
+    fn binary(&self) -> Result<Vec<u8>> {
+        self.binary.write()
+    }
+}
+
+/// Counts a program for as long as anything of it is in use.
+struct Alive(Arc<Shared>);
+
+impl Alive {
+    fn new(shared: &Arc<Shared>) -> Self {
+        count(&shared.counters.live_programs);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        uncount(&self.0.counters.live_programs);
+    }
+}
+
+struct SimulatedKernel(Arc<Code>);
+
+/// What of a kernel its launches keep alive.
+pub(super) struct Code {
+    pub(super) name: String,
+    /// `None` if the image does not tell.
+    pub(super) parameters: Option<Vec<Parameter>>,
+    pub(super) slot: Arc<Slot>,
+    alive: Arc<Alive>,
+}
+
+impl Code {
+    /// The code of `kernel`, if it is one of this device.
+    pub(super) fn of<'a>(kernel: &'a dyn Kernel, shared: &Arc<Shared>) -> Result<&'a Arc<Self>> {
+        (kernel as &dyn Any)
+            .downcast_ref::<SimulatedKernel>()
+            .map(|kernel| &kernel.0)
+            .filter(|code| Arc::ptr_eq(&code.alive.0, shared))
+            .ok_or_else(|| foreign("kernel"))
+    }
+}
+
+impl Kernel for SimulatedKernel {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        self.0.parameters.as_deref().unwrap_or_default()
+    }
+
+    fn max_work_group_size(&self) -> Option<usize> {
+        Some(MAX_WORK_GROUP_SIZE)
+    }
+
+    fn local_memory(&self) -> u64 {
+        0
+    }
+}

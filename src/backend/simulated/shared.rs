@@ -1,0 +1,269 @@
+//! What the handles of a simulator, its device and its lanes share: counts, faults to come, delays,
+//! gates and the kernels' behaviours.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::lane::Backlog;
+use super::{Counts, Fault, Invocation};
+use crate::error::{DriverCode, Error, ErrorKind};
+
+/// What a kernel does.
+pub(super) type Behaviour = Arc<dyn Fn(&mut Invocation<'_>) + Send + Sync>;
+
+pub(super) struct Shared {
+    /// Whether lanes have threads; else commands run where they are enqueued.
+    pub(super) threads: bool,
+    created: Instant,
+    pub(super) counters: Counters,
+    pub(super) build_faults: Faults,
+    pub(super) enqueue_faults: Faults,
+    pub(super) build_delay: Delay,
+    pub(super) command_delay: Delay,
+    pub(super) builds: Gate,
+    pub(super) commands: Gate,
+    pub(super) backlog: Backlog,
+    notifications_to_lose: AtomicUsize,
+    slots: Mutex<HashMap<Box<str>, Arc<Slot>>>,
+}
+
+impl Shared {
+    pub(super) fn new(threads: bool) -> Self {
+        Self {
+            threads,
+            created: Instant::now(),
+            counters: Counters::default(),
+            build_faults: Faults::default(),
+            enqueue_faults: Faults::default(),
+            build_delay: Delay::default(),
+            command_delay: Delay::default(),
+            builds: Gate::default(),
+            commands: Gate::default(),
+            backlog: Backlog::default(),
+            notifications_to_lose: AtomicUsize::new(0),
+            slots: Mutex::default(),
+        }
+    }
+
+    /// Nanoseconds of the device's clock.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// What is ordered for kernels of that name.
+    pub(super) fn slot(&self, kernel: &str) -> Arc<Slot> {
+        let mut slots = lock(&self.slots);
+        if let Some(slot) = slots.get(kernel) {
+            return slot.clone();
+        }
+        let slot = Arc::new(Slot::default());
+        slots.insert(kernel.into(), slot.clone());
+        slot
+    }
+
+    /// The names of the kernels that have a behaviour, sorted.
+    pub(super) fn registered_kernels(&self) -> Vec<String> {
+        let slots = lock(&self.slots);
+        let mut names: Vec<_> = slots
+            .iter()
+            .filter(|(_, slot)| slot.behaviour().is_some())
+            .map(|(name, _)| name.to_string())
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub(super) fn lose_notifications(&self, n: usize) {
+        self.notifications_to_lose.fetch_add(n, Relaxed);
+    }
+
+    /// Whether the notification just asked for is one to lose.
+    pub(super) fn loses_notification(&self) -> bool {
+        self.notifications_to_lose
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+    }
+}
+
+/// What is ordered for all kernels of a name, before or after programs with such a kernel are built.
+#[derive(Default)]
+pub(super) struct Slot {
+    /// Whether there is a behaviour, for the paths that must be fast.
+    registered: AtomicBool,
+    behaviour: RwLock<Option<Behaviour>>,
+    pub(super) faults: Faults,
+}
+
+impl Slot {
+    pub(super) fn set_behaviour(&self, behaviour: Behaviour) {
+        let mut slot = self.behaviour.write().unwrap_or_else(PoisonError::into_inner);
+        let replaced = slot.replace(behaviour);
+        self.registered.store(true, SeqCst);
+        // What the old closure owns is dropped outside the lock: it may use the simulator.
+        drop(slot);
+        drop(replaced);
+    }
+
+    pub(super) fn behaviour(&self) -> Option<Behaviour> {
+        if !self.registered.load(SeqCst) {
+            return None;
+        }
+        self.behaviour.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Faults to come, first in, first out.
+#[derive(Default)]
+pub(super) struct Faults {
+    /// Whether there are any, for the paths that must be fast.
+    armed: AtomicBool,
+    orders: Mutex<VecDeque<(usize, Fault)>>,
+}
+
+impl Faults {
+    pub(super) fn order(&self, n: usize, fault: Fault) {
+        if n > 0 {
+            let mut orders = lock(&self.orders);
+            orders.push_back((n, fault));
+            self.armed.store(true, SeqCst);
+        }
+    }
+
+    /// The fault that meets whoever asks.
+    pub(super) fn take(&self) -> Option<Fault> {
+        if !self.armed.load(SeqCst) {
+            return None;
+        }
+        let mut orders = lock(&self.orders);
+        let (left, fault) = orders.front_mut()?;
+        let fault = *fault;
+        *left -= 1;
+        if *left == 0 {
+            orders.pop_front();
+            self.armed.store(!orders.is_empty(), SeqCst);
+        }
+        Some(fault)
+    }
+}
+
+/// A time to spend.
+#[derive(Default)]
+pub(super) struct Delay(AtomicU64);
+
+impl Delay {
+    pub(super) fn set(&self, delay: Duration) {
+        let nanoseconds = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        self.0.store(nanoseconds, Relaxed);
+    }
+
+    pub(super) fn spend(&self) {
+        match self.0.load(Relaxed) {
+            0 => {}
+            nanoseconds => thread::sleep(Duration::from_nanos(nanoseconds)),
+        }
+    }
+}
+
+/// What nobody passes while somebody holds it closed.
+#[derive(Default)]
+pub(super) struct Gate {
+    /// Whether `closers` is not zero, for the paths that must be fast.
+    closed: AtomicBool,
+    closers: Mutex<usize>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(super) fn close(&self) {
+        let mut closers = lock(&self.closers);
+        *closers += 1;
+        self.closed.store(true, SeqCst);
+    }
+
+    pub(super) fn open(&self) {
+        let mut closers = lock(&self.closers);
+        *closers -= 1;
+        if *closers == 0 {
+            self.closed.store(false, SeqCst);
+            self.opened.notify_all();
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+
+    /// Waits until the gate is open.
+    pub(super) fn pass(&self) {
+        if self.is_closed() {
+            let closers = lock(&self.closers);
+            let open = self.opened.wait_while(closers, |closers| *closers > 0);
+            drop(open.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// The counters behind [`Counts`].
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) builds: AtomicU64,
+    pub(super) loads: AtomicU64,
+    pub(super) launches: AtomicU64,
+    pub(super) other_commands: AtomicU64,
+    pub(super) notifications: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) live_allocations: AtomicU64,
+    pub(super) live_bytes: AtomicU64,
+    pub(super) live_programs: AtomicU64,
+    pub(super) live_events: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn snapshot(&self) -> Counts {
+        let launches = self.launches.load(Relaxed);
+        Counts {
+            builds: self.builds.load(Relaxed),
+            loads: self.loads.load(Relaxed),
+            commands: launches + self.other_commands.load(Relaxed),
+            launches,
+            notifications: self.notifications.load(Relaxed),
+            flushes: self.flushes.load(Relaxed),
+            live_allocations: self.live_allocations.load(Relaxed),
+            live_bytes: self.live_bytes.load(Relaxed),
+            live_programs: self.live_programs.load(Relaxed),
+            live_events: self.live_events.load(Relaxed),
+        }
+    }
+}
+
+/// Counts one more of what `counter` counts.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+/// Counts one less of what `counter` counts.
+pub(super) fn uncount(counter: &AtomicU64) {
+    counter.fetch_sub(1, Relaxed);
+}
+
+/// Nothing here leaves a lock's contents half-changed when it panics.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn code(code: i32, name: &'static str) -> DriverCode {
+    DriverCode { code, name }
+}
+
+/// An error as a driver reports it: Kiln has misused the device, or was told to see it fail.
+pub(super) fn driver_error(number: i32, name: &'static str, message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Driver, message.into()).with_code(code(number, name))
+}
+
+/// An error for something that another device made.
+pub(super) fn foreign(what: &str) -> Error {
+    driver_error(-34, "CL_INVALID_CONTEXT", format!("the {what} belongs to another device"))
+}

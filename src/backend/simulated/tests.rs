@@ -1,0 +1,141 @@
+//! Each behaviour of the simulated device, through the traits that the rest of Kiln uses.
+
+#![allow(clippy::unwrap_used)]
+
+mod commands;
+mod control;
+mod programs;
+
+use std::mem::size_of_val;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::memory::{FRESH, SLICE_ALIGNMENT};
+use super::*;
+use crate::backend::{
+    Access, Adapter, AddressSpace, Argument, Device, Kernel, Lane, Memory, NativeEvent, Operation,
+    Program, Progress, Source,
+};
+use crate::device::ImageFormat;
+use crate::error::Result;
+use crate::nd_range::{NdRange, NdSize};
+
+const SAXPY: &str =
+    "kernel void saxpy(float a, global const float *x, global float *y) { /* ... */ }";
+
+fn adapter(simulator: &Simulator) -> Arc<dyn Adapter> {
+    let backend = simulator.backend();
+    assert_eq!(backend.name(), "simulated");
+    backend.adapters().unwrap().remove(0)
+}
+
+fn device(simulator: &Simulator) -> Arc<dyn Device> {
+    adapter(simulator).open().unwrap()
+}
+
+fn source(format: ImageFormat, code: &[u8]) -> Source<'_> {
+    Source { format, code, options: "", constants: &[] }
+}
+
+fn compile(device: &dyn Device, text: &str) -> Result<Arc<dyn Program>> {
+    device.build(&source(ImageFormat::OpenClC, text.as_bytes()))
+}
+
+fn load(device: &dyn Device, binary: &[u8]) -> Result<Arc<dyn Program>> {
+    device.build(&source(ImageFormat::Native, binary))
+}
+
+fn only_kernel(device: &dyn Device, text: &str) -> Arc<dyn Kernel> {
+    compile(device, text).unwrap().kernels()[0].clone()
+}
+
+/// Enqueues `operation`; the tests keep what it names for as long as they must.
+fn enqueue(lane: &mut dyn Lane, operation: &Operation<'_>) -> Result<Arc<dyn NativeEvent>> {
+    enqueue_after(lane, operation, &[])
+}
+
+fn enqueue_after(
+    lane: &mut dyn Lane,
+    operation: &Operation<'_>,
+    wait: &[Arc<dyn NativeEvent>],
+) -> Result<Arc<dyn NativeEvent>> {
+    // SAFETY: Every test waits for the ends of its commands before it drops what they name.
+    unsafe { lane.enqueue(operation, wait) }
+}
+
+fn marker(lane: &mut dyn Lane) -> Arc<dyn NativeEvent> {
+    enqueue(lane, &Operation::Marker).unwrap()
+}
+
+fn launch(
+    lane: &mut dyn Lane,
+    kernel: &Arc<dyn Kernel>,
+    arguments: &[Argument<'_>],
+) -> Result<Arc<dyn NativeEvent>> {
+    let range = NdRange::from(NdSize::from(4));
+    enqueue(lane, &Operation::Launch { kernel: &**kernel, arguments, range: &range })
+}
+
+fn told(event: &Arc<dyn NativeEvent>) -> Receiver<()> {
+    let (sender, receiver) = channel();
+    event.notify(Box::new(move || sender.send(()).unwrap_or_default())).unwrap();
+    receiver
+}
+
+/// The outcome, waited for through a callback.
+fn end_of(event: &Arc<dyn NativeEvent>) -> Result<()> {
+    told(event).recv_timeout(Duration::from_secs(20)).expect("the command hangs");
+    match event.progress() {
+        Progress::Pending => panic!("told of an end that has not come"),
+        Progress::Complete => Ok(()),
+        Progress::Failed(error) => Err(error),
+    }
+}
+
+fn is_pending(event: &Arc<dyn NativeEvent>) -> bool {
+    matches!(event.progress(), Progress::Pending)
+}
+
+fn is_complete(event: &Arc<dyn NativeEvent>) -> bool {
+    matches!(event.progress(), Progress::Complete)
+}
+
+fn write<'a>(to: &'a dyn Memory, host: &'a [f32]) -> Operation<'a> {
+    Operation::Write { to, offset: 0, from: host.as_ptr().cast(), bytes: size_of_val(host) }
+}
+
+fn read_back(lane: &mut dyn Lane, memory: &dyn Memory, len: usize) -> Vec<f32> {
+    let mut host = vec![0.0f32; len];
+    let to = host.as_mut_ptr().cast();
+    let bytes = size_of_val(&host[..]);
+    let event = enqueue(lane, &Operation::Read { from: memory, offset: 0, to, bytes }).unwrap();
+    lane.flush().unwrap();
+    end_of(&event).unwrap();
+    host
+}
+
+/// Polls for what the device does just after it told an end.
+fn soon(mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
+fn both() -> [Simulator; 2] {
+    [Simulator::new(), Simulator::immediate()]
+}
+
+fn launch_and_flush(lane: &mut dyn Lane, kernel: &Arc<dyn Kernel>) -> Arc<dyn NativeEvent> {
+    let event = launch(lane, kernel, &[]).unwrap();
+    lane.flush().unwrap();
+    event
+}
+mod bench;

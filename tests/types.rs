@@ -1,0 +1,57 @@
+//! What users may do with the types of the public interface, held at compile time: send them
+//! between threads, share them, move them while they are polled, carry them through a caught panic.
+
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use kiln::{
+    Access, AddressSpace, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo, Digest, Drain,
+    Error, Event, Image, Kernel, Launch, Limits, Local, NdRange, NdSize, OpenImage, Origin,
+    Parameter, Profile, Program, Queue, Read, Runtime, RuntimeBuilder, SpecializationConstant,
+    Starting, Stats, Status, Trace, Upload, WriteTrace,
+};
+
+fn send<T: Send + 'static>() {}
+fn sync<T: Sync + 'static>() {}
+fn unpin<T: Unpin>() {}
+fn unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+fn future<T: Future + Send + Unpin + 'static>() {}
+fn future_of<T: Future<Output = O>, O>() {}
+
+macro_rules! table {
+    ($($check:ident: $($type:ty),+;)*) => {
+        #[test]
+        fn the_table_holds() {
+            $($($check::<$type>();)+)*
+        }
+    };
+}
+
+table! {
+    // Handles and values: from any thread, by many at a time.
+    send: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Launch, Queue, Event,
+        Buffer<f32>, Trace, Error;
+    sync: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Queue, Event,
+        Buffer<f32>, Trace, Error;
+    // Plain data.
+    send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
+        Profile, SpecializationConstant, Stats, Status;
+    sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
+        Profile, SpecializationConstant, Stats, Status;
+    // Every future: sent to any executor, moved between polls.
+    future: Starting, Drain, Build, Event, Read<f32>, Upload<f32>, OpenImage, WriteTrace;
+    unpin: Runtime, Program, Kernel, Launch, Queue, Buffer<f32>;
+    // Plain data tells the same after a caught panic.
+    unwind_safe: BuildKey, Digest, Limits, NdRange, NdSize, Origin, Parameter, Profile, Stats;
+}
+
+#[test]
+fn futures_give_what_their_pages_say() {
+    future_of::<Starting, kiln::Result<Runtime>>();
+    future_of::<Drain, ()>();
+    future_of::<Build, kiln::Result<Program>>();
+    future_of::<Event, kiln::Result<()>>();
+    future_of::<Read<f32>, kiln::Result<Vec<f32>>>();
+    future_of::<Upload<f32>, kiln::Result<Buffer<f32>>>();
+    future_of::<OpenImage, kiln::Result<Image>>();
+    future_of::<WriteTrace, kiln::Result<()>>();
+}
