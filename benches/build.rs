@@ -1,0 +1,53 @@
+//! What a program in memory costs: `cargo bench --bench build`.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+mod support;
+
+use std::time::Instant;
+
+use futures_lite::future::block_on;
+use kiln::{Image, Runtime};
+use support::{absolute, heading, median};
+
+/// Asks a round.
+const ASKS: u32 = 10_000;
+
+fn main() -> kiln::Result<()> {
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        let Ok(rt) = block_on(Runtime::builder().device(platform).build()) else { continue };
+        block_on(measure(&rt))?;
+    }
+    Ok(())
+}
+
+async fn measure(rt: &Runtime) -> kiln::Result<()> {
+    heading(&rt.device().to_string());
+    let image = Image::opencl_c("kernel void set(global uint *x) { x[get_global_id(0)] = 1; }");
+    // SAFETY: `set` stays below the global size, which is the buffer's length.
+    let set = unsafe { rt.build(&image).await?.kernel("set")? };
+    let mut rounds = Vec::new();
+    for _ in 0..50 {
+        let start = Instant::now();
+        for _ in 0..ASKS {
+            drop(rt.build(&image).await?);
+        }
+        rounds.push(start.elapsed() / ASKS);
+    }
+    absolute(
+        "a program in memory, `rt.build(&image).await`",
+        median(rounds).as_nanos() as f64,
+        1000.0,
+    );
+
+    let x = rt.buffer::<u32>(64)?;
+    let before = rt.stats();
+    for _ in 0..1000 {
+        let _ = rt.queue().submit(set.launch(64).args((&x,)))?;
+    }
+    rt.drain().await;
+    let after = rt.stats();
+    let lookups = after.builds_requested - before.builds_requested;
+    println!("cache lookups of {} launches: {lookups}", after.launches - before.launches);
+    Ok(())
+}

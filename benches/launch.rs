@@ -1,0 +1,103 @@
+//! Launching through Kiln over launching through the raw driver, in the same run, on every OpenCL
+//! device of the platforms named: `cargo bench --bench launch`.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+#[path = "support/raw.rs"]
+mod raw;
+mod support;
+
+use futures_lite::future::block_on;
+use kiln::{Image, Runtime};
+use raw::Raw;
+use support::{compare, heading, interleave, median, time};
+
+const SOURCE: &str = "kernel void axpy(float a, global const float *x, global float *y) {
+    size_t i = get_global_id(0);
+    y[i] += a * x[i];
+}";
+
+/// Work-items of the small kernel.
+const ITEMS: usize = 64;
+
+/// Launches of the throughput runs.
+const MANY: u32 = 10_000;
+
+fn main() -> kiln::Result<()> {
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        let Some(raw) = Raw::new(platform, SOURCE, "axpy", ITEMS) else { continue };
+        block_on(measure(platform, &raw))?;
+    }
+    Ok(())
+}
+
+async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
+    let rt = Runtime::builder().device(platform).build().await?;
+    let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+    // SAFETY: `axpy` stays below the global size, which is the buffers' length.
+    let axpy = unsafe { program.kernel("axpy")? };
+    let x = rt.buffer_from(vec![1.0f32; ITEMS]).await?;
+    let y = rt.buffer_from(vec![1.0f32; ITEMS]).await?;
+    let z = rt.buffer_from(vec![1.0f32; ITEMS]).await?;
+    let queue = rt.queue();
+    let launch = || queue.submit(axpy.launch(ITEMS).args((1.0f32, &x, &y))).expect("it is right");
+    heading(&rt.device().to_string());
+
+    let [kiln, bare] = interleave(
+        4000,
+        [&mut || time(|| block_on(launch()).expect("it runs")), &mut || {
+            time(|| raw.enqueue_and_await())
+        }],
+    );
+    compare("submit and await one", kiln, bare, 1, 1.10);
+
+    let (mut submits, mut enqueues) = (Vec::new(), Vec::new());
+    let [kiln, bare] = interleave(
+        15,
+        [
+            &mut || {
+                time(|| {
+                    let mut last = None;
+                    submits.push(time(|| (0..MANY).for_each(|_| last = Some(launch()))));
+                    block_on(last.expect("there is one")).expect("it runs");
+                })
+            },
+            &mut || {
+                time(|| {
+                    enqueues.push(time(|| (0..MANY).for_each(|_| raw.enqueue(None))));
+                    raw.finish();
+                })
+            },
+        ],
+    );
+    compare("10,000 submitted, then one await", kiln, bare, MANY, 1.15);
+    compare("the submit calls alone", median(submits), median(enqueues), MANY, 1.30);
+
+    let [kiln, bare] = interleave(
+        4000,
+        [
+            &mut || {
+                time(|| {
+                    // One source, two in the middle, one that needs both.
+                    let submit = |from, to| {
+                        queue
+                            .submit(axpy.launch(ITEMS).args((1.0f32, from, to)))
+                            .expect("it is right")
+                    };
+                    let _ = submit(&z, &x);
+                    let _ = submit(&x, &y);
+                    let _ = submit(&x, &z);
+                    block_on(submit(&y, &z)).expect("it runs");
+                })
+            },
+            &mut || {
+                time(|| {
+                    (0..4).for_each(|_| raw.enqueue(None));
+                    raw.finish();
+                })
+            },
+        ],
+    );
+    compare("a diamond, over four in order and a finish", kiln, bare, 1, 1.20);
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The raw driver: what a careful programmer would write for the same work, and nothing else.
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::{self, Thread};
+
+use cl3::command_queue::{create_command_queue, finish, flush, release_command_queue};
+use cl3::context::create_context;
+use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
+use cl3::event::{CL_COMPLETE, release_event, set_event_callback};
+use cl3::kernel::{create_kernel, set_kernel_arg};
+use cl3::memory::{CL_MEM_READ_WRITE, create_buffer};
+use cl3::platform::{CL_PLATFORM_NAME, get_platform_ids, get_platform_info};
+use cl3::program::{build_program, create_program_with_source};
+use cl3::types::{cl_command_queue, cl_event, cl_kernel, cl_mem};
+
+/// A kernel of two buffers and a number, and an in-order queue. Lives as long as the benchmark.
+pub(crate) struct Raw {
+    queue: cl_command_queue,
+    kernel: cl_kernel,
+    buffers: [cl_mem; 2],
+    items: usize,
+}
+
+impl Raw {
+    /// The first device of the platform that `platform` names, if there is one.
+    pub(crate) fn new(platform: &str, source: &str, name: &str, items: usize) -> Option<Self> {
+        let found = get_platform_ids().ok()?.into_iter().find(|&id| {
+            let name =
+                get_platform_info(id, CL_PLATFORM_NAME).map(String::from).unwrap_or_default();
+            name.to_lowercase().contains(platform)
+        })?;
+        let device = *get_device_ids(found, CL_DEVICE_TYPE_ALL).ok()?.first()?;
+        let context = create_context(&[device], null(), None, null_mut()).ok()?;
+        // SAFETY: the device is the context's.
+        let queue = unsafe { create_command_queue(context, device, 0) }.ok()?;
+        let program = create_program_with_source(context, &[source]).ok()?;
+        build_program(program, &[device], c"", None, null_mut()).ok()?;
+        let name = std::ffi::CString::new(name).ok()?;
+        let kernel = create_kernel(program, &name).ok()?;
+        let buffer = || {
+            // SAFETY: no host memory is given.
+            unsafe { create_buffer(context, CL_MEM_READ_WRITE, items * 4, null_mut()) }.ok()
+        };
+        Some(Self { queue, kernel, buffers: [buffer()?, buffer()?], items })
+    }
+
+    fn set_arguments(&self) {
+        let number = 1.0f32;
+        let [x, y] = &self.buffers;
+        // SAFETY: the pointer is to a value of the size given.
+        unsafe { set_kernel_arg(self.kernel, 0, 4, (&raw const number).cast()) }.expect("it fits");
+        for (index, buffer) in [(1, x), (2, y)] {
+            // SAFETY: the pointer is to a handle of the size given.
+            unsafe { set_kernel_arg(self.kernel, index, 8, (&raw const *buffer).cast()) }
+                .expect("it fits");
+        }
+    }
+
+    /// Sets the arguments and enqueues, with or without an event.
+    pub(crate) fn enqueue(&self, event: Option<&mut cl_event>) {
+        self.set_arguments();
+        let opencl = cl3::load_library().as_ref().expect("the loader is there");
+        let status = opencl.clEnqueueNDRangeKernel(
+            self.queue,
+            self.kernel,
+            1,
+            null(),
+            &raw const self.items,
+            null(),
+            0,
+            null(),
+            event.map_or(null_mut(), |event| event),
+        );
+        assert_eq!(status, Some(0), "it is enqueued");
+    }
+
+    /// Flushes.
+    pub(crate) fn flush(&self) {
+        flush(self.queue).expect("it is flushed");
+    }
+
+    /// Waits for everything enqueued.
+    pub(crate) fn finish(&self) {
+        finish(self.queue).expect("it finishes");
+    }
+
+    /// Enqueues one, asks for a callback, and sleeps until that wakes this thread.
+    pub(crate) fn enqueue_and_await(&self) {
+        let mut event = null_mut();
+        self.enqueue(Some(&mut event));
+        let wake = Wake { done: AtomicBool::new(false), thread: thread::current() };
+        set_event_callback(event, CL_COMPLETE, woken, (&raw const wake).cast_mut().cast())
+            .expect("it is registered");
+        self.flush();
+        while !wake.done.load(SeqCst) {
+            thread::park();
+        }
+        // SAFETY: the event is this function's own.
+        unsafe { release_event(event) }.expect("it is released");
+    }
+}
+
+struct Wake {
+    done: AtomicBool,
+    thread: Thread,
+}
+
+extern "C" fn woken(_: cl_event, _: i32, wake: *mut c_void) {
+    // SAFETY: the waiting thread keeps it until `done` is set.
+    let wake = unsafe { &*wake.cast::<Wake>() };
+    // After `done` the waiting thread may be gone with it.
+    let thread = wake.thread.clone();
+    wake.done.store(true, SeqCst);
+    thread.unpark();
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: the queue is this object's own.
+        let _ = unsafe { release_command_queue(self.queue) };
+    }
+}
