@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use crate::backend::{Adapter, Backend, DeviceSlot};
 use crate::buffer::Buffer;
 use crate::build::{BuildGraph, BuildRequest, Pool};
-use crate::device::{Device, Selector};
+use crate::device::{Device, DeviceKind, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
 use crate::image::Image;
@@ -40,7 +40,8 @@ struct Inner {
     slots: Arc<[Arc<DeviceSlot>]>,
     schedulers: Vec<OnceLock<Arc<Scheduler>>>,
     graph: Arc<BuildGraph>,
-    options: Options,
+    max_in_flight: Option<NonZeroUsize>,
+    profiling: bool,
     shared: Shared,
 }
 
@@ -51,7 +52,7 @@ pub struct RuntimeBuilder {
     selector: Option<String>,
     compile_workers: usize,
     memory_limit: u64,
-    max_in_flight: usize,
+    max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
@@ -82,7 +83,7 @@ impl Default for RuntimeBuilder {
             selector: None,
             compile_workers: 2,
             memory_limit: 256 << 20,
-            max_in_flight: 1024,
+            max_in_flight: None,
             profiling: false,
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
@@ -117,10 +118,13 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many commands a device is given at most before the first of them has ended; 1024 unless
-    /// set. More can be submitted: they wait without blocking anybody.
+    /// How many commands a device is given at most before the first of them has ended. More can be
+    /// submitted: they wait without blocking anybody.
+    ///
+    /// Unless set, 16,384 for a CPU, and 1024 for any other device, whose driver's own queue is
+    /// finite: a driver blocks the thread that fills it.
     pub fn max_in_flight(mut self, commands: NonZeroUsize) -> Self {
-        self.max_in_flight = commands.get();
+        self.max_in_flight = Some(commands);
         self
     }
 
@@ -183,7 +187,8 @@ impl RuntimeBuilder {
             graph: BuildGraph::new(slots.clone(), pool, self.memory_limit, counters),
             devices,
             slots,
-            options: Options { max_in_flight: self.max_in_flight, profiling: self.profiling },
+            max_in_flight: self.max_in_flight,
+            profiling: self.profiling,
             shared,
         };
         Ok(Runtime { inner: Arc::new(inner), device })
@@ -348,7 +353,12 @@ impl Runtime {
     fn scheduler(&self) -> &Arc<Scheduler> {
         self.inner.schedulers[self.device].get_or_init(|| {
             let slot = self.inner.slots[self.device].clone();
-            Scheduler::new(slot, self.inner.options, self.inner.shared.clone())
+            let unless_set = if slot.handle().kind == DeviceKind::Cpu { 16 << 10 } else { 1 << 10 };
+            let options = Options {
+                max_in_flight: self.inner.max_in_flight.map_or(unless_set, NonZeroUsize::get),
+                profiling: self.inner.profiling,
+            };
+            Scheduler::new(slot, options, self.inner.shared.clone())
         })
     }
 }

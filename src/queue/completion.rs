@@ -53,6 +53,17 @@ pub(crate) enum Phase {
     Settled,
 }
 
+/// What a callback met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fired {
+    /// The first waiter, which will settle the signal when it is polled.
+    SomebodyWoke,
+    /// Nobody: somebody else must see to it that the signal is settled.
+    NobodyWaits,
+    /// A signal that was settled before.
+    Late,
+}
+
 /// Which of a signal's waiters a future is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum Seat {
@@ -147,24 +158,27 @@ impl Signal {
         }
     }
 
-    /// The driver's callback: wakes the first waiter. Tells whether there was one; if not, somebody
-    /// else must see to it that the signal is settled.
-    pub(crate) fn fire(&self) -> bool {
-        let _ = self.phase.compare_exchange(PENDING, FIRED, SeqCst, SeqCst);
+    /// The driver's callback: wakes the first waiter.
+    pub(crate) fn fire(&self) -> Fired {
+        if self.phase.compare_exchange(PENDING, FIRED, SeqCst, SeqCst).is_err() {
+            return Fired::Late;
+        }
         match self.first.take_waker() {
             Some(waker) => {
                 waker.wake();
-                true
+                Fired::SomebodyWoke
             }
-            None => false,
+            None => Fired::NobodyWaits,
         }
     }
 
     /// How the command ended is known and readable: all waiters are to be woken, by the caller.
-    pub(crate) fn settle(&self, wakers: &mut Wakers) {
-        self.phase.store(SETTLED, SeqCst);
+    /// Tells whether the driver has called back; if it still will, that is [late](Fired::Late).
+    pub(crate) fn settle(&self, wakers: &mut Wakers) -> bool {
+        let before = self.phase.swap(SETTLED, SeqCst);
         wakers.extend(self.first.take_waker());
         wakers.extend(lock(&self.later).wakers.drain(..).map(|(_, waker)| waker));
+        before == FIRED
     }
 }
 
@@ -339,7 +353,7 @@ mod loom_models {
                 let signal = signal.clone();
                 move || {
                     let mut wakers = Wakers::new();
-                    signal.settle(&mut wakers);
+                    let _ = signal.settle(&mut wakers);
                     wakers.into_iter().for_each(Waker::wake);
                 }
             });
@@ -356,9 +370,10 @@ mod loom_models {
                 let signal = signal.clone();
                 move || signal.fire()
             });
-            signal.settle(&mut Wakers::new());
-            driver.join().expect("the driver does not panic");
+            let called_back = signal.settle(&mut Wakers::new());
+            let fired = driver.join().expect("the driver does not panic");
             assert_eq!(signal.phase(), Phase::Settled);
+            assert_eq!(called_back, fired != Fired::Late);
         });
     }
 

@@ -45,8 +45,6 @@ struct Node<C> {
     dispatched: bool,
     /// Why the command cannot succeed any more: the root cause.
     poison: Option<Error>,
-    /// What it writes; needed should it fail.
-    writes: SmallVec<[Use; 2]>,
     /// The serial of the last command found to depend on this one, and the edge's place among that
     /// command's edges: finds doubles without a search.
     last_dependent: (u64, u32),
@@ -60,6 +58,9 @@ pub(crate) enum Next {
     /// It is poisoned and everything before it has ended: complete it.
     Fail(NodeId),
 }
+
+/// What a command uses.
+pub(crate) type Uses = SmallVec<[Use; 4]>;
 
 /// The list that calls append to.
 pub(crate) type NextList = SmallVec<[Next; 4]>;
@@ -77,16 +78,19 @@ pub(crate) struct Ended<C> {
 pub(crate) struct Dag<C> {
     graph: StableDiGraph<Node<C>, EdgeKind>,
     hazards: Hazards,
+    /// What a command uses, asked again only should it fail.
+    uses_of: fn(&C) -> Uses,
     serial: u64,
     /// Reused between calls.
     edges: Vec<(NodeId, EdgeKind)>,
 }
 
-impl<C> Default for Dag<C> {
-    fn default() -> Self {
+impl<C> Dag<C> {
+    pub(crate) fn new(uses_of: fn(&C) -> Uses) -> Self {
         Self {
             graph: StableDiGraph::new(),
             hazards: Hazards::default(),
+            uses_of,
             serial: 0,
             edges: Vec::new(),
         }
@@ -151,7 +155,6 @@ impl<C> Dag<C> {
             blockers: gates,
             dispatched: false,
             poison: None,
-            writes: uses.iter().filter(|used| used.access != Access::Read).cloned().collect(),
             last_dependent: (0, 0),
         });
         let id = NodeId { index, serial };
@@ -241,8 +244,8 @@ impl<C> Dag<C> {
         }
         let node = self.graph.remove_node(id.index).expect("an id names a live command");
         if let Err(root) = &outcome {
-            for used in &node.writes {
-                self.hazards.writer_failed(id, used, root);
+            for used in (self.uses_of)(&node.command) {
+                self.hazards.writer_failed(id, &used, root);
             }
         }
         // Adjacency lists run backwards; dependents go on in the order in which they were added.

@@ -4,20 +4,21 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
 
-use super::completion::{Phase, Seat, Signal};
+use super::completion::{Phase, Seat, Signal, Wakers};
 use super::dag::NodeId;
-use super::lane::Place;
+use super::lane::{Ended, Place};
 use super::scheduler::Scheduler;
-use crate::backend::Profile;
+use crate::backend::{NativeEvent, Profile};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 
-/// What the handles of a command, its callback and the DAG share.
+/// What the handles of a command, its callback and the DAG share. Its destructor may run in a
+/// driver's callback, so it owns nothing of a driver's, except until a callback that is late.
 pub(crate) struct Record {
     pub(crate) signal: Signal,
     /// Whether somebody has polled a handle: if so, the driver is asked to call back.
@@ -28,6 +29,8 @@ pub(crate) struct Record {
     place: OnceLock<Place>,
     outcome: OnceLock<Result<()>>,
     profile: OnceLock<Profile>,
+    /// The native event of a command that was settled before its callback came. Kept until then.
+    early: Mutex<Option<Arc<dyn NativeEvent>>>,
 }
 
 impl Record {
@@ -41,7 +44,12 @@ impl Record {
             place: OnceLock::new(),
             outcome: OnceLock::new(),
             profile: OnceLock::new(),
+            early: Mutex::default(),
         })
+    }
+
+    pub(crate) fn scheduler(&self) -> Option<Arc<Scheduler>> {
+        self.scheduler.upgrade()
     }
 
     /// Whether anybody can still ask how the command went.
@@ -65,12 +73,35 @@ impl Record {
         self.place.get().copied()
     }
 
-    /// The outcome becomes readable; the signal is to be settled next.
-    pub(crate) fn set_outcome(&self, outcome: Result<()>, profile: Option<Profile>) {
+    /// The command has ended: tells all who wait. Gives the event back that the driver is done
+    /// with; one whose callback will still come is kept for that.
+    pub(crate) fn settle(
+        &self,
+        outcome: Result<()>,
+        profile: Option<Profile>,
+        ended: Option<Ended>,
+        wakers: &mut Wakers,
+    ) -> Option<Arc<dyn NativeEvent>> {
         if let Some(profile) = profile {
             let _ = self.profile.set(profile);
         }
         let _ = self.outcome.set(outcome);
+        let Some(Ended { event, armed: true }) = ended else {
+            self.signal.settle(wakers);
+            return ended.map(|ended| ended.event);
+        };
+        *self.early() = Some(event);
+        let called_back = self.signal.settle(wakers);
+        if called_back { self.early().take() } else { None }
+    }
+
+    /// The late callback has come.
+    pub(crate) fn take_early(&self) -> Option<Arc<dyn NativeEvent>> {
+        self.early().take()
+    }
+
+    fn early(&self) -> MutexGuard<'_, Option<Arc<dyn NativeEvent>>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn outcome(&self) -> Option<Result<()>> {

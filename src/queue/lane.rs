@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::completion::Phase;
 use super::dag::NodeId;
 use super::event::Record;
 use crate::backend::{self, NativeEvent, Operation, Progress};
@@ -32,10 +33,16 @@ pub(crate) struct Entry {
     armed: bool,
 }
 
+/// The event of a command that has ended, and whether the driver was asked to call back.
+pub(crate) struct Ended {
+    pub(crate) event: Arc<dyn NativeEvent>,
+    pub(crate) armed: bool,
+}
+
 /// A command that has ended on its lane.
 pub(crate) struct Left {
     pub(crate) id: NodeId,
-    pub(crate) event: Option<Arc<dyn NativeEvent>>,
+    pub(crate) ended: Option<Ended>,
     pub(crate) result: Result<()>,
 }
 
@@ -46,8 +53,10 @@ pub(crate) struct Lane {
     /// The position of the oldest entry.
     first: u64,
     unflushed: usize,
-    /// Commands since the last one that the driver was asked to call back for.
-    unwatched: usize,
+    /// The positions of the armed commands, oldest first.
+    armed: VecDeque<u64>,
+    /// How the commands up to a position went, where one event told it for several.
+    known: Option<(u64, Result<()>)>,
     /// The oldest armed command, if the watchdog has found it ended without a callback.
     suspect: Option<u64>,
     /// The last failure, for commands that a driver fails for the failure of another.
@@ -64,7 +73,8 @@ impl Lane {
             entries: VecDeque::new(),
             first: 0,
             unflushed: 0,
-            unwatched: 0,
+            armed: VecDeque::new(),
+            known: None,
             suspect: None,
             last_failure: None,
         }
@@ -103,7 +113,6 @@ impl Lane {
             armed: false,
         });
         self.unflushed += 1;
-        self.unwatched += 1;
         if self.unflushed >= FLUSH_EVERY {
             self.flush();
         }
@@ -112,8 +121,8 @@ impl Lane {
 
     /// An event that ends when the command at `position` has ended, or later; none if it has left.
     pub(crate) fn event_behind(&self, position: u64) -> Option<&Arc<dyn NativeEvent>> {
-        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        self.entries.range(index.min(self.entries.len())..).find_map(|entry| entry.event.as_ref())
+        let index = self.index(position)?;
+        self.entries.range(index..).find_map(|entry| entry.event.as_ref())
     }
 
     /// Sees to it that everything enqueued starts.
@@ -131,10 +140,22 @@ impl Lane {
         (position + 1).saturating_sub(self.first)
     }
 
-    /// Whether so many commands are in flight behind the last watched one that the next should be
-    /// watched.
+    /// Whether `commands` or more are in flight behind the last armed one.
     pub(crate) fn is_unwatched_for(&self, commands: usize) -> bool {
-        self.unwatched >= commands
+        let watched = self.armed.back().map_or(0, |last| self.ahead(*last));
+        (self.entries.len() as u64).saturating_sub(watched) >= commands as u64
+    }
+
+    /// The oldest armed command, if its callback has come.
+    pub(crate) fn fired(&self) -> Option<u64> {
+        let position = *self.armed.front()?;
+        let entry = &self.entries[self.index(position)?];
+        (entry.record.signal.phase() == Phase::Fired).then_some(position)
+    }
+
+    fn index(&self, position: u64) -> Option<usize> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        (index < self.entries.len()).then_some(index)
     }
 
     /// The oldest command, if the one at `position` has not left.
@@ -145,17 +166,17 @@ impl Lane {
     /// Marks the command at `position` as one that the driver will call back for, and gives what to
     /// ask for that. `None` if that was done already or the command has left.
     pub(crate) fn arm(&mut self, position: u64) -> Option<(Arc<Record>, Arc<dyn NativeEvent>)> {
-        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        let entries = self.entries.len();
-        let entry = self.entries.get_mut(index)?;
+        let index = self.index(position)?;
+        let entry = &mut self.entries[index];
         if entry.armed {
             return None;
         }
-        let event = entry.event.clone()?;
+        let armed = (entry.record.clone(), entry.event.clone()?);
         entry.armed = true;
-        self.unwatched = self.unwatched.min(entries - index - 1);
+        let at = self.armed.partition_point(|before| *before < position);
+        self.armed.insert(at, position);
         self.flush();
-        Some((self.entries[index].record.clone(), event))
+        Some(armed)
     }
 
     /// The position of the last command.
@@ -165,25 +186,42 @@ impl Lane {
 
     /// Takes out the oldest command, which is known to have ended.
     pub(crate) fn leave(&mut self) -> Option<Left> {
+        let result = self.oldest_result();
         let entry = self.entries.pop_front()?;
+        if entry.armed {
+            self.armed.pop_front();
+        }
         self.first += 1;
-        // Where the event is gone, the next one known on this in-order lane tells how it went.
-        let event = entry.event.as_ref().or_else(|| self.event_behind(self.first));
+        let armed = entry.armed;
+        Some(Left { id: entry.id, ended: entry.event.map(|event| Ended { event, armed }), result })
+    }
+
+    /// How the oldest command went. Where its event is gone, the next one that is there on this
+    /// in-order lane tells.
+    fn oldest_result(&mut self) -> Result<()> {
+        if let Some((position, result)) = &self.known
+            && self.first <= *position
+        {
+            return result.clone();
+        }
+        let telling = self.entries.iter().position(|entry| entry.event.is_some());
+        let event = telling.and_then(|index| self.entries[index].event.as_ref());
         let result = match event.map(|event| event.progress()) {
             None | Some(Progress::Pending | Progress::Complete) => Ok(()),
             Some(Progress::Failed(error)) => Err(self.root_of(error)),
         };
-        Some(Left { id: entry.id, event: entry.event, result })
+        self.known = telling.map(|index| (self.first + index as u64, result.clone()));
+        result
     }
 
     /// Drivers fail what is behind a failed command with a code that says only that: the failure
     /// before it says more.
     fn root_of(&mut self, error: Error) -> Error {
-        let follows = error
-            .driver_code()
-            .is_some_and(|code| code.name == "CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST");
+        /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`.
+        const OF_ANOTHER: i32 = -14;
+        let of_another = error.driver_code().is_some_and(|driver| driver.code == OF_ANOTHER);
         match &self.last_failure {
-            Some(root) if follows => root.clone(),
+            Some(root) if of_another => root.clone(),
             _ => {
                 self.last_failure = Some(error.clone());
                 error
@@ -191,12 +229,13 @@ impl Lane {
         }
     }
 
-    /// The oldest command that should have been called back for and, in two calls in a row, had
-    /// ended without that.
+    /// The oldest armed command, if in two calls in a row it had ended and its callback had not
+    /// come.
     pub(crate) fn overdue(&mut self) -> Option<u64> {
-        let (index, entry) = self.entries.iter().enumerate().find(|(_, entry)| entry.armed)?;
-        let position = self.first + index as u64;
-        let ended = !matches!(entry.event.as_ref()?.progress(), Progress::Pending);
+        let position = *self.armed.front()?;
+        let entry = &self.entries[self.index(position)?];
+        let ended = entry.record.signal.phase() == Phase::Pending
+            && !matches!(entry.event.as_ref()?.progress(), Progress::Pending);
         let before = std::mem::replace(&mut self.suspect, ended.then_some(position));
         (ended && before == Some(position)).then_some(position)
     }

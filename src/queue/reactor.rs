@@ -8,16 +8,16 @@ use super::command::Command;
 use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
-use crate::backend::NativeEvent;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the reactor is asked to do.
 pub(crate) enum Post {
-    /// Something happened to the command, or should: see what. The event, freed here, is the one
-    /// whose callback posted this.
-    Look { scheduler: Arc<Scheduler>, record: Arc<Record>, _keep: Option<Arc<dyn NativeEvent>> },
+    /// Something happened to the command, or should: see what.
+    Look(Arc<Record>),
+    /// The callback of a command has come that was settled before.
+    Late(Arc<Record>),
     /// Free what these commands kept alive.
-    Drop(Vec<Command>),
+    Drop(Vec<Box<Command>>),
     /// End.
     Close,
 }
@@ -86,7 +86,12 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
     loop {
         while let Some(post) = mailbox.take() {
             match post {
-                Post::Look { scheduler, record, .. } => scheduler.look(&record),
+                Post::Late(record) => drop(record.take_early()),
+                Post::Look(record) => {
+                    if let Some(scheduler) = record.scheduler() {
+                        scheduler.look(&record);
+                    }
+                }
                 Post::Drop(commands) => drop(commands),
                 Post::Close => return,
             }

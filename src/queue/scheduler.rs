@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use smallvec::SmallVec;
 
 use super::command::{Command, Gate, LaunchKernel, Work, check_launch};
-use super::completion::{Phase, Urgency, Wakers};
+use super::completion::{Fired, Phase, Urgency, Wakers};
 use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
 use super::event::{Event, Record, Status};
 use super::hazard::Use;
 use super::host::{HostExecutor, catch_panic};
-use super::lane::{Lane, Place, wait_list};
+use super::lane::{self, Lane, Place, wait_list};
 use super::reactor::{Post, Reactor};
 use super::timeline::Timeline;
 use crate::backend::{DeviceSlot, NativeEvent};
@@ -52,13 +52,15 @@ pub(crate) struct Scheduler {
     freed: Arc<Freed>,
     /// Commands submitted and not ended.
     live: AtomicUsize,
-    /// Commands that the device was not given yet.
-    waiting: AtomicUsize,
+    /// Commands that the device was not given yet. Callbacks look at it, which must not own the
+    /// scheduler: they would run its destructor.
+    waiting: Arc<AtomicUsize>,
     state: Mutex<State>,
 }
 
 struct State {
-    dag: Dag<Command>,
+    /// Boxed: commands are much larger than nodes, and a graph has room to spare.
+    dag: Dag<Box<Command>>,
     lanes: Vec<Lane>,
     /// Commands in flight on all lanes.
     in_flight: usize,
@@ -71,8 +73,8 @@ struct State {
 struct Effects {
     wakers: Wakers,
     arm: SmallVec<[(Arc<Record>, Arc<dyn NativeEvent>); 2]>,
-    garbage: SmallVec<[Command; 2]>,
-    events: SmallVec<[Arc<dyn NativeEvent>; 2]>,
+    garbage: SmallVec<[Box<Command>; 4]>,
+    events: SmallVec<[Arc<dyn NativeEvent>; 4]>,
 }
 
 /// A command as it is handed in.
@@ -89,6 +91,9 @@ type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
 /// So many commands a poll settles itself; more it leaves to the reactor, so that it stays short.
 const SETTLE_IN_POLL: u64 = 32;
 
+/// So many commands a submission settles at most of those that have ended on a lane.
+const SETTLE_IN_SUBMIT: u64 = 8;
+
 /// So many commands the reactor settles without letting go of the lock.
 const SETTLE_AT_ONCE: u64 = 64;
 
@@ -103,9 +108,9 @@ impl Scheduler {
             shared,
             freed: Arc::new(Freed::unbounded()),
             live: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
+            waiting: Arc::default(),
             state: Mutex::new(State {
-                dag: Dag::default(),
+                dag: Dag::new(|command| command.work.uses()),
                 lanes: Vec::new(),
                 in_flight: 0,
                 parked: VecDeque::new(),
@@ -214,8 +219,13 @@ impl Scheduler {
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let command =
-            Command { work, record: record.clone(), queue, traced, _scheduler: self.clone() };
+        let command = Box::new(Command {
+            work,
+            record: record.clone(),
+            queue,
+            traced,
+            _scheduler: self.clone(),
+        });
         self.shared.counters.commands.add_one();
         let mut effects = Effects::default();
         let mut next = NextList::new();
@@ -225,6 +235,7 @@ impl Scheduler {
         }
         self.live.fetch_add(1, SeqCst);
         self.waiting.fetch_add(1, SeqCst);
+        self.settle_some(&mut state, &mut effects);
         let edges = edges(&state);
         let id = state.dag.add(command, uses, edges, gates as u32, poison, &mut next);
         record.set_node(id);
@@ -251,9 +262,8 @@ impl Scheduler {
     fn built(self: &Arc<Self>, id: NodeId, resolved: Result<crate::build::ResolvedKernel>) {
         self.change(|scheduler, state, next, effects| {
             let checked = resolved.and_then(|resolved| {
-                if let Some(Command { work: Work::Launch { kernel, range, arguments }, .. }) =
-                    state.dag.command_mut(id)
-                {
+                let work = state.dag.command_mut(id).map(|command| &mut command.work);
+                if let Some(Work::Launch { kernel, range, arguments }) = work {
                     check_launch(&resolved, range, arguments, scheduler.slot.handle())?;
                     *kernel = LaunchKernel::Resolved(resolved);
                 }
@@ -317,7 +327,7 @@ impl Scheduler {
         if !state.dag.can_dispatch(id) {
             return;
         }
-        if matches!(state.dag.command(id), Some(Command { work: Work::Host, .. })) {
+        if state.dag.command(id).is_some_and(|command| matches!(command.work, Work::Host)) {
             return self.finish(state, id, Ok(()), None, next, effects);
         }
         let enqueued = self.choose_lane(state, id).and_then(|lane| {
@@ -393,7 +403,7 @@ impl Scheduler {
         state: &mut State,
         id: NodeId,
         result: Result<()>,
-        event: Option<&dyn NativeEvent>,
+        native: Option<lane::Ended>,
         next: &mut NextList,
         effects: &mut Effects,
     ) {
@@ -403,8 +413,8 @@ impl Scheduler {
         if record.place().is_none() {
             self.waiting.fetch_sub(1, SeqCst);
         }
-        let profile =
-            if self.options.profiling { event.and_then(|event| event.profile()) } else { None };
+        let profiled = native.as_ref().filter(|_| self.options.profiling);
+        let profile = profiled.and_then(|native| native.event.profile());
         if let Some(traced) = command.traced.take() {
             self.shared.timeline.ended(
                 *traced,
@@ -423,8 +433,7 @@ impl Scheduler {
             }
             Err(_) => self.shared.counters.failed_commands.add_one(),
         }
-        record.set_outcome(ended.outcome, profile);
-        record.signal.settle(&mut effects.wakers);
+        effects.events.extend(record.settle(ended.outcome, profile, native, &mut effects.wakers));
         effects.garbage.push(command);
         self.live.fetch_sub(1, SeqCst);
     }
@@ -458,47 +467,57 @@ impl Scheduler {
             settled += 1;
             if let Some(left) = state.lanes[goal.lane].leave() {
                 state.in_flight -= 1;
-                let event = left.event.as_deref();
-                self.finish(state, left.id, left.result, event, &mut next, effects);
-                effects.events.extend(left.event);
+                self.finish(state, left.id, left.result, left.ended, &mut next, effects);
             }
         }
         self.pump(state, &mut next, effects);
         goals.is_empty()
     }
 
+    /// Settles a few of the commands whose end is known, if there are any: whoever submits pays for
+    /// what has ended, and the reactor need not fight for the lock.
+    fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
+        for lane in 0..state.lanes.len() {
+            if let Some(position) = state.lanes[lane].fired() {
+                self.settle(state, Place { lane, position }, SETTLE_IN_SUBMIT, effects);
+            }
+        }
+    }
+
     fn apply(self: &Arc<Self>, effects: Effects) {
-        let Effects { wakers, arm, mut garbage, events } = effects;
+        let Effects { wakers, arm, garbage, events } = effects;
         for (record, event) in arm {
-            self.arm(&record, event);
+            self.arm(record, &*event);
         }
         for waker in wakers {
             waker.wake();
         }
         drop(events);
-        if !garbage.iter().all(|command| command.work.is_light()) {
-            let heavy = garbage.drain(..).filter(|command| !command.work.is_light()).collect();
+        let heavy: Vec<_> =
+            garbage.into_iter().filter(|command| !command.work.is_light()).collect();
+        if !heavy.is_empty() {
             self.shared.reactor.post(Post::Drop(heavy), Urgency::NextTick);
         }
     }
 
     /// Asks the driver to call back at the end of a command.
-    fn arm(self: &Arc<Self>, record: &Arc<Record>, event: Arc<dyn NativeEvent>) {
-        let notify = {
-            let (scheduler, record, event) = (self.clone(), record.clone(), event.clone());
-            Box::new(move || {
-                let somebody_woke = record.signal.fire();
-                // Only the reactor hands over what waits for room, for the host or for another device.
-                let urgency = if somebody_woke && scheduler.waiting.load(SeqCst) == 0 {
-                    Urgency::NextTick
-                } else {
-                    Urgency::Now
-                };
-                let mailbox = scheduler.shared.reactor.mailbox().clone();
-                mailbox.post(Post::Look { scheduler, record, _keep: Some(event) }, urgency);
-            })
-        };
-        if let Err(error) = event.notify(notify) {
+    fn arm(&self, record: Arc<Record>, event: &dyn NativeEvent) {
+        let mailbox = self.shared.reactor.mailbox().clone();
+        let waiting = self.waiting.clone();
+        let callback = Box::new(move || {
+            let fired = record.signal.fire();
+            if fired == Fired::Late {
+                return mailbox.post(Post::Late(record), Urgency::NextTick);
+            }
+            // Only the reactor hands over what waits for room, for the host or for another device,
+            // and wakes those that came later than the first. Else the waiter, the next to submit,
+            // or the reactor's next tick sees to the command.
+            let awaited = fired == Fired::NobodyWaits && record.awaited.load(SeqCst);
+            if awaited || waiting.load(SeqCst) > 0 {
+                mailbox.post(Post::Look(record), Urgency::Now);
+            }
+        });
+        if let Err(error) = event.notify(callback) {
             tracing::warn!(%error, "the driver takes no callback; the watchdog will find the end");
         }
     }
@@ -509,7 +528,7 @@ impl Scheduler {
         let armed = record.place().and_then(|place| state.lanes[place.lane].arm(place.position));
         drop(state);
         if let Some((record, event)) = armed {
-            self.arm(&record, event);
+            self.arm(record, &*event);
         }
     }
 
@@ -519,20 +538,17 @@ impl Scheduler {
         let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
         let Some(place) = record.place() else { return };
         let mut effects = Effects::default();
-        let short = state.lanes[place.lane].ahead(place.position) <= SETTLE_IN_POLL;
-        if short {
-            self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
-        }
+        let done = state.lanes[place.lane].ahead(place.position) <= SETTLE_IN_POLL
+            && self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
         drop(state);
         self.apply(effects);
-        if !short {
+        if !done {
             self.leave_to_reactor(record);
         }
     }
 
-    fn leave_to_reactor(self: &Arc<Self>, record: &Arc<Record>) {
-        let post = Post::Look { scheduler: self.clone(), record: record.clone(), _keep: None };
-        self.shared.reactor.post(post, Urgency::Now);
+    fn leave_to_reactor(&self, record: &Arc<Record>) {
+        self.shared.reactor.post(Post::Look(record.clone()), Urgency::Now);
     }
 
     /// On the reactor: does for a command whatever is due.
@@ -542,7 +558,7 @@ impl Scheduler {
             Phase::Pending => {
                 let armed = self.lock().lanes[place.lane].arm(place.position);
                 if let Some((record, event)) = armed {
-                    self.arm(&record, event);
+                    self.arm(record, &*event);
                 }
             }
             Phase::Fired => self.settle_all(place),
@@ -561,18 +577,24 @@ impl Scheduler {
         }
     }
 
-    /// On the reactor, from time to time while commands are in flight: starts what was enqueued and
-    /// not flushed, and asks for callbacks where nobody did, so that everything ends in time.
+    /// On the reactor, from time to time while commands are in flight: settles what has ended, starts
+    /// what was enqueued and not flushed, and asks for callbacks where nobody did, so that everything
+    /// ends in time.
     pub(crate) fn tick(self: &Arc<Self>) {
-        let mut arm = SmallVec::<[_; 4]>::new();
-        let mut state = self.lock();
-        for lane in &mut state.lanes {
+        let lanes = self.lock().lanes.len();
+        for lane in 0..lanes {
+            let fired = || self.lock().lanes[lane].fired();
+            while let Some(position) = fired() {
+                self.settle_all(Place { lane, position });
+            }
+            let mut state = self.lock();
+            let lane = &mut state.lanes[lane];
             lane.flush();
-            arm.extend(lane.last().and_then(|last| lane.arm(last)));
-        }
-        drop(state);
-        for (record, event) in arm {
-            self.arm(&record, event);
+            let armed = lane.last().and_then(|last| lane.arm(last));
+            drop(state);
+            if let Some((record, event)) = armed {
+                self.arm(record, &*event);
+            }
         }
     }
 

@@ -4,21 +4,28 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
+use super::dag::{Dag, EdgeKind, Next, NextList, NodeId, Uses};
 use super::hazard::Use;
 use crate::backend::Access;
 use crate::error::{Error, ErrorKind};
+
+/// A number, and what it uses.
+type Command = (usize, Vec<Use>);
+
+fn uses_of(command: &Command) -> Uses {
+    command.1.iter().cloned().collect()
+}
 
 fn used(allocation: u64, bytes: std::ops::Range<usize>, access: Access) -> Use {
     Use { allocation, bytes, access }
 }
 
-fn add(dag: &mut Dag<usize>, number: usize, uses: &[Use], next: &mut NextList) -> NodeId {
-    dag.add(number, uses, [], 0, None, next)
+fn add(dag: &mut Dag<Command>, number: usize, uses: &[Use], next: &mut NextList) -> NodeId {
+    dag.add((number, uses.to_vec()), uses, [], 0, None, next)
 }
 
-fn before(dag: &Dag<usize>, id: NodeId) -> Vec<usize> {
-    let mut before: Vec<_> = dag.dependencies(id).map(|(_, &number)| number).collect();
+fn before(dag: &Dag<Command>, id: NodeId) -> Vec<usize> {
+    let mut before: Vec<_> = dag.dependencies(id).map(|(_, command)| command.0).collect();
     before.sort_unstable();
     before
 }
@@ -29,7 +36,7 @@ fn failure() -> Error {
 
 #[test]
 fn readers_run_side_by_side_and_the_next_writer_waits_for_all() {
-    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let write = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let reads = [1, 2].map(|n| add(&mut dag, n, &[used(1, 0..8, Access::Read)], &mut next));
     let last = add(&mut dag, 3, &[used(1, 0..8, Access::ReadWrite)], &mut next);
@@ -41,7 +48,7 @@ fn readers_run_side_by_side_and_the_next_writer_waits_for_all() {
 
 #[test]
 fn slices_conflict_only_where_they_overlap() {
-    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     add(&mut dag, 1, &[used(1, 8..16, Access::Write)], &mut next);
     let middle = add(&mut dag, 2, &[used(1, 6..9, Access::Read)], &mut next);
@@ -54,7 +61,7 @@ fn slices_conflict_only_where_they_overlap() {
 
 #[test]
 fn a_command_waits_for_dispatch_of_what_is_before_it_and_not_for_its_end() {
-    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let first = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let second = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     assert_eq!(next.as_slice(), [Next::Dispatch(first)]);
@@ -65,7 +72,7 @@ fn a_command_waits_for_dispatch_of_what_is_before_it_and_not_for_its_end() {
 
 #[test]
 fn a_failure_reaches_readers_but_heals_with_the_next_whole_write() {
-    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let bad = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(1, 4..8, Access::Read)], &mut next);
     let healer = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
@@ -83,7 +90,7 @@ fn a_failure_reaches_readers_but_heals_with_the_next_whole_write() {
 
 #[test]
 fn a_failure_is_found_by_commands_that_come_after_it_ended() {
-    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let bad = add(&mut dag, 0, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     dag.dispatched(bad, &mut next);
     let root = failure();
@@ -101,11 +108,14 @@ fn a_failure_is_found_by_commands_that_come_after_it_ended() {
 
 #[test]
 fn what_fails_undispatched_ends_after_all_before_it() {
-    let (mut dag, mut next) = (Dag::default(), NextList::new());
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let running = add(&mut dag, 0, &[used(1, 0..8, Access::Read)], &mut next);
     dag.dispatched(running, &mut next);
     next.clear();
-    let gated = dag.add(1, &[used(1, 0..8, Access::Write)], [], 1, None, &mut next);
+    let gated = {
+        let uses = [used(1, 0..8, Access::Write)];
+        dag.add((1, uses.to_vec()), &uses, [], 1, None, &mut next)
+    };
     let behind = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
     dag.poison(gated, failure(), &mut next);
     assert!(next.is_empty(), "the reader still runs: {next:?}");
@@ -171,7 +181,7 @@ proptest! {
     /// everything ends exactly once, and exactly those fail that should.
     #[test]
     fn any_order_of_ends_keeps_the_order_of_conflicts(plans in plans(), picks in prop::collection::vec(any::<prop::sample::Index>(), 256)) {
-        let (mut dag, mut next) = (Dag::default(), NextList::new());
+        let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
         let mut picks = picks.into_iter().cycle();
         let mut ids = Vec::new();
         let mut gates = Vec::new();
@@ -187,7 +197,7 @@ proptest! {
                     let after: Vec<_> = plan.after.filter(|_| submitted > 0).map(|index| index.index(submitted)).into_iter().collect();
                     let poison = after.iter().any(|&n| outcome[n] == Some(false)).then(failure);
                     let edges = after.iter().filter(|&&n| outcome[n].is_none()).map(|&n| (ids[n], EdgeKind::Data)).collect::<Vec<_>>();
-                    let id = dag.add(submitted, &plan.uses, edges, u32::from(plan.gated), poison, &mut next);
+                    let id = dag.add((submitted, plan.uses.clone()), &plan.uses, edges, u32::from(plan.gated), poison, &mut next);
                     ids.push(id);
                     if plan.gated {
                         gates.push(id);
@@ -205,7 +215,7 @@ proptest! {
                     running.retain(|&n| n != number);
                     let result = if plans[number].fails { Err(failure()) } else { Ok(()) };
                     let ended = dag.complete(ids[number], result, &mut next);
-                    prop_assert_eq!(ended.command, number);
+                    prop_assert_eq!(ended.command.0, number);
                     prop_assert!(outcome[number].replace(ended.outcome.is_ok()).is_none());
                 }
                 _ => {}
@@ -218,7 +228,7 @@ proptest! {
                         if !dag.can_dispatch(id) {
                             continue;
                         }
-                        let number = *dag.command(id).expect("it is there");
+                        let number = dag.command(id).expect("it is there").0;
                         for earlier in 0..number {
                             if conflict(&plans[earlier].uses, &plans[number].uses) {
                                 prop_assert!(outcome[earlier].is_some() || dispatched[earlier], "{} before {}", number, earlier);
@@ -231,7 +241,7 @@ proptest! {
                     Next::Fail(id) => {
                         let ended = dag.complete(id, Ok(()), &mut next);
                         prop_assert!(ended.outcome.is_err());
-                        prop_assert!(outcome[ended.command].replace(false).is_none());
+                        prop_assert!(outcome[ended.command.0].replace(false).is_none());
                     }
                 }
             }
