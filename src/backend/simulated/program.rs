@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::device::MAX_WORK_GROUP_SIZE;
 use super::scan::{self, Scan};
-use super::shared::{Shared, Slot, code, count, foreign, uncount};
+use super::shared::{Shared, Slot, code, count, driver_error, foreign, uncount};
 use crate::backend::{Kernel, Parameter, Program, Source};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
@@ -41,7 +41,7 @@ pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn
         })?,
     };
     let scan = match image.format {
-        ImageFormat::SpirV => reflect(shared, &image.code)?,
+        ImageFormat::SpirV => reflect(shared, &image.code, source.constants)?,
         _ => {
             let text = str::from_utf8(&image.code)
                 .map_err(|error| refused(format!("error: the source is no text: {error}")))?;
@@ -51,10 +51,21 @@ pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn
     Ok(Arc::new(SimulatedProgram::new(shared, image, scan)))
 }
 
-/// The kernels of a SPIR-V module, or those that are registered if it has none.
-fn reflect(shared: &Shared, bytes: &[u8]) -> Result<Scan> {
+/// The kernels of a SPIR-V module, or those that are registered if it has none. The values of its
+/// specialization constants change nothing, but they must be some that the module has.
+fn reflect(shared: &Shared, bytes: &[u8], constants: &[(u32, Vec<u8>)]) -> Result<Scan> {
     let (_, module) =
         spirv::read(bytes.to_vec()).map_err(|error| refused(format!("error: {error}")))?;
+    for (id, value) in constants {
+        let known = module.specialization_constants.iter().find(|known| known.id == *id);
+        if known.is_none_or(|known| known.default.len() != value.len()) {
+            return Err(driver_error(
+                -71,
+                "CL_INVALID_SPEC_ID",
+                format!("there is no specialization constant {id} of {} bytes", value.len()),
+            ));
+        }
+    }
     let signature = |name: String| {
         let parameters = module.parameters(&name).map(<[Parameter]>::to_vec);
         Signature { name, parameters }

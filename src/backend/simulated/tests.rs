@@ -138,4 +138,3 @@ fn launch_and_flush(lane: &mut dyn Lane, kernel: &Arc<dyn Kernel>) -> Arc<dyn Na
     lane.flush().unwrap();
     event
 }
-mod bench;

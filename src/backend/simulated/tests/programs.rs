@@ -251,6 +251,25 @@ fn spirv_has_its_kernels() {
 }
 
 #[test]
+fn specialization_constants_must_be_there() {
+    // `OpTypeInt 1 32 0`, `OpSpecConstant 1 2 7` and its decoration with `SpecId` 3.
+    let mut code = empty_module();
+    code[12] = 3;
+    let words = [0x0004_0047, 2, 1, 3, 0x0004_0015, 1, 32, 0, 0x0004_0032, 1, 2, 7];
+    code.extend(words.into_iter().flat_map(u32::to_le_bytes));
+    let device = device(&Simulator::immediate());
+    let build = |id: u32, bytes: usize| {
+        let constants = [(id, vec![0; bytes])];
+        device.build(&Source { constants: &constants, ..source(ImageFormat::SpirV, &code) })
+    };
+    build(3, 4).unwrap();
+    for (id, bytes) in [(3, 8), (2, 4)] {
+        let error = build(id, bytes).err().unwrap();
+        assert_eq!(error.driver_code().unwrap().name, "CL_INVALID_SPEC_ID");
+    }
+}
+
+#[test]
 fn spirv_without_kernels_has_the_registered_ones() {
     let simulator = Simulator::immediate();
     simulator.kernel("b", |call| assert_eq!(call.arguments(), 1));
