@@ -60,8 +60,10 @@ counters! {
     failed_commands,
     /// Commands that waited because as many as allowed were in flight.
     parked_commands,
-    /// Ends of commands that the driver did not tell, found by the watchdog.
-    lost_completions,
+    /// Commands that were found to have ended before the callback that was asked for, if that ever
+    /// came. Ordinary on fast devices; for most of the commands awaited, a sign of a driver that
+    /// loses callbacks.
+    late_callbacks,
 }
 
 /// A count that many threads add to.

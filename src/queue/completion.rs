@@ -9,7 +9,7 @@
 use std::{
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::SeqCst},
     },
     thread::{self, Thread},
 };
@@ -18,7 +18,7 @@ use std::{
 use loom::{
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::SeqCst},
     },
     thread::{self, Thread},
 };
@@ -73,7 +73,7 @@ pub(crate) enum Seat {
     /// It was the first: the callback wakes it directly.
     First,
     /// It came later: whoever settles the signal wakes it.
-    Later(u64),
+    Later(u32),
 }
 
 /// What a command's waiters sleep on.
@@ -82,13 +82,9 @@ pub(crate) struct Signal {
     phase: AtomicU8,
     first: AtomicWaker,
     first_taken: AtomicBool,
-    later: Mutex<Later>,
-}
-
-#[derive(Debug, Default)]
-struct Later {
-    next: u64,
-    wakers: Vec<(u64, Waker)>,
+    /// How many seats behind the first were ever taken.
+    later_taken: AtomicU32,
+    later: Mutex<Vec<(u32, Waker)>>,
 }
 
 impl Signal {
@@ -97,7 +93,8 @@ impl Signal {
             phase: AtomicU8::new(PENDING),
             first: AtomicWaker::new(),
             first_taken: AtomicBool::new(false),
-            later: Mutex::new(Later::default()),
+            later_taken: AtomicU32::new(0),
+            later: Mutex::new(Vec::new()),
         }
     }
 
@@ -111,15 +108,16 @@ impl Signal {
 
     /// Registers `waker` for the future that sits in `seat`, in place of the one it gave before,
     /// and tells the phase as it is after that. Nothing is registered once it is settled.
+    ///
+    /// A seat is taken before the phase is looked at, and [`settle`](Self::settle) sets the phase
+    /// before it looks for taken seats: so one of the two sees the other.
     pub(crate) fn register(&self, seat: &mut Seat, waker: &Waker) -> Phase {
         if self.phase() == Phase::Settled {
             return Phase::Settled;
         }
         if *seat == Seat::None {
             *seat = if self.first_taken.swap(true, SeqCst) {
-                let mut later = lock(&self.later);
-                later.next += 1;
-                Seat::Later(later.next)
+                Seat::Later(self.later_taken.fetch_add(1, SeqCst))
             } else {
                 Seat::First
             };
@@ -128,13 +126,19 @@ impl Signal {
             Seat::Later(number) => {
                 let mut later = lock(&self.later);
                 // Under the lock that `settle` takes to collect the wakers: none can be missed.
-                if self.phase() == Phase::Settled {
+                if latest(&self.phase) == SETTLED {
                     return Phase::Settled;
                 }
-                match later.wakers.iter_mut().find(|(there, _)| *there == number) {
-                    Some((_, there)) => there.clone_from(waker),
-                    None => later.wakers.push((number, waker.clone())),
+                let mut replaced = None;
+                match later.iter_mut().find(|(there, _)| *there == number) {
+                    Some((_, there)) if there.will_wake(waker) => {}
+                    Some((_, there)) => replaced = Some(std::mem::replace(there, waker.clone())),
+                    None => later.push((number, waker.clone())),
                 }
+                // A waker may be the last owner of a task that holds other handles of the command,
+                // which take the lock when they are dropped.
+                drop(later);
+                drop(replaced);
             }
             Seat::First | Seat::None => register_first(&self.first, waker),
         }
@@ -151,9 +155,11 @@ impl Signal {
             }
             Seat::Later(number) => {
                 let mut later = lock(&self.later);
-                if let Some(at) = later.wakers.iter().position(|(there, _)| *there == number) {
-                    drop(later.wakers.swap_remove(at));
-                }
+                let at = later.iter().position(|(there, _)| *there == number);
+                let waker = at.map(|at| later.swap_remove(at));
+                // In this order, for the reason given above.
+                drop(later);
+                drop(waker);
             }
         }
     }
@@ -176,10 +182,46 @@ impl Signal {
     /// Tells whether the driver has called back; if it still will, that is [late](Fired::Late).
     pub(crate) fn settle(&self, wakers: &mut Wakers) -> bool {
         let before = self.phase.swap(SETTLED, SeqCst);
-        wakers.extend(self.first.take_waker());
-        wakers.extend(lock(&self.later).wakers.drain(..).map(|(_, waker)| waker));
+        if taken(&self.first_taken) {
+            wakers.extend(self.first.take_waker());
+        }
+        if ever_taken(&self.later_taken) {
+            wakers.extend(lock(&self.later).drain(..).map(|(_, waker)| waker));
+        }
         before == FIRED
     }
+}
+
+#[cfg(not(kiln_loom))]
+fn latest(state: &AtomicU8) -> u8 {
+    state.load(SeqCst)
+}
+
+#[cfg(not(kiln_loom))]
+fn taken(seat: &AtomicBool) -> bool {
+    seat.load(SeqCst)
+}
+
+#[cfg(not(kiln_loom))]
+fn ever_taken(seats: &AtomicU32) -> bool {
+    seats.load(SeqCst) > 0
+}
+
+/// loom takes a `SeqCst` load for an `Acquire` one, which may miss the latest value. Only
+/// read-modify-writes never do.
+#[cfg(kiln_loom)]
+fn latest(state: &AtomicU8) -> u8 {
+    state.fetch_or(0, SeqCst)
+}
+
+#[cfg(kiln_loom)]
+fn taken(seat: &AtomicBool) -> bool {
+    seat.fetch_or(false, SeqCst)
+}
+
+#[cfg(kiln_loom)]
+fn ever_taken(seats: &AtomicU32) -> bool {
+    seats.fetch_or(0, SeqCst) > 0
 }
 
 #[cfg(not(kiln_loom))]
@@ -193,7 +235,7 @@ fn register_first(first: &AtomicWaker, waker: &Waker) {
 }
 
 /// A waker that panics poisons nothing that matters.
-fn lock(later: &Mutex<Later>) -> MutexGuard<'_, Later> {
+fn lock(later: &Mutex<Vec<(u32, Waker)>>) -> MutexGuard<'_, Vec<(u32, Waker)>> {
     later.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -264,7 +306,7 @@ impl<T> Mailbox<T> {
     }
 
     fn wake_from(&self, depth: u8) {
-        if self.state.load(SeqCst) >= depth
+        if latest(&self.state) >= depth
             && let Some(reactor) = self.reactor.get()
         {
             reactor.unpark();
@@ -404,12 +446,14 @@ mod loom_models {
             let submitter = thread::spawn({
                 let (mailbox, work) = (mailbox.clone(), work.clone());
                 move || {
-                    work.store(true, SeqCst);
+                    work.swap(true, SeqCst);
                     mailbox.rouse();
                 }
             });
-            while !work.load(SeqCst) {
-                mailbox.sleep_unless(|| work.load(SeqCst));
+            // Not a load, as in `latest`.
+            let has_work = || work.fetch_or(false, SeqCst);
+            while !has_work() {
+                mailbox.sleep_unless(has_work);
             }
             submitter.join().expect("the submitter does not panic");
         });

@@ -21,6 +21,15 @@ pub(crate) struct NodeId {
 }
 
 impl NodeId {
+    /// For storing it in atomics; the serial is never zero.
+    pub(crate) fn to_parts(self) -> (u32, u64) {
+        (self.index.index() as u32, self.serial)
+    }
+
+    pub(crate) fn from_parts(index: u32, serial: u64) -> Self {
+        Self { index: NodeIndex::new(index as usize), serial }
+    }
+
     /// The position of the command among all that were ever added.
     pub(crate) fn serial(self) -> u64 {
         self.serial
@@ -83,6 +92,8 @@ pub(crate) struct Dag<C> {
     serial: u64,
     /// Reused between calls.
     edges: Vec<(NodeId, EdgeKind)>,
+    /// All that the last command added comes after, ended or not, some perhaps twice.
+    found: Vec<NodeId>,
 }
 
 impl<C> Dag<C> {
@@ -93,6 +104,7 @@ impl<C> Dag<C> {
             uses_of,
             serial: 0,
             edges: Vec::new(),
+            found: Vec::new(),
         }
     }
 }
@@ -100,6 +112,7 @@ impl<C> Dag<C> {
 struct Finder<'a, C> {
     graph: &'a mut StableDiGraph<Node<C>, EdgeKind>,
     edges: &'a mut Vec<(NodeId, EdgeKind)>,
+    found: &'a mut Vec<NodeId>,
     serial: u64,
     poison: Option<Error>,
 }
@@ -120,6 +133,7 @@ impl<C> Found for Finder<'_, C> {
         if on.serial == self.serial {
             return;
         }
+        self.found.push(on);
         let Some(node) = self.node(on) else { return };
         if node.last_dependent.0 == next.0 {
             let place = node.last_dependent.1 as usize;
@@ -159,7 +173,14 @@ impl<C> Dag<C> {
         });
         let id = NodeId { index, serial };
         self.edges.clear();
-        let mut finder = Finder { graph: &mut self.graph, edges: &mut self.edges, serial, poison };
+        self.found.clear();
+        let mut finder = Finder {
+            graph: &mut self.graph,
+            edges: &mut self.edges,
+            found: &mut self.found,
+            serial,
+            poison,
+        };
         for (node, kind) in after {
             finder.depend(node, kind);
         }
@@ -295,6 +316,11 @@ impl<C> Dag<C> {
         self.graph.node_weight(id.index).is_some_and(|node| {
             node.serial == id.serial && !node.dispatched && node.poison.is_none()
         })
+    }
+
+    /// All that the command added last comes after, ended or not.
+    pub(crate) fn found(&self) -> &[NodeId] {
+        &self.found
     }
 
     /// The commands that this one depends on and that have not ended.

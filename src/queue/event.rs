@@ -3,7 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
@@ -11,7 +14,7 @@ use bytemuck::Pod;
 
 use super::completion::{Phase, Seat, Signal, Wakers};
 use super::dag::NodeId;
-use super::lane::{Ended, Place};
+use super::lane::{Native, Place};
 use super::scheduler::Scheduler;
 use crate::backend::{NativeEvent, Profile};
 use crate::buffer::Buffer;
@@ -23,11 +26,12 @@ pub(crate) struct Record {
     pub(crate) signal: Signal,
     /// Whether somebody has polled a handle: if so, the driver is asked to call back.
     pub(crate) awaited: AtomicBool,
-    handles: AtomicUsize,
     scheduler: Weak<Scheduler>,
-    node: OnceLock<NodeId>,
-    place: OnceLock<Place>,
-    outcome: OnceLock<Result<()>>,
+    /// The node's index and serial; zero before it is added.
+    node: (AtomicU32, AtomicU64),
+    /// The lane's index plus one, and the position on it; zero before it is enqueued.
+    place: (AtomicU32, AtomicU64),
+    failure: OnceLock<Error>,
     profile: OnceLock<Profile>,
     /// The native event of a command that was settled before its callback came. Kept until then.
     early: Mutex<Option<Arc<dyn NativeEvent>>>,
@@ -38,11 +42,10 @@ impl Record {
         Arc::new(Self {
             signal: Signal::new(),
             awaited: AtomicBool::new(false),
-            handles: AtomicUsize::new(0),
             scheduler,
-            node: OnceLock::new(),
-            place: OnceLock::new(),
-            outcome: OnceLock::new(),
+            node: Default::default(),
+            place: Default::default(),
+            failure: OnceLock::new(),
             profile: OnceLock::new(),
             early: Mutex::default(),
         })
@@ -52,25 +55,25 @@ impl Record {
         self.scheduler.upgrade()
     }
 
-    /// Whether anybody can still ask how the command went.
-    pub(crate) fn has_handles(&self) -> bool {
-        self.handles.load(SeqCst) > 0
-    }
-
     pub(crate) fn set_node(&self, id: NodeId) {
-        let _ = self.node.set(id);
+        let (index, serial) = id.to_parts();
+        self.node.0.store(index, Relaxed);
+        self.node.1.store(serial, Release);
     }
 
     pub(crate) fn node(&self) -> Option<NodeId> {
-        self.node.get().copied()
+        let serial = self.node.1.load(Acquire);
+        (serial > 0).then(|| NodeId::from_parts(self.node.0.load(Relaxed), serial))
     }
 
     pub(crate) fn set_place(&self, place: Place) {
-        let _ = self.place.set(place);
+        self.place.1.store(place.position, Relaxed);
+        self.place.0.store(place.lane as u32 + 1, Release);
     }
 
     pub(crate) fn place(&self) -> Option<Place> {
-        self.place.get().copied()
+        let lane = self.place.0.load(Acquire).checked_sub(1)? as usize;
+        Some(Place { lane, position: self.place.1.load(Relaxed) })
     }
 
     /// The command has ended: tells all who wait. Gives the event back that the driver is done
@@ -79,16 +82,18 @@ impl Record {
         &self,
         outcome: Result<()>,
         profile: Option<Profile>,
-        ended: Option<Ended>,
+        native: Option<Native>,
         wakers: &mut Wakers,
     ) -> Option<Arc<dyn NativeEvent>> {
         if let Some(profile) = profile {
             let _ = self.profile.set(profile);
         }
-        let _ = self.outcome.set(outcome);
-        let Some(Ended { event, armed: true }) = ended else {
+        if let Err(error) = outcome {
+            let _ = self.failure.set(error);
+        }
+        let Some(Native { event, armed: true }) = native else {
             self.signal.settle(wakers);
-            return ended.map(|ended| ended.event);
+            return native.map(|native| native.event);
         };
         *self.early() = Some(event);
         let called_back = self.signal.settle(wakers);
@@ -105,7 +110,8 @@ impl Record {
     }
 
     fn outcome(&self) -> Option<Result<()>> {
-        self.outcome.get().cloned()
+        let settled = self.signal.phase() == Phase::Settled;
+        settled.then(|| self.failure.get().map_or(Ok(()), |error| Err(error.clone())))
     }
 }
 
@@ -139,7 +145,6 @@ pub struct Event {
 
 impl Event {
     pub(crate) fn new(record: Arc<Record>) -> Self {
-        record.handles.fetch_add(1, SeqCst);
         Self { record, seat: Seat::None }
     }
 
@@ -195,10 +200,10 @@ impl Event {
             scheduler.settle_soon(&self.record);
             phase = self.record.signal.phase();
         }
-        match (phase, self.record.outcome()) {
-            (Phase::Settled, Some(outcome)) => Poll::Ready(outcome),
-            _ => Poll::Pending,
+        if phase != Phase::Settled {
+            return Poll::Pending;
         }
+        self.record.outcome().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -219,7 +224,6 @@ impl Clone for Event {
 impl Drop for Event {
     fn drop(&mut self) {
         self.record.signal.leave(&mut self.seat);
-        self.record.handles.fetch_sub(1, SeqCst);
     }
 }
 

@@ -49,7 +49,9 @@ fn host_error(error: Box<dyn StdError + Send + Sync>) -> Error {
 
 /// The result of a host future, its panic included.
 pub(crate) async fn catch_panic(future: impl Future<Output = Result<()>>) -> Result<()> {
-    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|payload: Box<dyn Any + Send>| {
+    // The block drops the future, which may panic as well, where that is caught.
+    let whole = async move { future.await };
+    AssertUnwindSafe(whole).catch_unwind().await.unwrap_or_else(|payload: Box<dyn Any + Send>| {
         Err(Error::new(
             ErrorKind::Panicked,
             format!("a host future panicked: {}", panic_message(&*payload)),

@@ -1,9 +1,8 @@
 //! The lanes of a device: its few in-order native queues, and what is in flight on each.
 //!
 //! A chain stays on one lane, where the order is the driver's and needs no events; only an edge
-//! between lanes waits for one. Every command is given a native event when it is enqueued, because
-//! asking for it later would take a command of its own; the event of a command whose handles are
-//! all gone is let go as soon as the next one is enqueued behind it.
+//! between lanes waits for one. Every command has a native event all the same: it is what tells how
+//! the command went, and asking for one later would take a command of its own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,25 +23,25 @@ pub(crate) struct Place {
 }
 
 /// A command in flight.
-pub(crate) struct Entry {
-    pub(crate) id: NodeId,
-    pub(crate) record: Arc<Record>,
-    /// Always there for the last command of a lane.
-    event: Option<Arc<dyn NativeEvent>>,
-    /// Whether the driver was asked to call back.
-    armed: bool,
+struct Entry {
+    id: NodeId,
+    record: Arc<Record>,
+    native: Native,
+    /// How it went, once the driver has been asked and has told.
+    result: Option<Result<()>>,
 }
 
-/// The event of a command that has ended, and whether the driver was asked to call back.
-pub(crate) struct Ended {
+/// A command's native event.
+pub(crate) struct Native {
     pub(crate) event: Arc<dyn NativeEvent>,
+    /// Whether the driver was asked to call back.
     pub(crate) armed: bool,
 }
 
 /// A command that has ended on its lane.
 pub(crate) struct Left {
     pub(crate) id: NodeId,
-    pub(crate) ended: Option<Ended>,
+    pub(crate) native: Native,
     pub(crate) result: Result<()>,
 }
 
@@ -55,10 +54,6 @@ pub(crate) struct Lane {
     unflushed: usize,
     /// The positions of the armed commands, oldest first.
     armed: VecDeque<u64>,
-    /// How the commands up to a position went, where one event told it for several.
-    known: Option<(u64, Result<()>)>,
-    /// The oldest armed command, if the watchdog has found it ended without a callback.
-    suspect: Option<u64>,
     /// The last failure, for commands that a driver fails for the failure of another.
     last_failure: Option<Error>,
 }
@@ -74,8 +69,6 @@ impl Lane {
             first: 0,
             unflushed: 0,
             armed: VecDeque::new(),
-            known: None,
-            suspect: None,
             last_failure: None,
         }
     }
@@ -95,23 +88,11 @@ impl Lane {
         record: &Arc<Record>,
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
-        keep_events: bool,
     ) -> Result<u64> {
         // SAFETY: the caller promises what the callee asks for.
         let event = unsafe { self.native.enqueue(operation, wait)? };
-        if let Some(last) = self.entries.back_mut()
-            && !last.armed
-            && !keep_events
-            && !last.record.has_handles()
-        {
-            last.event = None;
-        }
-        self.entries.push_back(Entry {
-            id,
-            record: record.clone(),
-            event: Some(event),
-            armed: false,
-        });
+        let native = Native { event, armed: false };
+        self.entries.push_back(Entry { id, record: record.clone(), native, result: None });
         self.unflushed += 1;
         if self.unflushed >= FLUSH_EVERY {
             self.flush();
@@ -119,10 +100,9 @@ impl Lane {
         Ok(self.first + self.entries.len() as u64 - 1)
     }
 
-    /// An event that ends when the command at `position` has ended, or later; none if it has left.
-    pub(crate) fn event_behind(&self, position: u64) -> Option<&Arc<dyn NativeEvent>> {
-        let index = self.index(position)?;
-        self.entries.range(index..).find_map(|entry| entry.event.as_ref())
+    /// The event of the command at `position`; none if it has left.
+    fn event_at(&self, position: u64) -> Option<&Arc<dyn NativeEvent>> {
+        Some(&self.entries[self.index(position)?].native.event)
     }
 
     /// Sees to it that everything enqueued starts.
@@ -146,11 +126,18 @@ impl Lane {
         (self.entries.len() as u64).saturating_sub(watched) >= commands as u64
     }
 
-    /// The oldest armed command, if its callback has come.
-    pub(crate) fn fired(&self) -> Option<u64> {
-        let position = *self.armed.front()?;
-        let entry = &self.entries[self.index(position)?];
-        (entry.record.signal.phase() == Phase::Fired).then_some(position)
+    /// The position of the oldest command, if that has ended. Asks the driver; one that calls back
+    /// before its event tells the end is believed.
+    pub(crate) fn ended(&mut self) -> Option<u64> {
+        let oldest = self.entries.front_mut()?;
+        if oldest.result.is_none() {
+            oldest.result = match oldest.native.event.progress() {
+                Progress::Pending if oldest.record.signal.phase() == Phase::Pending => return None,
+                Progress::Pending | Progress::Complete => Some(Ok(())),
+                Progress::Failed(error) => Some(Err(error)),
+            };
+        }
+        Some(self.first)
     }
 
     fn index(&self, position: u64) -> Option<usize> {
@@ -168,50 +155,27 @@ impl Lane {
     pub(crate) fn arm(&mut self, position: u64) -> Option<(Arc<Record>, Arc<dyn NativeEvent>)> {
         let index = self.index(position)?;
         let entry = &mut self.entries[index];
-        if entry.armed {
+        if std::mem::replace(&mut entry.native.armed, true) {
             return None;
         }
-        let armed = (entry.record.clone(), entry.event.clone()?);
-        entry.armed = true;
+        let armed = (entry.record.clone(), entry.native.event.clone());
         let at = self.armed.partition_point(|before| *before < position);
         self.armed.insert(at, position);
         self.flush();
         Some(armed)
     }
 
-    /// The position of the last command.
-    pub(crate) fn last(&self) -> Option<u64> {
-        (self.first + self.entries.len() as u64).checked_sub(1).filter(|_| !self.entries.is_empty())
-    }
-
-    /// Takes out the oldest command, which is known to have ended.
+    /// Takes out the oldest command, if that has ended. Though one behind it has, it may not: some
+    /// drivers fail a command as soon as one that it waits for has failed, before its turn.
     pub(crate) fn leave(&mut self) -> Option<Left> {
-        let result = self.oldest_result();
-        let entry = self.entries.pop_front()?;
-        if entry.armed {
+        self.ended()?;
+        let Entry { id, native, result, .. } = self.entries.pop_front()?;
+        self.first += 1;
+        if native.armed {
             self.armed.pop_front();
         }
-        self.first += 1;
-        let armed = entry.armed;
-        Some(Left { id: entry.id, ended: entry.event.map(|event| Ended { event, armed }), result })
-    }
-
-    /// How the oldest command went. Where its event is gone, the next one that is there on this
-    /// in-order lane tells.
-    fn oldest_result(&mut self) -> Result<()> {
-        if let Some((position, result)) = &self.known
-            && self.first <= *position
-        {
-            return result.clone();
-        }
-        let telling = self.entries.iter().position(|entry| entry.event.is_some());
-        let event = telling.and_then(|index| self.entries[index].event.as_ref());
-        let result = match event.map(|event| event.progress()) {
-            None | Some(Progress::Pending | Progress::Complete) => Ok(()),
-            Some(Progress::Failed(error)) => Err(self.root_of(error)),
-        };
-        self.known = telling.map(|index| (self.first + index as u64, result.clone()));
-        result
+        let result = result.unwrap_or(Ok(())).map_err(|error| self.root_of(error));
+        Some(Left { id, native, result })
     }
 
     /// Drivers fail what is behind a failed command with a code that says only that: the failure
@@ -227,17 +191,6 @@ impl Lane {
                 error
             }
         }
-    }
-
-    /// The oldest armed command, if in two calls in a row it had ended and its callback had not
-    /// come.
-    pub(crate) fn overdue(&mut self) -> Option<u64> {
-        let position = *self.armed.front()?;
-        let entry = &self.entries[self.index(position)?];
-        let ended = entry.record.signal.phase() == Phase::Pending
-            && !matches!(entry.event.as_ref()?.progress(), Progress::Pending);
-        let before = std::mem::replace(&mut self.suspect, ended.then_some(position));
-        (ended && before == Some(position)).then_some(position)
     }
 }
 
@@ -255,7 +208,7 @@ pub(crate) fn wait_list(
         .iter()
         .zip(lanes)
         .filter_map(|(position, lane)| {
-            let event = lane.event_behind((*position)?)?.clone();
+            let event = lane.event_at((*position)?)?.clone();
             // A wait list does not start what it waits for.
             lane.flush();
             Some(event)

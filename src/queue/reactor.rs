@@ -22,11 +22,9 @@ pub(crate) enum Post {
     Close,
 }
 
-/// How often commands in flight are looked after, if nothing happens before.
+/// How often commands in flight are looked after, if nothing happens before. This also bounds how
+/// long a waiter sleeps whose callback the driver has lost.
 const TICK: Duration = Duration::from_millis(2);
-
-/// How often callbacks that never came are looked for.
-const OVERDUE: Duration = Duration::from_millis(250);
 
 /// How long the reactor goes on ticking when nothing is in flight, before it sleeps without limit:
 /// waking it from that costs a submitting thread a system call.
@@ -81,7 +79,6 @@ impl Drop for Reactor {
 
 fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
     let mut last_tick = Instant::now();
-    let mut last_check = last_tick;
     let mut last_busy = last_tick;
     loop {
         while let Some(post) = mailbox.take() {
@@ -109,10 +106,6 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
         if now - last_tick >= TICK {
             last_tick = now;
             in_flight.iter().for_each(Scheduler::tick);
-        }
-        if now - last_check >= OVERDUE {
-            last_check = now;
-            in_flight.iter().for_each(Scheduler::check_overdue);
         }
         drop(in_flight);
         if now - last_busy < LINGER {

@@ -17,7 +17,7 @@ use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
 use super::event::{Event, Record, Status};
 use super::hazard::Use;
 use super::host::{HostExecutor, catch_panic};
-use super::lane::{self, Lane, Place, wait_list};
+use super::lane::{Lane, Left, Native, Place, wait_list};
 use super::reactor::{Post, Reactor};
 use super::timeline::Timeline;
 use crate::backend::{DeviceSlot, NativeEvent};
@@ -88,11 +88,22 @@ pub(crate) struct Submission {
 /// What a new command comes after, besides what its uses demand.
 type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
 
+/// What comes of events of the same device, and the failure if one has failed. Called under the
+/// lock: an event that ended unseen in between would count for nothing.
+fn before(events: &[Event]) -> (Edges, Option<Error>) {
+    let failure = events.iter().find_map(|event| match event.status() {
+        Status::Failed(error) => Some(error),
+        _ => None,
+    });
+    let nodes = events.iter().filter_map(|event| event.record().node());
+    (nodes.map(|id| (id, EdgeKind::Data)).collect(), failure)
+}
+
 /// So many commands a poll settles itself; more it leaves to the reactor, so that it stays short.
 const SETTLE_IN_POLL: u64 = 32;
 
 /// So many commands a submission settles at most of those that have ended on a lane.
-const SETTLE_IN_SUBMIT: u64 = 8;
+const SETTLE_IN_SUBMIT: u64 = 4;
 
 /// So many commands the reactor settles without letting go of the lock.
 const SETTLE_AT_ONCE: u64 = 64;
@@ -152,17 +163,12 @@ impl Scheduler {
     /// Adds a command and hands everything that is ready to the device. Never waits.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
         let Submission { work, queue, after, mut gates } = submission;
-        let mut poison = None;
-        let mut edges = Edges::new();
-        for event in after {
-            match event.status() {
-                Status::Failed(error) => poison = poison.or(Some(error)),
-                Status::Complete => {}
-                _ if event.belongs_to(self) => {
-                    edges.extend(event.record().node().map(|id| (id, EdgeKind::Data)));
-                }
-                // Devices do not wait for each other: the host does.
-                _ => gates.push(Box::pin(event)),
+        // Devices do not wait for each other: the host does.
+        let (after, others): (Vec<_>, Vec<_>) =
+            after.into_iter().partition(|event| event.belongs_to(self));
+        for event in others {
+            if !matches!(event.status(), Status::Complete) {
+                gates.push(Box::pin(event));
             }
         }
         let building = match &work {
@@ -177,7 +183,7 @@ impl Scheduler {
         };
         let closed = gates.len() + usize::from(building.is_some());
         let uses = work.uses();
-        let (event, id) = self.add(work, queue, &uses, closed, poison, |_| edges);
+        let (event, id) = self.add(work, queue, &uses, closed, |_| before(&after));
 
         for gate in gates {
             let scheduler = self.clone();
@@ -199,10 +205,10 @@ impl Scheduler {
     /// A marker that ends when all commands of `queue`, or of the whole device, have ended, well or
     /// not.
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
-        let (event, _) = self.add(Work::Marker, queue.unwrap_or_default(), &[], 0, None, |state| {
+        let (event, _) = self.add(Work::Marker, queue.unwrap_or_default(), &[], 0, |state| {
             let before =
                 state.dag.last_of(|command| queue.is_none_or(|queue| command.queue == queue));
-            before.into_iter().map(|id| (id, EdgeKind::Order)).collect()
+            (before.into_iter().map(|id| (id, EdgeKind::Order)).collect(), None)
         });
         event
     }
@@ -213,8 +219,7 @@ impl Scheduler {
         queue: u64,
         uses: &[Use],
         gates: usize,
-        poison: Option<Error>,
-        edges: impl FnOnce(&State) -> Edges,
+        before: impl FnOnce(&State) -> (Edges, Option<Error>),
     ) -> (Event, NodeId) {
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
@@ -236,7 +241,7 @@ impl Scheduler {
         self.live.fetch_add(1, SeqCst);
         self.waiting.fetch_add(1, SeqCst);
         self.settle_some(&mut state, &mut effects);
-        let edges = edges(&state);
+        let (edges, poison) = before(&state);
         let id = state.dag.add(command, uses, edges, gates as u32, poison, &mut next);
         record.set_node(id);
         state.trace_edges(id);
@@ -297,7 +302,7 @@ impl Scheduler {
                 at += 1;
                 match step {
                     Next::Fail(id) => self.finish(state, id, Ok(()), None, next, effects),
-                    Next::Dispatch(id) if state.is_full(self.options) => {
+                    Next::Dispatch(id) if state.is_full(self.options) && !state.is_host(id) => {
                         self.shared.counters.parked_commands.add_one();
                         state.parked.push_back(id);
                     }
@@ -327,7 +332,7 @@ impl Scheduler {
         if !state.dag.can_dispatch(id) {
             return;
         }
-        if state.dag.command(id).is_some_and(|command| matches!(command.work, Work::Host)) {
+        if state.is_host(id) {
             return self.finish(state, id, Ok(()), None, next, effects);
         }
         let enqueued = self.choose_lane(state, id).and_then(|lane| {
@@ -337,13 +342,12 @@ impl Scheduler {
             let State { dag, lanes, .. } = state;
             let command = dag.command_mut(id).expect("it can be dispatched");
             let record = command.record.clone();
-            let keep_events = self.options.profiling;
             let position = command.work.with_operation(|operation| {
                 // SAFETY: the command owns, through its work, all that the operation names, and it
                 // stays in the DAG until the end of the returned event is known. The host memory of
                 // a read is reached by nobody else until then. That the kernel stays inside its
                 // buffers is what the caller of `Program::kernel` promised.
-                unsafe { lanes[lane].enqueue(id, &record, operation, &wait, keep_events) }
+                unsafe { lanes[lane].enqueue(id, &record, operation, &wait) }
             })?;
             record.set_place(Place { lane, position });
             Ok((record, lane, position))
@@ -403,7 +407,7 @@ impl Scheduler {
         state: &mut State,
         id: NodeId,
         result: Result<()>,
-        native: Option<lane::Ended>,
+        native: Option<Native>,
         next: &mut NextList,
         effects: &mut Effects,
     ) {
@@ -433,13 +437,19 @@ impl Scheduler {
             }
             Err(_) => self.shared.counters.failed_commands.add_one(),
         }
-        effects.events.extend(record.settle(ended.outcome, profile, native, &mut effects.wakers));
+        let armed = native.as_ref().is_some_and(|native| native.armed);
+        let event = record.settle(ended.outcome, profile, native, &mut effects.wakers);
+        if armed && event.is_none() {
+            self.shared.counters.late_callbacks.add_one();
+        }
+        effects.events.extend(event);
         effects.garbage.push(command);
         self.live.fetch_sub(1, SeqCst);
     }
 
     /// Settles the command at `place` and all before it, on its lane and on those that these waited
-    /// for, but no more than `most`. Tells whether that was all.
+    /// for, as far as they have ended, but no more than `most`. Tells whether that was all that can
+    /// be done now.
     fn settle(
         self: &Arc<Self>,
         state: &mut State,
@@ -455,7 +465,7 @@ impl Scheduler {
                 goals.pop();
                 continue;
             };
-            // What it waited for has ended, too, and its failure must not come too late.
+            // What it waited for comes first: its failure must not come too late.
             let before = state.dag.dependencies(oldest);
             if let Some(before) = before.filter_map(|(_, command)| command.record.place()).next() {
                 goals.push(before);
@@ -464,24 +474,50 @@ impl Scheduler {
             if settled == most {
                 break;
             }
+            let Some(Left { id, native, result }) = state.lanes[goal.lane].leave() else {
+                // It still runs. The reactor's tick goes on from here.
+                goals.clear();
+                break;
+            };
             settled += 1;
-            if let Some(left) = state.lanes[goal.lane].leave() {
-                state.in_flight -= 1;
-                self.finish(state, left.id, left.result, left.ended, &mut next, effects);
-            }
+            state.in_flight -= 1;
+            // A marker waits for the ends of commands, whatever they are.
+            let result = if state.is_marker(id) { Ok(()) } else { result };
+            self.finish(state, id, result, Some(native), &mut next, effects);
         }
         self.pump(state, &mut next, effects);
         goals.is_empty()
     }
 
-    /// Settles a few of the commands whose end is known, if there are any: whoever submits pays for
-    /// what has ended, and the reactor need not fight for the lock.
+    /// Settles a few of the commands that have ended, if there are any: whoever submits pays for what
+    /// has ended, while the driver's memory of it is warm.
     fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
         for lane in 0..state.lanes.len() {
-            if let Some(position) = state.lanes[lane].fired() {
-                self.settle(state, Place { lane, position }, SETTLE_IN_SUBMIT, effects);
+            self.settle_ended(state, lane, SETTLE_IN_SUBMIT, effects);
+        }
+    }
+
+    /// Settles commands of a lane that have ended, oldest first, but no more than `most`. Tells
+    /// whether there may be others.
+    fn settle_ended(
+        self: &Arc<Self>,
+        state: &mut State,
+        lane: usize,
+        most: u64,
+        effects: &mut Effects,
+    ) -> bool {
+        let mut last = None;
+        for _ in 0..most {
+            match state.lanes[lane].ended() {
+                // One that cannot leave waits for another lane.
+                Some(position) if last != Some(position) => {
+                    last = Some(position);
+                    self.settle(state, Place { lane, position }, most, effects);
+                }
+                _ => return false,
             }
         }
+        true
     }
 
     fn apply(self: &Arc<Self>, effects: Effects) {
@@ -577,40 +613,20 @@ impl Scheduler {
         }
     }
 
-    /// On the reactor, from time to time while commands are in flight: settles what has ended, starts
-    /// what was enqueued and not flushed, and asks for callbacks where nobody did, so that everything
-    /// ends in time.
+    /// On the reactor, from time to time while commands are in flight: starts what was enqueued and
+    /// not flushed, and settles what has ended, whether or not a callback was asked for or has come.
     pub(crate) fn tick(self: &Arc<Self>) {
         let lanes = self.lock().lanes.len();
         for lane in 0..lanes {
-            let fired = || self.lock().lanes[lane].fired();
-            while let Some(position) = fired() {
-                self.settle_all(Place { lane, position });
+            let mut more = true;
+            while more {
+                let mut effects = Effects::default();
+                let mut state = self.lock();
+                state.lanes[lane].flush();
+                more = self.settle_ended(&mut state, lane, SETTLE_AT_ONCE, &mut effects);
+                drop(state);
+                self.apply(effects);
             }
-            let mut state = self.lock();
-            let lane = &mut state.lanes[lane];
-            lane.flush();
-            let armed = lane.last().and_then(|last| lane.arm(last));
-            drop(state);
-            if let Some((record, event)) = armed {
-                self.arm(record, &*event);
-            }
-        }
-    }
-
-    /// On the reactor, rarely: finds commands that ended without the callback that was asked for.
-    pub(crate) fn check_overdue(self: &Arc<Self>) {
-        let overdue: SmallVec<[Place; 4]> = {
-            let mut state = self.lock();
-            let lanes = state.lanes.iter_mut().enumerate();
-            lanes
-                .filter_map(|(lane, entries)| Some(Place { lane, position: entries.overdue()? }))
-                .collect()
-        };
-        for place in overdue {
-            self.shared.counters.lost_completions.add_one();
-            tracing::warn!(device = %self.slot.handle().name, "a command ended without its callback");
-            self.settle_all(place);
         }
     }
 
@@ -631,10 +647,22 @@ impl State {
         self.in_flight >= options.max_in_flight || !self.parked.is_empty()
     }
 
+    fn is_marker(&self, id: NodeId) -> bool {
+        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Marker))
+    }
+
+    /// Whether the command takes no room on the device.
+    fn is_host(&self, id: NodeId) -> bool {
+        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Host))
+    }
+
     /// The edges are kept for pictures only while somebody draws.
     fn trace_edges(&mut self, id: NodeId) {
         if self.dag.command(id).is_some_and(|command| command.traced.is_some()) {
-            let before = self.dag.dependencies(id).map(|(before, _)| before.serial()).collect();
+            let mut before: Vec<_> =
+                self.dag.found().iter().map(|before| before.serial()).collect();
+            before.sort_unstable();
+            before.dedup();
             if let Some(traced) =
                 self.dag.command_mut(id).and_then(|command| command.traced.as_mut())
             {
