@@ -84,9 +84,9 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
                             .submit(axpy.launch(ITEMS).args((1.0f32, from, to)))
                             .expect("it is right")
                     };
-                    let _ = submit(&z, &x);
-                    let _ = submit(&x, &y);
-                    let _ = submit(&x, &z);
+                    submit(&z, &x);
+                    submit(&x, &y);
+                    submit(&x, &z);
                     block_on(submit(&y, &z)).expect("it runs");
                 })
             },

@@ -172,38 +172,6 @@ impl Scalar {
         None
     }
 
-    /// The scalar and the number of them that a type name of OpenCL C stands for. The names of
-    /// structures and of type definitions tell nothing.
-    fn parse(type_name: &str) -> Option<(Self, usize)> {
-        let name = type_name.trim();
-        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        let (base, lanes) = name.split_at(name.len() - digits);
-        let scalar = match base {
-            "char" => Self::Char,
-            "uchar" | "unsigned char" => Self::UChar,
-            "short" => Self::Short,
-            "ushort" | "unsigned short" => Self::UShort,
-            "int" => Self::Int,
-            "uint" | "unsigned int" => Self::UInt,
-            "long" => Self::Long,
-            "ulong" | "unsigned long" => Self::ULong,
-            "float" => Self::Float,
-            "double" => Self::Double,
-            _ => return None,
-        };
-        let lanes = match lanes {
-            "" => 1,
-            // OpenCL C, 6.1.5: a vector of three takes the room of four.
-            "3" => 4,
-            "2" => 2,
-            "4" => 4,
-            "8" => 8,
-            "16" => 16,
-            _ => return None,
-        };
-        Some((scalar, lanes))
-    }
-
     const fn size(self) -> usize {
         match self {
             Self::Char | Self::UChar => 1,
@@ -211,6 +179,51 @@ impl Scalar {
             Self::Int | Self::UInt | Self::Float => 4,
             Self::Long | Self::ULong | Self::Double => 8,
         }
+    }
+}
+
+/// The scalar that a parameter's elements are made of, and how many of them one element takes room
+/// for; found once for every parameter of a kernel, not for every launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ElementType {
+    scalar: Scalar,
+    lanes: usize,
+}
+
+impl ElementType {
+    /// What a parameter's type name stands for. The names of structures and of type definitions
+    /// tell nothing.
+    pub(crate) fn of(parameter: &Parameter) -> Option<Self> {
+        let name = parameter.type_name.as_ref()?.trim_end().trim_end_matches('*').trim();
+        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (base, lanes) = name.split_at(name.len() - digits);
+        let scalar = match base {
+            "char" => Scalar::Char,
+            "uchar" | "unsigned char" => Scalar::UChar,
+            "short" => Scalar::Short,
+            "ushort" | "unsigned short" => Scalar::UShort,
+            "int" => Scalar::Int,
+            "uint" | "unsigned int" => Scalar::UInt,
+            "long" => Scalar::Long,
+            "ulong" | "unsigned long" => Scalar::ULong,
+            "float" => Scalar::Float,
+            "double" => Scalar::Double,
+            _ => return None,
+        };
+        let lanes = match lanes {
+            "" => 1,
+            "2" => 2,
+            // OpenCL C, 6.1.5: a vector of three takes the room of four.
+            "3" | "4" => 4,
+            "8" => 8,
+            "16" => 16,
+            _ => return None,
+        };
+        Some(Self { scalar, lanes })
+    }
+
+    const fn size(self) -> usize {
+        self.scalar.size() * self.lanes
     }
 }
 
@@ -223,58 +236,82 @@ fn same<T: 'static, U: 'static>() -> bool {
         || id == TypeId::of::<[U; 16]>()
 }
 
+impl ArgumentKind {
+    fn in_words(&self) -> &'static str {
+        match self {
+            Self::Buffer(..) => "a buffer",
+            Self::Local(_) => "local memory (`Local::new`)",
+            Self::Value(_) => "a value",
+        }
+    }
+}
+
 impl ArgumentValue {
     /// Checks the argument against what is known of the parameter.
-    pub(crate) fn check(&self, kernel: &str, index: usize, parameter: &Parameter) -> Result<()> {
-        let expected = match parameter.address_space {
-            Some(AddressSpace::Global | AddressSpace::Constant) => "a buffer",
-            Some(AddressSpace::Local) => "local memory (`Local::new`)",
-            Some(AddressSpace::Private) => "a value",
-            None => return Ok(()),
-        };
-        let given = match self.kind {
-            ArgumentKind::Buffer(..) => "a buffer",
-            ArgumentKind::Local(_) => "local memory (`Local::new`)",
-            ArgumentKind::Value(_) => "a value",
-        };
+    pub(crate) fn check(
+        &self,
+        kernel: &str,
+        index: usize,
+        parameter: &Parameter,
+        element: Option<ElementType>,
+    ) -> Result<()> {
         let fail = |problem: fmt::Arguments<'_>| {
             Err(Error::invalid(format!(
                 "kernel `{kernel}`, {}: {problem}",
                 describe(index, parameter)
             )))
         };
-        let rust = (self.element.name)();
-        if given != expected {
-            return fail(format_args!("given {given} of `{rust}`, expected {expected}"));
+        let rust = self.element.name;
+        match (parameter.address_space, &self.kind) {
+            (None, _) => return Ok(()),
+            (
+                Some(AddressSpace::Global | AddressSpace::Constant),
+                ArgumentKind::Buffer(_, stated),
+            ) => {
+                if parameter.access == Some(Access::Read)
+                    && let Some(Access::Write | Access::ReadWrite) = stated
+                {
+                    return fail(format_args!(
+                        "given as {stated:?}, but the kernel only reads it; expected `read()`"
+                    ));
+                }
+            }
+            (Some(AddressSpace::Local), ArgumentKind::Local(bytes)) => {
+                if *bytes == 0 || *bytes == usize::MAX {
+                    return fail(format_args!(
+                        "given local memory of no, or of too many, `{}`",
+                        rust()
+                    ));
+                }
+            }
+            (Some(AddressSpace::Private), ArgumentKind::Value(_)) => {}
+            (Some(expected), given) => {
+                let expected = match expected {
+                    AddressSpace::Global | AddressSpace::Constant => "a buffer",
+                    AddressSpace::Local => "local memory (`Local::new`)",
+                    AddressSpace::Private => "a value",
+                };
+                return fail(format_args!(
+                    "given {} of `{}`, expected {expected}",
+                    given.in_words(),
+                    rust()
+                ));
+            }
         }
-        if let ArgumentKind::Local(bytes) = self.kind
-            && (bytes == 0 || bytes == usize::MAX)
-        {
-            return fail(format_args!("given local memory of no, or of too many, `{rust}`"));
-        }
-        if let ArgumentKind::Buffer(_, Some(access @ (Access::Write | Access::ReadWrite))) =
-            self.kind
-            && parameter.access == Some(Access::Read)
-        {
-            return fail(format_args!(
-                "given as {access:?}, but the kernel only reads it; expected `read()`"
-            ));
-        }
-        let Some(type_name) = &parameter.type_name else { return Ok(()) };
-        let Some((scalar, lanes)) = Scalar::parse(type_name.trim_end().trim_end_matches('*'))
-        else {
+        let (Some(element), Some(type_name)) = (element, &parameter.type_name) else {
             return Ok(());
         };
-        if self.element.scalar.is_some_and(|given| given != scalar) {
-            return fail(format_args!("given `{rust}`, expected `{type_name}`"));
+        if self.element.scalar.is_some_and(|given| given != element.scalar) {
+            return fail(format_args!("given `{}`, expected `{type_name}`", rust()));
         }
         if let ArgumentKind::Value(bytes) = &self.kind
-            && bytes.len() != scalar.size() * lanes
+            && bytes.len() != element.size()
         {
             return fail(format_args!(
-                "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes",
+                "given `{}` of {} bytes, expected `{type_name}` of {} bytes",
+                rust(),
                 bytes.len(),
-                scalar.size() * lanes
+                element.size()
             ));
         }
         Ok(())
@@ -293,7 +330,6 @@ pub(crate) fn describe(index: usize, parameter: &Parameter) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::sealed::Argument as _;
     use super::*;
 
     fn parameter(type_name: &str, address_space: AddressSpace) -> Parameter {
@@ -305,8 +341,13 @@ mod tests {
         }
     }
 
+    fn check_in(space: AddressSpace, argument: impl Argument, type_name: &str) -> Result<()> {
+        let parameter = parameter(type_name, space);
+        argument.into_value().check("k", 0, &parameter, ElementType::of(&parameter))
+    }
+
     fn check(argument: impl Argument, type_name: &str) -> Result<()> {
-        argument.into_value().check("k", 0, &parameter(type_name, AddressSpace::Private))
+        check_in(AddressSpace::Private, argument, type_name)
     }
 
     #[test]
@@ -335,17 +376,10 @@ mod tests {
 
     #[test]
     fn kinds_must_fit() {
-        let local = Local::<f32>::new(4).into_value();
-        assert!(local.check("k", 1, &parameter("float*", AddressSpace::Local)).is_ok());
-        assert!(local.check("k", 1, &parameter("float*", AddressSpace::Global)).is_err());
-        assert!(
-            1.0f32.into_value().check("k", 1, &parameter("float*", AddressSpace::Local)).is_err()
-        );
-        assert!(
-            Local::<f32>::new(0)
-                .into_value()
-                .check("k", 1, &parameter("float*", AddressSpace::Local))
-                .is_err()
-        );
+        let local = Local::<f32>::new(4);
+        assert!(check_in(AddressSpace::Local, local, "float*").is_ok());
+        assert!(check_in(AddressSpace::Global, local, "float*").is_err());
+        assert!(check_in(AddressSpace::Local, 1.0f32, "float*").is_err());
+        assert!(check_in(AddressSpace::Local, Local::<f32>::new(0), "float*").is_err());
     }
 }

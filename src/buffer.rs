@@ -156,19 +156,16 @@ impl<T: Pod> Buffer<T> {
     }
 
     /// As an argument that the kernel only reads.
-    #[must_use]
     pub fn read(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Read }
     }
 
     /// As an argument that the kernel only writes: what it held before does not matter.
-    #[must_use]
     pub fn write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Write }
     }
 
     /// As an argument that the kernel reads and writes, whatever its signature says.
-    #[must_use]
     pub fn read_write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::ReadWrite }
     }

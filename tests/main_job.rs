@@ -25,9 +25,9 @@ everywhere! {
         let a = rt.buffer::<u32>(64).unwrap();
         let b = rt.buffer::<u32>(64).unwrap();
         queue.fill(&a, 7).unwrap().await.unwrap();
-        let _ = queue.write(&a.slice(8..16).unwrap(), vec![9; 8]).unwrap();
-        let _ = queue.copy(&a, &b).unwrap();
-        let _ = queue.fill(&b.slice(60..).unwrap(), 1).unwrap();
+        queue.write(&a.slice(8..16).unwrap(), vec![9; 8]).unwrap();
+        queue.copy(&a, &b).unwrap();
+        queue.fill(&b.slice(60..).unwrap(), 1).unwrap();
         let marker = queue.marker().unwrap();
         let read = queue.read(&b).await.unwrap();
         marker.await.unwrap();
@@ -40,7 +40,7 @@ everywhere! {
             assert_eq!(value, expected, "at {index}");
         }
         let odd = rt.buffer::<[u8; 3]>(5).unwrap();
-        let _ = queue.fill(&odd, [1, 2, 3]).unwrap();
+        queue.fill(&odd, [1, 2, 3]).unwrap();
         assert_eq!(queue.read(&odd).await.unwrap(), vec![[1, 2, 3]; 5]);
     }
 }
@@ -144,8 +144,8 @@ everywhere! {
         let y = rt.buffer_from(vec![1.0f32; 2 * aligned]).await.unwrap();
         let queue = rt.queue();
         let (low, high) = (y.slice(..aligned).unwrap(), y.slice(aligned..).unwrap());
-        let _ = queue.submit(saxpy.launch(aligned).args((1.0f32, &x, &low))).unwrap();
-        let _ = queue.submit(saxpy.launch(aligned).args((2.0f32, &x, &high))).unwrap();
+        queue.submit(saxpy.launch(aligned).args((1.0f32, &x, &low))).unwrap();
+        queue.submit(saxpy.launch(aligned).args((2.0f32, &x, &high))).unwrap();
         let read = queue.read(&y).await.unwrap();
         assert_eq!(read[..aligned], vec![2.0; aligned]);
         assert_eq!(read[aligned..], vec![3.0; aligned]);
@@ -163,7 +163,7 @@ everywhere! {
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
         let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
         let queue = rt.queue();
-        let _ = queue.submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
+        queue.submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
         queue.read(&y).await.unwrap();
         rt.drain().await;
         let dot = queue.dot();

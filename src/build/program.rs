@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use crate::args::ElementType;
 use crate::backend::{self, Parameter};
 use crate::build::key::BuildKey;
 use crate::build::request::Build;
@@ -47,6 +48,8 @@ pub(crate) struct Built {
 struct BuiltKernel {
     native: Arc<dyn backend::Kernel>,
     parameters: Box<[Parameter]>,
+    /// What the parameters' types are made of.
+    elements: Box<[Option<ElementType>]>,
 }
 
 impl Built {
@@ -56,9 +59,10 @@ impl Built {
         image: &Image,
         key: BuildKey,
     ) -> Self {
-        let kernels = native.kernels().iter().map(|kernel| BuiltKernel {
-            parameters: merge(kernel.parameters(), image.parameters(kernel.name())),
-            native: Arc::clone(kernel),
+        let kernels = native.kernels().iter().map(|kernel| {
+            let parameters = merge(kernel.parameters(), image.parameters(kernel.name()));
+            let elements = parameters.iter().map(ElementType::of).collect();
+            BuiltKernel { native: Arc::clone(kernel), parameters, elements }
         });
         // A driver that does not tell the size of its binary must not make the program weightless.
         let weight =
@@ -219,7 +223,6 @@ struct Inner {
 }
 
 /// A kernel that is there to be launched.
-#[derive(Clone)]
 pub(crate) struct ResolvedKernel {
     pub(crate) native: Arc<dyn backend::Kernel>,
     pub(crate) built: Arc<Built>,
@@ -230,6 +233,11 @@ impl ResolvedKernel {
     /// What the driver or the image tells of each parameter.
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.built.kernels[self.index].parameters
+    }
+
+    /// What the types of the parameters are made of, as far as their names tell.
+    pub(crate) fn elements(&self) -> &[Option<ElementType>] {
+        &self.built.kernels[self.index].elements
     }
 }
 
@@ -252,31 +260,31 @@ impl Kernel {
     /// still builds, or if that failed.
     #[must_use]
     pub fn params(&self) -> Option<&[Parameter]> {
-        self.look()?.as_ref().ok().map(ResolvedKernel::parameters)
+        self.resolved()?.as_ref().ok().map(ResolvedKernel::parameters)
     }
 
     /// The kernel, or why there is none; `None` while its program still builds. Does not block.
-    pub(crate) fn resolved(&self) -> Option<Result<ResolvedKernel>> {
-        self.look().cloned()
-    }
-
-    /// The kernel, or why there is none, when its program has been built.
-    pub(crate) async fn resolve(&self) -> Result<ResolvedKernel> {
-        let Inner { name, build, resolved } = &*self.0;
-        if let (None, Some(build)) = (resolved.get(), build) {
-            let program = build.clone().await;
-            resolved.get_or_init(|| program?.built.resolve(name));
-        }
-        resolved.get().expect("a kernel without a build is made resolved").clone()
-    }
-
-    fn look(&self) -> Option<&Result<ResolvedKernel>> {
+    pub(crate) fn resolved(&self) -> Option<&Result<ResolvedKernel>> {
         let Inner { name, build, resolved } = &*self.0;
         if resolved.get().is_none() {
             let program = build.as_ref()?.peek()?;
             resolved.get_or_init(|| program?.built.resolve(name));
         }
         resolved.get()
+    }
+
+    /// Completes when [`resolved`](Self::resolved) tells.
+    pub(crate) async fn resolve(&self) {
+        let Inner { name, build, resolved } = &*self.0;
+        if let (None, Some(build)) = (resolved.get(), build) {
+            let program = build.clone().await;
+            resolved.get_or_init(|| program?.built.resolve(name));
+        }
+    }
+
+    /// Whether another handle keeps the kernel and its program.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 }
 

@@ -318,9 +318,9 @@ fn eviction_leaves_programs_in_use_alone() {
     drop(program);
     bench.build("kernel-bbb").expect("it builds");
     assert_eq!(bench.stats().evictions, 1);
-    let resolved = kernel.resolved().expect("it is there").expect("it built");
+    let resolved = kernel.resolved().expect("it is there").as_ref().expect("it built");
     assert_eq!((resolved.native.name(), bench.script.alive()), ("main", 2));
-    drop((kernel, resolved));
+    drop(kernel);
     bench.until(|bench| bench.script.alive() == 1);
 }
 
@@ -448,7 +448,7 @@ fn a_kernel_may_be_had_before_its_program() {
     block_on(build).expect("it builds");
     assert!(main.resolved().is_some_and(|kernel| kernel.is_ok()));
     assert!(main.params().is_some());
-    let error = absent.resolved().expect("the build ended").err().expect("there is none");
+    let error = absent.resolved().expect("the build ended").as_ref().err().expect("there is none");
     assert_eq!(error.kind(), ErrorKind::UnknownKernel);
     assert!(absent.params().is_none());
 }

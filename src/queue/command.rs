@@ -11,7 +11,7 @@ use super::event::{Event, Record, Slot};
 use super::hazard::Use;
 use super::host::{IntoOutcome, ToOutcome};
 use super::scheduler::Scheduler;
-use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, describe};
+use crate::args::{Argument, ArgumentKind, ArgumentList, ArgumentValue, Arguments, describe};
 use crate::backend::{self, Access, Operation};
 use crate::buffer::{Buffer, Region};
 use crate::build::{Kernel, ResolvedKernel};
@@ -36,11 +36,7 @@ pub(crate) struct Command {
 
 /// What a command does.
 pub(crate) enum Work {
-    Launch {
-        kernel: LaunchKernel,
-        range: NdRange,
-        arguments: ArgumentList,
-    },
+    Launch(Box<LaunchWork>),
     Write {
         to: Arc<Region>,
         from: Box<dyn HostSource>,
@@ -62,19 +58,12 @@ pub(crate) enum Work {
     Marker,
 }
 
-/// The kernel of a launch, whose program may still be building when it is submitted.
-pub(crate) enum LaunchKernel {
-    Resolved(ResolvedKernel),
-    Building(Kernel),
-}
-
-impl LaunchKernel {
-    fn name(&self) -> &str {
-        match self {
-            Self::Resolved(kernel) => kernel.native.name(),
-            Self::Building(kernel) => kernel.name(),
-        }
-    }
+/// What a launch does.
+pub(crate) struct LaunchWork {
+    /// Its program may still be building when it is submitted.
+    pub(crate) kernel: Kernel,
+    pub(crate) range: NdRange,
+    pub(crate) arguments: ArgumentList,
 }
 
 /// Host memory that the device reads.
@@ -116,7 +105,7 @@ impl Work {
     /// A word for pictures and messages.
     pub(crate) fn label(&self) -> String {
         match self {
-            Self::Launch { kernel, .. } => kernel.name().to_owned(),
+            Self::Launch(launch) => launch.kernel.name().to_owned(),
             Self::Write { .. } => "write".to_owned(),
             Self::Read { .. } => "read".to_owned(),
             Self::Fill { .. } => "fill".to_owned(),
@@ -134,14 +123,15 @@ impl Work {
             access,
         };
         match self {
-            Self::Launch { kernel, arguments, .. } => (arguments.iter().enumerate())
-                .filter_map(|(index, argument)| match &argument.kind {
+            Self::Launch(launch) => {
+                let buffer = |(index, argument): (usize, &ArgumentValue)| match &argument.kind {
                     ArgumentKind::Buffer(region, stated) => {
-                        Some(used(region, stated.unwrap_or_else(|| kernel.access(index))))
+                        Some(used(region, stated.unwrap_or_else(|| launch.access(index))))
                     }
                     ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
-                })
-                .collect(),
+                };
+                launch.arguments.iter().enumerate().filter_map(buffer).collect()
+            }
             Self::Write { to: region, .. } | Self::Fill { region, .. } => {
                 SmallVec::from_iter([used(region, Access::Write)])
             }
@@ -157,9 +147,9 @@ impl Work {
     pub(crate) fn is_light(&self) -> bool {
         let shared = |region: &Arc<Region>| Arc::strong_count(region) > 1;
         match self {
-            Self::Launch { kernel, arguments, .. } => {
-                matches!(kernel, LaunchKernel::Resolved(kernel) if Arc::strong_count(&kernel.native) > 1)
-                    && arguments.iter().all(|argument| match &argument.kind {
+            Self::Launch(launch) => {
+                launch.kernel.is_shared()
+                    && launch.arguments.iter().all(|argument| match &argument.kind {
                         ArgumentKind::Buffer(region, _) => shared(region),
                         ArgumentKind::Value(_) | ArgumentKind::Local(_) => true,
                     })
@@ -178,9 +168,15 @@ impl Work {
         run: impl FnOnce(&Operation<'_>) -> Result<R>,
     ) -> Result<R> {
         match self {
-            Self::Launch { kernel: LaunchKernel::Resolved(kernel), range, arguments } => {
+            Self::Launch(launch) => {
+                let LaunchWork { kernel, range, arguments } = &**launch;
+                let kernel = match kernel.resolved() {
+                    Some(Ok(kernel)) => &*kernel.native,
+                    Some(Err(error)) => return Err(error.clone()),
+                    None => return Err(Error::invalid("a launch before its program was built")),
+                };
                 let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
-                for argument in &*arguments {
+                for argument in arguments {
                     native.push(match &argument.kind {
                         ArgumentKind::Buffer(region, _) => {
                             backend::Argument::Memory(region.view()?)
@@ -189,7 +185,7 @@ impl Work {
                         ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
                     });
                 }
-                run(&Operation::Launch { kernel: &*kernel.native, arguments: &native, range })
+                run(&Operation::Launch { kernel, arguments: &native, range })
             }
             Self::Write { to, from } => {
                 let from = from.bytes();
@@ -222,80 +218,78 @@ impl Work {
                 to_offset: to.bytes().start,
                 bytes: to.bytes().len(),
             }),
-            Self::Launch { kernel: LaunchKernel::Building(_), .. } | Self::Host | Self::Marker => {
-                run(&Operation::Marker)
-            }
+            Self::Host | Self::Marker => run(&Operation::Marker),
         }
     }
 }
 
-impl LaunchKernel {
+impl LaunchWork {
     /// What the kernel's signature says it does with the buffer at `index`; everything, if it does
     /// not say.
     fn access(&self, index: usize) -> Access {
-        match self {
-            Self::Resolved(kernel) => (kernel.parameters().get(index))
-                .and_then(|parameter| parameter.access)
-                .unwrap_or(Access::ReadWrite),
-            Self::Building(_) => Access::ReadWrite,
-        }
+        let kernel = self.kernel.resolved().and_then(|kernel| kernel.as_ref().ok());
+        let parameter = kernel.and_then(|kernel| kernel.parameters().get(index));
+        parameter.and_then(|parameter| parameter.access).unwrap_or(Access::ReadWrite)
     }
-}
 
-/// Checks a launch against the kernel's signature and the device's limits.
-pub(crate) fn check_launch(
-    kernel: &ResolvedKernel,
-    range: &NdRange,
-    arguments: &ArgumentList,
-    device: &Device,
-) -> Result<()> {
-    let name = kernel.native.name();
-    check_same_device("its program was built for", kernel.built.device(), device)
-        .map_err(|error| error.within(format!("kernel `{name}`")))?;
-    let limits = &device.limits;
-    let parameters = kernel.parameters();
-    if arguments.len() != parameters.len() {
-        let expected: Vec<_> = parameters
-            .iter()
-            .enumerate()
-            .map(|(index, parameter)| describe(index, parameter))
-            .collect();
-        return Err(Error::invalid(format!(
-            "kernel `{name}` was given {} arguments, expected {}: {}",
-            arguments.len(),
-            parameters.len(),
-            if expected.is_empty() { "none".to_owned() } else { expected.join(", ") }
-        )));
+    /// Checks the launch against the kernel's signature and the device's limits. `None` while the
+    /// program still builds.
+    pub(crate) fn check(&self, device: &Device) -> Option<Result<()>> {
+        Some(match self.kernel.resolved()? {
+            Ok(kernel) => self.check_against(kernel, device),
+            Err(error) => Err(error.clone()),
+        })
     }
-    let mut local = kernel.native.local_memory();
-    for (index, (argument, parameter)) in arguments.iter().zip(parameters).enumerate() {
-        argument.check(name, index, parameter)?;
-        match &argument.kind {
-            // The slice's alignment.
-            ArgumentKind::Buffer(region, _) => drop(region.view().map_err(|error| {
-                error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
-            })?),
-            ArgumentKind::Local(bytes) => local = local.saturating_add(*bytes as u64),
-            ArgumentKind::Value(_) => {}
+
+    fn check_against(&self, kernel: &ResolvedKernel, device: &Device) -> Result<()> {
+        let name = kernel.native.name();
+        check_same_device("its program was built for", kernel.built.device(), device)
+            .map_err(|error| error.within(format!("kernel `{name}`")))?;
+        let (parameters, given) = (kernel.parameters(), &self.arguments);
+        if given.len() != parameters.len() {
+            let expected: Vec<_> = parameters
+                .iter()
+                .enumerate()
+                .map(|(index, parameter)| describe(index, parameter))
+                .collect();
+            return Err(Error::invalid(format!(
+                "kernel `{name}` was given {} arguments, expected {}: {}",
+                given.len(),
+                parameters.len(),
+                if expected.is_empty() { "none".to_owned() } else { expected.join(", ") }
+            )));
         }
+        let mut local = kernel.native.local_memory();
+        let expected = parameters.iter().zip(kernel.elements());
+        for (index, (argument, (parameter, element))) in given.iter().zip(expected).enumerate() {
+            argument.check(name, index, parameter, *element)?;
+            match &argument.kind {
+                // The slice's alignment.
+                ArgumentKind::Buffer(region, _) => drop(region.view().map_err(|error| {
+                    error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
+                })?),
+                ArgumentKind::Local(bytes) => local = local.saturating_add(*bytes as u64),
+                ArgumentKind::Value(_) => {}
+            }
+        }
+        if local > device.limits.local_memory {
+            return Err(Error::invalid(format!(
+                "kernel `{name}` needs {local} bytes of local memory with these arguments; a \
+                 work-group of the device has {}",
+                device.limits.local_memory
+            )));
+        }
+        self.range.check(name, &device.limits, kernel.native.max_work_group_size())
     }
-    if local > limits.local_memory {
-        return Err(Error::invalid(format!(
-            "kernel `{name}` needs {local} bytes of local memory with these arguments; a work-group \
-             of the device has {}",
-            limits.local_memory
-        )));
-    }
-    range.check(name, limits, kernel.native.max_work_group_size())
 }
 
 /// A launch being put together: a kernel, its range and arguments, and what it comes after. Nothing
 /// happens until it is [submitted](crate::Queue::submit).
 #[must_use = "a launch does nothing until it is submitted to a queue"]
 pub struct Launch {
-    pub(crate) kernel: Kernel,
-    pub(crate) range: Result<NdRange>,
-    pub(crate) arguments: ArgumentList,
+    pub(crate) work: Box<LaunchWork>,
+    /// The first mistake, for `submit` to report.
+    pub(crate) mistake: Option<Error>,
     pub(crate) after: SmallVec<[Event; 1]>,
     pub(crate) gates: Vec<Gate>,
 }
@@ -303,10 +297,10 @@ pub struct Launch {
 impl Kernel {
     /// A launch of this kernel over `range` work-items: a `usize` or `[usize; 1..=3]`.
     pub fn launch(&self, range: impl Into<NdSize>) -> Launch {
+        let (kernel, range) = (self.clone(), range.into().into());
         Launch {
-            kernel: self.clone(),
-            range: Ok(range.into().into()),
-            arguments: ArgumentList::new(),
+            work: Box::new(LaunchWork { kernel, range, arguments: ArgumentList::new() }),
+            mistake: None,
             after: SmallVec::new(),
             gates: Vec::new(),
         }
@@ -316,36 +310,32 @@ impl Kernel {
 impl Launch {
     /// The number of work-items of a work-group; without it the driver chooses.
     pub fn local(mut self, size: impl Into<NdSize>) -> Self {
-        self.change_range(|range| range.set_local(size.into()));
-        self
+        let changed = self.work.range.set_local(size.into());
+        self.note(changed)
     }
 
     /// The global id of the first work-item; zero without it.
     pub fn offset(mut self, offset: impl Into<NdSize>) -> Self {
-        self.change_range(|range| range.set_offset(offset.into()));
-        self
+        let changed = self.work.range.set_offset(offset.into());
+        self.note(changed)
     }
 
-    /// The first mistake is kept, for `submit` to report.
-    fn change_range(&mut self, change: impl FnOnce(&mut NdRange) -> Result<()>) {
-        if let Ok(range) = &mut self.range
-            && let Err(error) = change(range)
-        {
-            self.range = Err(error);
-        }
+    fn note(mut self, changed: Result<()>) -> Self {
+        self.mistake = self.mistake.or(changed.err());
+        self
     }
 
     /// All arguments at once, a tuple in the order of the parameters. In place of those given
     /// before.
     pub fn args(mut self, arguments: impl Arguments) -> Self {
-        self.arguments.clear();
-        arguments.append_to(&mut self.arguments);
+        self.work.arguments.clear();
+        arguments.append_to(&mut self.work.arguments);
         self
     }
 
     /// One more argument, behind those given before.
     pub fn arg(mut self, argument: impl Argument) -> Self {
-        self.arguments.push(argument.into_value());
+        self.work.arguments.push(argument.into_value());
         self
     }
 

@@ -131,13 +131,14 @@ pub enum Status {
 }
 
 /// The awaitable handle of a command, cheap to clone; every clone is a future of its own. Owns
-/// nothing that the device uses: dropping or forgetting one changes nothing for the command.
+/// nothing that the device uses: dropping or forgetting one changes nothing for the command, which
+/// runs whether or not anybody awaits it. A failure that nobody awaits comes out of whatever uses
+/// the command's results.
 ///
 /// # Cancel safety
 ///
 /// A dropped `Event` loses nothing; another clone, or one polled later, still completes. Polling
 /// again after completion gives the same result again.
-#[must_use = "an event does nothing for the command; drop it with `let _ =` or await it"]
 pub struct Event {
     record: Arc<Record>,
     seat: Seat,

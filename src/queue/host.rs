@@ -49,7 +49,7 @@ fn host_error(error: Box<dyn StdError + Send + Sync>) -> Error {
 
 /// The result of a host future, its panic included.
 pub(crate) async fn catch_panic(future: impl Future<Output = Result<()>>) -> Result<()> {
-    // The block drops the future, which may panic as well, where that is caught.
+    #[expect(clippy::redundant_async_block, reason = "it drops the future, which may panic, too")]
     let whole = async move { future.await };
     AssertUnwindSafe(whole).catch_unwind().await.unwrap_or_else(|payload: Box<dyn Any + Send>| {
         Err(Error::new(

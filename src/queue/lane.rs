@@ -38,6 +38,9 @@ pub(crate) struct Native {
     pub(crate) armed: bool,
 }
 
+/// A command whose driver is to be asked to call back.
+pub(crate) type Armed = (Arc<Record>, Arc<dyn NativeEvent>);
+
 /// A command that has ended on its lane.
 pub(crate) struct Left {
     pub(crate) id: NodeId,
@@ -152,7 +155,7 @@ impl Lane {
 
     /// Marks the command at `position` as one that the driver will call back for, and gives what to
     /// ask for that. `None` if that was done already or the command has left.
-    pub(crate) fn arm(&mut self, position: u64) -> Option<(Arc<Record>, Arc<dyn NativeEvent>)> {
+    pub(crate) fn arm(&mut self, position: u64) -> Option<Armed> {
         let index = self.index(position)?;
         let entry = &mut self.entries[index];
         if std::mem::replace(&mut entry.native.armed, true) {

@@ -22,7 +22,7 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 pub use self::command::Launch;
-use self::command::{Landing, LaunchKernel, Work, check_launch, check_length, check_same_device};
+use self::command::{Landing, Work, check_length, check_same_device};
 pub use self::event::{Event, Read, Status, Upload};
 pub(crate) use self::host::HostExecutor;
 pub use self::host::IntoOutcome;
@@ -81,26 +81,24 @@ impl Queue {
     /// buffer or the program is of another device or runtime, or if the range does not fit the
     /// device. The build's own error if the program could not be built.
     pub fn submit(&self, launch: Launch) -> Result<Event> {
-        let Launch { kernel, range, arguments, after, gates } = launch;
-        let range = range?;
-        let slot = self.scheduler.slot();
-        for (index, argument) in arguments.iter().enumerate() {
+        let Launch { work, mistake, after, gates } = launch;
+        if let Some(mistake) = mistake {
+            return Err(mistake);
+        }
+        for (index, argument) in work.arguments.iter().enumerate() {
             if let crate::args::ArgumentKind::Buffer(region, _) = &argument.kind {
                 self.check_device(region, || {
-                    format!("kernel `{}`, argument {index}", kernel.name())
+                    format!("kernel `{}`, argument {index}", work.kernel.name())
                 })?;
             }
         }
-        let kernel = match kernel.resolved() {
-            Some(resolved) => {
-                let resolved = resolved?;
-                check_launch(&resolved, &range, &arguments, slot.handle())?;
-                LaunchKernel::Resolved(resolved)
-            }
-            None => LaunchKernel::Building(kernel),
-        };
-        let work = Work::Launch { kernel, range, arguments };
-        Ok(self.scheduler.submit(Submission { work, queue: self.number, after, gates }))
+        let mut building = true;
+        if let Some(checked) = work.check(self.device()) {
+            checked?;
+            building = false;
+        }
+        let work = Work::Launch(work);
+        Ok(self.scheduler.submit(Submission { work, queue: self.number, after, gates, building }))
     }
 
     /// Copies elements from the host into a buffer, whole. The event tells when that has happened.
@@ -191,6 +189,7 @@ impl Queue {
             queue: self.number,
             after: SmallVec::new(),
             gates: vec![gate],
+            building: false,
         }))
     }
 
@@ -213,7 +212,13 @@ impl Queue {
 
     fn run(&self, work: Work) -> Event {
         let (after, gates) = (SmallVec::new(), Vec::new());
-        self.scheduler.submit(Submission { work, queue: self.number, after, gates })
+        self.scheduler.submit(Submission {
+            work,
+            queue: self.number,
+            after,
+            gates,
+            building: false,
+        })
     }
 
     fn check_device(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {

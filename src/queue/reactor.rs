@@ -17,7 +17,7 @@ pub(crate) enum Post {
     /// The callback of a command has come that was settled before.
     Late(Arc<Record>),
     /// Free what these commands kept alive.
-    Drop(Vec<Box<Command>>),
+    Drop(Vec<Command>),
     /// End.
     Close,
 }

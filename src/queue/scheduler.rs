@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use smallvec::SmallVec;
 
-use super::command::{Command, Gate, LaunchKernel, Work, check_launch};
+use super::command::{Command, Gate, Work};
 use super::completion::{Fired, Phase, Urgency, Wakers};
 use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
 use super::event::{Event, Record, Status};
 use super::hazard::Use;
 use super::host::{HostExecutor, catch_panic};
-use super::lane::{Lane, Left, Native, Place, wait_list};
+use super::lane::{Armed, Lane, Left, Native, Place, wait_list};
 use super::reactor::{Post, Reactor};
 use super::timeline::Timeline;
 use crate::backend::{DeviceSlot, NativeEvent};
@@ -59,8 +59,7 @@ pub(crate) struct Scheduler {
 }
 
 struct State {
-    /// Boxed: commands are much larger than nodes, and a graph has room to spare.
-    dag: Dag<Box<Command>>,
+    dag: Dag<Command>,
     lanes: Vec<Lane>,
     /// Commands in flight on all lanes.
     in_flight: usize,
@@ -72,8 +71,8 @@ struct State {
 #[derive(Default)]
 struct Effects {
     wakers: Wakers,
-    arm: SmallVec<[(Arc<Record>, Arc<dyn NativeEvent>); 2]>,
-    garbage: SmallVec<[Box<Command>; 4]>,
+    arm: SmallVec<[Armed; 2]>,
+    garbage: SmallVec<[Command; 4]>,
     events: SmallVec<[Arc<dyn NativeEvent>; 4]>,
 }
 
@@ -83,6 +82,8 @@ pub(crate) struct Submission {
     pub(crate) queue: u64,
     pub(crate) after: SmallVec<[Event; 1]>,
     pub(crate) gates: Vec<Gate>,
+    /// Whether it is a launch whose program still builds.
+    pub(crate) building: bool,
 }
 
 /// What a new command comes after, besides what its uses demand.
@@ -162,7 +163,7 @@ impl Scheduler {
 
     /// Adds a command and hands everything that is ready to the device. Never waits.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
-        let Submission { work, queue, after, mut gates } = submission;
+        let Submission { work, queue, after, mut gates, building } = submission;
         // Devices do not wait for each other: the host does.
         let (after, others): (Vec<_>, Vec<_>) =
             after.into_iter().partition(|event| event.belongs_to(self));
@@ -172,12 +173,9 @@ impl Scheduler {
             }
         }
         let building = match &work {
-            Work::Launch { kernel, .. } => {
+            Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
-                match kernel {
-                    LaunchKernel::Resolved(_) => None,
-                    LaunchKernel::Building(kernel) => Some(kernel.clone()),
-                }
+                building.then(|| launch.kernel.clone())
             }
             _ => None,
         };
@@ -195,8 +193,8 @@ impl Scheduler {
         if let Some(kernel) = building {
             let scheduler = self.clone();
             self.shared.host.spawn(async move {
-                let resolved = kernel.resolve().await;
-                scheduler.built(id, resolved);
+                kernel.resolve().await;
+                scheduler.built(id);
             });
         }
         event
@@ -224,13 +222,9 @@ impl Scheduler {
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let command = Box::new(Command {
-            work,
-            record: record.clone(),
-            queue,
-            traced,
-            _scheduler: self.clone(),
-        });
+        let scheduler = self.clone();
+        let command =
+            Command { work, record: record.clone(), queue, traced, _scheduler: scheduler };
         self.shared.counters.commands.add_one();
         let mut effects = Effects::default();
         let mut next = NextList::new();
@@ -264,19 +258,15 @@ impl Scheduler {
     }
 
     /// The program of a launch has been built, or has not.
-    fn built(self: &Arc<Self>, id: NodeId, resolved: Result<crate::build::ResolvedKernel>) {
+    fn built(self: &Arc<Self>, id: NodeId) {
         self.change(|scheduler, state, next, effects| {
-            let checked = resolved.and_then(|resolved| {
-                let work = state.dag.command_mut(id).map(|command| &mut command.work);
-                if let Some(Work::Launch { kernel, range, arguments }) = work {
-                    check_launch(&resolved, range, arguments, scheduler.slot.handle())?;
-                    *kernel = LaunchKernel::Resolved(resolved);
-                }
-                Ok(())
-            });
+            let checked = match state.dag.command(id).map(|command| &command.work) {
+                Some(Work::Launch(launch)) => launch.check(scheduler.slot.handle()),
+                _ => None,
+            };
             match checked {
-                Ok(()) => state.dag.open_gate(id, next),
-                Err(error) => state.dag.poison(id, error, next),
+                None | Some(Ok(())) => state.dag.open_gate(id, next),
+                Some(Err(error)) => state.dag.poison(id, error, next),
             }
             scheduler.pump(state, next, effects);
         });
