@@ -6,13 +6,13 @@ use kiln::{Event, Program};
 use layout::backends::svg::SVGWriter;
 use layout::gv::{DotParser, GraphBuilder};
 
-/// Where each program came from and when it was there.
+/// Where each program came from, and when it was ready.
 pub(crate) fn builds(programs: &[(&str, Program, Duration)]) {
-    println!("  programs");
+    println!("  programs, all asked for at once");
     for (name, program, after) in programs {
         let kernels = program.kernel_names().join(", ");
         println!(
-            "    {name:<12} {:?} within {:.1} ms: {kernels}",
+            "    {name:<12} {:?}, ready after {:.1} ms: {kernels}",
             program.origin(),
             1e3 * after.as_secs_f64()
         );

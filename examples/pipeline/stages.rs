@@ -65,7 +65,7 @@ impl Stages {
         }
     }
 
-    /// The programs, with their names and the time from the start until each was there.
+    /// The programs, with their names and the time from the start until each was ready.
     pub(crate) async fn built(&self) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
         let builds = SOURCES.iter().zip(&self.builds).map(async |((name, _), build)| {
             let program = build.clone().await?;
