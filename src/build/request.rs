@@ -139,6 +139,10 @@ impl Build {
     /// A kernel of the program that is being built, for launches made before it is there. Whether
     /// there is a kernel of that name comes out with the launches.
     ///
+    /// Until the program is there, its kernels' signatures are not known, and a plain `&buffer`
+    /// counts as read and written. Where launches that only read the same buffer are to stay
+    /// independent, pass [`buffer.read()`](crate::Buffer::read).
+    ///
     /// # Safety
     ///
     /// As for [`Program::kernel`].

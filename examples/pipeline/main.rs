@@ -1,0 +1,121 @@
+//! A photograph goes through an asynchronous pipeline of kernels: denoise, sharpen, expose and tone
+//! map, with its edges drawn on top.
+//!
+//! ```sh
+//! cargo run --release --example pipeline                 # on the best device
+//! KILN_DEVICE=cpu cargo run --release --example pipeline # on one of your choice
+//! cargo run --release --example pipeline -- --all        # on every device
+//! cargo run --release --example pipeline -- PICTURE.png  # with a picture of your own
+//! ```
+//!
+//! It shows how programs build while launches are already submitted, how the order of launches
+//! follows from their buffers, how frames overlap, and how to see what happened: per kernel, as a
+//! picture of the DAG, and as a timeline. All it makes goes to `target/pipeline`.
+//!
+//! [`stages`] has the heart of it. Kiln brings no executor; here the one of `futures` will do.
+
+#![allow(clippy::print_stdout)]
+
+mod picture;
+mod report;
+mod stages;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use kiln::Runtime;
+use picture::Picture;
+use stages::{Frame, Stages};
+
+const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
+const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/pipeline");
+
+/// How many frames the throughput is measured over, and how many are on their way at a time.
+const FRAMES: usize = 100;
+const IN_FLIGHT: usize = 3;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut on_all = false;
+    let mut photograph = PathBuf::from(PHOTOGRAPH);
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--all" => on_all = true,
+            path => photograph = path.into(),
+        }
+    }
+    let photograph = Picture::open(&photograph)?;
+    futures::executor::block_on(async {
+        let rt = Runtime::builder().profiling(true).build().await?;
+        if !on_all {
+            run(&rt, &photograph, Path::new(OUTPUT)).await?;
+            return Ok(());
+        }
+        let mut first: Option<Picture> = None;
+        for device in rt.devices() {
+            let output = Path::new(OUTPUT).join(device.index().to_string());
+            let result = run(&rt.on(device).await?, &photograph, &output).await?;
+            match &first {
+                Some(first) => println!(
+                    "  differs from the first device's picture by at most {} of 255\n",
+                    result.difference(first)
+                ),
+                None => first = Some(result),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Runs the pipeline on the runtime's device, and gives the finished picture.
+async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Picture, Box<dyn Error>> {
+    println!("{}, {}", rt.device(), rt.device().platform);
+    fs::create_dir_all(output)?;
+    let &Picture { width, height, .. } = photograph;
+    let queue = rt.queue();
+    let trace = rt.trace_to(output.join("trace.json"));
+
+    // The first frame is on its way before a single program is there.
+    let start = Instant::now();
+    let stages = Stages::start(rt);
+    let frame = Frame::new(rt, width, height)?;
+    let submitted = frame.submit(&queue, &stages, photograph.pixels.clone())?;
+    let submitting = start.elapsed();
+    report::builds(&stages.built().await?);
+    let (result, sketch) = futures::try_join!(submitted.result, submitted.sketch)?;
+    let first_frame = start.elapsed();
+
+    let result = Picture { width, height, pixels: result };
+    result.save(&output.join("result.png"))?;
+    Picture { width, height, pixels: sketch }.save(&output.join("edges.png"))?;
+    fs::write(output.join("dag.svg"), report::svg(&queue.dot())?)?;
+    trace.finish().await?;
+
+    // Now many frames, a few at a time. Each of those has memory of its own; a frame waits for the
+    // one before it in the same memory, on the device and by itself.
+    let memory: Vec<_> =
+        (0..IN_FLIGHT).map(|_| Frame::new(rt, width, height)).collect::<Result<_, _>>()?;
+    let start = Instant::now();
+    let frames: Vec<_> = stream::iter(memory.iter().cycle().take(FRAMES))
+        .map(async |memory| {
+            let submitted = memory.submit(&queue, &stages, photograph.pixels.clone())?;
+            futures::try_join!(submitted.result, submitted.sketch)?;
+            Ok::<_, kiln::Error>(submitted.launches)
+        })
+        .buffered(IN_FLIGHT)
+        .try_collect()
+        .await?;
+    let seconds = start.elapsed().as_secs_f64();
+
+    report::stages(&frames);
+    println!("  first frame");
+    println!("    submitted within {:.1} ms", 1e3 * submitting.as_secs_f64());
+    println!("    finished within {:.1} ms, builds included", 1e3 * first_frame.as_secs_f64());
+    println!("  {FRAMES} frames, {IN_FLIGHT} at a time");
+    println!("    {:.1} frames a second, transfers included", FRAMES as f64 / seconds);
+    println!("  written to {}", output.display());
+    println!("    result.png, edges.png, dag.svg, trace.json (for https://ui.perfetto.dev)");
+    Ok(result)
+}
