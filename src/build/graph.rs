@@ -27,6 +27,10 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Counters, Stats};
 
+/// Names a node: the device's position, since devices that are alike, such as two cards of a kind,
+/// share keys but not the programs in their memory; and the key.
+type NodeId = (usize, BuildKey);
+
 /// How a build ended.
 pub(crate) type Outcome = Result<Arc<Built>>;
 
@@ -57,8 +61,8 @@ pub(crate) struct BuildGraph {
     /// One for each device.
     device_keys: Box<[DeviceKey]>,
     pool: Pool,
-    kept: Cache<BuildKey, Outcome, foldhash::fast::RandomState>,
-    flights: Mutex<HashMap<BuildKey, Flight>>,
+    kept: Cache<NodeId, Outcome, foldhash::fast::RandomState>,
+    flights: Mutex<HashMap<NodeId, Flight>>,
     counters: Arc<Counters>,
 }
 
@@ -97,28 +101,29 @@ impl BuildGraph {
         }
         self.counters.builds_requested.add_one();
         let key = recipe.key(&self.device_keys[recipe.device()]);
+        let node = (recipe.device(), key);
         let (flight, waiters) = loop {
-            if let Some(outcome) = self.kept.get(&key) {
+            if let Some(outcome) = self.kept.get(&node) {
                 self.counters.memory_hits.add_one();
                 return Answer::Kept(outcome);
             }
             let mut flights = self.flights();
-            if let Some(flight) = flights.get(&key) {
+            if let Some(flight) = flights.get(&node) {
                 self.counters.joined_builds.add_one();
                 return Answer::Building(flight.clone());
             }
             // A flight may have ended since the first look. Taking its outcome is left to the next
             // round: a `get` may free programs, which is nothing to do under the mutex.
-            if self.kept.contains_key(&key) {
+            if self.kept.contains_key(&node) {
                 continue;
             }
             let (waiters, receiver) = oneshot::channel();
             let flight = receiver.map(landed as fn(_) -> _).shared();
-            flights.insert(key, flight.clone());
+            flights.insert(node, flight.clone());
             break (flight, waiters);
         };
 
-        let job = Job { graph: Arc::clone(self), key, waiters: Some(waiters) };
+        let job = Job { graph: Arc::clone(self), node, waiters: Some(waiters) };
         let span = self.span(&recipe, key);
         self.pool.submit(move || span.in_scope(|| job.run(&recipe)));
         Answer::Building(flight)
@@ -159,7 +164,7 @@ impl BuildGraph {
             .fold((0, 0), |(count, bytes), built| (count + 1, bytes + built.weight() as u64));
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<BuildKey, Flight>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<NodeId, Flight>> {
         // Each holder changes the map in one call: a panic leaves nothing half done.
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,10 +214,10 @@ impl BuildGraph {
     /// Drops the kept programs that nobody else holds, to give their memory back to the device.
     fn drop_idle_programs(&self) -> usize {
         let mut dropped = 0;
-        for (key, outcome) in &self.kept {
+        for (node, outcome) in &self.kept {
             // One holder is the cache, the other this loop.
             if outcome.is_ok_and(|built| Arc::strong_count(&built) == 2) {
-                self.kept.invalidate(&*key);
+                self.kept.invalidate(&*node);
                 dropped += 1;
             }
         }
@@ -223,12 +228,12 @@ impl BuildGraph {
     /// Makes an outcome known. The cache comes first, the flight goes second, and only then, with
     /// the caller, the waiters hear of it: whoever learns of a failure of circumstance and asks
     /// again gets a new build, and whoever learns of a program finds it.
-    fn publish(&self, key: BuildKey, outcome: &Outcome) {
+    fn publish(&self, node: NodeId, outcome: &Outcome) {
         if outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
-            self.kept.insert(key, outcome.clone());
+            self.kept.insert(node, outcome.clone());
             self.settle();
         }
-        self.flights().remove(&key);
+        self.flights().remove(&node);
     }
 
     /// Has the cache hold its limit now, rather than with some later access. The cache frees what
@@ -272,14 +277,14 @@ fn landed(outcome: Result<Outcome, oneshot::Canceled>) -> Outcome {
 /// The duty to end one flight. Ends it with an error if dropped before.
 struct Job {
     graph: Arc<BuildGraph>,
-    key: BuildKey,
+    node: NodeId,
     waiters: Option<oneshot::Sender<Outcome>>,
 }
 
 impl Job {
     fn run(mut self, recipe: &Recipe) {
         let start = Instant::now();
-        let outcome = catch_panic(|| self.graph.build(recipe, self.key));
+        let outcome = catch_panic(|| self.graph.build(recipe, self.node.1));
         let span = tracing::Span::current();
         span.record("elapsed_ms", start.elapsed().as_secs_f64() * 1e3);
         match &outcome {
@@ -292,7 +297,7 @@ impl Job {
     fn end(&mut self, outcome: Outcome) {
         if let Some(waiters) = self.waiters.take() {
             self.graph.count(&outcome);
-            self.graph.publish(self.key, &outcome);
+            self.graph.publish(self.node, &outcome);
             // Nobody may wait any more.
             let _ = waiters.send(outcome);
         }

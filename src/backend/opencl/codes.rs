@@ -112,6 +112,16 @@ pub(super) fn argument_kind(code: cl_int) -> ErrorKind {
     }
 }
 
+/// What a code means where memory is allocated.
+pub(super) fn allocation_kind(code: cl_int) -> ErrorKind {
+    match code {
+        // More than the device lets one allocation have; no size that gets to the driver is wrong
+        // otherwise.
+        CL_INVALID_BUFFER_SIZE => ErrorKind::OutOfResources,
+        _ => kind(code),
+    }
+}
+
 /// What a code means where a specialization constant is set.
 pub(super) fn constant_kind(code: cl_int) -> ErrorKind {
     match code {
@@ -156,6 +166,7 @@ mod tests {
         assert_eq!(command_kind(CL_DEVICE_NOT_FOUND), ErrorKind::Driver);
         assert_eq!(argument_kind(CL_INVALID_MEM_OBJECT), ErrorKind::InvalidArgument);
         assert_eq!(argument_kind(CL_OUT_OF_RESOURCES), ErrorKind::OutOfResources);
+        assert_eq!(allocation_kind(CL_INVALID_BUFFER_SIZE), ErrorKind::OutOfResources);
         assert_eq!(constant_kind(CL_INVALID_SPEC_ID), ErrorKind::InvalidArgument);
         assert_eq!(constant_kind(CL_INVALID_OPERATION), ErrorKind::Unsupported);
     }

@@ -10,11 +10,11 @@ use opencl3::memory::{
     create_sub_buffer,
 };
 
-use super::codes::error;
+use super::codes::{allocation_kind, error, error_of};
 use super::device::Context;
 use super::handle::OwnedMemory;
 use crate::backend::Memory;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A whole buffer, or a view of one. Commands on a view count from where it starts.
 pub(super) struct ClMemory {
@@ -38,16 +38,18 @@ impl ClMemory {
         let info = &context.info;
         // NVIDIA's driver takes any size and fails at the first use.
         if u64::try_from(bytes).is_ok_and(|bytes| bytes > info.limits.global_memory) {
-            return Err(Error::invalid(format!(
+            let message = format!(
                 "{bytes} bytes are more than all the memory of `{}`, {} bytes",
                 info.name, info.limits.global_memory
-            )));
+            );
+            return Err(Error::new(ErrorKind::OutOfResources, message));
         }
         // SAFETY: the context is alive, and these flags take no host memory.
         let created =
             unsafe { create_buffer(context.raw(), CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
         let raw = created.map_err(|code| {
-            error(code, format!("{bytes} bytes cannot be allocated on `{}`", info.name))
+            let kind = allocation_kind(code);
+            error_of(kind, code, format!("{bytes} bytes cannot be allocated on `{}`", info.name))
         })?;
         // SAFETY: just created, and referenced here alone.
         let memory = unsafe { OwnedMemory::new(raw) };

@@ -452,7 +452,7 @@ fn bad_arguments_are_refused_by_name() {
 fn too_much_memory_is_an_error() {
     on_every_device("too_much_memory_is_an_error", |_, device| {
         let error = failure(device.allocate(usize::MAX / 2));
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutOfResources, "{error}");
     });
 }
 

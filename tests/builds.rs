@@ -1,0 +1,615 @@
+//! The promises of the build graph: a program is built once whoever asks and whatever becomes of
+//! them, failures are kept or repeated by their kind, and memory stays within its limit.
+
+mod support;
+
+use std::collections::VecDeque;
+use std::future::IntoFuture;
+
+use futures::executor::block_on;
+use futures::future::join_all;
+use futures::poll;
+use kiln::simulated::{Fault, Simulator};
+use kiln::{
+    Build, BuildRequest, Error, ErrorKind, Image, ImageFormat, Kernel, Origin, Program, Runtime,
+};
+use proptest::prelude::*;
+
+/// A runtime with one simulated device, and the device's controls.
+async fn simulated() -> (Simulator, Runtime) {
+    let simulator = Simulator::immediate();
+    let rt = Runtime::builder().simulator(&simulator).build().await.unwrap();
+    (simulator, rt)
+}
+
+/// A runtime that keeps up to `memory_limit` bytes of programs.
+async fn limited(memory_limit: u64) -> (Simulator, Runtime) {
+    let simulator = Simulator::immediate();
+    let builder = Runtime::builder().simulator(&simulator).memory_limit(memory_limit);
+    (simulator.clone(), builder.build().await.unwrap())
+}
+
+/// Small programs, each with another number in it, whose kernel `write_number` writes it.
+fn image(number: u32) -> Image {
+    Image::opencl_c(source(number))
+}
+
+fn source(number: u32) -> String {
+    format!("kernel void write_number(global uint *x) {{ x[get_global_id(0)] = {number}; }}\n")
+}
+
+/// As [`image`], with a binary of `size` bytes on a simulated device.
+fn sized(number: u32, size: usize) -> Image {
+    Image::opencl_c(format!("#pragma binary_size {size}\n{}", source(number)))
+}
+
+/// A source that no compiler takes.
+fn broken() -> Image {
+    Image::opencl_c("#error this is the mistake\nkernel void broken() { return }\n")
+}
+
+fn write_number(program: &Program) -> Kernel {
+    // SAFETY: it writes as many elements as it has work-items; the tests launch as many as theirs.
+    unsafe { program.kernel("write_number") }.expect("the kernel is there")
+}
+
+/// The number that a program of [`image`] writes.
+async fn number_of(rt: &Runtime, program: &Program) -> u32 {
+    let x = rt.buffer_from(vec![u32::MAX; 4]).await.unwrap();
+    rt.queue().submit(write_number(program).launch(4).args((&x,))).unwrap().await.unwrap();
+    let read = rt.queue().read(&x).await.unwrap();
+    assert_eq!(read, [read[0]; 4]);
+    read[0]
+}
+
+/// Where the program came from, for one more request.
+async fn origin(rt: &Runtime, image: &Image) -> Origin {
+    rt.build(image).await.unwrap().origin()
+}
+
+// ---- One build, whoever asks --------------------------------------------------------------------
+
+#[test]
+fn a_thousand_tasks_on_eight_threads_share_ten_builds_in_flight() {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(8).build().unwrap();
+    tokio.block_on(async {
+        let (simulator, rt) = simulated().await;
+        let compiler = simulator.pause_builds();
+        let asked = (0..1000).map(|task| {
+            let rt = rt.clone();
+            tokio::spawn(async move { rt.build(&image(task % 10)).start() })
+        });
+        let builds: Vec<Build> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
+        assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (1000, 990));
+        drop(compiler);
+        let waiting = builds.into_iter().map(|build| tokio::spawn(async { build.await.unwrap() }));
+        let programs: Vec<Program> =
+            join_all(waiting).await.into_iter().map(Result::unwrap).collect();
+        assert_eq!(simulator.counts().builds, 10);
+        assert_eq!(simulator.counts().live_programs, 10);
+        for (task, program) in programs.iter().enumerate() {
+            assert_eq!(program.key(), programs[task % 10].key());
+            assert_eq!(program.origin(), Origin::Compiled);
+        }
+        let stats = rt.stats();
+        assert_eq!((stats.compiles, stats.joined_builds, stats.memory_hits), (10, 990, 0));
+        assert_eq!((stats.programs_in_memory, stats.evictions), (10, 0));
+    });
+}
+
+#[test]
+fn a_thousand_tasks_on_eight_threads_get_ten_programs_of_each_device() {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(8).build().unwrap();
+    tokio.block_on(support::on_each_device(async |rt| {
+        let tasks = (0..1000).map(|task| {
+            let rt = rt.clone();
+            tokio::spawn(async move { rt.build(&image(task % 10)).await.unwrap() })
+        });
+        let programs: Vec<Program> =
+            join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+        let stats = rt.stats();
+        assert_eq!((stats.builds_requested, stats.compiles), (1000, 10));
+        assert_eq!(stats.joined_builds + stats.memory_hits, 990);
+        for (task, program) in programs.iter().enumerate() {
+            assert_eq!(program.key(), programs[task % 10].key());
+        }
+        for (number, program) in (0..10).zip(&programs) {
+            assert_eq!(number_of(&rt, program).await, number);
+        }
+    }));
+}
+
+// ---- Whatever becomes of who asked first --------------------------------------------------------
+
+/// While a build is held back, asks for it, has `lose` do something with the first handle, and
+/// checks that those who asked before and after that get the program, from one build.
+async fn the_others_get_the_program<T>(lose: impl AsyncFnOnce(BuildRequest) -> T) {
+    let (simulator, rt) = simulated().await;
+    let compiler = simulator.pause_builds();
+    let what_is_left = lose(rt.build(&image(1))).await;
+    let second = rt.build(&image(1)).start();
+    let third = rt.build(&image(1)).start();
+    assert_eq!((rt.stats().builds_requested, rt.stats().joined_builds), (3, 2));
+    drop(compiler);
+    assert_eq!(second.await.unwrap().origin(), Origin::Compiled);
+    assert_eq!(third.await.unwrap().origin(), Origin::Compiled);
+    assert_eq!(origin(&rt, &image(1)).await, Origin::Memory);
+    drop(what_is_left);
+    assert_eq!(simulator.counts().builds, 1);
+    assert_eq!((rt.stats().compiles, rt.stats().memory_hits), (1, 1));
+}
+
+/// Asks, and polls once, so that the build knows a task to wake.
+async fn polled(request: BuildRequest) -> Build {
+    let mut build = request.start();
+    assert!(poll!(&mut build).is_pending());
+    build
+}
+
+#[test]
+fn an_asker_that_is_dropped_does_not_matter() {
+    block_on(the_others_get_the_program(async |request| drop(request.start())));
+    block_on(the_others_get_the_program(async |request| drop(polled(request).await)));
+}
+
+#[test]
+fn an_asker_that_is_forgotten_does_not_matter() {
+    block_on(the_others_get_the_program(async |request| std::mem::forget(request.start())));
+    block_on(the_others_get_the_program(async |request| std::mem::forget(polled(request).await)));
+}
+
+#[test]
+fn an_asker_that_is_never_polled_does_not_matter() {
+    block_on(the_others_get_the_program(async |request| request.start()));
+}
+
+#[test]
+fn an_asker_that_is_never_polled_again_does_not_matter() {
+    block_on(the_others_get_the_program(polled));
+}
+
+#[test]
+fn an_asker_whose_tokio_task_is_aborted_does_not_matter() {
+    let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    tokio.block_on(the_others_get_the_program(async |request| {
+        let (asked, asking) = futures::channel::oneshot::channel();
+        let task = tokio::spawn(async move {
+            let build = polled(request).await;
+            asked.send(()).unwrap();
+            build.await
+        });
+        asking.await.unwrap();
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+    }));
+}
+
+#[test]
+fn an_asker_whose_smol_task_is_cancelled_does_not_matter() {
+    smol::block_on(the_others_get_the_program(async |request| {
+        let (asked, asking) = async_channel::bounded(1);
+        let task = smol::spawn(async move {
+            let build = polled(request).await;
+            asked.send(()).await.unwrap();
+            build.await
+        });
+        asking.recv().await.unwrap();
+        assert!(task.cancel().await.is_none());
+    }));
+}
+
+everywhere! {
+    async fn a_build_that_everybody_left_is_there_for_the_next(rt: Runtime) {
+        drop(rt.build(&image(2)).start());
+        let program = rt.build(&image(2)).await.unwrap();
+        assert_eq!(number_of(&rt, &program).await, 2);
+        assert_eq!(rt.stats().compiles, 1);
+    }
+}
+
+// ---- Failures -----------------------------------------------------------------------------------
+
+/// Asks ten times before any build can end, and gives what the ten got.
+async fn ten_waiters(simulator: &Simulator, rt: &Runtime, image: &Image) -> Vec<Error> {
+    let compiler = simulator.pause_builds();
+    let builds: Vec<Build> = (0..10).map(|_| rt.build(image).start()).collect();
+    drop(compiler);
+    let results = join_all(builds).await;
+    results.into_iter().map(|result| result.expect_err("the build fails")).collect()
+}
+
+#[test]
+fn a_refusal_is_the_same_for_all_waiters_and_kept() {
+    block_on(async {
+        let (simulator, rt) = simulated().await;
+        let errors = ten_waiters(&simulator, &rt, &broken()).await;
+        let later = rt.build(&broken()).await.unwrap_err();
+        assert_eq!(later.kind(), ErrorKind::BuildFailed);
+        assert_eq!(later.build_log(), Some("error: this is the mistake"));
+        assert!(errors.iter().all(|error| error.same(&later)));
+        assert_eq!(simulator.counts().builds, 1);
+        let stats = rt.stats();
+        assert_eq!((stats.failed_builds, stats.joined_builds, stats.memory_hits), (1, 9, 1));
+        assert_eq!((stats.build_retries, stats.programs_in_memory), (0, 0));
+    });
+}
+
+everywhere! {
+    async fn what_the_compiler_refuses_is_refused_once(rt: Runtime) {
+        let builds = join_all((0..10).map(|_| rt.build(&broken()).into_future())).await;
+        let later = rt.build(&broken()).await.unwrap_err();
+        assert_eq!(later.kind(), ErrorKind::BuildFailed);
+        assert!(later.build_log().unwrap().contains("this is the mistake"), "{later}");
+        assert!(builds.iter().all(|result| result.as_ref().unwrap_err().same(&later)));
+        assert_eq!((rt.stats().compiles, rt.stats().failed_builds), (1, 1));
+    }
+}
+
+#[test]
+fn a_panic_of_the_compiler_reaches_every_waiter_and_is_not_kept() {
+    block_on(async {
+        let (simulator, rt) = simulated().await;
+        simulator.fail_builds(1, Fault::Panic);
+        let errors = ten_waiters(&simulator, &rt, &image(1)).await;
+        assert!(errors.iter().all(|error| error.same(&errors[0])));
+        assert_eq!(errors[0].kind(), ErrorKind::Panicked);
+        assert!(errors[0].to_string().contains("told to panic"), "{}", errors[0]);
+        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+        assert_eq!(simulator.counts().builds, 2);
+        let stats = rt.stats();
+        assert_eq!((stats.build_panics, stats.failed_builds, stats.build_retries), (1, 0, 0));
+    });
+}
+
+#[test]
+fn a_lost_device_reaches_every_waiter_and_is_neither_retried_nor_kept() {
+    block_on(async {
+        let (simulator, rt) = simulated().await;
+        simulator.fail_builds(1, Fault::DeviceLost);
+        let errors = ten_waiters(&simulator, &rt, &image(1)).await;
+        assert!(errors.iter().all(|error| error.same(&errors[0])));
+        assert_eq!(errors[0].kind(), ErrorKind::DeviceLost);
+        assert_eq!(simulator.counts().builds, 1);
+        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+        let stats = rt.stats();
+        assert_eq!((stats.abandoned_builds, stats.build_retries, stats.compiles), (1, 0, 2));
+    });
+}
+
+#[test]
+fn out_of_resources_once_drops_idle_programs_and_succeeds() {
+    block_on(async {
+        let (simulator, rt) = simulated().await;
+        simulator.kernel("write_number", |call| call.write(0, &[7u32; 4]));
+        let held = rt.build(&image(1)).await.unwrap();
+        let kernel = write_number(&rt.build(&image(2)).await.unwrap());
+        rt.build(&image(3)).await.unwrap();
+        simulator.fail_builds(1, Fault::OutOfResources);
+        assert_eq!(origin(&rt, &image(4)).await, Origin::Compiled);
+
+        let stats = rt.stats();
+        assert_eq!((stats.build_retries, stats.evictions, stats.abandoned_builds), (1, 1, 0));
+        assert_eq!((stats.compiles, stats.programs_in_memory), (5, 3));
+        assert_eq!(simulator.counts().live_programs, 3);
+        // The program and the kernel that were held work, and their programs are in memory still.
+        assert_eq!(number_of(&rt, &held).await, 7);
+        let x = rt.buffer::<u32>(4).unwrap();
+        rt.queue().submit(kernel.launch(4).args((&x,))).unwrap().await.unwrap();
+        assert_eq!(origin(&rt, &image(1)).await, Origin::Memory);
+        assert_eq!(origin(&rt, &image(2)).await, Origin::Memory);
+        assert_eq!(origin(&rt, &image(3)).await, Origin::Compiled);
+    });
+}
+
+#[test]
+fn lasting_exhaustion_ends_and_a_later_request_builds_again() {
+    block_on(async {
+        let (simulator, rt) = simulated().await;
+        simulator.fail_builds(usize::MAX, Fault::OutOfResources);
+        let errors = ten_waiters(&simulator, &rt, &image(1)).await;
+        let tries = simulator.counts().builds;
+        assert!((2..=10).contains(&tries), "{tries} tries");
+        assert!(errors.iter().all(|error| error.same(&errors[0])));
+        assert_eq!(errors[0].kind(), ErrorKind::OutOfResources);
+        let stats = rt.stats();
+        assert_eq!((stats.abandoned_builds, stats.build_retries), (1, tries - 1));
+
+        let again = rt.build(&image(1)).await.unwrap_err();
+        assert!(!again.same(&errors[0]));
+        assert_eq!((simulator.counts().builds, rt.stats().memory_hits), (2 * tries, 0));
+
+        // As above, but the memory is back by the time of the second request.
+        let (simulator, rt) = simulated().await;
+        simulator.fail_builds(tries.try_into().unwrap(), Fault::OutOfResources);
+        let error = rt.build(&image(1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfResources);
+        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+    });
+}
+
+// ---- The limit of memory ------------------------------------------------------------------------
+
+#[test]
+fn a_hit_makes_a_program_young_again() {
+    block_on(async {
+        let (simulator, rt) = limited(3000).await;
+        let images: Vec<Image> = (0..4).map(|number| sized(number, 1000)).collect();
+        for image in &images[..3] {
+            assert_eq!(origin(&rt, image).await, Origin::Compiled);
+        }
+        assert_eq!(origin(&rt, &images[0]).await, Origin::Memory);
+        assert_eq!(origin(&rt, &images[3]).await, Origin::Compiled);
+        for number in [0, 2, 3] {
+            assert_eq!(origin(&rt, &images[number]).await, Origin::Memory, "program {number}");
+        }
+        assert_eq!(origin(&rt, &images[1]).await, Origin::Compiled);
+        let stats = rt.stats();
+        assert_eq!((stats.evictions, stats.memory_hits, stats.compiles), (2, 4, 5));
+        assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (3, 3000));
+        assert_eq!(simulator.counts().live_programs, 3);
+    });
+}
+
+/// What a cache of `limit` bytes must hold: numbers and sizes, the least recently used first.
+struct Model {
+    limit: usize,
+    kept: VecDeque<(u32, usize)>,
+}
+
+impl Model {
+    /// Uses a program, and tells whether it was there.
+    fn ask(&mut self, number: u32, size: usize) -> bool {
+        let at = self.kept.iter().position(|&kept| kept == (number, size));
+        let hit = at.and_then(|at| self.kept.remove(at)).is_some();
+        if size <= self.limit {
+            self.kept.push_back((number, size));
+        }
+        while self.bytes() > self.limit {
+            self.kept.pop_front();
+        }
+        hit
+    }
+
+    fn bytes(&self) -> usize {
+        self.kept.iter().map(|&(_, size)| size).sum()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn memory_is_a_least_recently_used_cache_of_exact_size(
+        requests in prop::collection::vec(0u32..12, 1..120)
+    ) {
+        block_on(async {
+            let mut model = Model { limit: 5000, kept: VecDeque::new() };
+            let (simulator, rt) = limited(5000).await;
+            for number in requests {
+                // The last few are larger than the limit.
+                let size = 700 * (number as usize % 10) + 500;
+                let hit = model.ask(number, size);
+                let expected = if hit { Origin::Memory } else { Origin::Compiled };
+                let program = rt.build(&sized(number, size)).await.unwrap();
+                prop_assert_eq!(program.origin(), expected, "program {}", number);
+                drop(program);
+                let stats = rt.stats();
+                prop_assert_eq!(stats.programs_in_memory, model.kept.len() as u64);
+                prop_assert_eq!(stats.bytes_in_memory, model.bytes() as u64);
+                prop_assert_eq!(simulator.counts().live_programs, model.kept.len() as u64);
+            }
+            Ok(())
+        })?;
+    }
+}
+
+#[test]
+fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
+    block_on(async {
+        let (simulator, rt) = limited(1000).await;
+        simulator.kernel("write_number", |call| call.write(0, &[7u32; 4]));
+        let kernel = write_number(&rt.build(&sized(1, 1000)).await.unwrap());
+        rt.build(&sized(2, 1000)).await.unwrap();
+        assert_eq!((rt.stats().evictions, rt.stats().programs_in_memory), (1, 1));
+        assert_eq!(simulator.counts().live_programs, 2);
+
+        let x = rt.buffer_from(vec![0u32; 4]).await.unwrap();
+        rt.queue().submit(kernel.launch(4).args((&x,))).unwrap().await.unwrap();
+        assert_eq!(rt.queue().read(&x).await.unwrap(), [7; 4]);
+        // Nor does it pull the next one out: asking again builds it again.
+        assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Compiled);
+        drop(kernel);
+        assert_eq!(simulator.counts().live_programs, 1);
+    });
+}
+
+everywhere! {
+    async fn programs_evicted_from_memory_still_run(rt: Runtime) {
+        rt.build(&image(0)).await.unwrap();
+        let size = rt.stats().bytes_in_memory;
+        let selector = rt.device().index().to_string();
+        let builder = Runtime::builder().device(selector).memory_limit(2 * size + size / 2);
+        let rt = builder.build().await.unwrap();
+        let mut programs = Vec::new();
+        for number in 0..4 {
+            programs.push(rt.build(&image(number)).await.unwrap());
+            assert!(rt.stats().bytes_in_memory <= 2 * size + size / 2);
+        }
+        assert_eq!((rt.stats().programs_in_memory, rt.stats().evictions), (2, 2));
+        for (number, program) in (0..4).zip(&programs) {
+            assert_eq!(number_of(&rt, program).await, number);
+        }
+    }
+}
+
+#[test]
+fn a_program_larger_than_the_limit_serves_who_asked_and_displaces_nobody() {
+    block_on(async {
+        let (simulator, rt) = limited(3000).await;
+        simulator.kernel("write_number", |call| call.write(0, &[7u32; 4]));
+        rt.build(&sized(1, 1000)).await.unwrap();
+        let large = rt.build(&sized(2, 3001)).await.unwrap();
+        assert_eq!(number_of(&rt, &large).await, 7);
+        let stats = rt.stats();
+        assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (1, 1000));
+        assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Memory);
+        assert_eq!(origin(&rt, &sized(2, 3001)).await, Origin::Compiled);
+    });
+}
+
+#[test]
+fn a_limit_of_zero_keeps_nothing_and_shares_builds_in_flight() {
+    block_on(async {
+        let (simulator, rt) = limited(0).await;
+        let compiler = simulator.pause_builds();
+        let (first, second) = (rt.build(&image(1)).start(), rt.build(&image(1)).start());
+        drop(compiler);
+        first.await.unwrap();
+        second.await.unwrap();
+        assert_eq!((simulator.counts().builds, rt.stats().joined_builds), (1, 1));
+        assert_eq!(origin(&rt, &image(1)).await, Origin::Compiled);
+        assert!(rt.build(&broken()).await.is_err());
+        assert!(rt.build(&broken()).await.is_err());
+        assert_eq!(simulator.counts().builds, 4);
+        let stats = rt.stats();
+        assert_eq!((stats.memory_hits, stats.programs_in_memory, stats.bytes_in_memory), (0, 0, 0));
+        assert_eq!(simulator.counts().live_programs, 0);
+    });
+}
+
+// ---- What makes a program another ---------------------------------------------------------------
+
+everywhere! {
+    async fn options_make_other_programs_and_white_space_does_not(rt: Runtime) {
+        let image = Image::opencl_c(
+            "kernel void write_number(global uint *x) { x[get_global_id(0)] = A; }",
+        );
+        let one = rt.build(&image).options("-D A=1 -cl-mad-enable").await.unwrap();
+        let two = rt.build(&image).options("-D A=2 -cl-mad-enable").await.unwrap();
+        assert_ne!(one.key(), two.key());
+        assert_eq!(number_of(&rt, &one).await, 1);
+        assert_eq!(number_of(&rt, &two).await, 2);
+        assert_eq!(rt.stats().compiles, 2);
+        let spaced = rt.build(&image).options("  -D A=1\t -cl-mad-enable\n").await.unwrap();
+        assert_eq!((spaced.key(), spaced.origin()), (one.key(), Origin::Memory));
+        assert_eq!(rt.stats().compiles, 2);
+    }
+}
+
+#[test]
+fn white_space_inside_quotes_makes_another_program() {
+    block_on(async {
+        let (_, rt) = simulated().await;
+        let one = rt.build(&image(1)).options("-D \"A=1  2\"").await.unwrap();
+        let other = rt.build(&image(1)).options("-D \"A=1 2\"").await.unwrap();
+        assert_ne!(one.key(), other.key());
+        assert_eq!(rt.stats().compiles, 2);
+    });
+}
+
+#[test]
+fn devices_have_programs_of_their_own() {
+    block_on(async {
+        let (left, right) = (Simulator::new().named("left"), Simulator::new().named("right"));
+        let rt = Runtime::builder().simulator(&left).simulator(&right).build().await.unwrap();
+        let programs = join_all(
+            rt.devices().iter().map(|device| rt.build(&image(1)).device(device).into_future()),
+        )
+        .await;
+        let keys: Vec<_> = programs.iter().map(|program| program.as_ref().unwrap().key()).collect();
+        assert_ne!(keys[0], keys[1]);
+        assert_eq!((left.counts().builds, right.counts().builds), (1, 1));
+    });
+}
+
+/// Two of the same card in one machine.
+#[test]
+fn devices_that_cannot_be_told_apart_have_programs_of_their_own() {
+    block_on(async {
+        let twins = [Simulator::new(), Simulator::new()];
+        let builder = twins.iter().fold(Runtime::builder(), |all, twin| all.simulator(twin));
+        let rt = builder.build().await.unwrap();
+        for (device, twin) in rt.devices().iter().zip(&twins) {
+            let rt = rt.on(device).await.unwrap();
+            let program = rt.build(&image(1)).await.unwrap();
+            assert_eq!(program.device().index(), device.index());
+            assert_eq!(twin.counts().builds, 1);
+            number_of(&rt, &program).await;
+        }
+    });
+}
+
+/// A module whose kernel `write_number` stores a specialization constant, `SpecId` 7, 16 unless set.
+fn specialized() -> Image {
+    use rspirv::binary::Assemble as _;
+    use rspirv::dr::{Builder, Operand};
+    use rspirv::spirv::*;
+
+    let mut b = Builder::new();
+    b.set_version(1, 0);
+    b.capability(Capability::Addresses);
+    b.capability(Capability::Kernel);
+    b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
+    let uint = b.type_int(32, 0);
+    let void = b.type_void();
+    let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
+    let signature = b.type_function(void, [pointer]);
+    let number = b.spec_constant_bit32(uint, 16);
+    b.decorate(number, Decoration::SpecId, [Operand::LiteralBit32(7)]);
+    let kernel = b.begin_function(void, None, FunctionControl::NONE, signature).unwrap();
+    let x = b.function_parameter(pointer).unwrap();
+    b.begin_block(None).unwrap();
+    b.store(x, number, Some(MemoryAccess::ALIGNED), [Operand::LiteralBit32(4)]).unwrap();
+    b.ret().unwrap();
+    b.end_function().unwrap();
+    b.entry_point(ExecutionModel::Kernel, kernel, "write_number", []);
+    let words = b.module().assemble();
+    Image::spirv(bytemuck::cast_slice(&words)).unwrap()
+}
+
+everywhere! {
+    async fn specialization_constants_make_other_programs(rt: Runtime) {
+        if !rt.device().formats.contains(&ImageFormat::SpirV) {
+            return;
+        }
+        let plain = rt.build(&specialized()).await.unwrap();
+        let default = rt.build(&specialized()).specialize(7, 16u32).await.unwrap();
+        let other = rt.build(&specialized()).specialize(7, 17u32).await.unwrap();
+        for (program, expected) in [(&plain, 16), (&default, 16), (&other, 17)] {
+            let x = rt.buffer_from(vec![0u32]).await.unwrap();
+            let _ = rt.queue().submit(write_number(program).launch(1).args((&x,))).unwrap();
+            assert_eq!(rt.queue().read(&x).await.unwrap(), [expected]);
+        }
+        assert_ne!(default.key(), other.key());
+        assert_ne!(plain.key(), other.key());
+        let last = rt.build(&specialized()).specialize(7, 0u32).specialize(7, 17u32).await.unwrap();
+        assert_eq!((last.key(), last.origin()), (other.key(), Origin::Memory));
+    }
+}
+
+#[test]
+fn the_same_content_is_the_same_program_whatever_made_the_image() {
+    block_on(async {
+        let (_, rt) = simulated().await;
+        let first = rt.build(&image(1)).await.unwrap();
+        let path = std::env::temp_dir().join(format!("kiln-builds-{}.cl", std::process::id()));
+        std::fs::write(&path, source(1)).unwrap();
+        let opened = Image::open(&path).await;
+        std::fs::remove_file(&path).unwrap();
+        let second = rt.build(&opened.unwrap()).await.unwrap();
+        assert_eq!((second.key(), second.origin()), (first.key(), Origin::Memory));
+    });
+}
+
+#[test]
+fn binaries_are_programs_of_their_own() {
+    block_on(async {
+        let (simulator, rt) = simulated().await;
+        let compiled = rt.build(&image(1)).await.unwrap();
+        let binary = Image::native(compiled.binary().unwrap()).unwrap();
+        let loaded = rt.build(&binary).await.unwrap();
+        assert_ne!(compiled.key(), loaded.key());
+        assert_eq!((simulator.counts().builds, simulator.counts().loads), (1, 1));
+        assert_eq!(origin(&rt, &binary).await, Origin::Memory);
+    });
+}
