@@ -12,7 +12,7 @@ test: setup ## run all tests, on both drivers
 	scripts/test
 
 bench: setup ## run the benchmarks, with the same drivers
-	scripts/env cargo bench
+	scripts/env cargo bench --all-features
 
 lint: fmt clippy docs ## check formatting, lints and docs
 

@@ -43,7 +43,7 @@ async fn measure(rt: &Runtime) -> kiln::Result<()> {
     let x = rt.buffer::<u32>(64)?;
     let before = rt.stats();
     for _ in 0..1000 {
-        let _ = rt.queue().submit(set.launch(64).args((&x,)))?;
+        rt.queue().submit(set.launch(64).args((&x,)))?;
     }
     rt.drain().await;
     let after = rt.stats();

@@ -577,7 +577,7 @@ everywhere! {
         let other = rt.build(&specialized()).specialize(7, 17u32).await.unwrap();
         for (program, expected) in [(&plain, 16), (&default, 16), (&other, 17)] {
             let x = rt.buffer_from(vec![0u32]).await.unwrap();
-            let _ = rt.queue().submit(write_number(program).launch(1).args((&x,))).unwrap();
+            rt.queue().submit(write_number(program).launch(1).args((&x,))).unwrap();
             assert_eq!(rt.queue().read(&x).await.unwrap(), [expected]);
         }
         assert_ne!(default.key(), other.key());

@@ -66,7 +66,7 @@ everywhere! {
         let saxpy = unsafe { loaded.kernel("saxpy") }.unwrap();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
         let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
-        let _ = rt.queue().submit(saxpy.launch(8).args((4.0f32, &x, &y))).unwrap();
+        rt.queue().submit(saxpy.launch(8).args((4.0f32, &x, &y))).unwrap();
         assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
     }
 }
@@ -131,7 +131,7 @@ everywhere! {
         let saxpy = unsafe { rt.build(&image).await.unwrap().kernel("saxpy") }.unwrap();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
         let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
-        let _ = rt.queue().submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
+        rt.queue().submit(saxpy.launch(8).args((1.0f32, &x, &y))).unwrap();
         assert_eq!(rt.queue().read(&y).await.unwrap(), [2.0; 8]);
     }
 }
