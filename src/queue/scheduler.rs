@@ -61,6 +61,8 @@ pub(crate) struct Scheduler {
 struct State {
     dag: Dag<Command>,
     lanes: Vec<Lane>,
+    /// Commands ever submitted.
+    submissions: u64,
     /// Commands in flight on all lanes.
     in_flight: usize,
     /// Commands that nothing but the bound on those in flight holds back, in order.
@@ -103,8 +105,8 @@ fn before(events: &[Event]) -> (Edges, Option<Error>) {
 /// So many commands a poll settles itself; more it leaves to the reactor, so that it stays short.
 const SETTLE_IN_POLL: u64 = 32;
 
-/// So many commands a submission settles at most of those that have ended on a lane.
-const SETTLE_IN_SUBMIT: u64 = 4;
+/// Every so many submissions settle what has ended, twice as many commands at most.
+const SETTLE_EVERY: u64 = 16;
 
 /// So many commands the reactor settles without letting go of the lock.
 const SETTLE_AT_ONCE: u64 = 64;
@@ -124,6 +126,7 @@ impl Scheduler {
             state: Mutex::new(State {
                 dag: Dag::new(|command| command.work.uses()),
                 lanes: Vec::new(),
+                submissions: 0,
                 in_flight: 0,
                 parked: VecDeque::new(),
             }),
@@ -479,11 +482,15 @@ impl Scheduler {
         goals.is_empty()
     }
 
-    /// Settles a few of the commands that have ended, if there are any: whoever submits pays for what
-    /// has ended, while the driver's memory of it is warm.
+    /// Settles some of the commands that have ended, now and then: whoever submits pays for what has
+    /// ended, while the driver's memory of it is warm. Not every time, because asking a driver
+    /// contends with its own threads.
     fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
-        for lane in 0..state.lanes.len() {
-            self.settle_ended(state, lane, SETTLE_IN_SUBMIT, effects);
+        state.submissions += 1;
+        if state.submissions.is_multiple_of(SETTLE_EVERY) {
+            for lane in 0..state.lanes.len() {
+                self.settle_ended(state, lane, 2 * SETTLE_EVERY, effects);
+            }
         }
     }
 
