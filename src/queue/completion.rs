@@ -239,20 +239,16 @@ fn lock(later: &Mutex<Vec<(u32, Waker)>>) -> MutexGuard<'_, Vec<(u32, Waker)>> {
     later.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// `AtomicWaker` by the name of its own crate.
+/// The name that loom's `AtomicWaker` has for it.
+#[cfg(not(kiln_loom))]
 trait TakeWaker {
     fn take_waker(&self) -> Option<Waker>;
 }
 
+#[cfg(not(kiln_loom))]
 impl TakeWaker for AtomicWaker {
-    #[cfg(not(kiln_loom))]
     fn take_waker(&self) -> Option<Waker> {
         self.take()
-    }
-
-    #[cfg(kiln_loom)]
-    fn take_waker(&self) -> Option<Waker> {
-        self.take_waker()
     }
 }
 
