@@ -22,17 +22,14 @@ pub(super) struct Event {
     /// than a lock that holds an outcome.
     state: AtomicU8,
     failure: OnceLock<Error>,
-    callbacks: Mutex<Callbacks>,
+    callbacks: Mutex<Vec<Notify>>,
     ended: Condvar,
     stations: Option<Stations>,
 }
 
-#[derive(Default)]
-struct Callbacks {
-    pending: Vec<Notify>,
-    /// Those to lose. Kept rather than dropped, which would tell their owner something after all.
-    lost: Vec<Notify>,
-}
+/// The callbacks that were lost. Kept rather than dropped, which would tell their owner something
+/// after all; here rather than in their events, which they may own.
+static LOST: Mutex<Vec<Notify>> = Mutex::new(Vec::new());
 
 /// A [`Profile`] in the making.
 struct Stations {
@@ -122,7 +119,7 @@ impl Event {
         self.settle(outcome);
         // Who looked before the state was set has registered once this gets the lock, and who
         // comes later sees the state.
-        let callbacks = mem::take(&mut lock(&self.callbacks).pending);
+        let callbacks = mem::take(&mut *lock(&self.callbacks));
         self.ended.notify_all();
         for notify in callbacks {
             notify();
@@ -164,9 +161,9 @@ impl NativeEvent for Event {
         count(&self.shared.counters.notifications);
         let mut callbacks = lock(&self.callbacks);
         if self.shared.loses_notification() {
-            callbacks.lost.push(notify);
+            lock(&LOST).push(notify);
         } else if self.is_pending() {
-            callbacks.pending.push(notify);
+            callbacks.push(notify);
         } else {
             drop(callbacks);
             notify();

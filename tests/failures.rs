@@ -1,0 +1,600 @@
+//! Failures: whom they reach, whom they do not, and how a buffer heals; hanging devices, and the
+//! bound on what is in flight.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+mod support;
+
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll};
+use std::thread;
+
+use futures::FutureExt;
+use futures::executor::block_on;
+use futures::future::join_all;
+use kiln::simulated::{Fault, Simulator};
+use kiln::{Buffer, Error, ErrorKind, Event, Image, Kernel, Queue, Runtime, Status};
+use simulation::{eventually, kernel, runtime, runtime_with, teach};
+
+const LEN: usize = 64;
+
+/// A runtime with a simulated device, and what most tests need.
+struct Bench {
+    simulator: Simulator,
+    rt: Runtime,
+    queue: Queue,
+    duplicate: Kernel,
+    scale: Kernel,
+}
+
+impl Bench {
+    async fn new(simulator: Simulator) -> Self {
+        let simulator = teach(simulator);
+        let rt = runtime(&simulator).await;
+        let queue = rt.queue();
+        let duplicate = kernel(&rt, "duplicate").await;
+        let scale = kernel(&rt, "scale").await;
+        Self { simulator, rt, queue, duplicate, scale }
+    }
+
+    async fn buffer(&self, value: u32) -> Buffer<u32> {
+        self.rt.buffer_from(vec![value; LEN]).await.unwrap()
+    }
+
+    fn buffer_now(&self, value: u32) -> Buffer<u32> {
+        let buffer = self.rt.buffer(LEN).unwrap();
+        let _ = self.queue.fill(&buffer, value).unwrap();
+        buffer
+    }
+
+    /// Submits a launch that writes `to` and fails when it runs.
+    fn fail_to_write(&self, to: &Buffer<u32>) -> Event {
+        self.simulator.fail_launches("scale", 1, Fault::Refused);
+        self.queue.submit(self.scale.launch(to.len()).args((2u32, to))).unwrap()
+    }
+
+    fn duplicate(&self, from: &Buffer<u32>, to: &Buffer<u32>) -> Event {
+        self.queue.submit(self.duplicate.launch(LEN).args((from, to.write()))).unwrap()
+    }
+
+    /// Has every lane of the device used, so that what follows is spread over them.
+    async fn open_lanes(&self) {
+        let pause = self.simulator.pause();
+        let events: Vec<_> = (0..8)
+            .map(|_| self.queue.fill(&self.rt.buffer::<u32>(1).unwrap(), 0).unwrap())
+            .collect();
+        drop(pause);
+        join_all(events).await;
+    }
+}
+
+/// Runs a test on a device with threads and on one without.
+fn on_both(test: impl AsyncFn(Bench)) {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        block_on(async { test(Bench::new(simulator).await).await });
+    }
+}
+
+#[track_caller]
+fn assert_same(error: &Error, root: &Error) {
+    assert!(error.same(root), "{error} instead of {root}");
+}
+
+#[test]
+fn a_kernel_that_fails_fails_what_uses_its_results_with_its_own_error() {
+    on_both(async |bench| {
+        let (x, y, z) = (bench.buffer(1).await, bench.buffer(2).await, bench.buffer(3).await);
+        let pause = bench.simulator.pause();
+        let failed = bench.fail_to_write(&x);
+        let direct = bench.duplicate(&x, &y);
+        let copied = bench.queue.copy(&y, &z).unwrap();
+        let other_queue = bench.rt.queue();
+        let read = other_queue.read(&z);
+        let told = bench
+            .queue
+            .submit(bench.scale.launch(LEN).args((1u32, &bench.buffer_now(4))).after(&failed))
+            .unwrap();
+        let unrelated = bench.queue.fill(&bench.buffer_now(5), 6).unwrap();
+        drop(pause);
+        let root = failed.await.expect_err("it was told to fail");
+        assert_eq!(root.kind(), ErrorKind::Driver);
+        assert_eq!(root.driver_code().map(|code| code.name), Some("CL_INVALID_OPERATION"));
+        for event in [direct, copied, told] {
+            assert_same(&event.await.expect_err("it depends on the failure"), &root);
+        }
+        assert_same(&read.await.expect_err("there is nothing to read"), &root);
+        unrelated.await.unwrap();
+        // Whoever comes after the end of the failed command learns of it, too.
+        assert_same(&bench.queue.read(&x).await.expect_err("it was not written"), &root);
+    });
+}
+
+#[test]
+fn a_failure_that_nobody_holds_an_event_of_is_still_found() {
+    on_both(async |bench| {
+        let x = bench.buffer(1).await;
+        let pause = bench.simulator.pause();
+        drop(bench.fail_to_write(&x));
+        let read = bench.queue.read(&x);
+        drop(pause);
+        let error = read.await.expect_err("what it reads was not written");
+        assert_eq!(error.kind(), ErrorKind::Driver);
+    });
+}
+
+#[test]
+fn a_failure_spares_independent_commands_on_the_same_lane() {
+    on_both(async |bench| {
+        let buffers: Vec<_> = (0..64).map(|_| bench.rt.buffer::<u32>(LEN).unwrap()).collect();
+        let pause = bench.simulator.pause();
+        let mut failed = Vec::new();
+        for (index, buffer) in buffers.iter().enumerate() {
+            // Nobody holds its event.
+            let _ = bench.queue.fill(buffer, index as u32).unwrap();
+            // Three to a round on four lanes: every lane has some of each.
+            let _ = bench.buffer_now(0);
+            failed.push(bench.fail_to_write(&bench.rt.buffer(LEN).unwrap()));
+        }
+        let reads: Vec<_> = buffers.iter().map(|buffer| bench.queue.read(buffer)).collect();
+        drop(pause);
+        for (index, read) in reads.into_iter().enumerate() {
+            assert_eq!(read.await.unwrap(), vec![index as u32; LEN]);
+        }
+        for event in failed {
+            event.await.expect_err("it was told to fail");
+        }
+    });
+}
+
+#[test]
+fn what_waits_for_a_command_on_another_lane_is_spared_by_a_later_failure_there() {
+    on_both(async |bench| {
+        bench.open_lanes().await;
+        let pause = bench.simulator.pause();
+        let sources: Vec<_> = (0..8).map(|_| bench.rt.buffer::<u32>(LEN).unwrap()).collect();
+        let broken: Vec<_> = (0..8).map(|_| bench.rt.buffer::<u32>(LEN).unwrap()).collect();
+        for (source, broken) in sources.iter().zip(&broken) {
+            let _ = bench.queue.fill(source, 3).unwrap();
+            // On the same lane as the fill, because it reads what that wrote.
+            bench.simulator.fail_launches("duplicate", 1, Fault::OutOfResources);
+            let _ = bench.duplicate(source, broken);
+        }
+        // Every pair is on two lanes but for luck.
+        let target = bench.rt.buffer::<u32>(LEN).unwrap();
+        let _ = bench.queue.fill(&target, 1).unwrap();
+        let copies: Vec<_> =
+            sources.iter().map(|source| bench.queue.copy(source, &target).unwrap()).collect();
+        let read = bench.queue.read(&target);
+        drop(pause);
+        assert_eq!(read.await.unwrap(), [3; LEN]);
+        for event in copies {
+            event.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn failures_reach_dependents_on_other_lanes() {
+    on_both(async |bench| {
+        bench.open_lanes().await;
+        for round in 0..50 {
+            let pause = bench.simulator.pause();
+            let x = bench.rt.buffer::<u32>(LEN).unwrap();
+            let y = bench.rt.buffer::<u32>(LEN).unwrap();
+            let sum = bench.rt.buffer::<u32>(LEN).unwrap();
+            let failed = bench.fail_to_write(&x);
+            let well = bench.queue.fill(&y, round).unwrap();
+            let add = kernel(&bench.rt, "add").await;
+            let added = bench.queue.submit(add.launch(LEN).args((&x, &y, sum.write()))).unwrap();
+            let read = bench.rt.queue().read(&sum);
+            drop(pause);
+            let error = read.await.expect_err("one of its terms is missing");
+            let root = failed.await.expect_err("it was told to fail");
+            assert_same(&error, &root);
+            assert_same(&added.await.expect_err("one of its terms is missing"), &root);
+            well.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_failed_buffer_heals_when_it_is_overwritten_whole_and_not_before() {
+    on_both(async |bench| {
+        let source = bench.buffer(8).await;
+        type Heal = fn(&Bench, &Buffer<u32>, &Buffer<u32>) -> Event;
+        let ways: [(&str, Heal); 4] = [
+            ("write", |bench, _, x| bench.queue.write(x, vec![8; LEN]).unwrap()),
+            ("fill", |bench, _, x| bench.queue.fill(x, 8).unwrap()),
+            ("copy", |bench, source, x| bench.queue.copy(source, x).unwrap()),
+            ("launch", |bench, source, x| bench.duplicate(source, x)),
+        ];
+        for (name, heal) in ways {
+            let x = bench.buffer(1).await;
+            let root = bench.fail_to_write(&x).await.expect_err("it was told to fail");
+            let half = x.slice(..LEN / 2).unwrap();
+            bench.queue.fill(&half, 2).unwrap().await.unwrap();
+            assert_eq!(bench.queue.read(&half).await.unwrap(), [2; LEN / 2]);
+            let rest = bench.queue.read(&x).await.expect_err("half of it still has failed");
+            assert_same(&rest, &root);
+            let launch = bench.scale.launch(LEN).args((2u32, &x));
+            let reader = bench.queue.submit(launch).unwrap().await;
+            assert_same(&reader.expect_err("it reads what has failed"), &root);
+            heal(&bench, &source, &x).await.unwrap();
+            assert_eq!(bench.queue.read(&x).await.unwrap(), [8; LEN], "after a {name}");
+            let launch = bench.scale.launch(LEN).args((2u32, &x));
+            bench.queue.submit(launch).unwrap().await.unwrap();
+            assert_eq!(bench.queue.read(&x).await.unwrap(), [16; LEN], "after a {name}");
+        }
+    });
+}
+
+#[test]
+fn a_command_that_the_driver_refuses_fails_its_dependents_only() {
+    on_both(async |bench| {
+        let (x, y) = (bench.buffer(1).await, bench.buffer(2).await);
+        bench.simulator.fail_enqueues(1, Fault::OutOfResources);
+        let failed = bench.queue.fill(&x, 7).unwrap();
+        let copied = bench.queue.copy(&x, &y).unwrap();
+        let healed = bench.queue.fill(&x, 9).unwrap();
+        let root = failed.await.expect_err("it was told to fail");
+        assert_eq!(root.kind(), ErrorKind::OutOfResources);
+        assert_same(&copied.await.expect_err("it copies what failed"), &root);
+        healed.await.unwrap();
+        assert_eq!(bench.queue.read(&x).await.unwrap(), [9; LEN]);
+        assert_same(&bench.queue.read(&y).await.expect_err("it was not copied"), &root);
+    });
+}
+
+async fn panics(message: &str) {
+    panic!("{message}");
+}
+
+#[test]
+fn a_host_task_that_fails_or_panics_fails_what_comes_after_it() {
+    on_both(async |bench| {
+        let x = bench.buffer(1).await;
+        let failing = bench.queue.host_task(async { Err::<(), _>("no such file") }).unwrap();
+        let panicking = bench.queue.host_task(panics("out of cheese")).unwrap();
+        for (task, kind, text) in [
+            (failing, ErrorKind::HostTask, "no such file"),
+            (panicking, ErrorKind::Panicked, "out of cheese"),
+        ] {
+            let launch = bench.scale.launch(LEN).args((2u32, &x)).after(&task);
+            let launched = bench.queue.submit(launch).unwrap();
+            let root = task.clone().await.expect_err("the task fails");
+            assert_eq!(root.kind(), kind);
+            assert!(root.to_string().contains(text), "{root}");
+            assert_same(&launched.await.expect_err("it comes after the task"), &root);
+            let late = bench.scale.launch(LEN).args((2u32, &x)).after(&task);
+            assert_same(&bench.queue.submit(late).unwrap().await.expect_err("late"), &root);
+            bench.queue.fill(&x, 1).unwrap().await.unwrap();
+        }
+        let after = bench.queue.host_task(async {}).unwrap();
+        after.await.expect("host tasks go on after a panic");
+    });
+}
+
+#[test]
+fn a_host_future_that_fails_or_panics_fails_the_launch_that_waits_for_it() {
+    on_both(async |bench| {
+        let (x, y) = (bench.buffer(1).await, bench.buffer(2).await);
+        let launch = bench.scale.launch(LEN).args((2u32, &x));
+        let launch = launch.after_future(async { Err::<(), _>("a bad omen") });
+        let failed = bench.queue.submit(launch).unwrap();
+        let copied = bench.queue.copy(&x, &y).unwrap();
+        let root = copied.await.expect_err("it copies what was not made");
+        assert_eq!(root.kind(), ErrorKind::HostTask);
+        assert!(root.to_string().contains("a bad omen"), "{root}");
+        assert_same(&failed.await.expect_err("its future failed"), &root);
+        let launch = bench.scale.launch(LEN).args((2u32, &bench.buffer_now(1)));
+        let launch = launch.after_future(panics("a worse omen"));
+        let error = bench.queue.submit(launch).unwrap().await.expect_err("its future panicked");
+        assert_eq!(error.kind(), ErrorKind::Panicked);
+        assert!(error.to_string().contains("a worse omen"), "{error}");
+    });
+}
+
+/// Ready at once, and panics when it is dropped.
+struct PanicsInDrop;
+
+impl Future for PanicsInDrop {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+impl Drop for PanicsInDrop {
+    fn drop(&mut self) {
+        panic!("a bad end");
+    }
+}
+
+#[test]
+fn a_host_future_that_panics_when_dropped_fails_its_command_only() {
+    on_both(async |bench| {
+        let error = bench.queue.host_task(PanicsInDrop).unwrap().await.expect_err("it panics");
+        assert_eq!(error.kind(), ErrorKind::Panicked);
+        assert!(error.to_string().contains("a bad end"), "{error}");
+        bench.queue.host_task(async {}).unwrap().await.unwrap();
+    });
+}
+
+#[test]
+fn a_failure_crosses_to_another_device_with_the_error_itself() {
+    let (first, second) =
+        (teach(Simulator::new().named("first")), teach(Simulator::new().named("second")));
+    block_on(async {
+        let rt = runtime_with(&second, Runtime::builder().device("first").simulator(&first)).await;
+        let other = rt.on(&rt.devices()[1]).await.unwrap();
+        let scale = kernel(&rt, "scale").await;
+        let other_scale = kernel(&other, "scale").await;
+        let x = rt.buffer_from(vec![1u32; LEN]).await.unwrap();
+        let y = other.buffer_from(vec![1u32; LEN]).await.unwrap();
+        let pause = first.pause();
+        first.fail_launches("scale", 1, Fault::DeviceLost);
+        let failed = rt.queue().submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+        let launch = other_scale.launch(LEN).args((2u32, &y)).after(&failed);
+        let event = other.queue().submit(launch).unwrap();
+        let read = other.queue().read(&y);
+        drop(pause);
+        let root = failed.clone().await.expect_err("it was told to fail");
+        assert_eq!(root.kind(), ErrorKind::DeviceLost);
+        assert_same(&event.await.expect_err("it comes after the failure"), &root);
+        assert_same(&read.await.expect_err("it was not written"), &root);
+        let late = other_scale.launch(LEN).args((2u32, &y)).after(&failed);
+        assert_same(&other.queue().submit(late).unwrap().await.expect_err("late"), &root);
+    });
+}
+
+#[test]
+fn a_build_that_fails_fails_the_launches_that_waited_for_it() {
+    on_both(async |bench| {
+        let x = bench.buffer(1).await;
+        let pause = bench.simulator.pause_builds();
+        let image =
+            Image::opencl_c("kernel void scale(uint f, global uint *x) {}\n#error no luck\n");
+        let build = bench.rt.build(&image).start();
+        // SAFETY: a program that is never built touches nothing.
+        let scale = unsafe { build.kernel("scale") };
+        let event = bench.queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+        let read = bench.queue.read(&x);
+        assert!(matches!(event.status(), Status::Waiting));
+        drop(pause);
+        let root = build.await.expect_err("the compiler refuses it");
+        assert_eq!(root.kind(), ErrorKind::BuildFailed);
+        assert!(root.build_log().is_some_and(|log| log.contains("no luck")), "{root}");
+        assert_same(&event.await.expect_err("it has no program"), &root);
+        assert_same(&read.await.expect_err("it was not written"), &root);
+        let late = bench.queue.submit(scale.launch(LEN).args((2u32, &x)));
+        assert_same(&late.expect_err("there is no program"), &root);
+        bench.queue.fill(&x, 5).unwrap().await.unwrap();
+        assert_eq!(bench.queue.read(&x).await.unwrap(), [5; LEN]);
+    });
+}
+
+#[test]
+fn markers_and_drains_end_well_whatever_has_failed() {
+    on_both(async |bench| {
+        bench.open_lanes().await;
+        let buffers: Vec<_> = (0..8).map(|_| bench.buffer_now(1)).collect();
+        let pause = bench.simulator.pause();
+        let events: Vec<_> = buffers.iter().map(|buffer| bench.fail_to_write(buffer)).collect();
+        let marker = bench.queue.marker().unwrap();
+        let drain = bench.rt.drain();
+        drop(pause);
+        marker.await.unwrap();
+        assert!(events.iter().all(|event| matches!(event.status(), Status::Failed(_))));
+        drain.await;
+    });
+}
+
+/// Whichever comes first, the end of a command or the submission of one that comes after it.
+#[test]
+fn a_failure_is_never_lost_between_two_submissions() {
+    let bench = block_on(Bench::new(Simulator::new()));
+    let (x, y, z) = (bench.buffer_now(1), bench.buffer_now(2), bench.buffer_now(3));
+    let done = bench.queue.fill(&x, 1).unwrap();
+    done.wait().unwrap();
+    let settling = Arc::new(AtomicUsize::new(0));
+    let (send, failures) = mpsc::channel::<Event>();
+    let waiter = thread::spawn({
+        let settling = settling.clone();
+        move || {
+            for event in failures {
+                settling.fetch_add(1, SeqCst);
+                event.wait().expect_err("it was told to fail");
+            }
+        }
+    });
+    for round in 1..=2000 {
+        let failed = bench.fail_to_write(&x);
+        // Events that ended long ago keep `submit` busy between two looks at the failing one.
+        let launches: Vec<_> = (0..4)
+            .map(|_| {
+                let launch = bench.duplicate.launch(LEN).args((&y, z.write())).after(&failed);
+                (0..300).fold(launch, |launch, _| launch.after(&done))
+            })
+            .collect();
+        send.send(failed.clone()).unwrap();
+        while settling.load(SeqCst) < round {
+            thread::yield_now();
+        }
+        let events: Vec<_> =
+            launches.into_iter().map(|launch| bench.queue.submit(launch).unwrap()).collect();
+        let root = failed.wait().expect_err("it was told to fail");
+        for event in events {
+            assert_same(&event.wait().expect_err("it comes after a failure"), &root);
+        }
+    }
+    drop(send);
+    waiter.join().unwrap();
+}
+
+#[test]
+fn a_hanging_device_keeps_nobody_else_waiting() {
+    let (hanging, busy) =
+        (teach(Simulator::new().named("hanging")), teach(Simulator::new().named("busy")));
+    block_on(async {
+        let builder = Runtime::builder()
+            .device("hanging")
+            .max_in_flight(NonZeroUsize::new(4).unwrap())
+            .simulator(&hanging);
+        let rt = runtime_with(&busy, builder).await;
+        let other = rt.on(&rt.devices()[1]).await.unwrap();
+        let pause = hanging.pause();
+        let buffer = rt.buffer::<u32>(LEN).unwrap();
+        let mut events: Vec<_> = (0..16).map(|n| rt.queue().fill(&buffer, n).unwrap()).collect();
+        for event in &mut events {
+            assert!(event.now_or_never().is_none(), "the device hangs");
+        }
+        let y = other.buffer_from(vec![1u32; LEN]).await.unwrap();
+        for _ in 0..100 {
+            let _ = other.queue().fill(&y, 7).unwrap();
+            assert_eq!(other.queue().read(&y).await.unwrap(), [7; LEN]);
+        }
+        // Also on the hanging device's own queue, with its bound reached.
+        let task = rt.queue().host_task(async {}).unwrap();
+        eventually("the host task ends", || matches!(task.status(), Status::Complete));
+        kernel(&rt, "scale").await;
+        for event in &mut events {
+            assert!(event.now_or_never().is_none(), "the device still hangs");
+        }
+        drop(pause);
+        for event in events {
+            event.await.unwrap();
+        }
+        assert_eq!(rt.queue().read(&buffer).await.unwrap(), [15; LEN]);
+    });
+}
+
+const BOUND: usize = 4;
+
+/// A device with a bound on what it is given, whose kernel `step` notes its argument.
+async fn bounded() -> (Simulator, Runtime, Kernel, Arc<Mutex<Vec<u32>>>) {
+    let simulator = teach(Simulator::new());
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    simulator.kernel("step", {
+        let steps = steps.clone();
+        move |call| steps.lock().unwrap().push(call.value::<u32>(0))
+    });
+    let builder = Runtime::builder().max_in_flight(NonZeroUsize::new(BOUND).unwrap());
+    let rt = runtime_with(&simulator, builder).await;
+    let image = Image::opencl_c("kernel void step(uint number, global uint *x) { }");
+    // SAFETY: the kernel touches nothing.
+    let step = unsafe { rt.build(&image).await.unwrap().kernel("step") }.unwrap();
+    (simulator, rt, step, steps)
+}
+
+#[test]
+fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
+    const COMMANDS: usize = 1000;
+    block_on(async {
+        let (simulator, rt, step, steps) = bounded().await;
+        let buffer = rt.buffer::<u32>(1).unwrap();
+        let queue = rt.queue();
+        let pause = simulator.pause();
+        let events: Vec<_> = (0..COMMANDS as u32)
+            .map(|number| queue.submit(step.launch(1).args((number, &buffer))).unwrap())
+            .collect();
+        let waiting = || events.iter().filter(|event| matches!(event.status(), Status::Waiting));
+        assert_eq!(simulator.counts().launches, BOUND as u64);
+        assert_eq!(waiting().count(), COMMANDS - BOUND);
+        drop(pause);
+        eventually("all commands run", || {
+            // In this order: a step counted too late makes the difference smaller only.
+            let given = simulator.counts().launches as usize;
+            let run = steps.lock().unwrap().len();
+            assert!(given.saturating_sub(run) <= BOUND, "{given} given, {run} run");
+            run == COMMANDS
+        });
+        for event in events {
+            event.await.unwrap();
+        }
+        assert!(steps.lock().unwrap().iter().copied().eq(0..COMMANDS as u32));
+    });
+}
+
+#[test]
+fn commands_that_only_the_bound_holds_back_are_counted() {
+    block_on(async {
+        let (simulator, rt, ..) = bounded().await;
+        let pause = simulator.pause();
+        for _ in 0..100 {
+            let _ = rt.queue().fill(&rt.buffer::<u32>(LEN).unwrap(), 1).unwrap();
+        }
+        assert_eq!(rt.stats().parked_commands, 100 - BOUND as u64);
+        drop(pause);
+        rt.drain().await;
+        assert_eq!(rt.stats().failed_commands, 0);
+    });
+}
+
+#[test]
+fn the_bound_holds_across_gates_and_other_devices() {
+    const COMMANDS: usize = 200;
+    let other_simulator = teach(Simulator::new().named("other"));
+    block_on(async {
+        let (simulator, _, _, steps) = bounded().await;
+        let simulator = simulator.named("bounded");
+        let builder = Runtime::builder()
+            .device("bounded")
+            .max_in_flight(NonZeroUsize::new(BOUND).unwrap())
+            .simulator(&simulator);
+        let rt = runtime_with(&other_simulator, builder).await;
+        let other = rt.on(&rt.devices()[1]).await.unwrap();
+        let image = Image::opencl_c("kernel void step(uint number, global uint *x) { }");
+        // SAFETY: the kernel touches nothing.
+        let step = unsafe { rt.build(&image).await.unwrap().kernel("step") }.unwrap();
+        let given = |before: u64| simulator.counts().launches - before;
+        let before = simulator.counts().launches;
+        let buffers: Vec<_> = (0..8).map(|_| rt.buffer::<u32>(1).unwrap()).collect();
+        let elsewhere = other.buffer::<u32>(LEN).unwrap();
+        let queue = rt.queue();
+        let pause = simulator.pause();
+        let (open, gate) = async_channel::bounded::<()>(1);
+        let mut events = Vec::new();
+        for number in 0..COMMANDS as u32 {
+            let buffer = &buffers[number as usize % buffers.len()];
+            let launch = step.launch(1).args((number, buffer));
+            let launch = match number % 4 {
+                0 => {
+                    let gate = gate.clone();
+                    launch.after_future(
+                        async move { gate.recv().await.map_or(Ok(()), Ok::<_, Error>) },
+                    )
+                }
+                1 => launch.after(&other.queue().fill(&elsewhere, number).unwrap()),
+                _ => launch,
+            };
+            events.push(queue.submit(launch).unwrap());
+        }
+        // Closed, it opens for everybody.
+        drop(open);
+        other.queue().read(&elsewhere).await.unwrap();
+        assert_eq!(given(before), BOUND as u64);
+        drop(pause);
+        eventually("all commands run", || {
+            let given = given(before) as usize;
+            let run = steps.lock().unwrap().len();
+            assert!(given.saturating_sub(run) <= BOUND, "{given} given, {run} run");
+            run == COMMANDS
+        });
+        for event in events {
+            event.await.unwrap();
+        }
+        // In order wherever the data demands it.
+        let steps = steps.lock().unwrap();
+        for lane in 0..buffers.len() as u32 {
+            let of_buffer = steps.iter().copied().filter(|step| step % 8 == lane);
+            assert!(of_buffer.is_sorted(), "{steps:?}");
+        }
+    });
+}

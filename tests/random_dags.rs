@@ -1,0 +1,391 @@
+//! Random command DAGs give the bytes that running them one after another in the order of
+//! submission gives: on the simulated device, whose lanes run side by side, and on every real one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+mod support;
+
+use std::cell::Cell;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::{Buffer, Event, Kernel, Queue, Runtime};
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseError, TestError, TestRunner};
+use simulation::{KERNELS, blend, teach};
+
+const BUFFERS: usize = 4;
+const QUEUES: usize = 3;
+
+/// Elements of the largest slice that a case uses, in units: slices of kernels' arguments start at
+/// multiples of a unit.
+const UNITS: usize = 8;
+
+/// A part of a buffer, in units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Slice {
+    buffer: usize,
+    units: Range<usize>,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    /// These need no alignment: `cut` elements less at both ends.
+    Write {
+        to: Slice,
+        cut: usize,
+        seed: u32,
+    },
+    Fill {
+        to: Slice,
+        cut: usize,
+        value: u32,
+    },
+    Read {
+        from: Slice,
+        cut: usize,
+    },
+    /// From one buffer, or one part of a buffer, to as many elements of another.
+    Copy {
+        from: Slice,
+        to: Slice,
+    },
+    Add {
+        a: Slice,
+        b: Slice,
+        c: Slice,
+        write_only: bool,
+    },
+    Scale {
+        factor: u32,
+        x: Slice,
+    },
+    Blend {
+        a: Slice,
+        b: Slice,
+        c: Slice,
+        d: Slice,
+        e: Slice,
+    },
+    Host {
+        gated: bool,
+    },
+    Marker,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    action: Action,
+    queue: usize,
+    /// For launches: the command that was submitted so many steps before, if it has an event.
+    after: Option<usize>,
+    /// For launches: waits for a host future, which opens late.
+    gated: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    steps: Vec<Step>,
+    /// Which of the runtimes, each with a bound of its own on what is in flight.
+    runtime: usize,
+}
+
+fn slices() -> impl Strategy<Value = Slice> {
+    (0..BUFFERS, 0..UNITS, 1..=UNITS).prop_map(|(buffer, start, units)| Slice {
+        buffer,
+        units: start..(start + units).min(UNITS),
+    })
+}
+
+fn actions() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        3 => (slices(), 0..3usize, any::<u32>())
+            .prop_map(|(to, cut, seed)| Action::Write { to, cut, seed }),
+        2 => (slices(), 0..3usize, any::<u32>())
+            .prop_map(|(to, cut, value)| Action::Fill { to, cut, value }),
+        3 => (slices(), 0..3usize).prop_map(|(from, cut)| Action::Read { from, cut }),
+        3 => (slices(), slices()).prop_map(|(from, to)| Action::Copy { from, to }),
+        3 => (slices(), slices(), slices(), any::<bool>())
+            .prop_map(|(a, b, c, write_only)| Action::Add { a, b, c, write_only }),
+        2 => (slices(), 2..9u32).prop_map(|(x, factor)| Action::Scale { factor, x }),
+        2 => (slices(), slices(), slices(), slices(), slices())
+            .prop_map(|(a, b, c, d, e)| Action::Blend { a, b, c, d, e }),
+        1 => any::<bool>().prop_map(|gated| Action::Host { gated }),
+        1 => Just(Action::Marker),
+    ]
+}
+
+fn plans(runtimes: usize) -> impl Strategy<Value = Plan> {
+    let step =
+        (actions(), 0..QUEUES, prop::option::weighted(0.1, 1..8usize), prop::bool::weighted(0.05))
+            .prop_map(|(action, queue, after, gated)| Step { action, queue, after, gated });
+    (prop::collection::vec(step, 1..24), 0..runtimes)
+        .prop_map(|(steps, runtime)| Plan { steps, runtime })
+}
+
+/// The elements of a slice, given those of a unit.
+impl Slice {
+    fn elements(&self, unit: usize) -> Range<usize> {
+        self.units.start * unit..self.units.end * unit
+    }
+
+    fn cut(&self, unit: usize, cut: usize) -> Range<usize> {
+        let Range { start, end } = self.elements(unit);
+        start + cut..end - cut
+    }
+
+    /// No longer than `len`.
+    fn first(&self, len: usize) -> Self {
+        Self { buffer: self.buffer, units: self.units.start..self.units.start + len }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.buffer == other.buffer
+            && self.units.start < other.units.end
+            && other.units.start < self.units.end
+    }
+}
+
+/// Cut to the shortest of them.
+fn even<const N: usize>(slices: [&Slice; N]) -> [Slice; N] {
+    let len = slices.iter().map(|slice| slice.units.len()).min().expect("there are some");
+    slices.map(|slice| slice.first(len))
+}
+
+/// What is written from a seed.
+fn noise(seed: u32, len: usize) -> Vec<u32> {
+    (0..len as u32).map(|i| (seed ^ i).wrapping_mul(0x9e37_79b9).rotate_left(i % 32)).collect()
+}
+
+/// A device with what all its cases use.
+struct Bench {
+    rt: Runtime,
+    queues: Vec<Queue>,
+    buffers: Vec<Buffer<u32>>,
+    /// Elements in a unit.
+    unit: usize,
+    add: Kernel,
+    scale: Kernel,
+    blend: Kernel,
+}
+
+impl Bench {
+    async fn new(rt: Runtime) -> Self {
+        let unit = rt.device().limits.slice_alignment.max(32) / size_of::<u32>();
+        let kernels = [("add", KERNELS), ("scale", KERNELS), ("blend", KERNELS)];
+        let [add, scale, blend] = kernels.map(|(name, source)| support::kernel(&rt, source, name));
+        Self {
+            queues: (0..QUEUES).map(|_| rt.queue()).collect(),
+            buffers: (0..BUFFERS).map(|_| rt.buffer(UNITS * unit).expect("memory")).collect(),
+            unit,
+            add: add.await,
+            scale: scale.await,
+            blend: blend.await,
+            rt,
+        }
+    }
+
+    fn slice(&self, slice: &Slice) -> Buffer<u32> {
+        self.part(slice.buffer, slice.elements(self.unit))
+    }
+
+    fn part(&self, buffer: usize, elements: Range<usize>) -> Buffer<u32> {
+        self.buffers[buffer].slice(elements).expect("it is inside")
+    }
+
+    /// Runs a plan, and the model beside it; compares every read and in the end all buffers.
+    async fn check(&self, plan: &Plan) -> Result<(), TestCaseError> {
+        let unit = self.unit;
+        let mut model = vec![vec![0u32; UNITS * unit]; BUFFERS];
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            let elements = noise(index as u32, UNITS * unit);
+            model[index].clone_from(&elements);
+            let _ = self.queues[0].write(buffer, elements).expect("it fits");
+        }
+        let (open, gate) = async_channel::bounded::<()>(1);
+        let opens_late = || {
+            let gate = gate.clone();
+            // The channel is closed when the gate opens.
+            async move {
+                let _ = gate.recv().await;
+            }
+        };
+        let mut events: Vec<Option<Event>> = Vec::new();
+        let mut reads = Vec::new();
+        for (number, step) in plan.steps.iter().enumerate() {
+            let queue = &self.queues[step.queue];
+            let launch = match &step.action {
+                Action::Write { to, cut, seed } => {
+                    let range = to.cut(unit, *cut);
+                    let elements = noise(*seed, range.len());
+                    model[to.buffer][range.clone()].copy_from_slice(&elements);
+                    let to = self.part(to.buffer, range);
+                    events.push(Some(queue.write(&to, elements).expect("it fits")));
+                    continue;
+                }
+                Action::Fill { to, cut, value } => {
+                    let range = to.cut(unit, *cut);
+                    model[to.buffer][range.clone()].fill(*value);
+                    let to = self.part(to.buffer, range);
+                    events.push(Some(queue.fill(&to, *value).expect("it fits")));
+                    continue;
+                }
+                Action::Read { from, cut } => {
+                    let range = from.cut(unit, *cut);
+                    let expected = model[from.buffer][range.clone()].to_vec();
+                    reads.push((number, queue.read(&self.part(from.buffer, range)), expected));
+                    events.push(None);
+                    continue;
+                }
+                Action::Copy { from, to } => {
+                    let [from, to] = even([from, to]);
+                    if from.overlaps(&to) {
+                        events.push(None);
+                        continue;
+                    }
+                    let copied = model[from.buffer][from.elements(unit)].to_vec();
+                    model[to.buffer][to.elements(unit)].copy_from_slice(&copied);
+                    let copy = queue.copy(&self.slice(&from), &self.slice(&to));
+                    events.push(Some(copy.expect("they fit")));
+                    continue;
+                }
+                Action::Host { gated } => {
+                    let task = opens_late();
+                    let gated = *gated;
+                    let task = queue.host_task(async move {
+                        if gated {
+                            task.await;
+                        }
+                    });
+                    events.push(Some(task.expect("it is taken")));
+                    continue;
+                }
+                Action::Marker => {
+                    events.push(Some(queue.marker().expect("it is taken")));
+                    continue;
+                }
+                Action::Add { a, b, c, write_only } => {
+                    let [a, b, c] = even([a, b, c]);
+                    // OpenCL leaves open what a kernel reads of memory that it writes elsewhere.
+                    if c.overlaps(&a) || c.overlaps(&b) {
+                        events.push(None);
+                        continue;
+                    }
+                    let sum: Vec<_> = model[a.buffer][a.elements(unit)]
+                        .iter()
+                        .zip(&model[b.buffer][b.elements(unit)])
+                        .map(|(a, b)| a.wrapping_add(*b))
+                        .collect();
+                    model[c.buffer][c.elements(unit)].copy_from_slice(&sum);
+                    let launch = self.add.launch(sum.len());
+                    let (a, b, c) = (self.slice(&a), self.slice(&b), self.slice(&c));
+                    if *write_only {
+                        launch.args((&a, &b, c.write()))
+                    } else {
+                        launch.args((&a, &b, &c))
+                    }
+                }
+                Action::Scale { factor, x } => {
+                    let range = x.elements(unit);
+                    for x in &mut model[x.buffer][range.clone()] {
+                        *x = x.wrapping_mul(*factor);
+                    }
+                    self.scale.launch(range.len()).args((*factor, &self.slice(x)))
+                }
+                Action::Blend { a, b, c, d, e } => {
+                    let slices = even([a, b, c, d, e]);
+                    if slices[..4].iter().any(|slice| slice.overlaps(&slices[4])) {
+                        events.push(None);
+                        continue;
+                    }
+                    let old = slices.each_ref().map(|s| model[s.buffer][s.elements(unit)].to_vec());
+                    let target = &mut model[slices[4].buffer][slices[4].elements(unit)];
+                    for (i, x) in target.iter_mut().enumerate() {
+                        *x = blend(old[0][i], old[1][i], old[2][i], old[3][i], old[4][i]);
+                    }
+                    let len = target.len();
+                    let [a, b, c, d, e] = slices.each_ref().map(|slice| self.slice(slice));
+                    self.blend.launch(len).args((&a, &b, &c, &d, &e))
+                }
+            };
+            let launch = if step.gated { launch.after_future(opens_late()) } else { launch };
+            let before =
+                step.after.and_then(|back| events.get(number.checked_sub(back)?)?.as_ref());
+            let launch = match before {
+                Some(event) => launch.after(event),
+                None => launch,
+            };
+            events.push(Some(queue.submit(launch).expect("the arguments fit")));
+        }
+        open.close();
+        for (number, read, expected) in reads {
+            let read = read.await.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert!(read == expected, "step {} read other elements", number);
+        }
+        for event in events.into_iter().flatten() {
+            event.await.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        }
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            let read = self.queues[0].read(buffer).await;
+            let read = read.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert!(read == model[index], "buffer {} ends with other elements", index);
+        }
+        Ok(())
+    }
+}
+
+/// Runs so many random plans, each on one of the runtimes; a failure is shrunk.
+fn check_plans(benches: &[Bench], cases: u32) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let run = Cell::new(0);
+    let result = TestRunner::new(config).run(&plans(benches.len()), |plan| {
+        run.set(run.get() + 1);
+        // Inside another executor, where `futures` would refuse to block.
+        smol::block_on(benches[plan.runtime].check(&plan))
+    });
+    match result {
+        Ok(()) => assert!(run.get() >= cases),
+        Err(TestError::Fail(reason, plan)) => panic!("{reason}\n{plan:#?}"),
+        Err(error) => panic!("{error}"),
+    }
+    for bench in benches {
+        let stats = bench.rt.stats();
+        assert_eq!(stats.failed_commands, 0);
+    }
+}
+
+/// No bound that matters, and the tightest ones.
+const BOUNDS: [usize; 5] = [1024, 1, 2, 3, 8];
+
+#[test]
+fn ten_thousand_plans_on_the_simulated_device_give_what_their_order_gives() {
+    let benches: Vec<_> = BOUNDS
+        .into_iter()
+        .map(|bound| {
+            let builder = Runtime::builder()
+                .max_in_flight(NonZeroUsize::new(bound).unwrap())
+                .simulator(&teach(Simulator::new()));
+            block_on(async { Bench::new(builder.build().await.unwrap()).await })
+        })
+        .collect();
+    check_plans(&benches, 10_000);
+}
+
+#[test]
+fn plans_on_each_real_device_give_what_their_order_gives() {
+    block_on(support::on_each_device(async |rt| {
+        let device = rt.device().index().to_string();
+        let mut benches = Vec::new();
+        for bound in BOUNDS {
+            let builder =
+                Runtime::builder().device(&device).max_in_flight(NonZeroUsize::new(bound).unwrap());
+            benches.push(Bench::new(builder.build().await.unwrap()).await);
+        }
+        check_plans(&benches, 300);
+    }));
+}

@@ -1,0 +1,582 @@
+//! Futures dropped, leaked, aborted and raced at every stage while the device works, and handles
+//! dropped in every order: nothing is used after it is freed, and nothing is kept.
+//!
+//! `make sanitize` runs this under Address and Leak Sanitizer. Without them, the counts of the
+//! simulated device tell what is kept.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+mod support;
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use futures::FutureExt;
+use futures::executor::block_on;
+use futures::future::{BoxFuture, Either, join_all, ready, select};
+use kiln::simulated::Simulator;
+use kiln::{Buffer, Event, Image, Kernel, Queue, Runtime, RuntimeBuilder, Status};
+use simulation::{assert_at_rest, eventually, runtime, teach};
+
+/// The largest pattern of a fill: large buffers are filled soon, also without optimization.
+type Element = [u32; 32];
+
+const LARGE: usize = (256 << 10) / size_of::<Element>();
+
+const DUPLICATE: &str = "kernel void duplicate(global const uint *from, global uint *to) {
+    size_t i = get_global_id(0);
+    to[i] = from[i];
+}";
+
+/// How many different programs are built, at most.
+const PROGRAMS: usize = 12;
+
+/// When a future is given up.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    BeforePoll,
+    AfterPolls(usize),
+    /// Its result is there and nobody has polled for it.
+    Ended {
+        polls: usize,
+    },
+    /// It has given its result.
+    Ready,
+}
+
+const STAGES: [Stage; 6] = [
+    Stage::BeforePoll,
+    Stage::AfterPolls(1),
+    Stage::AfterPolls(7),
+    Stage::Ended { polls: 0 },
+    Stage::Ended { polls: 1 },
+    Stage::Ready,
+];
+
+/// How a future is given up.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Dropped,
+    Forgotten,
+    AbortedOnTokio,
+    CancelledOnSmol,
+    LostRace,
+}
+
+/// All that leave nothing behind.
+const CLEAN: &[Fate] =
+    &[Fate::Dropped, Fate::AbortedOnTokio, Fate::CancelledOnSmol, Fate::LostRace];
+
+/// What was forgotten, where Leak Sanitizer sees that it was meant to be. Nothing is ever dropped.
+static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    // A waker of its own for every poll.
+    let waker = Waker::from(Arc::new(CountingWaker::default()));
+    future.poll_unpin(&mut Context::from_waker(&waker))
+}
+
+/// Takes a future to a stage. `None` if it ended on the way, and so was polled to its end.
+async fn bring<F: Future + Unpin>(mut future: F, stage: Stage, rt: &Runtime) -> Option<F> {
+    let polls = match stage {
+        Stage::BeforePoll => 0,
+        Stage::AfterPolls(polls) | Stage::Ended { polls } => polls,
+        Stage::Ready => {
+            (&mut future).await;
+            return Some(future);
+        }
+    };
+    for _ in 0..polls {
+        if poll_once(&mut future).is_ready() {
+            return None;
+        }
+    }
+    if matches!(stage, Stage::Ended { .. }) {
+        rt.drain().await;
+    }
+    Some(future)
+}
+
+async fn give_up<F>(future: F, fate: Fate, tokio: &tokio::runtime::Handle)
+where
+    F: Future<Output: Send> + Unpin + Send + 'static,
+{
+    match fate {
+        Fate::Dropped => drop(future),
+        Fate::Forgotten => FORGOTTEN.lock().unwrap().push(Box::new(future)),
+        Fate::AbortedOnTokio => {
+            let task = tokio.spawn(future);
+            task.abort();
+            let _ = task.await;
+        }
+        Fate::CancelledOnSmol => drop(smol::spawn(future).cancel().await),
+        Fate::LostRace => drop(select(future, ready(())).await),
+    }
+}
+
+/// The state that futures are made from.
+struct Bench {
+    rt: Runtime,
+    queue: Queue,
+    large: Vec<Buffer<Element>>,
+    duplicate: Kernel,
+    /// Makes another runtime like this one.
+    builder: RuntimeBuilder,
+    directory: PathBuf,
+    fates: &'static [Fate],
+    rounds: usize,
+}
+
+impl Bench {
+    async fn new(builder: RuntimeBuilder, fates: &'static [Fate], rounds: usize) -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let rt = builder.clone().build().await.unwrap();
+        let number = NUMBER.fetch_add(1, SeqCst);
+        let name = format!("kiln-soundness-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("image.cl"), DUPLICATE).unwrap();
+        Self {
+            queue: rt.queue(),
+            large: (0..4).map(|_| rt.buffer(LARGE).unwrap()).collect(),
+            duplicate: support::kernel(&rt, DUPLICATE, "duplicate").await,
+            rt,
+            builder,
+            directory,
+            fates,
+            rounds,
+        }
+    }
+
+    /// Gives the device something to do with large buffers.
+    fn work(&self, round: usize) {
+        let [a, b, c, d] = &self.large[..] else { unreachable!() };
+        let _ = self.queue.fill(a, [round as u32; 32]).unwrap();
+        let _ = self.queue.copy(a, b).unwrap();
+        let _ = self.queue.fill(c, [1; 32]).unwrap();
+        let _ = self.queue.copy(c, d).unwrap();
+    }
+
+    /// A buffer that only what is submitted here uses.
+    fn written(&self) -> Buffer<Element> {
+        let buffer = self.rt.buffer(LARGE).unwrap();
+        let _ = self.queue.copy(&self.large[1], &buffer).unwrap();
+        buffer
+    }
+
+    /// Gives up futures from `make`, at every stage, in every way.
+    async fn give_up_all<F>(&self, mut make: impl FnMut(&Self, usize) -> F)
+    where
+        F: Future<Output: Send> + Unpin + Send + 'static,
+    {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        for round in 0..self.rounds {
+            for stage in STAGES {
+                for &fate in self.fates {
+                    self.work(round);
+                    let future = make(self, round);
+                    // Most futures must not be polled again once they were ready.
+                    let fate = match (stage, fate) {
+                        (Stage::Ready, Fate::Forgotten) => Fate::Forgotten,
+                        (Stage::Ready, _) => Fate::Dropped,
+                        _ => fate,
+                    };
+                    if let Some(future) = bring(future, stage, &self.rt).await {
+                        give_up(future, fate, tokio.handle()).await;
+                    }
+                }
+            }
+        }
+        tokio.shutdown_background();
+    }
+
+    async fn give_up_everything(&self) {
+        self.give_up_all(|bench, _| bench.queue.fill(&bench.written(), [7; 32]).unwrap()).await;
+        self.give_up_all(|bench, _| {
+            let (from, to) = (bench.written(), bench.written());
+            let (from, to) = (from.cast::<u32>().unwrap(), to.cast::<u32>().unwrap());
+            let launch = bench.duplicate.launch(from.len()).args((&from, &to));
+            bench.queue.submit(launch.after_future(async {})).unwrap()
+        })
+        .await;
+        self.give_up_all(|bench, _| bench.queue.read(&bench.written())).await;
+        self.give_up_all(|bench, round| bench.rt.buffer_from(vec![[round as u32; 32]; LARGE]))
+            .await;
+        self.give_up_all(|bench, _| bench.rt.drain()).await;
+        let mut number = 0;
+        self.give_up_all(|bench, _| {
+            number += 1;
+            bench
+                .rt
+                .build(&Image::opencl_c(format!("{DUPLICATE} // {}", number % PROGRAMS)))
+                .start()
+        })
+        .await;
+        self.give_up_all(|bench, _| bench.builder.clone().build()).await;
+        self.give_up_all(|bench, _| bench.rt.on(bench.rt.device())).await;
+        self.give_up_all(|bench, _| Image::open(bench.directory.join("image.cl"))).await;
+        self.give_up_all(|bench, _| {
+            let trace = bench.rt.trace_to(bench.directory.join("trace.json"));
+            bench.work(0);
+            trace.finish()
+        })
+        .await;
+        self.rt.drain().await;
+        // A write that was given up may still create its file.
+        while std::fs::remove_dir_all(&self.directory).is_err() {}
+    }
+}
+
+#[test]
+fn futures_given_up_at_any_stage_leave_nothing_on_the_device() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        block_on(async {
+            let builder = Runtime::builder().simulator(&simulator);
+            let bench = Bench::new(builder, CLEAN, 8).await;
+            bench.give_up_everything().await;
+        });
+        assert_at_rest(&simulator);
+    }
+}
+
+#[test]
+fn forgotten_futures_keep_no_more_than_they_own() {
+    const ROUNDS: usize = 4;
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        block_on(async {
+            let builder = Runtime::builder().simulator(&simulator);
+            let bench = Bench::new(builder, &[Fate::Forgotten], ROUNDS).await;
+            bench.give_up_everything().await;
+        });
+        eventually("all commands are freed", || simulator.counts().live_events == 0);
+        // An upload owns its buffer, a build its program.
+        let owned = (ROUNDS * STAGES.len()) as u64;
+        eventually("nothing else is kept", || {
+            let counts = simulator.counts();
+            counts.live_allocations <= owned && counts.live_programs <= owned
+        });
+    }
+}
+
+#[test]
+fn futures_can_be_given_up_on_real_devices() {
+    block_on(support::on_each_device(async |rt| {
+        let builder = Runtime::builder().device(rt.device().index().to_string());
+        for fates in [CLEAN, &[Fate::Forgotten]] {
+            Bench::new(builder.clone(), fates, 1).await.give_up_everything().await;
+        }
+    }));
+}
+
+/// A sequence that looks random and is always the same.
+struct Shuffle(u64);
+
+impl Shuffle {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) as usize % limit
+    }
+}
+
+/// One of each handle and future, all in use.
+async fn handles(rt: Runtime, duplicate: Kernel) -> Vec<Box<dyn Any>> {
+    let queue = rt.queue();
+    let (x, y) = (rt.buffer::<u32>(1 << 14).unwrap(), rt.buffer::<u32>(1 << 14).unwrap());
+    let slice = x.slice(1 << 13..).unwrap();
+    let filled = queue.fill(&x, 3).unwrap();
+    let (open, gate) = async_channel::bounded::<()>(1);
+    let launch = duplicate.launch(1 << 14).args((&x, &y));
+    let launch = launch.after(&filled).after_future(async move {
+        let _ = gate.recv().await;
+    });
+    let launched = queue.submit(launch).unwrap();
+    let mut read = queue.read(&y);
+    let _ = poll_once(&mut read);
+    let upload = rt.buffer_from(vec![1u64; 1 << 12]);
+    let mut marker = queue.marker().unwrap();
+    let _ = poll_once(&mut marker);
+    let drain = rt.drain();
+    let task = queue.host_task(async {}).unwrap();
+    let build = rt.build(&Image::opencl_c(DUPLICATE)).start();
+    let program = build.clone().await.unwrap();
+    let trace = rt.trace_to("never-written");
+    vec![
+        Box::new(rt),
+        Box::new(queue),
+        Box::new(x),
+        Box::new(y),
+        Box::new(slice),
+        Box::new(filled),
+        Box::new(open),
+        Box::new(launched),
+        Box::new(read),
+        Box::new(upload),
+        Box::new(marker),
+        Box::new(drain),
+        Box::new(task),
+        Box::new(build),
+        Box::new(program),
+        Box::new(duplicate),
+        Box::new(trace),
+    ]
+}
+
+#[test]
+fn handles_can_be_dropped_in_any_order() {
+    let mut shuffle = Shuffle(1);
+    for round in 0..300 {
+        let simulator = if round % 4 == 0 { Simulator::immediate() } else { Simulator::new() };
+        let simulator = teach(simulator);
+        block_on(async {
+            let rt = runtime(&simulator).await;
+            let duplicate = support::kernel(&rt, DUPLICATE, "duplicate").await;
+            let mut pause = (round % 2 == 0).then(|| simulator.pause());
+            let mut handles = handles(rt, duplicate).await;
+            // The device may go on before, while, or after they are dropped.
+            let resume_at = shuffle.below(handles.len() + 1);
+            while !handles.is_empty() {
+                if handles.len() == resume_at {
+                    pause = None;
+                }
+                let next = match round {
+                    // The runtime first, and last.
+                    0..20 => 0,
+                    20..40 => handles.len() - 1,
+                    _ => shuffle.below(handles.len()),
+                };
+                drop(handles.remove(next));
+            }
+            drop(pause);
+        });
+        assert_at_rest(&simulator);
+    }
+}
+
+#[test]
+fn commands_in_flight_keep_memory_and_programs_until_they_end() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        let simulator = teach(simulator);
+        let pause = block_on(async {
+            let rt = runtime(&simulator).await;
+            let duplicate = simulation::kernel(&rt, "duplicate").await;
+            let pause = simulator.pause();
+            for _ in 0..100 {
+                let x = rt.buffer::<u32>(1 << 14).unwrap();
+                let y = rt.buffer::<u32>(1 << 14).unwrap();
+                let _ = rt.queue().write(&x, vec![7; 1 << 14]).unwrap();
+                let launch = duplicate.launch(1 << 14).args((&x, y.write()));
+                let _ = rt.queue().submit(launch).unwrap();
+                drop(rt.queue().read(&y));
+            }
+            pause
+        });
+        // Nothing but the commands is left.
+        let counts = simulator.counts();
+        assert_eq!((counts.live_allocations, counts.live_programs), (200, 1), "{counts:?}");
+        drop(pause);
+        assert_at_rest(&simulator);
+        assert_eq!(simulator.counts().commands, 300);
+    }
+}
+
+#[derive(Default)]
+struct CountingWaker(AtomicUsize);
+
+impl CountingWaker {
+    fn count(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Wake for CountingWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Polls with a waker of its own.
+fn poll_counted(event: &mut Event) -> (Poll<kiln::Result<()>>, Arc<CountingWaker>) {
+    let counter = Arc::new(CountingWaker::default());
+    let poll = event.poll_unpin(&mut Context::from_waker(&Waker::from(counter.clone())));
+    (poll, counter)
+}
+
+#[test]
+fn the_last_waker_is_woken_at_the_end_and_no_other() {
+    let simulator = teach(Simulator::new());
+    let rt = block_on(runtime(&simulator));
+    let buffer = rt.buffer::<u32>(LARGE).unwrap();
+    for _ in 0..200 {
+        let pause = simulator.pause();
+        let event = rt.queue().fill(&buffer, 1).unwrap();
+        // The first is told by the callback, the others by whoever settles the command.
+        let mut clones = [event.clone(), event.clone(), event];
+        let mut last = Vec::new();
+        for _ in 0..5 {
+            let polled = clones.iter_mut().map(poll_counted);
+            let (polls, wakers): (Vec<_>, Vec<_>) = polled.unzip();
+            assert!(polls.iter().all(Poll::is_pending), "the device is paused");
+            for replaced in std::mem::replace(&mut last, wakers) {
+                assert_eq!(Arc::strong_count(&replaced), 1, "a replaced waker is kept");
+                assert_eq!(replaced.count(), 0);
+            }
+        }
+        assert!(last.iter().all(|waker| waker.count() == 0), "the device is paused");
+        drop(pause);
+        for (event, waker) in clones.iter_mut().zip(last) {
+            let mut waker = waker;
+            loop {
+                eventually("the last waker is woken", || waker.count() > 0);
+                // The callback has come; another thread may just be finding out what it means.
+                match poll_counted(event) {
+                    (Poll::Ready(outcome), _) => break outcome.unwrap(),
+                    (Poll::Pending, next) => waker = next,
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_command_that_ended_before_the_first_poll_is_awaited_all_the_same() {
+    let simulator = teach(Simulator::immediate());
+    block_on(async {
+        let rt = runtime(&simulator).await;
+        let buffer = rt.buffer::<u32>(16).unwrap();
+        for round in 0..2000 {
+            let event = rt.queue().fill(&buffer, round).unwrap();
+            let clone = event.clone();
+            event.await.unwrap();
+            assert!(matches!(clone.status(), Status::Complete));
+            clone.await.unwrap();
+        }
+    });
+    assert_at_rest(&simulator);
+}
+
+#[test]
+fn many_tasks_on_several_executors_await_clones_of_one_event() {
+    const TASKS: usize = 24;
+    let simulator = teach(Simulator::new());
+    let rt = block_on(runtime(&simulator));
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let buffer = rt.buffer::<Element>(LARGE).unwrap();
+    for round in 0..40 {
+        let pause = (round % 2 == 0).then(|| simulator.pause());
+        let event = rt.queue().fill(&buffer, [round; 32]).unwrap();
+        let mut shuffle = Shuffle(u64::from(round));
+        let mut tasks: Vec<BoxFuture<'static, kiln::Result<()>>> = Vec::new();
+        let start = Arc::new(Barrier::new(3));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (event, start) = (event.clone(), start.clone());
+                thread::spawn(move || {
+                    start.wait();
+                    let dropped = event.clone();
+                    let outcome = event.wait();
+                    drop(dropped);
+                    outcome
+                })
+            })
+            .collect();
+        start.wait();
+        let mut dropped = Vec::new();
+        for _ in 0..TASKS {
+            let (mine, mut other) = (event.clone(), event.clone());
+            let _ = poll_once(&mut other);
+            dropped.push(other);
+            if shuffle.below(2) == 0 {
+                let _ = dropped.swap_remove(shuffle.below(dropped.len()));
+            }
+            tasks.push(match shuffle.below(3) {
+                0 => tokio.spawn(mine).map(Result::unwrap).boxed(),
+                1 => smol::spawn(mine).boxed(),
+                _ => {
+                    // One that is polled, moved to another task and polled there.
+                    let mut moved = mine;
+                    let _ = poll_once(&mut moved);
+                    tokio.spawn(moved).map(Result::unwrap).boxed()
+                }
+            });
+        }
+        drop(event);
+        drop(pause);
+        for outcome in block_on(join_all(tasks)) {
+            outcome.unwrap();
+        }
+        drop(dropped);
+        for thread in threads {
+            thread.join().unwrap().unwrap();
+        }
+    }
+    drop((rt, buffer));
+    assert_at_rest(&simulator);
+}
+
+/// A task as the simplest executors have it: nothing but its wakers own it.
+struct Task(Mutex<Option<BoxFuture<'static, ()>>>);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        // Dropped outside its lock.
+        let future = self.0.lock().unwrap().take();
+        drop(future);
+    }
+}
+
+#[test]
+fn a_waker_that_owns_other_handles_of_its_event_can_be_replaced_or_dropped() {
+    let simulator = teach(Simulator::new());
+    let rt = block_on(runtime(&simulator));
+    let buffer = rt.buffer::<u32>(16).unwrap();
+    for replaced in [true, false] {
+        let pause = simulator.pause();
+        let mut first = rt.queue().fill(&buffer, 1).unwrap();
+        let _ = poll_once(&mut first);
+        let mut event = first.clone();
+        let mut owned = first.clone();
+        let _ = poll_once(&mut owned);
+        let task = Arc::new(Task(Mutex::new(Some(owned.map(drop).boxed()))));
+        let _ = event.poll_unpin(&mut Context::from_waker(&Waker::from(task)));
+        if replaced {
+            let _ = poll_once(&mut event);
+        }
+        drop(event);
+        drop(pause);
+        block_on(first).unwrap();
+    }
+}
+
+#[test]
+fn ends_that_the_driver_does_not_tell_are_found() {
+    let simulator = teach(Simulator::new());
+    block_on(async {
+        let rt = runtime(&simulator).await;
+        let buffer = rt.buffer::<u32>(LARGE).unwrap();
+        simulator.lose_notifications(2);
+        for round in 1..=2 {
+            let event = rt.queue().fill(&buffer, round).unwrap();
+            match select(event, rt.drain()).await {
+                Either::Left((outcome, drain)) => {
+                    outcome.unwrap();
+                    drain.await;
+                }
+                Either::Right((_, event)) => event.await.unwrap(),
+            }
+            assert_eq!(rt.queue().read(&buffer).await.unwrap(), vec![round; LARGE]);
+        }
+        assert!((1..=2).contains(&rt.stats().late_callbacks), "{:?}", rt.stats());
+    });
+    // The device keeps what it should have called, and that keeps its event.
+    eventually("all else is freed", || {
+        let counts = simulator.counts();
+        counts.live_allocations == 0 && counts.live_events <= 2
+    });
+}
