@@ -98,7 +98,7 @@ impl fmt::Debug for BuildRequest {
 /// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's log, if the compiler
 ///   refused the program. The failure is kept like a program: asking again gives the same error.
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
-///   [`InvalidImage`](crate::ErrorKind::InvalidImage) if the image is empty, and
+///   [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL, and
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
 ///   do not fit it.
 /// * [`OutOfResources`](crate::ErrorKind::OutOfResources),
