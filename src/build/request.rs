@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures::FutureExt;
-
-use crate::build::graph::{Answer, BuildGraph, Flight};
+use crate::build::flight::Flight;
+use crate::build::graph::{Answer, BuildGraph, Outcome};
 use crate::build::program::{Kernel, Origin, Program};
 use crate::build::recipe::{Recipe, SpecializationValue};
 use crate::device::Device;
@@ -149,8 +148,16 @@ impl Build {
 
     /// The result, if the build has ended. Does not block.
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
-        self.clone().now_or_never()
+        match &self.0 {
+            State::Ready(result) => Some(result.clone()),
+            State::Building(flight) => flight.peek().map(compiled),
+        }
     }
+}
+
+/// What a build that was waited for gives.
+fn compiled(outcome: Outcome) -> Result<Program> {
+    outcome.map(|built| Program::new(built, Origin::Compiled))
 }
 
 impl Future for Build {
@@ -159,12 +166,9 @@ impl Future for Build {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.0 {
             State::Ready(result) => return Poll::Ready(result.clone()),
-            State::Building(flight) => {
-                let outcome = ready!(flight.poll_unpin(context));
-                outcome.map(|built| Program::new(built, Origin::Compiled))
-            }
+            State::Building(flight) => compiled(ready!(Pin::new(flight).poll(context))),
         };
-        // A shared future cannot be polled past its end; this one can.
+        // What the flight keeps need not be kept any longer.
         self.0 = State::Ready(result.clone());
         Poll::Ready(result)
     }
