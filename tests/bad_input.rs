@@ -1,6 +1,7 @@
 //! Whatever is wrong with what a user gives: an error of the right kind that says what was given
 //! and what was expected, no command that is lost, and a runtime that works afterwards.
 
+#![cfg(feature = "simulated")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;

@@ -1,6 +1,7 @@
 //! The promises of the build graph: a program is built once whoever asks and whatever becomes of
 //! them, failures are kept or repeated by their kind, and memory stays within its limit.
 
+#![cfg(feature = "simulated")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
