@@ -38,7 +38,7 @@ impl Image {
     /// # Errors
     ///
     /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are no SPIR-V module: wrong magic
-    /// number, unknown version, or instructions that end before or after the module does.
+    /// number, unknown version, or instructions or a function that do not end where the module does.
     pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         let (code, module) = spirv::read(bytes.into())?;
         Ok(Self::new(ImageFormat::SpirV, code, module))

@@ -528,7 +528,7 @@ fn commands_that_only_the_bound_holds_back_are_counted() {
         let (simulator, rt, ..) = bounded().await;
         let pause = simulator.pause();
         for _ in 0..100 {
-            let _ = rt.queue().fill(&rt.buffer::<u32>(LEN).unwrap(), 1).unwrap();
+            rt.queue().fill(&rt.buffer::<u32>(LEN).unwrap(), 1).unwrap();
         }
         assert_eq!(rt.stats().parked_commands, 100 - BOUND as u64);
         drop(pause);

@@ -370,9 +370,9 @@ fn commands_in_flight_keep_memory_and_programs_until_they_end() {
             for _ in 0..100 {
                 let x = rt.buffer::<u32>(1 << 14).unwrap();
                 let y = rt.buffer::<u32>(1 << 14).unwrap();
-                let _ = rt.queue().write(&x, vec![7; 1 << 14]).unwrap();
+                rt.queue().write(&x, vec![7; 1 << 14]).unwrap();
                 let launch = duplicate.launch(1 << 14).args((&x, y.write()));
-                let _ = rt.queue().submit(launch).unwrap();
+                rt.queue().submit(launch).unwrap();
                 drop(rt.queue().read(&y));
             }
             pause

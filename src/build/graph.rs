@@ -10,15 +10,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
-use futures::channel::oneshot;
-use futures::future::{Map, Shared};
 use moka::notification::RemovalCause;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tracing::field::{Empty, display};
 
 use crate::backend::DeviceSlot;
+use crate::build::flight::{Flight, Lander, flight};
 use crate::build::key::{BuildKey, DeviceKey};
 use crate::build::pool::{Pool, catch_panic, no_thread};
 use crate::build::program::Built;
@@ -33,11 +31,6 @@ type NodeId = (usize, BuildKey);
 
 /// How a build ended.
 pub(crate) type Outcome = Result<Arc<Built>>;
-
-/// The shared outcome of a build that runs. It only hands the outcome out: whether, when and by
-/// whom it is polled makes no difference to the build.
-pub(crate) type Flight =
-    Shared<Map<oneshot::Receiver<Outcome>, fn(Result<Outcome, oneshot::Canceled>) -> Outcome>>;
 
 /// The pauses before a build that ran out of resources is tried again, after which it is given up.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
@@ -102,7 +95,7 @@ impl BuildGraph {
         self.counters.builds_requested.add_one();
         let key = recipe.key(&self.device_keys[recipe.device()]);
         let node = (recipe.device(), key);
-        let (flight, waiters) = loop {
+        let (flight, lander) = loop {
             if let Some(outcome) = self.kept.get(&node) {
                 self.counters.memory_hits.add_one();
                 return Answer::Kept(outcome);
@@ -117,13 +110,12 @@ impl BuildGraph {
             if self.kept.contains_key(&node) {
                 continue;
             }
-            let (waiters, receiver) = oneshot::channel();
-            let flight = receiver.map(landed as fn(_) -> _).shared();
+            let (flight, lander) = flight();
             flights.insert(node, flight.clone());
-            break (flight, waiters);
+            break (flight, lander);
         };
 
-        let job = Job { graph: Arc::clone(self), node, waiters: Some(waiters) };
+        let job = Job { graph: Arc::clone(self), node, lander: Some(lander) };
         let span = self.span(&recipe, key);
         self.pool.submit(move || span.in_scope(|| job.run(&recipe)));
         Answer::Building(flight)
@@ -265,20 +257,11 @@ fn weight(outcome: &Outcome) -> u32 {
     u32::try_from(bytes.max(1)).unwrap_or(u32::MAX)
 }
 
-/// What a flight's receiver got. A sender that was dropped without a word cannot be, since a
-/// [`Job`] tells its end even when it unwinds.
-fn landed(outcome: Result<Outcome, oneshot::Canceled>) -> Outcome {
-    outcome.unwrap_or_else(|canceled| {
-        Err(Error::new(ErrorKind::Panicked, "the build ended without an outcome")
-            .with_source(canceled))
-    })
-}
-
 /// The duty to end one flight. Ends it with an error if dropped before.
 struct Job {
     graph: Arc<BuildGraph>,
     node: NodeId,
-    waiters: Option<oneshot::Sender<Outcome>>,
+    lander: Option<Lander>,
 }
 
 impl Job {
@@ -295,11 +278,10 @@ impl Job {
     }
 
     fn end(&mut self, outcome: Outcome) {
-        if let Some(waiters) = self.waiters.take() {
+        if let Some(lander) = self.lander.take() {
             self.graph.count(&outcome);
             self.graph.publish(self.node, &outcome);
-            // Nobody may wait any more.
-            let _ = waiters.send(outcome);
+            lander.land(outcome);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Every program is a node named by a [`BuildKey`] and is built at most once, by the room's own
 //! worker threads. Those who ask wait on a shared result; a build neither needs nor notices them.
 
+mod flight;
 mod graph;
 mod key;
 mod pool;

@@ -101,6 +101,15 @@ impl Recipe {
                 "the OpenCL C text is empty; give the source of at least one kernel",
             ));
         }
+        // Drivers read no further, and what follows would be missing without a word.
+        if format == ImageFormat::OpenClC
+            && let Some(at) = self.image.code().iter().position(|byte| *byte == 0)
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidImage,
+                format!("the OpenCL C text holds a NUL character at byte {at}; text has none"),
+            ));
+        }
         if format != ImageFormat::SpirV && !self.constants.is_empty() {
             return Err(Error::invalid(format!(
                 "specialization constants are set, but the image's format is {format}, and only SPIR-V has them; \

@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures::FutureExt;
-
-use crate::build::graph::{Answer, BuildGraph, Flight};
+use crate::build::flight::Flight;
+use crate::build::graph::{Answer, BuildGraph, Outcome};
 use crate::build::program::{Kernel, Origin, Program};
 use crate::build::recipe::{Recipe, SpecializationValue};
 use crate::device::Device;
@@ -98,7 +97,7 @@ impl fmt::Debug for BuildRequest {
 /// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's log, if the compiler
 ///   refused the program. The failure is kept like a program: asking again gives the same error.
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
-///   [`InvalidImage`](crate::ErrorKind::InvalidImage) if the image is empty, and
+///   [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL, and
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
 ///   do not fit it.
 /// * [`OutOfResources`](crate::ErrorKind::OutOfResources),
@@ -153,8 +152,16 @@ impl Build {
 
     /// The result, if the build has ended. Does not block.
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
-        self.clone().now_or_never()
+        match &self.0 {
+            State::Ready(result) => Some(result.clone()),
+            State::Building(flight) => flight.peek().map(compiled),
+        }
     }
+}
+
+/// What a build that was waited for gives.
+fn compiled(outcome: Outcome) -> Result<Program> {
+    outcome.map(|built| Program::new(built, Origin::Compiled))
 }
 
 impl Future for Build {
@@ -163,12 +170,9 @@ impl Future for Build {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.0 {
             State::Ready(result) => return Poll::Ready(result.clone()),
-            State::Building(flight) => {
-                let outcome = ready!(flight.poll_unpin(context));
-                outcome.map(|built| Program::new(built, Origin::Compiled))
-            }
+            State::Building(flight) => compiled(ready!(Pin::new(flight).poll(context))),
         };
-        // A shared future cannot be polled past its end; this one can.
+        // What the flight keeps need not be kept any longer.
         self.0 = State::Ready(result.clone());
         Poll::Ready(result)
     }

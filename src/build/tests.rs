@@ -368,6 +368,7 @@ fn what_cannot_be_right_reaches_no_driver() {
     let cases = [
         (bench.ask(&native), ErrorKind::Unsupported, "native binary; it takes: OpenCL C, SPIR-V"),
         (bench.ask(&Image::opencl_c(" \n\t")), ErrorKind::InvalidImage, "empty"),
+        (bench.ask(&Image::opencl_c("ker\0nel")), ErrorKind::InvalidImage, "byte 3"),
         (bench.ask(&text).options("-D A\0B"), ErrorKind::InvalidArgument, "byte 4"),
         (bench.ask(&text).specialize(7, 1u32), ErrorKind::InvalidArgument, "only SPIR-V"),
         (bench.ask(&text).device(stranger), ErrorKind::InvalidArgument, "another runtime"),

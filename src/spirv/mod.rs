@@ -62,7 +62,7 @@ pub(crate) fn has_magic(bytes: &[u8]) -> bool {
 ///
 /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module: empty, no whole
 /// number of words, without the magic number, of an unknown version, with a header that is cut
-/// short or has no ids, or with instructions that do not end where the module does.
+/// short or has no ids, or with instructions or a function that do not end where the module does.
 pub(crate) fn read(bytes: Vec<u8>) -> Result<(Vec<u8>, Module)> {
     let words = Words::new(bytes)?;
     let module = reflect::reflect(&words);

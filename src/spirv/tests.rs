@@ -231,6 +231,8 @@ fn instructions_end_where_the_module_does() {
 
     let name = Builder::new().text(Op::Name, &[1], "accumulator").bytes();
     assert_invalid(&name[..name.len() - 4], &["word 5", "OpName", "count of 5", "only 4 are left"]);
+    // OpFunctionEnd is the last word.
+    assert_invalid(&SAXPY[..SAXPY.len() - 4], &["no OpFunctionEnd", "cut short"]);
     for length in (24..SAXPY.len()).step_by(4) {
         if let Ok((bytes, _)) = read(SAXPY[..length].to_vec()) {
             assert_eq!(bytes.len(), length);
@@ -482,7 +484,7 @@ fn memory_is_linear_in_the_module() {
     for id in 0..count {
         builder = builder.op(Op::FunctionParameter, &[1, 100 + id]);
     }
-    let module = builder.module();
+    let module = builder.op(Op::FunctionEnd, &[]).module();
     assert_eq!(module.kernels.len(), count as usize);
     let (first, last) = (module.parameters("k0").unwrap(), module.parameters("k19999").unwrap());
     assert_eq!(first.len(), count as usize);

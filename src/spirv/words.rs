@@ -135,10 +135,25 @@ fn check_version(word: u32) -> Result<(u8, u8)> {
 
 fn check_instructions(words: &[Word]) -> Result<()> {
     let mut instructions = Instructions::after_header(words);
-    instructions.by_ref().for_each(drop);
+    let mut inside = false;
+    for instruction in instructions.by_ref() {
+        match instruction.op() {
+            Some(Op::Function) => inside = true,
+            Some(Op::FunctionEnd) => inside = false,
+            _ => {}
+        }
+    }
     let left = instructions.rest;
     let Some(&first) = left.first() else {
-        return Ok(());
+        // There are drivers that crash on half a function.
+        return if inside {
+            Err(invalid(
+                "the last function of the SPIR-V module has no OpFunctionEnd; the module was cut \
+                 short or damaged: give the whole file",
+            ))
+        } else {
+            Ok(())
+        };
     };
     let at = words.len() - left.len();
     let (opcode, count) = opcode_and_count(first);

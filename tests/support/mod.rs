@@ -1,7 +1,7 @@
 //! What the test suites share: the devices of this machine, and the executors that users have.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
-#![allow(clippy::print_stderr, reason = "a suite says what it runs on, and what it skips")]
+#![allow(clippy::print_stderr, reason = "a log tells which devices a test ran on")]
 
 use std::future::Future;
 

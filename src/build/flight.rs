@@ -1,0 +1,157 @@
+//! A build in flight: its outcome to come, and the tasks that wait for it.
+
+use std::collections::HashMap;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::build::graph::Outcome;
+
+/// The shared outcome of a build that runs. It only hands the outcome out: whether, when and by
+/// whom it is polled makes no difference to the build.
+///
+/// Not a `futures::future::Shared`, which wakes under the lock that its pollers take: a compile
+/// worker is then often preempted, with that lock, by the very thread that it woke, and an
+/// executor blocks until the worker has its processor back. Here, nobody is woken under the lock.
+pub(crate) struct Flight {
+    landing: Arc<Landing>,
+    /// Names this handle's waker, once it was polled.
+    seat: Option<u64>,
+}
+
+/// The duty to tell a flight's outcome.
+pub(crate) struct Lander(Arc<Landing>);
+
+type Landing = Mutex<State>;
+
+#[derive(Default)]
+struct State {
+    /// The last handle takes the outcome along, so that nobody else keeps a program in use.
+    handles: usize,
+    outcome: Option<Outcome>,
+    next_seat: u64,
+    wakers: HashMap<u64, Waker>,
+}
+
+/// A flight, and the duty to end it.
+pub(crate) fn flight() -> (Flight, Lander) {
+    let landing = Arc::new(Mutex::new(State { handles: 1, ..State::default() }));
+    (Flight { landing: landing.clone(), seat: None }, Lander(landing))
+}
+
+/// Nothing foreign runs while this is held, so it is held for a few instructions, and a panic
+/// leaves nothing half done.
+fn lock(landing: &Landing) -> MutexGuard<'_, State> {
+    landing.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lander {
+    /// Makes the outcome known and wakes all who wait.
+    pub(crate) fn land(self, outcome: Outcome) {
+        let mut state = lock(&self.0);
+        let wakers = mem::take(&mut state.wakers);
+        let unwanted =
+            if state.handles > 0 { state.outcome.replace(outcome) } else { Some(outcome) };
+        drop(state);
+        drop(unwanted);
+        wakers.into_values().for_each(Waker::wake);
+    }
+}
+
+impl Flight {
+    /// The outcome, if it is known.
+    pub(crate) fn peek(&self) -> Option<Outcome> {
+        lock(&self.landing).outcome.clone()
+    }
+}
+
+impl Future for Flight {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        // Cloned ahead: it is another's code.
+        let waker = context.waker().clone();
+        let Self { landing, seat } = &mut *self;
+        let mut state = lock(landing);
+        if let Some(outcome) = &state.outcome {
+            return Poll::Ready(outcome.clone());
+        }
+        let seat = *seat.get_or_insert(state.next_seat);
+        state.next_seat = state.next_seat.max(seat + 1);
+        let replaced = state.wakers.insert(seat, waker);
+        drop(state);
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+/// Another handle of the same flight.
+impl Clone for Flight {
+    fn clone(&self) -> Self {
+        lock(&self.landing).handles += 1;
+        Self { landing: self.landing.clone(), seat: None }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut state = lock(&self.landing);
+        state.handles -= 1;
+        let waker = self.seat.and_then(|seat| state.wakers.remove(&seat));
+        let outcome = if state.handles == 0 { state.outcome.take() } else { None };
+        drop(state);
+        drop((waker, outcome));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::Wake;
+
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::error::{Error, ErrorKind};
+
+    /// Counts its wakes, each of which polls the flight again, as an executor may at once.
+    struct Repoll(Flight, AtomicUsize);
+
+    impl Wake for Repoll {
+        fn wake(self: Arc<Self>) {
+            assert!(self.0.clone().now_or_never().is_some());
+            self.1.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_woken_task_may_poll_at_once() {
+        let (flight, lander) = flight();
+        let waker = Arc::new(Repoll(flight.clone(), AtomicUsize::new(0)));
+        let poll = |flight: &mut Flight| {
+            flight.poll_unpin(&mut Context::from_waker(&waker.clone().into()))
+        };
+        let (mut waiting, mut left) = (flight.clone(), flight.clone());
+        assert!(poll(&mut waiting).is_pending());
+        assert!(poll(&mut waiting).is_pending());
+        assert!(poll(&mut left).is_pending());
+        drop(left);
+        lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
+        assert_eq!(waker.1.load(SeqCst), 1);
+        assert!(poll(&mut waiting).is_ready());
+        assert!(poll(&mut waiting).is_ready());
+    }
+
+    #[test]
+    fn the_outcome_goes_with_the_last_handle() {
+        let (flight, lander) = flight();
+        let other = flight.clone();
+        let landing = lander.0.clone();
+        drop(flight);
+        lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
+        assert!(other.peek().is_some());
+        drop(other);
+        assert!(lock(&landing).outcome.is_none());
+    }
+}

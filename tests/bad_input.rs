@@ -1,0 +1,568 @@
+//! Whatever is wrong with what a user gives: an error of the right kind that says what was given
+//! and what was expected, no command that is lost, and a runtime that works afterwards.
+
+#![cfg(feature = "simulated")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use kiln::simulated::Simulator;
+use kiln::{Error, ErrorKind, Image, ImageFormat, Kernel, Local, Origin, Runtime};
+use support::{SAXPY, kernel};
+
+/// An error of this kind that says all of `parts`.
+#[track_caller]
+fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error {
+    let Err(error) = result else { panic!("it was not refused; expected {kind}: {parts:?}") };
+    assert_eq!(error.kind(), kind, "{error}");
+    for part in parts {
+        assert!(error.to_string().contains(part), "{part:?} is missing in: {error}");
+    }
+    error
+}
+
+/// As [`refused`], for the kind that nearly everything here is of.
+#[track_caller]
+fn invalid<T>(result: kiln::Result<T>, parts: &[&str]) {
+    refused(result, ErrorKind::InvalidArgument, parts);
+}
+
+/// Checks that nothing was lost: what was refused never became a command, none is left, and the
+/// runtime does its work.
+async fn works(rt: &Runtime) {
+    rt.drain().await;
+    let stats = rt.stats();
+    assert_eq!((stats.commands_in_flight, stats.failed_commands), (0, 0));
+    let saxpy = kernel(rt, SAXPY, "saxpy").await;
+    let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+    let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
+    rt.queue().submit(saxpy.launch(8).args((3.0f32, &x, &y))).unwrap().await.unwrap();
+    assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
+}
+
+/// A runtime with a simulated device on which `saxpy` does what it says.
+async fn simulated() -> Runtime {
+    let simulator = Simulator::new();
+    simulator.kernel("saxpy", |call| {
+        let (a, x, y): (f32, Vec<f32>, Vec<f32>) = (call.value(0), call.read(1), call.read(2));
+        let sums: Vec<f32> = x.iter().zip(y).map(|(x, y)| a * x + y).collect();
+        call.write(2, &sums);
+    });
+    Runtime::builder().simulator(&simulator).build().await.unwrap()
+}
+
+/// A kernel with a parameter of every kind.
+const EVERY_KIND: &str = "kernel void every_kind(
+    int count, float4 bias, constant float *table, local float *scratch, global const uchar *input,
+    global float *output)
+{
+    size_t i = get_global_id(0);
+    scratch[get_local_id(0)] = table[0] + bias.y;
+    output[i] = scratch[get_local_id(0)] + input[i] + count;
+}";
+
+// ---- Images and builds --------------------------------------------------------------------------
+
+everywhere! {
+    async fn malformed_opencl_c_fails_with_the_compilers_log(rt: Runtime) {
+        let source = "kernel void broken(global float *x) { x[0] = undeclared_name; }";
+        let build = rt.build(&Image::opencl_c(source)).await;
+        let error = refused(build, ErrorKind::BuildFailed, &[&rt.device().name, "OpenCL C"]);
+        assert!(error.build_log().unwrap().contains("undeclared_name"), "{error}");
+        assert!(error.driver_code().is_some());
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn options_that_the_driver_rejects_fail_and_are_named(rt: Runtime) {
+        for option in ["-cl-no-such-option", "-cl-std=CL9.9", "--frobnicate"] {
+            let build = rt.build(&Image::opencl_c(SAXPY)).options(option).await;
+            refused(build, ErrorKind::BuildFailed, &[option]);
+        }
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn nul_characters_are_found_wherever_they_stand(rt: Runtime) {
+        // Drivers stop reading there: the second kernel would be missing without a word.
+        let source = format!("{SAXPY}\0kernel void second(global int *x) {{ x[0] = 1; }}");
+        let at = format!("byte {}", SAXPY.len());
+        refused(rt.build(&Image::opencl_c(source)).await, ErrorKind::InvalidImage, &["NUL", &at]);
+        invalid(rt.build(&Image::opencl_c(SAXPY)).options("-D A\0B").await, &["NUL", "byte 4"]);
+        let program = support::program(&rt, SAXPY).await;
+        // SAFETY: as in `support::kernel`.
+        let kernel = unsafe { program.kernel("sax\0py") };
+        invalid(kernel, &["NUL", "byte 3", "sax\\0py"]);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn empty_images_are_refused(rt: Runtime) {
+        for text in ["", " \n\t "] {
+            let build = rt.build(&Image::opencl_c(text)).await;
+            refused(build, ErrorKind::InvalidImage, &["OpenCL C", "empty"]);
+        }
+        refused(Image::spirv(Vec::new()), ErrorKind::InvalidImage, &["SPIR-V", "empty"]);
+        refused(Image::native(Vec::new()), ErrorKind::InvalidImage, &["native binary", "empty"]);
+        assert_eq!(rt.stats().compiles, 0);
+        works(&rt).await;
+    }
+}
+
+#[test]
+fn truncated_spirv_is_refused_before_a_driver_crashes_on_it() {
+    let whole = include_bytes!("data/saxpy.spv");
+    let (function, function_end) = ([54, 0, 5, 0], [56, 0, 1, 0]);
+    for length in 0..whole.len() {
+        let result = Image::spirv(&whole[..length]);
+        let count = |word: [u8; 4]| whole[..length].chunks(4).filter(|&w| w == word).count();
+        // Cut between two instructions outside of functions, it is a smaller module.
+        if result.is_err() || length % 4 != 0 || count(function) > count(function_end) {
+            refused(result, ErrorKind::InvalidImage, &["SPIR-V"]);
+        }
+    }
+    for (length, parts) in [
+        (10, ["10 bytes", "words of 4 bytes"]),
+        (16, ["16 bytes", "header"]),
+        (24, ["OpCapability", "only 1 are left"]),
+        (whole.len() - 1, ["1163 bytes", "words of 4 bytes"]),
+        (whole.len() - 4, ["OpFunctionEnd", "cut short"]),
+    ] {
+        refused(Image::spirv(&whole[..length]), ErrorKind::InvalidImage, &parts);
+    }
+    let text = refused(Image::spirv("kernel void f() {}"), ErrorKind::InvalidImage, &["magic"]);
+    assert!(text.to_string().contains("Image::opencl_c"), "{text}");
+}
+
+everywhere! {
+    async fn spirv_without_a_body_is_refused_by_the_driver_or_has_no_kernels(rt: Runtime) {
+        let header = &include_bytes!("data/saxpy.spv")[..20];
+        let build = rt.build(&Image::spirv(header).unwrap()).await;
+        if rt.device().formats.contains(&ImageFormat::SpirV) {
+            refused(build, ErrorKind::BuildFailed, &[&rt.device().name, "SPIR-V"]);
+        } else {
+            refused(build, ErrorKind::Unsupported, &["SPIR-V", "it takes: OpenCL C"]);
+        }
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn garbage_is_no_native_binary(rt: Runtime) {
+        let text = b"this was never a binary of any driver".to_vec();
+        for garbage in [text, vec![0; 4096], (0..=255).cycle().take(10_000).collect()] {
+            let build = rt.build(&Image::native(garbage).unwrap()).await;
+            refused(build, ErrorKind::BuildFailed, &[&rt.device().name, "native binary"]);
+        }
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn an_unknown_kernel_is_told_those_there_are(rt: Runtime) {
+        let source = format!("{SAXPY}\nkernel void clear(global int *x) {{ x[0] = 0; }}");
+        let program = support::program(&rt, &source).await;
+        for name in ["sapxy", "", "SAXPY", "saxpy ", "ядро"] {
+            // SAFETY: as in `support::kernel`.
+            let kernel = unsafe { program.kernel(name) };
+            let quoted = format!("`{name}`");
+            refused(kernel, ErrorKind::UnknownKernel, &[&quoted, "saxpy", "clear"]);
+        }
+        let program = support::program(&rt, "int helper(int x) { return x; }").await;
+        assert!(program.kernel_names().is_empty());
+        // SAFETY: as in `support::kernel`.
+        let kernel = unsafe { program.kernel("helper") };
+        refused(kernel, ErrorKind::UnknownKernel, &["`helper`", "none"]);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn specialization_constants_need_an_image_that_has_them(rt: Runtime) {
+        let image = Image::opencl_c(SAXPY);
+        invalid(rt.build(&image).specialize(7, 1u32).await, &["OpenCL C", "only SPIR-V", "-D"]);
+        if rt.device().formats.contains(&ImageFormat::SpirV) {
+            let image = Image::spirv(include_bytes!("data/saxpy.spv")).unwrap();
+            invalid(rt.build(&image).specialize(7, 1u32).await, &["id 7", "it has none"]);
+        }
+        assert_eq!(rt.stats().compiles, 0);
+        works(&rt).await;
+    }
+}
+
+#[test]
+fn files_that_are_absent_empty_or_damaged_are_named() {
+    futures::executor::block_on(async {
+        let folder = std::env::temp_dir().join(format!("kiln-bad-input-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("empty.cl"), "").unwrap();
+        std::fs::write(folder.join("blank.cl"), " \n").unwrap();
+        std::fs::write(folder.join("short.spv"), &include_bytes!("data/saxpy.spv")[..99]).unwrap();
+        let open = async |name: &str| Image::open(folder.join(name)).await;
+        let (absent, directory) = (open("absent.cl").await, open("").await);
+        let (empty, blank, short) =
+            (open("empty.cl").await, open("blank.cl").await, open("short.spv").await);
+        std::fs::remove_dir_all(&folder).unwrap();
+
+        let absent = refused(absent, ErrorKind::Io, &["absent.cl"]);
+        let cause = std::error::Error::source(&absent).unwrap();
+        let cause = cause.downcast_ref::<std::io::Error>().unwrap();
+        assert_eq!(cause.kind(), std::io::ErrorKind::NotFound);
+        refused(directory, ErrorKind::Io, &["kiln-bad-input"]);
+        refused(empty, ErrorKind::InvalidImage, &["empty.cl", "is empty"]);
+        refused(blank, ErrorKind::InvalidImage, &["blank.cl", "is empty"]);
+        refused(short, ErrorKind::InvalidImage, &["short.spv", "99 bytes"]);
+    });
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+everywhere! {
+    async fn buffers_larger_than_any_device_are_out_of_resources(rt: Runtime) {
+        let name = &rt.device().name;
+        for (len, bytes) in [(1_000_000_000_000, "8000000000000 bytes"), (usize::MAX / 16, "bytes")] {
+            let parts = [&len.to_string(), "elements of 8 bytes", bytes, name];
+            refused(rt.buffer::<f64>(len), ErrorKind::OutOfResources, &parts);
+        }
+        let parts = [&usize::MAX.to_string(), "elements of 8 bytes", "addressed"];
+        refused(rt.buffer::<f64>(usize::MAX), ErrorKind::OutOfResources, &parts);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn nothing_is_not_a_buffer(rt: Runtime) {
+        invalid(rt.buffer::<f32>(0), &["0 elements of `f32`", "at least one byte"]);
+        invalid(rt.buffer::<[f32; 0]>(9), &["9 elements of `[f32; 0]`", "at least one byte"]);
+        invalid(rt.buffer_from(Vec::<u16>::new()).await, &["0 elements of `u16`"]);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn slices_stay_inside_and_hold_something(rt: Runtime) {
+        let buffer = rt.buffer_from(vec![1u32; 10]).await.unwrap();
+        let ten = "10 elements";
+        invalid(buffer.slice(3..11), &["3", "11", ten]);
+        invalid(buffer.slice(10..), &["10", ten]);
+        invalid(buffer.slice(4..4), &["4", "empty", ten]);
+        #[expect(clippy::reversed_empty_ranges, reason = "that is the mistake")]
+        let backwards = buffer.slice(7..3);
+        invalid(backwards, &["7", "3", ten]);
+        invalid(buffer.slice(0..=usize::MAX), &["0", ten]);
+        invalid(buffer.slice((std::ops::Bound::Excluded(usize::MAX), std::ops::Bound::Unbounded)), &[ten]);
+        let inner = buffer.slice(2..8).unwrap();
+        invalid(inner.slice(..7), &["7", "6 elements"]);
+        invalid(buffer.cast::<[u32; 3]>(), &["40 bytes", "[u32; 3]", "12"]);
+        invalid(inner.cast::<u8>().unwrap().slice(24..25), &["24 elements"]);
+        assert_eq!(rt.queue().read(&inner).await.unwrap(), [1; 6]);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn writes_and_copies_have_the_length_of_their_target(rt: Runtime) {
+        let queue = rt.queue();
+        let buffer = rt.buffer_from(vec![7u32; 10]).await.unwrap();
+        let other = rt.buffer_from(vec![8u32; 4]).await.unwrap();
+        for len in [0, 9, 11] {
+            let given = format!("a write of {len} elements");
+            invalid(queue.write(&buffer, vec![1; len]), &[&given, "10 elements", "u32", "slice"]);
+        }
+        invalid(queue.copy(&buffer, &other), &["a copy of 10 elements", "4 elements", "u32"]);
+        let part = buffer.slice(..4).unwrap();
+        invalid(queue.write(&part, vec![1; 10]), &["10 elements", "4 elements"]);
+        assert_eq!(queue.read(&buffer).await.unwrap(), [7; 10]);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn copies_do_not_overlap(rt: Runtime) {
+        let queue = rt.queue();
+        let buffer = rt.buffer_from((0..10u32).collect()).await.unwrap();
+        let (low, high) = (buffer.slice(0..6).unwrap(), buffer.slice(4..10).unwrap());
+        invalid(queue.copy(&low, &high), &["bytes 0..24", "bytes 16..40", "overlap"]);
+        invalid(queue.copy(&buffer, &buffer), &["0..40", "overlap"]);
+        let (low, high) = (buffer.slice(0..5).unwrap(), buffer.slice(5..10).unwrap());
+        queue.copy(&low, &high).unwrap().await.unwrap();
+        assert_eq!(queue.read(&buffer).await.unwrap(), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]);
+        works(&rt).await;
+    }
+}
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+everywhere! {
+    async fn arguments_fit_in_number_kind_size_and_type(rt: Runtime) {
+        let kernel = kernel(&rt, EVERY_KIND, "every_kind").await;
+        let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();
+        let bytes = rt.buffer_from(vec![1u8; 16]).await.unwrap();
+        let (bias, scratch) = ([0.0f32; 4], Local::<f32>::new(16));
+        let queue = rt.queue();
+        let submit = |launch: kiln::Launch| queue.submit(launch);
+        let launch = || kernel.launch(16);
+        let name = "kernel `every_kind`";
+
+        invalid(submit(launch()), &[name, "0 arguments", "expected 6", "`int count`", "output"]);
+        invalid(submit(launch().args((1i32, bias))), &[name, "2 arguments", "expected 6"]);
+        let all = || launch().args((1i32, bias, &floats, scratch, &bytes, &floats));
+        invalid(submit(all().arg(1i32)), &[name, "7 arguments", "expected 6"]);
+
+        // The kind.
+        let bad = launch().args((&floats, bias, &floats, scratch, &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 0 `int count`", "given a buffer", "expected a value"]);
+        let bad = launch().args((1i32, bias, 1.0f32, scratch, &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 2", "table", "given a value", "expected a buffer"]);
+        let bad = launch().args((1i32, bias, &floats, &floats, &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 3", "scratch", "given a buffer", "Local::new"]);
+        let bad = launch().args((1i32, bias, &floats, scratch, scratch, &floats));
+        invalid(submit(bad), &[name, "parameter 4", "input", "Local::new", "expected a buffer"]);
+
+        // Size and type.
+        let bad = launch().args((1i64, bias, &floats, scratch, &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 0 `int count`", "given `i64`", "expected `int`"]);
+        let bad = launch().args((1u32, bias, &floats, scratch, &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 0 `int count`", "given `u32`", "expected `int`"]);
+        let bad = launch().args((1i32, [0.0f32; 2], &floats, scratch, &bytes, &floats));
+        invalid(submit(bad), &[name, "`float4 bias`", "[f32; 2]", "of 8 bytes", "of 16 bytes"]);
+        let bad = launch().args((1i32, bias, &bytes, scratch, &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 2", "table", "given `u8`", "expected `float*`"]);
+        let bad = launch().args((1i32, bias, &floats, scratch, &floats, &floats));
+        invalid(submit(bad), &[name, "parameter 4", "input", "given `f32`", "expected `uchar*`"]);
+        let bad = launch().args((1i32, bias, &floats, Local::<u64>::new(8), &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 3", "scratch", "given `u64`", "expected `float*`"]);
+
+        // What the kernel only reads.
+        let bad = launch().args((1i32, bias, &floats, scratch, bytes.write(), &floats));
+        invalid(submit(bad), &[name, "parameter 4", "input", "Write", "only reads", "`read()`"]);
+        let bad = launch().args((1i32, bias, floats.read_write(), scratch, &bytes, &floats));
+        invalid(submit(bad), &[name, "parameter 2", "table", "ReadWrite", "only reads"]);
+
+        let output = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
+        submit(launch().args((1i32, bias, &floats, scratch, &bytes, output.write()))).unwrap().await.unwrap();
+        assert_eq!(queue.read(&output).await.unwrap(), [3.0; 16]);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn local_memory_is_neither_none_nor_too_much(rt: Runtime) {
+        let kernel = kernel(&rt, EVERY_KIND, "every_kind").await;
+        let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();
+        let bytes = rt.buffer_from(vec![1u8; 16]).await.unwrap();
+        let most = rt.device().limits.local_memory;
+        let submit = |scratch| {
+            let launch = kernel.launch(16).args((1i32, [0.0f32; 4], &floats, scratch, &bytes, &floats));
+            rt.queue().submit(launch)
+        };
+        for len in [0, usize::MAX] {
+            invalid(submit(Local::<f32>::new(len)), &["kernel `every_kind`", "parameter 3", "f32"]);
+        }
+        let too_many = most as usize / size_of::<f32>() + 1;
+        let parts = ["kernel `every_kind`", "local memory", &most.to_string()];
+        invalid(submit(Local::new(too_many)), &parts);
+        submit(Local::new(16)).unwrap().await.unwrap();
+        works(&rt).await;
+    }
+}
+
+everywhere! {
+    async fn misaligned_slices_are_not_for_kernels(rt: Runtime) {
+        let saxpy = kernel(&rt, SAXPY, "saxpy").await;
+        let alignment = rt.device().limits.slice_alignment.to_string();
+        let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let odd = y.slice(1..).unwrap();
+        let launch = saxpy.launch(7).args((1.0f32, &x, &odd));
+        let parts = ["kernel `saxpy`", "parameter 2", "y`", "byte 4", "multiple of", &alignment];
+        invalid(rt.queue().submit(launch), &parts);
+        // Everything else takes it.
+        rt.queue().write(&odd, vec![2.0; 7]).unwrap().await.unwrap();
+        assert_eq!(rt.queue().read(&odd).await.unwrap(), [2.0; 7]);
+        works(&rt).await;
+    }
+}
+
+// ---- Ranges -------------------------------------------------------------------------------------
+
+everywhere! {
+    async fn ranges_fit_the_device_and_themselves(rt: Runtime) {
+        let saxpy = kernel(&rt, SAXPY, "saxpy").await;
+        let x = rt.buffer_from(vec![1.0f32; 64]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; 64]).await.unwrap();
+        let queue = rt.queue();
+        let submit = |launch: kiln::Launch| queue.submit(launch.args((1.0f32, &x, &y)));
+        let name = "kernel `saxpy`";
+
+        invalid(submit(saxpy.launch(0)), &[name, "[0]", "at least 1"]);
+        invalid(submit(saxpy.launch([8, 0, 2])), &[name, "[8, 0, 2]", "at least 1"]);
+        let most = usize::MAX;
+        invalid(submit(saxpy.launch(most)), &[name, &most.to_string(), "work-items"]);
+        invalid(submit(saxpy.launch([1 << 40, 1 << 40])), &[name, "1099511627776", "work-items"]);
+        invalid(submit(saxpy.launch(8).offset(most)), &[name, "[8]", &most.to_string(), "offset"]);
+
+        let parts = ["local size [8, 8]", "2 dimensions", "global size [64]", "has 1"];
+        invalid(submit(saxpy.launch(64).local([8, 8])), &parts);
+        let parts = ["offset [1]", "1 dimensions", "[8, 8]", "has 2"];
+        invalid(submit(saxpy.launch([8, 8]).offset(1)), &parts);
+        invalid(submit(saxpy.launch(64).local(0)), &[name, "local size [0]"]);
+        let parts = [name, "local size [48]", "global size [64]", "dimension 0", "no multiple of 48"];
+        invalid(submit(saxpy.launch(64).local(48)), &parts);
+        invalid(submit(saxpy.launch([8, 9]).local([8, 2])), &[name, "[8, 2]", "dimension 1", "9"]);
+
+        let limits = rt.device().limits.clone();
+        let wide = limits.max_work_item_sizes[0] + 1;
+        let parts = [&format!("[{wide}]"), &format!("limit of {}", wide - 1), "dimension 0"];
+        invalid(submit(saxpy.launch(wide).local(wide)), &parts);
+        // Each dimension for itself is allowed.
+        let side = 1 << (limits.max_work_group_size.ilog2() / 2 + 1);
+        let parts = [name, &format!("[{side}, {side}]"), "work-group"];
+        invalid(submit(saxpy.launch([side, side]).local([side, side])), &parts);
+
+        // The first mistake is the one that is told.
+        let twice = saxpy.launch(64).local([1, 2]).offset([1, 2, 3]);
+        invalid(submit(twice), &["local size [1, 2]"]);
+        assert_eq!(queue.read(&y).await.unwrap(), [1.0; 64]);
+        works(&rt).await;
+    }
+}
+
+// ---- What belongs elsewhere ---------------------------------------------------------------------
+
+/// Gives everything that belongs to `theirs` to `ours`.
+async fn nothing_foreign_is_taken(ours: &Runtime, theirs: &Runtime, says: &str) {
+    let queue = ours.queue();
+    let (own, foreign) = (kernel(ours, SAXPY, "saxpy").await, kernel(theirs, SAXPY, "saxpy").await);
+    let x = ours.buffer_from(vec![1.0f32; 8]).await.unwrap();
+    let y = ours.buffer_from(vec![1.0f32; 8]).await.unwrap();
+    let other = theirs.buffer_from(vec![9.0f32; 8]).await.unwrap();
+    let launch = |kernel: &Kernel| kernel.launch(8);
+
+    let parts = ["kernel `saxpy`, argument 1", "buffer", &theirs.device().name, says];
+    invalid(queue.submit(launch(&own).args((1.0f32, &other, &y))), &parts);
+    let parts = ["kernel `saxpy`", "program", &theirs.device().name, says];
+    invalid(queue.submit(launch(&foreign).args((1.0f32, &x, &y))), &parts);
+    invalid(queue.write(&other, vec![0.0; 8]), &["a write", says]);
+    invalid(queue.read(&other).await, &["a read", says]);
+    invalid(queue.fill(&other, 0.0), &["a fill", says]);
+    invalid(queue.copy(&x, &other), &["a copy", says]);
+    invalid(queue.copy(&other, &x), &["a copy", says]);
+    let image = Image::opencl_c(SAXPY);
+    let parts = [&*theirs.device().name, "another runtime"];
+    let device = theirs.device();
+    if ours.devices().iter().all(|own| !std::ptr::eq(&**own, &**device)) {
+        invalid(ours.build(&image).device(device).await, &parts);
+        invalid(ours.on(device).await, &parts);
+    }
+    assert_eq!(theirs.queue().read(&other).await.unwrap(), [9.0; 8]);
+    works(ours).await;
+    works(theirs).await;
+}
+
+everywhere! {
+    async fn what_belongs_to_another_runtime_is_refused(rt: Runtime) {
+        let selector = rt.device().index().to_string();
+        let other = Runtime::builder().device(selector).build().await.unwrap();
+        nothing_foreign_is_taken(&rt, &other, "in another runtime").await;
+    }
+}
+
+#[test]
+fn what_belongs_to_another_device_is_refused() {
+    futures::executor::block_on(async {
+        let simulators = [Simulator::new().named("left"), Simulator::new().named("right")];
+        for simulator in &simulators {
+            simulator.kernel("saxpy", |call| {
+                let (a, x, y): (f32, Vec<f32>, Vec<f32>) =
+                    (call.value(0), call.read(1), call.read(2));
+                call.write(2, &x.iter().zip(y).map(|(x, y)| a * x + y).collect::<Vec<_>>());
+            });
+        }
+        let builder = Runtime::builder().simulator(&simulators[0]).simulator(&simulators[1]);
+        let left = builder.device("left").build().await.unwrap();
+        let right = left.on(&left.devices()[1]).await.unwrap();
+        nothing_foreign_is_taken(&left, &right, "this queue is of left").await;
+        nothing_foreign_is_taken(&right, &left, "this queue is of right").await;
+        nothing_foreign_is_taken(&left, &simulated().await, "in another runtime").await;
+    });
+}
+
+// ---- Settings -----------------------------------------------------------------------------------
+
+#[test]
+fn selectors_that_fit_nothing_list_the_devices() {
+    futures::executor::block_on(async {
+        let rt = simulated().await;
+        let devices = [Simulator::new().named("left"), Simulator::new().named("right")];
+        let builder = Runtime::builder().simulator(&devices[0]).simulator(&devices[1]);
+        for selector in ["no such device", "7", "gpu", "left:right", "left:1"] {
+            let built = builder.clone().device(selector).build().await;
+            let parts = [&format!("`{selector}`"), "0: left", "1: right", "accelerator"];
+            refused(built, ErrorKind::NoDevice, &parts);
+        }
+        for selector in ["", " ", "left:", ":", "a::b"] {
+            let built = builder.clone().device(selector).build().await;
+            refused(built, ErrorKind::Configuration, &[&format!("{selector:?}"), "opencl:cpu"]);
+        }
+        works(&rt).await;
+    });
+}
+
+everywhere! {
+    async fn selectors_that_fit_no_real_device_list_those_there_are(rt: Runtime) {
+        let built = Runtime::builder().device("no such device").build().await;
+        let names: Vec<&str> = rt.devices().iter().map(|device| device.name.as_str()).collect();
+        refused(built, ErrorKind::NoDevice, &[&["`no such device`"][..], &names].concat());
+        works(&rt).await;
+    }
+}
+
+/// Set for a copy of this process, since the environment is every test's.
+const CHILD: &str = "KILN_TEST_CHILD";
+
+#[test]
+fn the_device_variable_is_named_when_it_is_wrong() {
+    if std::env::var_os(CHILD).is_some() {
+        let builder = Runtime::builder().simulator(&Simulator::new());
+        let built = futures::executor::block_on(builder.clone().build());
+        refused(built, ErrorKind::Configuration, &["KILN_DEVICE", "\"opencl:\"", "`opencl:cpu`"]);
+        // What the program says itself comes first.
+        futures::executor::block_on(builder.device("0").build()).unwrap();
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_device_variable_is_named_when_it_is_wrong", "--nocapture"])
+        .env(CHILD, "1")
+        .env("KILN_DEVICE", "opencl:")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && said.contains("1 passed"), "{child:?}");
+}
+
+// ---- Kernels of programs that still build -------------------------------------------------------
+
+everywhere! {
+    async fn mistakes_that_only_the_program_can_tell_come_out_of_the_event(rt: Runtime) {
+        let program = rt.build(&Image::opencl_c(format!("{SAXPY}\n// built late\n"))).start();
+        // SAFETY: as in `support::kernel`.
+        let saxpy = unsafe { program.kernel("saxpy") };
+        let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        // The build may have ended by now; then the launch itself is refused.
+        let outcome = match rt.queue().submit(saxpy.launch(8).args((1.0f64, &y, &y))) {
+            Ok(event) => event.await,
+            Err(error) => Err(error),
+        };
+        invalid(outcome, &["kernel `saxpy`", "parameter 0 `float a`", "given `f64`", "`float`"]);
+        assert_eq!(program.await.unwrap().origin(), Origin::Compiled);
+        rt.drain().await;
+        assert_eq!(rt.stats().commands_in_flight, 0);
+        // What the failed launch should have written stays failed until it is written again.
+        rt.queue().write(&y, vec![2.0; 8]).unwrap().await.unwrap();
+        assert_eq!(rt.queue().read(&y).await.unwrap(), [2.0; 8]);
+    }
+}
