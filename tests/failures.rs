@@ -598,3 +598,21 @@ fn the_bound_holds_across_gates_and_other_devices() {
         }
     });
 }
+
+#[test]
+fn a_failure_does_not_reach_what_must_only_come_later_on_another_lane() {
+    block_on(async {
+        let bench = Bench::new(Simulator::new()).await;
+        bench.open_lanes().await;
+        let pause = bench.simulator.pause();
+        let [source, out, other] = [(); 3].map(|()| bench.rt.buffer::<u32>(LEN).unwrap());
+        let _ = bench.queue.fill(&source, 3).unwrap();
+        bench.simulator.fail_launches("duplicate", 1, Fault::OutOfResources);
+        let failed = bench.duplicate(&source, &out);
+        let _ = bench.queue.fill(&other, 1).unwrap();
+        let copied = bench.queue.copy(&other, &source).unwrap();
+        drop(pause);
+        failed.await.expect_err("told to fail");
+        copied.await.unwrap();
+    });
+}

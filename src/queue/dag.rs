@@ -7,6 +7,7 @@
 
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
 
 use super::hazard::{Found, Hazards, Use};
@@ -324,10 +325,10 @@ impl<C> Dag<C> {
     }
 
     /// The commands that this one depends on and that have not ended.
-    pub(crate) fn dependencies(&self, id: NodeId) -> impl Iterator<Item = (NodeId, &C)> {
-        self.graph.neighbors_directed(id.index, Incoming).map(|index| {
-            let node = &self.graph[index];
-            (NodeId { index, serial: node.serial }, &node.command)
+    pub(crate) fn dependencies(&self, id: NodeId) -> impl Iterator<Item = (NodeId, EdgeKind, &C)> {
+        self.graph.edges_directed(id.index, Incoming).map(|edge| {
+            let node = &self.graph[edge.source()];
+            (NodeId { index: edge.source(), serial: node.serial }, *edge.weight(), &node.command)
         })
     }
 

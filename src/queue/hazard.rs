@@ -47,9 +47,23 @@ impl Segment {
     }
 }
 
-/// The segments of one allocation: sorted, disjoint, none empty.
-#[derive(Debug, Default)]
-struct History(SmallVec<[Segment; 1]>);
+/// The segments of one allocation: sorted, disjoint, none empty. What no segment covers, nobody
+/// uses.
+#[derive(Debug)]
+struct History {
+    segments: SmallVec<[Segment; 1]>,
+    /// At how many segments those that nobody uses any more are next looked for.
+    prune_at: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { segments: SmallVec::new(), prune_at: FEW_SEGMENTS }
+    }
+}
+
+/// So many segments are never looked through.
+const FEW_SEGMENTS: usize = 64;
 
 /// The histories of all allocations of a device.
 #[derive(Debug, Default)]
@@ -71,8 +85,9 @@ impl Hazards {
     /// Records that `id` makes this use, and tells `found` what it depends on.
     pub(crate) fn touch(&mut self, id: NodeId, used: &Use, found: &mut impl Found) {
         let history = self.histories.entry(used.allocation).or_default();
+        history.prune(found);
         let covered = history.isolate(&used.bytes);
-        for segment in &mut history.0[covered.clone()] {
+        for segment in &mut history.segments[covered.clone()] {
             let writer_edge = match used.access {
                 Access::Read | Access::ReadWrite => EdgeKind::Data,
                 Access::Write => EdgeKind::Order,
@@ -96,9 +111,9 @@ impl Hazards {
             }
         }
         if used.access != Access::Read {
-            history.0[covered.start] =
+            history.segments[covered.start] =
                 Segment { writer: Writer::Command(id), ..Segment::new(used.bytes.clone()) };
-            history.0.drain(covered.start + 1..covered.end);
+            history.segments.drain(covered.start + 1..covered.end);
         }
     }
 
@@ -106,7 +121,7 @@ impl Hazards {
     /// there.
     pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, root: &Error) {
         let Some(history) = self.histories.get_mut(&used.allocation) else { return };
-        for segment in &mut history.0 {
+        for segment in &mut history.segments {
             if matches!(segment.writer, Writer::Command(writer) if writer == id) {
                 segment.writer = Writer::Failed(root.clone());
             }
@@ -120,33 +135,51 @@ impl Hazards {
 }
 
 impl History {
+    /// Forgets the segments that only commands which have ended wrote or read.
+    fn prune(&mut self, found: &impl Found) {
+        if self.segments.len() < self.prune_at {
+            return;
+        }
+        self.segments.retain(|segment| {
+            let written = match segment.writer {
+                Writer::None => false,
+                Writer::Command(writer) => found.is_live(writer),
+                Writer::Failed(_) => true,
+            };
+            written || segment.readers.iter().any(|reader| found.is_live(*reader))
+        });
+        self.prune_at = (self.segments.len() * 2).max(FEW_SEGMENTS);
+    }
+
     /// Splits and fills segments so that `bytes` is covered exactly; gives the covering indexes.
     fn isolate(&mut self, bytes: &Range<usize>) -> Range<usize> {
         self.split_at(bytes.start);
         self.split_at(bytes.end);
-        let start = self.0.partition_point(|segment| segment.bytes.end <= bytes.start);
+        let start = self.segments.partition_point(|segment| segment.bytes.end <= bytes.start);
         let mut index = start;
         let mut at = bytes.start;
         while at < bytes.end {
-            let next =
-                self.0.get(index).map_or(bytes.end, |segment| segment.bytes.start.min(bytes.end));
+            let next = self
+                .segments
+                .get(index)
+                .map_or(bytes.end, |segment| segment.bytes.start.min(bytes.end));
             if at < next {
-                self.0.insert(index, Segment::new(at..next));
+                self.segments.insert(index, Segment::new(at..next));
             }
-            at = self.0[index].bytes.end;
+            at = self.segments[index].bytes.end;
             index += 1;
         }
         start..index
     }
 
     fn split_at(&mut self, at: usize) {
-        let index = self.0.partition_point(|segment| segment.bytes.end <= at);
-        let Some(segment) = self.0.get_mut(index) else { return };
+        let index = self.segments.partition_point(|segment| segment.bytes.end <= at);
+        let Some(segment) = self.segments.get_mut(index) else { return };
         if segment.bytes.start < at {
             let mut tail = segment.clone();
             segment.bytes.end = at;
             tail.bytes.start = at;
-            self.0.insert(index + 1, tail);
+            self.segments.insert(index + 1, tail);
         }
     }
 }

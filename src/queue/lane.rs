@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::completion::Phase;
-use super::dag::NodeId;
+use super::dag::{EdgeKind, NodeId};
 use super::event::Record;
 use crate::backend::{self, NativeEvent, Operation, Progress};
 use crate::error::{Error, Result};
@@ -103,11 +103,6 @@ impl Lane {
         Ok(self.first + self.entries.len() as u64 - 1)
     }
 
-    /// The event of the command at `position`; none if it has left.
-    fn event_at(&self, position: u64) -> Option<&Arc<dyn NativeEvent>> {
-        Some(&self.entries[self.index(position)?].native.event)
-    }
-
     /// Sees to it that everything enqueued starts.
     pub(crate) fn flush(&mut self) {
         if std::mem::take(&mut self.unflushed) > 0
@@ -198,23 +193,34 @@ impl Lane {
 }
 
 /// The events to wait for before a command runs on `lane`, behind the commands at `places`.
+///
+/// Drivers fail what waits for an event that fails. Where a lane's latest command must only come
+/// first, a marker behind it is waited for instead, which ends well however that command does.
 pub(crate) fn wait_list(
     lanes: &mut [Lane],
     lane: usize,
-    places: impl Iterator<Item = Place>,
-) -> SmallVec<[Arc<dyn NativeEvent>; 4]> {
-    let mut latest: SmallVec<[Option<u64>; 8]> = SmallVec::from_elem(None, lanes.len());
-    for place in places.filter(|place| place.lane != lane) {
-        latest[place.lane] = latest[place.lane].max(Some(place.position));
+    places: impl Iterator<Item = (EdgeKind, Place)>,
+) -> Result<SmallVec<[Arc<dyn NativeEvent>; 4]>> {
+    let mut latest: SmallVec<[Option<(u64, EdgeKind)>; 8]> = SmallVec::from_elem(None, lanes.len());
+    for (kind, place) in places.filter(|(_, place)| place.lane != lane) {
+        latest[place.lane] = latest[place.lane].max(Some((place.position, kind)));
     }
-    latest
-        .iter()
-        .zip(lanes)
-        .filter_map(|(position, lane)| {
-            let event = lane.event_at((*position)?)?.clone();
-            // A wait list does not start what it waits for.
-            lane.flush();
-            Some(event)
-        })
-        .collect()
+    let mut wait = SmallVec::new();
+    for (lane, latest) in lanes.iter_mut().zip(latest) {
+        let Some((position, kind)) = latest else { continue };
+        wait.push(match kind {
+            EdgeKind::Data => {
+                let index = position.saturating_sub(lane.first) as usize;
+                lane.entries[index].native.event.clone()
+            }
+            EdgeKind::Order => {
+                lane.unflushed += 1;
+                // SAFETY: a marker names no memory.
+                unsafe { lane.native.enqueue(&Operation::Marker, &[])? }
+            }
+        });
+        // A wait list does not start what it waits for.
+        lane.flush();
+    }
+    Ok(wait)
 }

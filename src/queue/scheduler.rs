@@ -6,6 +6,7 @@
 //! called, callbacks asked for and memory freed after it is released, from [`Effects`].
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -109,7 +110,7 @@ const SETTLE_IN_POLL: u64 = 32;
 const SETTLE_EVERY: u64 = 16;
 
 /// So many commands the reactor settles without letting go of the lock.
-const SETTLE_AT_ONCE: u64 = 64;
+const SETTLE_AT_ONCE: u64 = 16;
 
 /// At least so often, in commands, a lane asks the driver to call back though nobody waits.
 const WATCH_EVERY: usize = 256;
@@ -329,9 +330,9 @@ impl Scheduler {
             return self.finish(state, id, Ok(()), None, next, effects);
         }
         let enqueued = self.choose_lane(state, id).and_then(|lane| {
-            let places =
-                state.dag.dependencies(id).filter_map(|(_, command)| command.record.place());
-            let wait = wait_list(&mut state.lanes, lane, places);
+            let places = (state.dag.dependencies(id))
+                .filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
+            let wait = wait_list(&mut state.lanes, lane, places)?;
             let State { dag, lanes, .. } = state;
             let command = dag.command_mut(id).expect("it can be dispatched");
             let record = command.record.clone();
@@ -370,7 +371,7 @@ impl Scheduler {
     /// flight.
     fn choose_lane(&self, state: &mut State, id: NodeId) -> Result<usize> {
         let latest = (state.dag.dependencies(id))
-            .filter_map(|(id, command)| Some((id.serial(), command.record.place()?.lane)))
+            .filter_map(|(id, _, command)| Some((id.serial(), command.record.place()?.lane)))
             .max();
         if let Some((_, lane)) = latest {
             return Ok(lane);
@@ -460,7 +461,8 @@ impl Scheduler {
             };
             // What it waited for comes first: its failure must not come too late.
             let before = state.dag.dependencies(oldest);
-            if let Some(before) = before.filter_map(|(_, command)| command.record.place()).next() {
+            if let Some(before) = before.filter_map(|(_, _, command)| command.record.place()).next()
+            {
                 goals.push(before);
                 continue;
             }
@@ -523,7 +525,10 @@ impl Scheduler {
             self.arm(record, &*event);
         }
         for waker in wakers {
-            waker.wake();
+            // One that panics must not keep the others asleep, nor end the reactor.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("a waker panicked");
+            }
         }
         drop(events);
         let heavy: Vec<_> =
@@ -632,7 +637,7 @@ impl Scheduler {
         let state = self.lock();
         for (id, command) in state.dag.commands() {
             let before: Vec<_> =
-                state.dag.dependencies(id).map(|(before, _)| before.serial()).collect();
+                state.dag.dependencies(id).map(|(before, ..)| before.serial()).collect();
             see(id, command, &before);
         }
     }

@@ -25,7 +25,7 @@ fn add(dag: &mut Dag<Command>, number: usize, uses: &[Use], next: &mut NextList)
 }
 
 fn before(dag: &Dag<Command>, id: NodeId) -> Vec<usize> {
-    let mut before: Vec<_> = dag.dependencies(id).map(|(_, command)| command.0).collect();
+    let mut before: Vec<_> = dag.dependencies(id).map(|(_, _, command)| command.0).collect();
     before.sort_unstable();
     before
 }

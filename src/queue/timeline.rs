@@ -103,6 +103,10 @@ impl Timeline {
         }
     }
 
+    fn forget(&self) {
+        *self.spans.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+    }
+
     fn spans(&self) -> Vec<Span> {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -119,9 +123,7 @@ pub struct Trace {
 
 impl Trace {
     pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
-        if timeline.recorders.fetch_add(1, SeqCst) == 0 {
-            timeline.spans.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        }
+        timeline.recorders.fetch_add(1, SeqCst);
         Self { timeline: timeline.clone(), path }
     }
 
@@ -196,7 +198,9 @@ named_future! {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        self.timeline.recorders.fetch_sub(1, SeqCst);
+        if self.timeline.recorders.fetch_sub(1, SeqCst) == 1 {
+            self.timeline.forget();
+        }
     }
 }
 
