@@ -7,7 +7,7 @@
 mod raw;
 mod support;
 
-use futures_lite::future::block_on;
+use futures::executor::block_on;
 use kiln::{Image, Runtime};
 use raw::Raw;
 use support::{compare, heading, interleave, median, time};
@@ -26,7 +26,7 @@ const MANY: u32 = 10_000;
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
         let Some(raw) = Raw::new(platform, SOURCE, "axpy", ITEMS) else { continue };
-        block_on(measure(platform, &raw))?;
+        futures_lite::future::block_on(measure(platform, &raw))?;
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     compare("10,000 submitted, then one await", kiln, bare, MANY, 1.15);
     compare("the submit calls alone", median(submits), median(enqueues), MANY, 1.30);
 
-    let [kiln, bare] = interleave(
+    let [kiln, finished, woken] = interleave(
         4000,
         [
             &mut || {
@@ -96,8 +96,15 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
                     raw.finish();
                 })
             },
+            &mut || {
+                time(|| {
+                    (0..3).for_each(|_| raw.enqueue(None));
+                    raw.enqueue_and_await();
+                })
+            },
         ],
     );
-    compare("a diamond, over four in order and a finish", kiln, bare, 1, 1.20);
+    compare("a diamond, over four in order and a finish", kiln, finished, 1, 1.20);
+    compare("the same, over four in order and a callback", kiln, woken, 1, 0.0);
     Ok(())
 }

@@ -309,6 +309,9 @@ impl Kernel {
 
 impl Launch {
     /// The number of work-items of a work-group; without it the driver chooses.
+    ///
+    /// Some drivers, PoCL among them, compile a kernel anew for every work-group size that they
+    /// choose: with many different global sizes, give a size that divides them all.
     pub fn local(mut self, size: impl Into<NdSize>) -> Self {
         let changed = self.work.range.set_local(size.into());
         self.note(changed)
