@@ -14,8 +14,8 @@ pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, globa
 }";
 
 /// The devices that the suites know by name, and the selectors that find them.
-const KNOWN: [(&str, &str); 2] =
-    [("pocl", "portable computing language"), ("intel", "intel(r) opencl")];
+const KNOWN: [(&str, &str); 3] =
+    [("pocl", "portable computing language"), ("intel", "intel(r) opencl"), ("nvidia", "nvidia")];
 
 /// Runs `test` on every known device that this machine has. One that is missing is reported by
 /// name; if the environment variable `KILN_REQUIRE_DEVICES` names it, that is a failure.
