@@ -85,7 +85,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
         }
         ImageFormat::SpirV | ImageFormat::Native => compile(&object, &options),
     };
-    let failed = |code| failure(context, source.format, code).with_log(build_log.as_str());
+    let failed = |code| failure(context, source, code).with_log(build_log.as_str());
     built.map_err(failed)?;
 
     let kernels = create_kernels(&object).map_err(failed)?;
@@ -146,7 +146,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
             }
         }
     };
-    let raw = created.map_err(|code| failure(context, source.format, code))?;
+    let raw = created.map_err(|code| failure(context, source, code))?;
     // SAFETY: just created, and referenced here alone.
     Ok(unsafe { OwnedProgram::new(raw) })
 }
@@ -209,8 +209,12 @@ fn binary_size(object: &ProgramObject) -> usize {
     }
 }
 
-fn failure(context: &Context, format: ImageFormat, code: cl_int) -> Error {
-    let message = format!("`{}` cannot build the {format} program", context.info.name);
+fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> Error {
+    let mut message = format!("`{}` cannot build the {} program", context.info.name, source.format);
+    // Not every driver's log names the option that it refuses.
+    if !source.options.is_empty() {
+        message.push_str(&format!(" with the options `{}`", source.options));
+    }
     error_of(build_kind(code), code, message)
 }
 
