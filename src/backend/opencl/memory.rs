@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opencl3::memory::{
     CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_READ_WRITE, cl_buffer_region, cl_mem, create_buffer,
@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct ClMemory {
     id: u64,
     /// Declared before the whole, so released before it.
-    view: Option<OwnedMemory>,
+    view: Option<Arc<OwnedMemory>>,
     /// Where the view starts in the whole.
     start: usize,
     bytes: usize,
@@ -29,8 +29,57 @@ pub(super) struct ClMemory {
 
 /// What was allocated at once.
 struct Whole {
+    /// See [`Whole::keeps_views`].
+    kept: Mutex<Vec<KeptView>>,
     memory: OwnedMemory,
     context: Arc<Context>,
+}
+
+struct KeptView {
+    start: usize,
+    bytes: usize,
+    view: Arc<OwnedMemory>,
+}
+
+impl Whole {
+    /// Whether views are kept until the whole goes, and then released from the last to the first.
+    ///
+    /// NVIDIA's driver (580.159) crashes when of two views that overlap and that kernels were
+    /// given the older one is released first.
+    fn keeps_views(&self) -> bool {
+        self.context.info.vendor.to_lowercase().contains("nvidia")
+    }
+
+    fn create_view(&self, start: usize, bytes: usize) -> Result<Arc<OwnedMemory>> {
+        let region = cl_buffer_region { origin: start, size: bytes };
+        // SAFETY: the buffer is alive and no view itself; the region is what its type says.
+        let created = unsafe {
+            create_sub_buffer(
+                self.memory.raw(),
+                CL_MEM_READ_WRITE,
+                CL_BUFFER_CREATE_TYPE_REGION,
+                (&raw const region).cast(),
+            )
+        };
+        let raw = created.map_err(|code| {
+            error(code, format!("a kernel cannot be given {bytes} bytes at {start} of a buffer"))
+        })?;
+        // SAFETY: just created, and referenced here alone.
+        Ok(Arc::new(unsafe { OwnedMemory::new(raw) }))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<KeptView>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        let mut kept = self.kept();
+        while let Some(view) = kept.pop() {
+            drop(view);
+        }
+    }
 }
 
 impl ClMemory {
@@ -53,7 +102,8 @@ impl ClMemory {
         })?;
         // SAFETY: just created, and referenced here alone.
         let memory = unsafe { OwnedMemory::new(raw) };
-        let whole = Arc::new(Whole { memory, context: Arc::clone(context) });
+        let whole =
+            Arc::new(Whole { kept: Mutex::default(), memory, context: Arc::clone(context) });
         Ok(Self { id: next_id(), view: None, start: 0, bytes, whole })
     }
 
@@ -71,7 +121,7 @@ impl ClMemory {
     }
 
     pub(super) fn raw(&self) -> cl_mem {
-        self.view.as_ref().unwrap_or(&self.whole.memory).raw()
+        self.view.as_deref().unwrap_or(&self.whole.memory).raw()
     }
 }
 
@@ -89,28 +139,21 @@ impl Memory for ClMemory {
         }
         // OpenCL makes no views of views, so each is one of the whole.
         let start = self.start + offset;
-        let region = cl_buffer_region { origin: start, size: bytes };
-        // SAFETY: the buffer is alive and no view itself; the region is what its type says.
-        let created = unsafe {
-            create_sub_buffer(
-                self.whole.memory.raw(),
-                CL_MEM_READ_WRITE,
-                CL_BUFFER_CREATE_TYPE_REGION,
-                (&raw const region).cast(),
-            )
+        let view = if self.whole.keeps_views() {
+            let mut kept = self.whole.kept();
+            let same = kept.iter().find(|view| (view.start, view.bytes) == (start, bytes));
+            if let Some(same) = same {
+                Arc::clone(&same.view)
+            } else {
+                let view = self.whole.create_view(start, bytes)?;
+                kept.push(KeptView { start, bytes, view: Arc::clone(&view) });
+                view
+            }
+        } else {
+            self.whole.create_view(start, bytes)?
         };
-        let raw = created.map_err(|code| {
-            error(code, format!("a kernel cannot be given {bytes} bytes at {start} of a buffer"))
-        })?;
-        // SAFETY: just created, and referenced here alone.
-        let view = unsafe { OwnedMemory::new(raw) };
-        Ok(Arc::new(Self {
-            id: next_id(),
-            view: Some(view),
-            start,
-            bytes,
-            whole: Arc::clone(&self.whole),
-        }))
+        let whole = Arc::clone(&self.whole);
+        Ok(Arc::new(Self { id: next_id(), view: Some(view), start, bytes, whole }))
     }
 }
 
