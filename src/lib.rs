@@ -81,12 +81,10 @@
 //!
 //! * `opencl` (default): devices reached through OpenCL. The driver is loaded at run time: a program
 //!   starts without one, and [`Runtime::new`] then says what to install.
-//! * `simulated`: [`simulated`], a device in software whose kernels are closures and whose faults
-//!   come on request, for tests of applications.
+//! * `simulated`: the module `simulated`, a device in software whose kernels are closures and whose
+//!   faults come on request, for tests of applications.
 //!
 //! The minimum supported Rust version is 1.89.
-
-#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod args;
 mod backend;
