@@ -58,7 +58,8 @@
 //!
 //! **Builds.** [`Runtime::build`] derives a [`BuildKey`], a BLAKE3 digest over everything that can
 //! change the result: the image's digest, options, specialization constants, the device with the
-//! versions of its driver, and the environment variables that change its compiler. Under that key
+//! versions of its driver, and the environment variables that change its compiler. Only the files
+//! that a source includes are not looked into. Under that key
 //! stands one shared build, which runs on a few threads of Kiln's own. What the compiler refused is
 //! kept, with its log, like a program; what failed by circumstance, such as exhausted memory, is
 //! tried again. Programs are kept up to a limit in bytes, the least recently used go first, and one
@@ -71,8 +72,9 @@
 //! event. A failed command fails those that need its results with its own error, the root cause.
 //!
 //! **Completion.** The first poll of an [`Event`] asks the driver to call back. The callback stores
-//! a flag and wakes the task; the task's next poll, or the one reactor thread, finds out how the
-//! command ended and frees what it kept alive. While nothing is in flight that thread sleeps.
+//! a flag and wakes the task; the task's next poll, a later submission or the one reactor thread
+//! finds out how the command ended and frees what it kept alive. While nothing is in flight that
+//! thread sleeps.
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
 //! [two](RuntimeBuilder::compile_workers) for compilers.

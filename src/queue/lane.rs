@@ -55,8 +55,8 @@ pub(crate) struct Lane {
     /// The position of the oldest entry.
     first: u64,
     unflushed: usize,
-    /// The positions of the armed commands, oldest first.
-    armed: VecDeque<u64>,
+    /// The position behind the last command that was armed.
+    watched: u64,
     /// The last failure, for commands that a driver fails for the failure of another.
     last_failure: Option<Error>,
 }
@@ -71,7 +71,7 @@ impl Lane {
             entries: VecDeque::new(),
             first: 0,
             unflushed: 0,
-            armed: VecDeque::new(),
+            watched: 0,
             last_failure: None,
         }
     }
@@ -120,8 +120,8 @@ impl Lane {
 
     /// Whether `commands` or more are in flight behind the last armed one.
     pub(crate) fn is_unwatched_for(&self, commands: usize) -> bool {
-        let watched = self.armed.back().map_or(0, |last| self.ahead(*last));
-        (self.entries.len() as u64).saturating_sub(watched) >= commands as u64
+        let end = self.first + self.entries.len() as u64;
+        end - self.watched.max(self.first) >= commands as u64
     }
 
     /// The position of the oldest command, if that has ended. Asks the driver; one that calls back
@@ -157,8 +157,7 @@ impl Lane {
             return None;
         }
         let armed = (entry.record.clone(), entry.native.event.clone());
-        let at = self.armed.partition_point(|before| *before < position);
-        self.armed.insert(at, position);
+        self.watched = self.watched.max(position + 1);
         self.flush();
         Some(armed)
     }
@@ -169,9 +168,6 @@ impl Lane {
         self.ended()?;
         let Entry { id, native, result, .. } = self.entries.pop_front()?;
         self.first += 1;
-        if native.armed {
-            self.armed.pop_front();
-        }
         let result = result.unwrap_or(Ok(())).map_err(|error| self.root_of(error));
         Some(Left { id, native, result })
     }

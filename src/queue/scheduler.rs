@@ -556,7 +556,7 @@ impl Scheduler {
             }
         });
         if let Err(error) = event.notify(callback) {
-            tracing::warn!(%error, "the driver takes no callback; the watchdog will find the end");
+            tracing::warn!(%error, "the driver takes no callback; the reactor will find the end");
         }
     }
 
