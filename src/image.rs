@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::Parameter;
 use crate::device::ImageFormat;
+use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
 use crate::spirv;
@@ -169,28 +170,4 @@ pub struct SpecializationConstant {
     pub type_name: String,
     /// The value it has unless it is set, little-endian; its length is the constant's size.
     pub default: Vec<u8>,
-}
-
-/// A BLAKE3 digest. Displayed as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Digest(pub(crate) [u8; 32]);
-
-impl Digest {
-    /// Its bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Digest({self})")
-    }
 }

@@ -93,6 +93,7 @@ mod backend;
 mod buffer;
 mod build;
 mod device;
+mod digest;
 mod error;
 mod future;
 mod image;
@@ -107,12 +108,11 @@ pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::simulated;
 pub use crate::backend::{Access, AddressSpace, Parameter, Profile};
 pub use crate::buffer::{Buffer, BufferArgument};
-pub use crate::build::{
-    Build, BuildKey, BuildRequest, Kernel, Origin, Program, SpecializationValue,
-};
+pub use crate::build::{Build, BuildRequest, Kernel, Origin, Program, SpecializationValue};
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
+pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
-pub use crate::image::{Digest, Image, OpenImage, SpecializationConstant};
+pub use crate::image::{Image, OpenImage, SpecializationConstant};
 pub use crate::nd_range::{NdRange, NdSize};
 pub use crate::queue::{
     Event, IntoOutcome, Launch, Queue, Read, Status, Trace, Upload, WriteTrace,

@@ -17,11 +17,12 @@ use tracing::field::{Empty, display};
 
 use crate::backend::DeviceSlot;
 use crate::build::flight::{Flight, Lander, flight};
-use crate::build::key::{BuildKey, DeviceKey};
+use crate::build::key::DeviceKey;
 use crate::build::pool::{Pool, catch_panic, no_thread};
 use crate::build::program::Built;
 use crate::build::recipe::Recipe;
 use crate::device::Device;
+use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Counters, Stats};
 

@@ -7,44 +7,15 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 
 use smallvec::SmallVec;
 
 use crate::device::DeviceInfo;
-use crate::image::Digest;
+use crate::digest::{BuildKey, Digest};
 
 /// The version of the encoding. Any change to the fields, or to how they are written, raises it,
 /// and with it changes every key.
 const SCHEMA: u32 = 1;
-
-/// Names what a build depends on: the image, its specialization constants, the options, the device
-/// and its driver.
-///
-/// Equal keys stand for the same program; they are stable between processes and machines.
-/// Displayed as 64 hexadecimal digits, or fewer with a precision: `{key:.8}`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BuildKey([u8; 32]);
-
-impl BuildKey {
-    /// Its bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for BuildKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&blake3::Hash::from_bytes(self.0).to_hex())
-    }
-}
-
-impl fmt::Debug for BuildKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BuildKey({self})")
-    }
-}
 
 /// A specialization constant's value as its module stores it, little-endian.
 pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;

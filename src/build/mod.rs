@@ -1,6 +1,6 @@
 //! The build graph: image to program to kernel.
 //!
-//! Every program is a node named by a [`BuildKey`] and is built at most once, by the room's own
+//! Every program is a node named by a [`BuildKey`](crate::BuildKey) and is built at most once, by the room's own
 //! worker threads. Those who ask wait on a shared result; a build neither needs nor notices them.
 
 mod flight;
@@ -13,7 +13,6 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use key::BuildKey;
 pub use program::{Kernel, Origin, Program};
 pub use recipe::SpecializationValue;
 pub use request::{Build, BuildRequest};

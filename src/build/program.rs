@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::args::ElementType;
 use crate::backend::{self, Parameter};
-use crate::build::key::BuildKey;
 use crate::build::request::Build;
 use crate::device::Device;
+use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
 

@@ -2,8 +2,9 @@
 //! as that needs no driver.
 
 use crate::backend::Source;
-use crate::build::key::{BuildKey, ConstantBytes, DeviceKey, ProgramFields, canonical_options};
+use crate::build::key::{ConstantBytes, DeviceKey, ProgramFields, canonical_options};
 use crate::device::{Device, ImageFormat};
+use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, SpecializationConstant};
 

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use super::fake::info;
 use crate::build::key::{ConstantBytes, DeviceKey, ProgramFields, canonical_options};
 use crate::device::DeviceInfo;
-use crate::image::Digest;
+use crate::digest::Digest;
 
 struct Inputs {
     images: Vec<Digest>,
