@@ -7,7 +7,7 @@ mod support;
 use std::time::Instant;
 
 use futures_lite::future::block_on;
-use kiln::{Image, Runtime};
+use kiln::{CacheConfig, Image, Runtime};
 use support::{absolute, heading, median};
 
 /// Asks a round.
@@ -15,7 +15,11 @@ const ASKS: u32 = 10_000;
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        let Ok(rt) = block_on(Runtime::builder().device(platform).build()) else { continue };
+        let Ok(rt) =
+            block_on(Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build())
+        else {
+            continue;
+        };
         block_on(measure(&rt))?;
     }
     Ok(())

@@ -8,7 +8,7 @@ mod raw;
 mod support;
 
 use futures::executor::block_on;
-use kiln::{Image, Runtime};
+use kiln::{CacheConfig, Image, Runtime};
 use raw::Raw;
 use support::{compare, heading, interleave, median, time};
 
@@ -32,7 +32,7 @@ fn main() -> kiln::Result<()> {
 }
 
 async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
-    let rt = Runtime::builder().device(platform).build().await?;
+    let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
     let program = rt.build(&Image::opencl_c(SOURCE)).await?;
     // SAFETY: `axpy` stays below the global size, which is the buffers' length.
     let axpy = unsafe { program.kernel("axpy")? };

@@ -92,9 +92,11 @@ mod args;
 mod backend;
 mod buffer;
 mod build;
+mod config;
 mod device;
 mod digest;
 mod error;
+mod executor;
 mod future;
 mod image;
 mod nd_range;
@@ -102,6 +104,7 @@ mod queue;
 mod runtime;
 mod spirv;
 mod stats;
+pub mod store;
 
 pub use crate::args::{Argument, Arguments, Local};
 #[cfg(feature = "simulated")]
@@ -109,6 +112,7 @@ pub use crate::backend::simulated;
 pub use crate::backend::{Access, AddressSpace, Parameter, Profile};
 pub use crate::buffer::{Buffer, BufferArgument};
 pub use crate::build::{Build, BuildRequest, Kernel, Origin, Program, SpecializationValue};
+pub use crate::config::CacheConfig;
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};

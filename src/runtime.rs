@@ -10,14 +10,14 @@ use bytemuck::Pod;
 
 use crate::backend::{Adapter, Backend, DeviceSlot};
 use crate::buffer::Buffer;
-use crate::build::{BuildGraph, BuildRequest, Pool};
+use crate::build::{BuildGraph, BuildRequest, Disk, LookupTrace, Pool, Setting};
+use crate::config::CacheConfig;
 use crate::device::{Device, DeviceKind, Selector};
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::HostExecutor;
 use crate::future::named_future;
 use crate::image::Image;
-use crate::queue::{
-    HostExecutor, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload,
-};
+use crate::queue::{Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload};
 use crate::stats::{Counters, Stats};
 
 /// The environment variable that selects the device.
@@ -52,6 +52,7 @@ pub struct RuntimeBuilder {
     selector: Option<String>,
     compile_workers: usize,
     memory_limit: u64,
+    cache: Option<CacheConfig>,
     max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
     #[cfg(feature = "simulated")]
@@ -69,7 +70,7 @@ named_future! {
 }
 
 named_future! {
-    /// The end of everything submitted: from [`Runtime::drain`].
+    /// The end of everything submitted and stored: from [`Runtime::drain`].
     ///
     /// # Cancel safety
     ///
@@ -83,6 +84,7 @@ impl Default for RuntimeBuilder {
             selector: None,
             compile_workers: 2,
             memory_limit: 256 << 20,
+            cache: None,
             max_in_flight: None,
             profiling: false,
             #[cfg(feature = "simulated")]
@@ -118,6 +120,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// How programs are cached, on disk above all; as the environment says unless set. With
+    /// simulated devices nothing is kept on disk unless it is set.
+    pub fn cache(mut self, cache: CacheConfig) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
     /// How many commands a device is given at most before the first of them has ended. More can be
     /// submitted: they wait without blocking anybody.
     ///
@@ -148,8 +157,9 @@ impl RuntimeBuilder {
     ///
     /// * [`NoDevice`](ErrorKind::NoDevice) if there is no driver, with what was tried and how to
     ///   install one, or no device that fits the selector, with those there are.
-    /// * [`Configuration`](ErrorKind::Configuration) if a selector cannot be understood; it names
-    ///   the environment variable if it came from there.
+    /// * [`Configuration`](ErrorKind::Configuration) if a selector or a setting of the cache cannot
+    ///   be understood, with the environment variable if it came from there, or if the cache
+    ///   directory that was chosen cannot be trusted.
     /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
     ///   device cannot be opened.
     pub fn build(self) -> Starting {
@@ -176,15 +186,27 @@ impl RuntimeBuilder {
             .collect();
         slots[device].open()?;
         let counters = Arc::new(Counters::default());
+        let cache = self.cache_config();
+        let caching = cache.resolve(&counters)?;
+        let setting = Setting {
+            devices: slots.clone(),
+            pool,
+            host: HostExecutor::new(),
+            memory_limit: if caching.memory { self.memory_limit } else { 0 },
+            disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
+            trace: caching.trace.as_ref().map(LookupTrace::open).transpose()?,
+            identity: cache.identity().cloned(),
+            counters: counters.clone(),
+        };
         let shared = Shared {
             reactor: Reactor::start()?,
-            host: HostExecutor::new(),
-            counters: counters.clone(),
+            host: setting.host.clone(),
+            counters,
             timeline: Timeline::new(),
         };
         let inner = Inner {
             schedulers: slots.iter().map(|_| OnceLock::new()).collect(),
-            graph: BuildGraph::new(slots.clone(), pool, self.memory_limit, counters),
+            graph: BuildGraph::new(setting),
             devices,
             slots,
             max_in_flight: self.max_in_flight,
@@ -192,6 +214,17 @@ impl RuntimeBuilder {
             shared,
         };
         Ok(Runtime { inner: Arc::new(inner), device })
+    }
+
+    fn cache_config(&self) -> CacheConfig {
+        if let Some(cache) = &self.cache {
+            return cache.clone();
+        }
+        #[cfg(feature = "simulated")]
+        if !self.simulators.is_empty() {
+            return CacheConfig::memory_only();
+        }
+        CacheConfig::new()
     }
 
     fn selector(&self) -> Result<Selector> {
@@ -332,14 +365,18 @@ impl Runtime {
     }
 
     /// Completes when everything submitted so far, on all devices and queues, has ended, well or
-    /// not.
+    /// not, and every program asked for so far is on disk, as far as it will be.
     pub fn drain(&self) -> Drain {
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         let markers: Vec<_> = schedulers.map(|scheduler| scheduler.marker(None)).collect();
+        let programs = self.inner.graph.settled();
         Drain::new(async move {
             for marker in markers {
                 // A marker fails only with its device, whose commands have then ended, too.
                 let _ = marker.await;
+            }
+            if let Some(programs) = programs {
+                programs.await;
             }
         })
     }

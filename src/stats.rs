@@ -40,7 +40,32 @@ counters! {
     memory_hits,
     /// Builds that joined one already in flight.
     joined_builds,
-    /// Times a driver's compiler or loader was called.
+    /// Builds answered by a program loaded from the disk.
+    disk_hits,
+    /// Builds that the disk had no program for.
+    disk_misses,
+    /// Misses among them for which the disk had something that does not verify.
+    disk_damaged,
+    /// Misses among them for which the disk had a program that the driver would not load.
+    disk_refused,
+    /// Programs written to the disk.
+    disk_writes,
+    /// Bytes written to the disk with them.
+    disk_bytes_written,
+    /// Bytes of programs loaded from the disk.
+    disk_bytes_read,
+    /// Programs not written to the disk: too small or too large for it, or in the place of a newer
+    /// version's.
+    disk_skips,
+    /// Times that the disk could not be read or written. Only the first is told as a warning.
+    disk_failures,
+    /// Programs removed from the disk by this process to stay within its limits.
+    disk_evictions,
+    /// Builds that waited for another process, or another device's build of the same program.
+    lock_waits,
+    /// Waits given up at the deadline; the program was then built here as well.
+    lock_timeouts,
+    /// Times that a driver's compiler was called, or its loader for a native image.
     compiles,
     /// Builds that the compiler refused, or that could not be right on any try.
     failed_builds,
@@ -72,7 +97,11 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add_one(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.add(1);
+    }
+
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {

@@ -466,7 +466,7 @@ async fn nothing_foreign_is_taken(ours: &Runtime, theirs: &Runtime, says: &str) 
 everywhere! {
     async fn what_belongs_to_another_runtime_is_refused(rt: Runtime) {
         let selector = rt.device().index().to_string();
-        let other = Runtime::builder().device(selector).build().await.unwrap();
+        let other = support::builder().device(selector).build().await.unwrap();
         nothing_foreign_is_taken(&rt, &other, "in another runtime").await;
     }
 }
@@ -514,7 +514,7 @@ fn selectors_that_fit_nothing_list_the_devices() {
 
 everywhere! {
     async fn selectors_that_fit_no_real_device_list_those_there_are(rt: Runtime) {
-        let built = Runtime::builder().device("no such device").build().await;
+        let built = support::builder().device("no such device").build().await;
         let names: Vec<&str> = rt.devices().iter().map(|device| device.name.as_str()).collect();
         refused(built, ErrorKind::NoDevice, &[&["`no such device`"][..], &names].concat());
         works(&rt).await;

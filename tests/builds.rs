@@ -443,7 +443,7 @@ everywhere! {
         rt.build(&image(0)).await.unwrap();
         let size = rt.stats().bytes_in_memory;
         let selector = rt.device().index().to_string();
-        let builder = Runtime::builder().device(selector).memory_limit(2 * size + size / 2);
+        let builder = support::builder().device(selector).memory_limit(2 * size + size / 2);
         let rt = builder.build().await.unwrap();
         let mut programs = Vec::new();
         for number in 0..4 {

@@ -155,7 +155,7 @@ fn builds_and_launches_never_block_the_thread_that_awaits_them() {
 
     block_on(support::on_each_device(async |rt| {
         let selector = rt.device().index().to_string();
-        let other = Runtime::builder().device(selector).build().await.unwrap();
+        let other = support::builder().device(selector).build().await.unwrap();
         // Each on a thread of its own: `block_on` is not to be entered twice.
         let alone = std::thread::spawn(move || ticker_alone(other, 0)).join().unwrap();
         let mut rounds = Vec::new();

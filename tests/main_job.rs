@@ -2,7 +2,7 @@
 
 mod support;
 
-use kiln::{ErrorKind, Image, Origin, Runtime, Status};
+use kiln::{ErrorKind, Image, Origin, Status};
 use support::{SAXPY, kernel};
 
 everywhere! {
@@ -181,7 +181,7 @@ everywhere! {
 
 everywhere! {
     async fn profiles_are_in_order(rt: Runtime) {
-        let rt = Runtime::builder().device(rt.device().index().to_string()).profiling(true).build().await.unwrap();
+        let rt = support::builder().device(rt.device().index().to_string()).profiling(true).build().await.unwrap();
         let buffer = rt.buffer::<u64>(1 << 16).unwrap();
         let event = rt.queue().fill(&buffer, 1).unwrap();
         event.clone().await.unwrap();

@@ -383,7 +383,7 @@ fn plans_on_each_real_device_give_what_their_order_gives() {
         let mut benches = Vec::new();
         for bound in BOUNDS {
             let builder =
-                Runtime::builder().device(&device).max_in_flight(NonZeroUsize::new(bound).unwrap());
+                support::builder().device(&device).max_in_flight(NonZeroUsize::new(bound).unwrap());
             benches.push(Bench::new(builder.build().await.unwrap()).await);
         }
         check_plans(&benches, 300);

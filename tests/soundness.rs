@@ -268,7 +268,7 @@ fn forgotten_futures_keep_no_more_than_they_own() {
 #[test]
 fn futures_can_be_given_up_on_real_devices() {
     block_on(support::on_each_device(async |rt| {
-        let builder = Runtime::builder().device(rt.device().index().to_string());
+        let builder = support::builder().device(rt.device().index().to_string());
         for fates in [CLEAN, &[Fate::Forgotten]] {
             Bench::new(builder.clone(), fates, 1).await.give_up_everything().await;
         }

@@ -8,33 +8,36 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use moka::notification::RemovalCause;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
-use tracing::field::{Empty, display};
+use tracing::field::Empty;
 
 use crate::backend::DeviceSlot;
-use crate::build::flight::{Flight, Lander, flight};
+use crate::build::disk::Disk;
+use crate::build::flight::{Flight, flight};
+use crate::build::job::Job;
 use crate::build::key::DeviceKey;
-use crate::build::pool::{Pool, catch_panic, no_thread};
+use crate::build::pool::Pool;
 use crate::build::program::Built;
 use crate::build::recipe::Recipe;
+use crate::build::trace::{Line, LookupTrace};
+use crate::config::DeviceIdentity;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::HostExecutor;
 use crate::stats::{Counters, Stats};
+use crate::store::Address;
 
 /// Names a node: the device's position, since devices that are alike, such as two cards of a kind,
 /// share keys but not the programs in their memory; and the key.
-type NodeId = (usize, BuildKey);
+pub(super) type NodeId = (usize, BuildKey);
 
 /// How a build ended.
 pub(crate) type Outcome = Result<Arc<Built>>;
-
-/// The pauses before a build that ran out of resources is tried again, after which it is given up.
-const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
 
 /// What a kept failure weighs beside its log.
 const FAILURE_WEIGHT: usize = 256;
@@ -49,34 +52,53 @@ pub(crate) enum Answer {
     Building(Flight),
 }
 
+/// What a graph works with.
+pub(crate) struct Setting {
+    pub(crate) devices: Arc<[Arc<DeviceSlot>]>,
+    /// For calls that block.
+    pub(crate) pool: Pool,
+    /// For waiting without a thread.
+    pub(crate) host: Arc<HostExecutor>,
+    /// Programs are kept in memory up to so many bytes of device binaries. With a limit of zero none
+    /// is, though builds in flight are shared all the same.
+    pub(crate) memory_limit: u64,
+    pub(crate) disk: Option<Disk>,
+    pub(crate) trace: Option<LookupTrace>,
+    /// What stands for a device in keys, if it is not the device's own identity.
+    pub(crate) identity: Option<DeviceIdentity>,
+    pub(crate) counters: Arc<Counters>,
+}
+
 /// All builds of a runtime.
 pub(crate) struct BuildGraph {
-    devices: Arc<[Arc<DeviceSlot>]>,
+    setting: Setting,
     /// One for each device.
     device_keys: Box<[DeviceKey]>,
-    pool: Pool,
     kept: Cache<NodeId, Outcome, foldhash::fast::RandomState>,
     flights: Mutex<HashMap<NodeId, Flight>>,
-    counters: Arc<Counters>,
 }
 
 impl BuildGraph {
-    /// A graph that keeps programs in memory up to `memory_limit` bytes of device binaries; with a
-    /// limit of zero none, though builds in flight are shared all the same. Reads the environment
-    /// variables that change compilers, once.
-    pub(crate) fn new(
-        devices: Arc<[Arc<DeviceSlot>]>,
-        pool: Pool,
-        memory_limit: u64,
-        counters: Arc<Counters>,
-    ) -> Arc<Self> {
-        let device_keys =
-            devices.iter().map(|slot| DeviceKey::new(slot.handle(), std::env::vars_os())).collect();
-        let evictions = Arc::clone(&counters);
+    /// Reads the environment variables that change compilers, once.
+    pub(crate) fn new(setting: Setting) -> Arc<Self> {
+        let device_key = |slot: &Arc<DeviceSlot>| {
+            let device = slot.handle();
+            let variables = std::env::vars_os();
+            match &setting.identity {
+                Some(identity) => {
+                    let fields = identity(device);
+                    let fields = fields.iter().map(|(name, value)| (&**name, &**value));
+                    DeviceKey::new(fields, variables)
+                }
+                None => DeviceKey::new(device.identity(), variables),
+            }
+        };
+        let device_keys = setting.devices.iter().map(device_key).collect();
+        let evictions = Arc::clone(&setting.counters);
         let kept = Cache::builder()
             // The default policy may turn a new entry away.
             .eviction_policy(EvictionPolicy::lru())
-            .max_capacity(memory_limit)
+            .max_capacity(setting.memory_limit)
             .weigher(|_, outcome| weight(outcome))
             .eviction_listener(move |_, outcome: Outcome, cause| {
                 if outcome.is_ok() && cause != RemovalCause::Replaced {
@@ -84,27 +106,31 @@ impl BuildGraph {
                 }
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
-        Arc::new(Self { devices, device_keys, pool, kept, flights: Mutex::default(), counters })
+        Arc::new(Self { setting, device_keys, kept, flights: Mutex::default() })
     }
 
     /// The program for a recipe: kept, in flight, or from now on in flight. Never blocks on a
     /// driver.
     pub(crate) fn ask(self: &Arc<Self>, recipe: Recipe) -> Answer {
-        if let Err(error) = recipe.check(self.device(recipe.device())) {
+        if let Err(error) = self.check(&recipe) {
             return Answer::Refused(self.refuse(error));
         }
-        self.counters.builds_requested.add_one();
-        let key = recipe.key(&self.device_keys[recipe.device()]);
+        let counters = self.counters();
+        counters.builds_requested.add_one();
+        let key = self.key(&recipe);
         let node = (recipe.device(), key);
         let (flight, lander) = loop {
             if let Some(outcome) = self.kept.get(&node) {
-                self.counters.memory_hits.add_one();
+                counters.memory_hits.add_one();
+                self.trace(&recipe, key, "memory", None, None);
                 return Answer::Kept(outcome);
             }
             let mut flights = self.flights();
-            if let Some(flight) = flights.get(&node) {
-                self.counters.joined_builds.add_one();
-                return Answer::Building(flight.clone());
+            if let Some(flight) = flights.get(&node).cloned() {
+                drop(flights);
+                counters.joined_builds.add_one();
+                self.trace(&recipe, key, "joined", None, None);
+                return Answer::Building(flight);
             }
             // A flight may have ended since the first look. Taking its outcome is left to the next
             // round: a `get` may free programs, which is nothing to do under the mutex.
@@ -116,33 +142,87 @@ impl BuildGraph {
             break (flight, lander);
         };
 
-        let job = Job { graph: Arc::clone(self), node, lander: Some(lander) };
         let span = self.span(&recipe, key);
-        self.pool.submit(move || span.in_scope(|| job.run(&recipe)));
+        Job::new(Arc::clone(self), node, recipe, span, lander).submit();
         Answer::Building(flight)
     }
 
     /// The threads for calls that block.
     pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
+        &self.setting.pool
+    }
+
+    /// Where tasks of the library's own wait.
+    pub(super) fn host(&self) -> &Arc<HostExecutor> {
+        &self.setting.host
+    }
+
+    pub(super) fn disk(&self) -> Option<&Disk> {
+        self.setting.disk.as_ref()
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.setting.counters
+    }
+
+    pub(super) fn slot(&self, recipe: &Recipe) -> &Arc<DeviceSlot> {
+        &self.setting.devices[recipe.device()]
+    }
+
+    /// Completes when every build that was asked for has ended and is on disk.
+    pub(crate) fn settled(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.disk().map(|disk| disk.store().settled())
+    }
+
+    /// Whether a recipe can be built at all.
+    pub(crate) fn check(&self, recipe: &Recipe) -> Result<()> {
+        recipe.check(self.device(recipe.device()))
+    }
+
+    pub(crate) fn key(&self, recipe: &Recipe) -> BuildKey {
+        recipe.key(&self.device_keys[recipe.device()])
+    }
+
+    pub(crate) fn key_fields(&self, recipe: &Recipe) -> Vec<(String, String)> {
+        recipe.key_fields(&self.device_keys[recipe.device()])
+    }
+
+    /// Where the disk has the program of a recipe.
+    pub(super) fn address(&self, recipe: &Recipe, key: BuildKey) -> Address {
+        Address { device: self.device_keys[recipe.device()].folder(), key }
+    }
+
+    pub(super) fn trace(
+        &self,
+        recipe: &Recipe,
+        key: BuildKey,
+        outcome: &'static str,
+        miss: Option<&str>,
+        took: Option<Duration>,
+    ) {
+        if let Some(trace) = &self.setting.trace {
+            let microseconds = took.map(|took| took.as_micros() as u64);
+            let fields = self.key_fields(recipe);
+            trace.tell(&Line { outcome, key, miss, microseconds, fields });
+        }
     }
 
     /// Counts a request that cannot be right on any try.
     pub(crate) fn refuse(&self, error: Error) -> Error {
-        self.counters.builds_requested.add_one();
-        self.counters.failed_builds.add_one();
+        self.counters().builds_requested.add_one();
+        self.counters().failed_builds.add_one();
         error
     }
 
     /// The device at a position that came from [`position`](Self::position) or the runtime.
     pub(crate) fn device(&self, position: usize) -> &Device {
-        self.devices[position].handle()
+        self.setting.devices[position].handle()
     }
 
     /// Where a device stands in the graph.
     pub(crate) fn position(&self, device: &Device) -> Result<usize> {
         let same = |slot: &Arc<DeviceSlot>| Arc::ptr_eq(slot.handle().info(), device.info());
-        if self.devices.get(device.index()).is_some_and(same) {
+        if self.setting.devices.get(device.index()).is_some_and(same) {
             return Ok(device.index());
         }
         Err(Error::invalid(format!(
@@ -175,37 +255,13 @@ impl BuildGraph {
             elapsed_ms = Empty,
         );
         span.in_scope(|| {
-            tracing::trace!(fields = ?recipe.key_fields(&self.device_keys[recipe.device()]), "not in memory");
+            tracing::trace!(fields = ?self.key_fields(recipe), "not in memory");
         });
         span
     }
 
-    /// Builds, with further tries where the first ran out of resources.
-    fn build(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
-        for pause in PAUSES {
-            match self.try_build(recipe, key) {
-                Err(error) if error.kind() == ErrorKind::OutOfResources => {
-                    let dropped = self.drop_idle_programs();
-                    tracing::debug!(%error, dropped, "out of resources, trying again");
-                    self.counters.build_retries.add_one();
-                    std::thread::sleep(pause);
-                }
-                outcome => return outcome,
-            }
-        }
-        self.try_build(recipe, key)
-    }
-
-    fn try_build(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
-        let slot = &self.devices[recipe.device()];
-        let device = slot.open()?;
-        self.counters.compiles.add_one();
-        let program = recipe.with_source(|source| device.build(source))?;
-        Ok(Arc::new(Built::new(program, slot.handle().clone(), recipe.image(), key)))
-    }
-
     /// Drops the kept programs that nobody else holds, to give their memory back to the device.
-    fn drop_idle_programs(&self) -> usize {
+    pub(super) fn drop_idle_programs(&self) -> usize {
         let mut dropped = 0;
         for (node, outcome) in &self.kept {
             // One holder is the cache, the other this loop.
@@ -221,7 +277,7 @@ impl BuildGraph {
     /// Makes an outcome known. The cache comes first, the flight goes second, and only then, with
     /// the caller, the waiters hear of it: whoever learns of a failure of circumstance and asks
     /// again gets a new build, and whoever learns of a program finds it.
-    fn publish(&self, node: NodeId, outcome: &Outcome) {
+    pub(super) fn publish(&self, node: NodeId, outcome: &Outcome) {
         if outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
             self.kept.insert(node, outcome.clone());
             self.settle();
@@ -237,12 +293,13 @@ impl BuildGraph {
         }
     }
 
-    fn count(&self, outcome: &Outcome) {
+    pub(super) fn count(&self, outcome: &Outcome) {
         let Err(error) = outcome else { return };
+        let counters = self.counters();
         match error.kind() {
-            ErrorKind::Panicked => &self.counters.build_panics,
-            _ if error.is_deterministic() => &self.counters.failed_builds,
-            _ => &self.counters.abandoned_builds,
+            ErrorKind::Panicked => &counters.build_panics,
+            _ if error.is_deterministic() => &counters.failed_builds,
+            _ => &counters.abandoned_builds,
         }
         .add_one();
     }
@@ -256,39 +313,4 @@ fn weight(outcome: &Outcome) -> u32 {
         Err(error) => FAILURE_WEIGHT + error.build_log().map_or(0, str::len),
     };
     u32::try_from(bytes.max(1)).unwrap_or(u32::MAX)
-}
-
-/// The duty to end one flight. Ends it with an error if dropped before.
-struct Job {
-    graph: Arc<BuildGraph>,
-    node: NodeId,
-    lander: Option<Lander>,
-}
-
-impl Job {
-    fn run(mut self, recipe: &Recipe) {
-        let start = Instant::now();
-        let outcome = catch_panic(|| self.graph.build(recipe, self.node.1));
-        let span = tracing::Span::current();
-        span.record("elapsed_ms", start.elapsed().as_secs_f64() * 1e3);
-        match &outcome {
-            Ok(_) => span.record("outcome", "compiled"),
-            Err(error) => span.record("outcome", display(error.kind())),
-        };
-        self.end(outcome);
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        if let Some(lander) = self.lander.take() {
-            self.graph.count(&outcome);
-            self.graph.publish(self.node, &outcome);
-            lander.land(outcome);
-        }
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        self.end(Err(no_thread()));
-    }
 }

@@ -10,7 +10,6 @@ use std::ffi::{OsStr, OsString};
 
 use smallvec::SmallVec;
 
-use crate::device::DeviceInfo;
 use crate::digest::{BuildKey, Digest};
 
 /// The version of the encoding. Any change to the fields, or to how they are written, raises it,
@@ -197,8 +196,11 @@ pub(crate) struct DeviceKey {
 
 impl DeviceKey {
     /// `environment` is the process's; variables that change no compiler are passed over.
-    pub(crate) fn new(
-        info: &DeviceInfo,
+    ///
+    /// `identity` is [`DeviceInfo::identity`](crate::DeviceInfo::identity), or what the application
+    /// puts in its place.
+    pub(crate) fn new<'a>(
+        identity: impl IntoIterator<Item = (&'a str, &'a str)>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Self {
         let mut variables: Vec<_> = environment
@@ -208,23 +210,31 @@ impl DeviceKey {
             .collect();
         variables.sort_unstable();
 
-        let fields = DeviceFields { info, variables: &variables };
+        let identity: Vec<_> = identity.into_iter().collect();
+        let fields = DeviceFields { identity: &identity, variables: &variables };
         let mut encoder = Encoder::new();
         fields.visit(&mut encoder);
         let mut listing = Listing::default();
         fields.visit(&mut listing);
         Self { digest: encoder.digest(), fields: listing.0 }
     }
+
+    /// The beginning of its digest, which names the folder of its programs on disk.
+    pub(crate) fn folder(&self) -> [u8; 8] {
+        let mut folder = [0; 8];
+        folder.copy_from_slice(&self.digest[..8]);
+        folder
+    }
 }
 
 struct DeviceFields<'a> {
-    info: &'a DeviceInfo,
+    identity: &'a [(&'a str, &'a str)],
     variables: &'a [(String, OsString)],
 }
 
 impl DeviceFields<'_> {
     fn visit(&self, sink: &mut impl Sink) {
-        for (name, value) in self.info.identity() {
+        for (name, value) in self.identity {
             sink.field(Tag::Identity, Value::Named { name, value: OsStr::new(value) });
         }
         for (name, value) in self.variables {

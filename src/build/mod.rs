@@ -1,10 +1,13 @@
 //! The build graph: image to program to kernel.
 //!
-//! Every program is a node named by a [`BuildKey`](crate::BuildKey) and is built at most once, by the room's own
-//! worker threads. Those who ask wait on a shared result; a build neither needs nor notices them.
+//! Every program is a node named by a [`BuildKey`](crate::BuildKey) and is built at most once, by the
+//! room's own worker threads. Those who ask wait on a shared result; a build neither needs nor
+//! notices them. Below memory lies the [store](crate::store).
 
+mod disk;
 mod flight;
 mod graph;
+mod job;
 mod key;
 mod pool;
 mod program;
@@ -12,11 +15,14 @@ mod recipe;
 mod request;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 pub use program::{Kernel, Origin, Program};
 pub use recipe::SpecializationValue;
 pub use request::{Build, BuildRequest};
 
-pub(crate) use graph::BuildGraph;
+pub(crate) use disk::Disk;
+pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::Pool;
 pub(crate) use program::ResolvedKernel;
+pub(crate) use trace::LookupTrace;

@@ -9,7 +9,6 @@ use crate::build::request::Build;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::Image;
 
 /// Where a program came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +41,19 @@ pub(crate) struct Built {
     kernels: Box<[BuiltKernel]>,
     device: Device,
     key: BuildKey,
+    origin: Origin,
+    build_log: Box<str>,
     weight: usize,
+}
+
+/// What is known of a program beside what its driver tells.
+pub(crate) struct Told<'a> {
+    /// Where it came from.
+    pub(crate) origin: Origin,
+    /// The messages of the compiler that made it.
+    pub(crate) build_log: &'a str,
+    /// Its size in bytes.
+    pub(crate) size: usize,
 }
 
 struct BuiltKernel {
@@ -56,18 +67,38 @@ impl Built {
     pub(crate) fn new(
         native: Arc<dyn backend::Program>,
         device: Device,
-        image: &Image,
         key: BuildKey,
+        told: Told<'_>,
+        parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Self {
         let kernels = native.kernels().iter().map(|kernel| {
-            let parameters = merge(kernel.parameters(), image.parameters(kernel.name()));
+            let parameters = merge(kernel.parameters(), parameters(kernel.name()).as_deref());
             let elements = parameters.iter().map(ElementType::of).collect();
             BuiltKernel { native: Arc::clone(kernel), parameters, elements }
         });
-        // A driver that does not tell the size of its binary must not make the program weightless.
-        let weight =
-            Some(native.binary_size()).filter(|size| *size > 0).unwrap_or(image.code().len());
-        Self { kernels: kernels.collect(), native, device, key, weight }
+        let Told { origin, build_log, size } = told;
+        let build_log = build_log.into();
+        Self { kernels: kernels.collect(), native, device, key, origin, build_log, weight: size }
+    }
+
+    /// Where it came from when it was not in memory.
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The compiler's messages.
+    pub(crate) fn build_log(&self) -> &str {
+        &self.build_log
+    }
+
+    /// Its kernels with what is known of their parameters.
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = (&str, &[Parameter])> {
+        self.kernels.iter().map(|kernel| (kernel.native.name(), &*kernel.parameters))
+    }
+
+    /// The driver's binary.
+    pub(crate) fn binary(&self) -> Result<Vec<u8>> {
+        self.native.binary()
     }
 
     /// The bytes that it stands for against the memory limit: those of its binary.
@@ -109,16 +140,16 @@ impl Built {
     }
 }
 
-/// The driver knows best what it built; what it does not tell, the image may.
-fn merge(driver: &[Parameter], image: Option<&[Parameter]>) -> Box<[Parameter]> {
-    match image {
-        Some(image) if driver.is_empty() => image.into(),
-        Some(image) if driver.len() == image.len() => {
-            let both = driver.iter().zip(image).map(|(driver, image)| Parameter {
-                name: driver.name.clone().or_else(|| image.name.clone()),
-                type_name: driver.type_name.clone().or_else(|| image.type_name.clone()),
-                address_space: driver.address_space.or(image.address_space),
-                access: driver.access.or(image.access),
+/// The driver knows best what it built; what it does not tell, the image or the disk may.
+fn merge(driver: &[Parameter], others: Option<&[Parameter]>) -> Box<[Parameter]> {
+    match others {
+        Some(others) if driver.is_empty() => others.into(),
+        Some(others) if driver.len() == others.len() => {
+            let both = driver.iter().zip(others).map(|(driver, other)| Parameter {
+                name: driver.name.clone().or_else(|| other.name.clone()),
+                type_name: driver.type_name.clone().or_else(|| other.type_name.clone()),
+                address_space: driver.address_space.or(other.address_space),
+                access: driver.access.or(other.access),
             });
             both.collect()
         }
@@ -160,7 +191,7 @@ impl Program {
     /// The compiler's messages; empty if there were none.
     #[must_use]
     pub fn build_log(&self) -> &str {
-        self.built.native.build_log()
+        self.built.build_log()
     }
 
     /// The names of its kernels, in the driver's order.
@@ -176,7 +207,7 @@ impl Program {
     /// [`Driver`](ErrorKind::Driver) or [`OutOfResources`](ErrorKind::OutOfResources) if the driver
     /// does not give it.
     pub fn binary(&self) -> Result<Vec<u8>> {
-        self.built.native.binary()
+        self.built.binary()
     }
 
     /// A kernel of the program, by name.

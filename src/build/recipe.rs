@@ -50,6 +50,11 @@ impl Recipe {
         &self.image
     }
 
+    /// Whether the program is worth storing: native images are what would be stored.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.image.format() != ImageFormat::Native
+    }
+
     pub(crate) fn device(&self) -> usize {
         self.device
     }

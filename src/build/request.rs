@@ -10,6 +10,7 @@ use crate::build::graph::{Answer, BuildGraph, Outcome};
 use crate::build::program::{Kernel, Origin, Program};
 use crate::build::recipe::{Recipe, SpecializationValue};
 use crate::device::Device;
+use crate::digest::BuildKey;
 use crate::error::{Error, Result};
 use crate::image::Image;
 
@@ -62,6 +63,32 @@ impl BuildRequest {
         match self.refused {
             Some(error) => Build::ready(Err(self.graph.refuse(error))),
             None => Build::new(self.graph.ask(self.recipe)),
+        }
+    }
+
+    /// The key that the program has, or will have, in every cache.
+    ///
+    /// # Errors
+    ///
+    /// The settings that cannot be used, as from [`Build`].
+    pub fn key(&self) -> Result<BuildKey> {
+        self.usable().map(|()| self.graph.key(&self.recipe))
+    }
+
+    /// What the key covers, field by field: two requests whose fields are equal have equal keys, and
+    /// the fields in which they differ tell why their keys do.
+    ///
+    /// # Errors
+    ///
+    /// As for [`key`](Self::key).
+    pub fn key_fields(&self) -> Result<Vec<(String, String)>> {
+        self.usable().map(|()| self.graph.key_fields(&self.recipe))
+    }
+
+    fn usable(&self) -> Result<()> {
+        match &self.refused {
+            Some(error) => Err(error.clone()),
+            None => self.graph.check(&self.recipe),
         }
     }
 
@@ -154,14 +181,17 @@ impl Build {
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
         match &self.0 {
             State::Ready(result) => Some(result.clone()),
-            State::Building(flight) => flight.peek().map(compiled),
+            State::Building(flight) => flight.peek().map(landed),
         }
     }
 }
 
 /// What a build that was waited for gives.
-fn compiled(outcome: Outcome) -> Result<Program> {
-    outcome.map(|built| Program::new(built, Origin::Compiled))
+fn landed(outcome: Outcome) -> Result<Program> {
+    outcome.map(|built| {
+        let origin = built.origin();
+        Program::new(built, origin)
+    })
 }
 
 impl Future for Build {
@@ -170,7 +200,7 @@ impl Future for Build {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.0 {
             State::Ready(result) => return Poll::Ready(result.clone()),
-            State::Building(flight) => compiled(ready!(Pin::new(flight).poll(context))),
+            State::Building(flight) => landed(ready!(Pin::new(flight).poll(context))),
         };
         // What the flight keeps need not be kept any longer.
         self.0 = State::Ready(result.clone());

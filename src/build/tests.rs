@@ -11,10 +11,11 @@ use std::time::Duration;
 use futures::executor::block_on;
 
 use self::fake::{FakeAdapter, Script, info};
-use super::{BuildGraph, BuildRequest, Origin, Pool};
+use super::{BuildGraph, BuildRequest, Origin, Pool, Setting};
 use crate::backend::{AddressSpace, DeviceSlot};
 use crate::device::{Device, DeviceInfo, ImageFormat};
 use crate::error::{ErrorKind, Result};
+use crate::executor::HostExecutor;
 use crate::image::Image;
 use crate::stats::{Counters, Stats};
 
@@ -36,8 +37,16 @@ impl Bench {
         let info = Arc::new(info);
         let adapter = Arc::new(FakeAdapter(Arc::clone(&info), Arc::clone(&script)));
         let slot = Arc::new(DeviceSlot::new(Device::new(0, info), adapter));
-        let graph =
-            BuildGraph::new([slot].into(), Pool::new(4), memory_limit, Arc::clone(&counters));
+        let graph = BuildGraph::new(Setting {
+            devices: [slot].into(),
+            pool: Pool::new(4),
+            host: HostExecutor::new(),
+            memory_limit,
+            disk: None,
+            trace: None,
+            identity: None,
+            counters: Arc::clone(&counters),
+        });
         Self { script, counters, graph }
     }
 

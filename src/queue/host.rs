@@ -1,13 +1,10 @@
-//! The library's own small executor, for host futures that take part in the DAG: they make
-//! progress under any host executor, and without one.
+//! Host futures that take part in the DAG: what they may give, and what becomes of their panics.
 
 use std::any::Any;
 use std::error::Error as StdError;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
 
-use async_executor::Executor;
 use futures::FutureExt;
 
 use crate::error::{Error, ErrorKind, Result, panic_message};
@@ -57,41 +54,4 @@ pub(crate) async fn catch_panic(future: impl Future<Output = Result<()>>) -> Res
             format!("a host future panicked: {}", panic_message(&*payload)),
         ))
     })
-}
-
-/// Runs tasks on one thread, started with the first of them, ended with the last handle; the tasks
-/// themselves hold handles.
-pub(crate) struct HostExecutor {
-    executor: Arc<Executor<'static>>,
-    /// Closed when the last handle is gone, which ends the thread.
-    running: OnceLock<async_channel::Sender<()>>,
-}
-
-impl HostExecutor {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { executor: Arc::new(Executor::new()), running: OnceLock::new() })
-    }
-
-    /// Runs a future to its end. It must not panic.
-    pub(crate) fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
-        self.running.get_or_init(|| {
-            let (running, closed) = async_channel::bounded::<()>(1);
-            let executor = self.executor.clone();
-            let run = move || {
-                // Ends with an error, the only thing that can come.
-                let _ = futures_lite::future::block_on(executor.run(closed.recv()));
-            };
-            if let Err(error) = std::thread::Builder::new().name("kiln-host".into()).spawn(run) {
-                tracing::error!(%error, "no thread for host futures could be started");
-            }
-            running
-        });
-        let handle = self.clone();
-        self.executor
-            .spawn(async move {
-                future.await;
-                drop(handle);
-            })
-            .detach();
-    }
 }

@@ -24,7 +24,6 @@ use smallvec::SmallVec;
 pub use self::command::Launch;
 use self::command::{Landing, Work, check_length, check_same_device};
 pub use self::event::{Event, Read, Status, Upload};
-pub(crate) use self::host::HostExecutor;
 pub use self::host::IntoOutcome;
 use self::host::ToOutcome;
 pub(crate) use self::reactor::Reactor;

@@ -17,7 +17,7 @@ use super::completion::{Fired, Phase, Urgency, Wakers};
 use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
 use super::event::{Event, Record, Status};
 use super::hazard::Use;
-use super::host::{HostExecutor, catch_panic};
+use super::host::catch_panic;
 use super::lane::{Armed, Lane, Left, Native, Place, wait_list};
 use super::reactor::{Post, Reactor};
 use super::timeline::Timeline;
@@ -25,6 +25,7 @@ use crate::backend::{DeviceSlot, NativeEvent};
 use crate::buffer::Freed;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
+use crate::executor::HostExecutor;
 use crate::stats::Counters;
 
 /// How a device's commands are run.

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use kiln::{ErrorKind, Image, Kernel, Program, Runtime};
+use kiln::{CacheConfig, ErrorKind, Image, Kernel, Program, Runtime, RuntimeBuilder};
 
 /// `y[i] += a * x[i]`.
 pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, global float *y) {
@@ -17,12 +17,17 @@ pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, globa
 const KNOWN: [(&str, &str); 3] =
     [("pocl", "portable computing language"), ("intel", "intel(r) opencl"), ("nvidia", "nvidia")];
 
+/// Settings without a disk, so that no suite sees what another one built.
+pub fn builder() -> RuntimeBuilder {
+    Runtime::builder().cache(CacheConfig::memory_only())
+}
+
 /// Runs `test` on every known device that this machine has. One that is missing is reported by
 /// name; if the environment variable `KILN_REQUIRE_DEVICES` names it, that is a failure.
 pub async fn on_each_device(test: impl AsyncFn(Runtime)) {
     let required = std::env::var("KILN_REQUIRE_DEVICES").unwrap_or_default();
     for (name, selector) in KNOWN {
-        match Runtime::builder().device(selector).build().await {
+        match builder().device(selector).build().await {
             Ok(rt) => {
                 eprintln!("on {name}: {}", rt.device());
                 test(rt).await;

@@ -39,7 +39,7 @@ impl Inputs {
             images: &self.images,
             constants: &self.constants,
             options: &self.options,
-            device: &DeviceKey::new(&self.info, variables),
+            device: &DeviceKey::new(self.info.identity(), variables),
         })
     }
 

@@ -1,0 +1,219 @@
+//! The disk below the graph: how a program becomes an entry of the store, and an entry a program.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::backend::{self, Access, AddressSpace, DeviceSlot, Parameter, Source};
+use crate::build::program::{Built, Origin, Told};
+use crate::device::ImageFormat;
+use crate::digest::BuildKey;
+use crate::error::{ErrorKind, Result};
+use crate::stats::Counters;
+use crate::store::{
+    Address, KernelRecord, Lock, Lookup, Manifest, ParameterRecord, Pending, Store, Try,
+};
+
+/// The shortest and the longest pause, before jitter, between two looks at another process's build.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(40)];
+
+/// A store, as the graph uses it.
+pub(crate) struct Disk {
+    store: Store,
+    /// How long to wait for another process's build.
+    wait: Duration,
+    counters: Arc<Counters>,
+}
+
+/// Why the disk has no program.
+pub(crate) enum Miss {
+    Absent,
+    /// What it has is not used, for this reason.
+    Unusable(String),
+}
+
+/// What to do about a program that the disk does not have.
+pub(crate) enum Turn {
+    /// Build it, holding the lock, if there are locks.
+    Build(Option<Lock>),
+    /// Another process builds it: look again after a pause.
+    Wait(Duration),
+}
+
+/// A build's waiting for another process.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    since: Option<Instant>,
+    looks: i32,
+}
+
+impl Disk {
+    pub(crate) fn new(store: Store, wait: Duration, counters: Arc<Counters>) -> Self {
+        Self { store, wait, counters }
+    }
+
+    /// Something that [`Store::settled`] waits for.
+    pub(crate) fn begin(&self) -> Pending {
+        self.store.begin()
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Loads a program. An error is one of circumstance: whatever is wrong with what is on the disk,
+    /// or with what the driver makes of it, is a miss.
+    pub(crate) fn load(
+        &self,
+        address: &Address,
+        slot: &DeviceSlot,
+    ) -> Result<std::result::Result<Arc<Built>, Miss>> {
+        let entry = match self.store.get(address) {
+            Lookup::Hit(entry) => entry,
+            Lookup::Absent => return Ok(Err(Miss::Absent)),
+            Lookup::Unusable(reason) => {
+                self.counters.disk_damaged.add_one();
+                tracing::debug!(key = %address.key, %reason, "an entry is not used");
+                return Ok(Err(Miss::Unusable(reason.to_string())));
+            }
+            Lookup::Unreadable(error) => return Ok(Err(Miss::Unusable(error.to_string()))),
+        };
+        let source = Source {
+            format: ImageFormat::Native,
+            code: entry.payload(),
+            options: "",
+            constants: &[],
+        };
+        let manifest = entry.manifest();
+        let refused = match slot.open()?.build(&source) {
+            Ok(native) if has_kernels(&*native, manifest) => {
+                self.counters.disk_bytes_read.add(entry.bytes().len() as u64);
+                let told = Told {
+                    origin: Origin::Disk,
+                    build_log: &manifest.build_log,
+                    size: entry.payload().len(),
+                };
+                let device = slot.handle().clone();
+                let parameters = |kernel: &str| parameters(manifest, kernel);
+                return Ok(Ok(Arc::new(Built::new(native, device, address.key, told, parameters))));
+            }
+            Ok(_) => "the driver found other kernels in it than were stored".to_owned(),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::OutOfResources | ErrorKind::DeviceLost) =>
+            {
+                return Err(error);
+            }
+            Err(error) => error.to_string(),
+        };
+        self.counters.disk_refused.add_one();
+        tracing::debug!(key = %address.key, %refused, "the driver does not take a stored program");
+        Ok(Err(Miss::Unusable(refused)))
+    }
+
+    /// Whether to build what the disk does not have, or to wait for another process that does.
+    pub(crate) fn turn(&self, key: &BuildKey, waiting: &mut Waiting) -> Turn {
+        match self.store.try_build_lock(key) {
+            Try::Held(lock) => return Turn::Build(Some(lock)),
+            Try::Impossible(_) => return Turn::Build(None),
+            Try::Busy => {}
+        }
+        let since = *waiting.since.get_or_insert_with(|| {
+            self.counters.lock_waits.add_one();
+            Instant::now()
+        });
+        if since.elapsed() >= self.wait {
+            self.counters.lock_timeouts.add_one();
+            tracing::debug!(%key, "another process holds the build lock for too long");
+            return Turn::Build(None);
+        }
+        // Soon at first, for small programs; apart from each other, for many processes.
+        let [shortest, longest] = PAUSES;
+        let pause = shortest.mul_f64(1.5f64.powi(waiting.looks)).min(longest);
+        waiting.looks = (waiting.looks + 1).min(16);
+        Turn::Wait(pause.mul_f64(0.5 + fastrand::f64()))
+    }
+
+    /// Stores a program that was built in this time. Takes the driver's binary, which some drivers
+    /// complete only now.
+    pub(crate) fn save(
+        &self,
+        address: &Address,
+        built: &Built,
+        fields: Vec<(String, String)>,
+        took: Duration,
+    ) {
+        let payload = match built.binary() {
+            Ok(payload) => payload,
+            Err(error) => {
+                self.counters.disk_skips.add_one();
+                return tracing::debug!(%error, "a program without a binary is not stored");
+            }
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let manifest = Manifest {
+            fields,
+            kernels: built.kernels().map(record).collect(),
+            build_log: built.build_log().to_owned(),
+            build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            created: now.as_secs(),
+            tools: vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
+        };
+        self.store.put(address, &manifest, &payload);
+    }
+}
+
+fn has_kernels(native: &dyn backend::Program, manifest: &Manifest) -> bool {
+    let kernels = native.kernels();
+    kernels.len() == manifest.kernels.len()
+        && manifest
+            .kernels
+            .iter()
+            .all(|record| kernels.iter().any(|kernel| kernel.name() == record.name))
+}
+
+fn record((name, parameters): (&str, &[Parameter])) -> KernelRecord {
+    let parameters = parameters.iter().map(|parameter| ParameterRecord {
+        name: parameter.name.clone(),
+        type_name: parameter.type_name.clone(),
+        address_space: parameter.address_space.map(|space| space_name(space).to_owned()),
+        access: parameter.access.map(|access| access_name(access).to_owned()),
+    });
+    KernelRecord { name: name.to_owned(), parameters: parameters.collect() }
+}
+
+/// The parameters of a stored kernel. A word that this version does not know is as good as none.
+fn parameters(manifest: &Manifest, kernel: &str) -> Option<Vec<Parameter>> {
+    let kernel = manifest.kernels.iter().find(|record| record.name == kernel)?;
+    let parameters = kernel.parameters.iter().map(|record| Parameter {
+        name: record.name.clone(),
+        type_name: record.type_name.clone(),
+        address_space: [
+            AddressSpace::Global,
+            AddressSpace::Constant,
+            AddressSpace::Local,
+            AddressSpace::Private,
+        ]
+        .into_iter()
+        .find(|space| record.address_space.as_deref() == Some(space_name(*space))),
+        access: [Access::Read, Access::Write, Access::ReadWrite]
+            .into_iter()
+            .find(|access| record.access.as_deref() == Some(access_name(*access))),
+    });
+    Some(parameters.collect())
+}
+
+fn space_name(space: AddressSpace) -> &'static str {
+    match space {
+        AddressSpace::Global => "global",
+        AddressSpace::Constant => "constant",
+        AddressSpace::Local => "local",
+        AddressSpace::Private => "private",
+    }
+}
+
+fn access_name(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::ReadWrite => "read-write",
+    }
+}

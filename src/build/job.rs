@@ -1,0 +1,218 @@
+//! The building of one node: from the disk if it has the program, else by the driver's compiler, of
+//! which one process at a time runs.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::field::display;
+
+use crate::build::disk::{Disk, Miss, Turn, Waiting};
+use crate::build::flight::Lander;
+use crate::build::graph::{BuildGraph, NodeId, Outcome};
+use crate::build::pool::{catch_panic, no_thread};
+use crate::build::program::{Built, Origin, Told};
+use crate::build::recipe::Recipe;
+use crate::error::{ErrorKind, Result};
+use crate::store::{Lock, Pending};
+
+/// The pauses before a build that ran out of resources is tried again, after which it is given up.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
+
+/// The duty to end one flight. Ends it with an error if dropped before.
+pub(super) struct Job {
+    graph: Arc<BuildGraph>,
+    node: NodeId,
+    recipe: Recipe,
+    span: tracing::Span,
+    lander: Option<Lander>,
+    start: Instant,
+    waiting: Waiting,
+    /// Why the disk had no program, once it was asked.
+    miss: Option<Miss>,
+    /// Keeps those waiting who want everything on disk.
+    _pending: Option<Pending>,
+}
+
+/// How far a job came.
+enum Step {
+    Done(Arc<Built>),
+    /// Done, and to be written to disk.
+    Compiled(Arc<Built>, Duration, Option<Lock>),
+    /// Another process builds it: look again after a pause.
+    Wait(Duration),
+}
+
+impl Job {
+    pub(super) fn new(
+        graph: Arc<BuildGraph>,
+        node: NodeId,
+        recipe: Recipe,
+        span: tracing::Span,
+        lander: Lander,
+    ) -> Self {
+        let disk = graph.disk().filter(|_| recipe.is_stored());
+        Self {
+            _pending: disk.map(Disk::begin),
+            graph,
+            node,
+            recipe,
+            span,
+            lander: Some(lander),
+            start: Instant::now(),
+            waiting: Waiting::default(),
+            miss: None,
+        }
+    }
+
+    /// Has a worker see to it.
+    pub(super) fn submit(self) {
+        let pool = self.graph.pool().clone();
+        pool.submit(move || {
+            let span = self.span.clone();
+            span.in_scope(|| self.run());
+        });
+    }
+
+    fn run(mut self) {
+        match catch_panic(|| self.step()) {
+            Ok(Step::Done(built)) => self.end(Ok(built)),
+            Ok(Step::Compiled(built, took, lock)) => {
+                self.end(Ok(built.clone()));
+                self.save(&built, took);
+                // Now those who wait for it find the program.
+                drop(lock);
+            }
+            Ok(Step::Wait(pause)) => self.submit_after(pause),
+            Err(error) => self.end(Err(error)),
+        }
+    }
+
+    fn submit_after(self, pause: Duration) {
+        let host = self.graph.host().clone();
+        host.spawn(async move {
+            async_io::Timer::after(pause).await;
+            self.submit();
+        });
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        let graph = self.graph.clone();
+        let Some(disk) = graph.disk().filter(|_| self.recipe.is_stored()) else {
+            return self.compile().map(Step::Done);
+        };
+        if let Some(built) = self.load(disk)? {
+            return Ok(Step::Done(built));
+        }
+        let lock = match disk.turn(&self.node.1, &mut self.waiting) {
+            Turn::Wait(pause) => return Ok(Step::Wait(pause)),
+            Turn::Build(lock) => lock,
+        };
+        // Another process may have built it between the look and the lock. What this driver has
+        // refused just now, it would refuse again.
+        if matches!(self.miss, Some(Miss::Absent))
+            && let Some(built) = self.load(disk)?
+        {
+            return Ok(Step::Done(built));
+        }
+        let start = Instant::now();
+        let built = self.compile()?;
+        Ok(Step::Compiled(built, start.elapsed(), lock))
+    }
+
+    fn load(&mut self, disk: &Disk) -> Result<Option<Arc<Built>>> {
+        let address = self.graph.address(&self.recipe, self.node.1);
+        let slot = self.graph.slot(&self.recipe);
+        let counters = self.graph.counters();
+        match self.with_retries(|| disk.load(&address, slot))? {
+            Ok(built) => {
+                counters.disk_hits.add_one();
+                Ok(Some(built))
+            }
+            Err(miss) => {
+                if self.miss.is_none() {
+                    counters.disk_misses.add_one();
+                }
+                self.miss = Some(miss);
+                Ok(None)
+            }
+        }
+    }
+
+    fn compile(&self) -> Outcome {
+        self.with_retries(|| self.try_compile())
+    }
+
+    fn try_compile(&self) -> Outcome {
+        let slot = self.graph.slot(&self.recipe);
+        let device = slot.open()?;
+        self.graph.counters().compiles.add_one();
+        let native = self.recipe.with_source(|source| device.build(source))?;
+        let image = self.recipe.image();
+        let build_log = native.build_log().to_owned();
+        // A driver that does not tell the size of its binary must not make the program weightless.
+        let size =
+            Some(native.binary_size()).filter(|size| *size > 0).unwrap_or(image.code().len());
+        let told = Told { origin: Origin::Compiled, build_log: &build_log, size };
+        let parameters = |kernel: &str| image.parameters(kernel).map(<[_]>::to_vec);
+        let device = slot.handle().clone();
+        Ok(Arc::new(Built::new(native, device, self.node.1, told, parameters)))
+    }
+
+    /// Calls `attempt`, with further tries where the first ran out of resources.
+    fn with_retries<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        for pause in PAUSES {
+            match attempt() {
+                Err(error) if error.kind() == ErrorKind::OutOfResources => {
+                    let dropped = self.graph.drop_idle_programs();
+                    tracing::debug!(%error, dropped, "out of resources, trying again");
+                    self.graph.counters().build_retries.add_one();
+                    std::thread::sleep(pause);
+                }
+                outcome => return outcome,
+            }
+        }
+        attempt()
+    }
+
+    fn save(&self, built: &Built, took: Duration) {
+        let saved = catch_panic(|| {
+            if let Some(disk) = self.graph.disk() {
+                let address = self.graph.address(&self.recipe, self.node.1);
+                disk.save(&address, built, self.graph.key_fields(&self.recipe), took);
+            }
+            Ok(())
+        });
+        if let Err(error) = saved {
+            tracing::error!(%error, "a program could not be stored");
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        let Some(lander) = self.lander.take() else { return };
+        let took = self.start.elapsed();
+        self.graph.count(&outcome);
+        self.graph.publish(self.node, &outcome);
+        let told = match &outcome {
+            Ok(built) if built.origin() == Origin::Disk => "disk",
+            Ok(_) => "compiled",
+            Err(_) => "failed",
+        };
+        self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
+        match &outcome {
+            Ok(_) => self.span.record("outcome", told),
+            Err(error) => self.span.record("outcome", display(error.kind())),
+        };
+        lander.land(outcome);
+        let miss = self.miss.as_ref().map(|miss| match miss {
+            Miss::Absent => "absent",
+            Miss::Unusable(reason) => reason,
+        });
+        self.graph.trace(&self.recipe, self.node.1, told, miss, Some(took));
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.end(Err(no_thread()));
+    }
+}

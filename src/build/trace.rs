@@ -1,0 +1,65 @@
+//! The trace of lookups: a line of JSON for every build asked for, with every field of its key.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::config::TraceTo;
+use crate::digest::BuildKey;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where lines go. Each is written in one call, so that those of several processes stay apart.
+pub(crate) struct LookupTrace(Sink);
+
+enum Sink {
+    Stderr,
+    File(Mutex<File>),
+}
+
+/// A line.
+pub(crate) struct Line<'a> {
+    /// `memory`, `joined`, `disk`, `compiled` or `failed`.
+    pub(crate) outcome: &'static str,
+    pub(crate) key: BuildKey,
+    /// Why the disk did not have it.
+    pub(crate) miss: Option<&'a str>,
+    pub(crate) microseconds: Option<u64>,
+    pub(crate) fields: Vec<(String, String)>,
+}
+
+impl LookupTrace {
+    pub(crate) fn open(to: &TraceTo) -> Result<Self> {
+        let TraceTo::File(path) = to else { return Ok(Self(Sink::Stderr)) };
+        let file = OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
+            let message = format!("KILN_CACHE_TRACE: cannot write to `{}`", path.display());
+            Error::new(ErrorKind::Configuration, message).with_source(error)
+        })?;
+        Ok(Self(Sink::File(Mutex::new(file))))
+    }
+
+    pub(crate) fn tell(&self, line: &Line<'_>) {
+        let Line { outcome, key, miss, microseconds, fields } = line;
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let line = serde_json::json!({
+            "time": time,
+            "process": std::process::id(),
+            "outcome": outcome,
+            "key": key.to_string(),
+            "miss": miss,
+            "microseconds": microseconds,
+            "fields": fields,
+        });
+        let line = format!("{line}\n");
+        let written = match &self.0 {
+            Sink::Stderr => io::stderr().write_all(line.as_bytes()),
+            Sink::File(file) => match file.lock() {
+                Ok(mut file) => file.write_all(line.as_bytes()),
+                Err(_) => return,
+            },
+        };
+        if let Err(error) = written {
+            tracing::debug!(%error, "a lookup could not be traced");
+        }
+    }
+}

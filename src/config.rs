@@ -1,0 +1,443 @@
+//! How programs are cached: settings from the application, and from the environment where it sets
+//! none.
+
+use std::env::VarError;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::device::DeviceInfo;
+use crate::error::{Error, ErrorKind, Result};
+use crate::stats::Counters;
+use crate::store::{Durability, Settings, Store};
+
+const MODE: &str = "KILN_CACHE";
+const DIRECTORY: &str = "KILN_CACHE_DIR";
+const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
+const TRACE: &str = "KILN_CACHE_TRACE";
+
+/// The time that an application waits for another process's build.
+const BUILD_WAIT: Duration = Duration::from_secs(60);
+
+/// How a [`Runtime`](crate::Runtime) caches programs.
+///
+/// What is not set here is taken from the environment, and then from the defaults:
+///
+/// | variable | values | unless set |
+/// | --- | --- | --- |
+/// | `KILN_CACHE` | `on`, `memory` (no disk), `off` (neither) | `on` |
+/// | `KILN_CACHE_DIR` | a directory | `kiln` in `$XDG_CACHE_HOME`, else `~/.cache/kiln` |
+/// | `KILN_CACHE_MAX_SIZE` | bytes, or with a unit: `512MiB`, `2GiB`; `0` for no limit | `1GiB` |
+/// | `KILN_CACHE_TRACE` | a file, or `stderr`: gets a line of JSON for every build asked for | none |
+///
+/// A value that cannot be understood is an error that names the variable, when the runtime is built.
+///
+/// ```
+/// use kiln::{CacheConfig, Runtime};
+///
+/// let builder = Runtime::builder().cache(CacheConfig::at("/var/cache/renderer").max_bytes(4 << 30));
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "a configuration does nothing until a runtime is built with it"]
+pub struct CacheConfig {
+    mode: Option<Mode>,
+    directory: Option<PathBuf>,
+    max_bytes: Option<u64>,
+    max_age: Option<Duration>,
+    durability: Durability,
+    entry_bytes: Option<RangeInclusive<u64>>,
+    build_wait: Option<Duration>,
+    device_identity: Option<DeviceIdentity>,
+}
+
+/// What stands for a device in keys.
+pub(crate) type DeviceIdentity = Arc<dyn Fn(&DeviceInfo) -> Vec<(String, String)> + Send + Sync>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Off,
+    Memory,
+    On,
+}
+
+/// What a runtime does about caching, when everything has been looked up.
+#[derive(Debug)]
+pub(crate) struct Caching {
+    /// Whether programs are kept in memory.
+    pub(crate) memory: bool,
+    pub(crate) store: Option<Store>,
+    pub(crate) trace: Option<TraceTo>,
+}
+
+/// Where lookups are traced to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TraceTo {
+    Stderr,
+    File(PathBuf),
+}
+
+impl CacheConfig {
+    /// As the environment says.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Nothing is kept, in memory or on disk, whatever the environment says. Builds in flight are
+    /// shared all the same.
+    pub fn disabled() -> Self {
+        Self { mode: Some(Mode::Off), ..Self::default() }
+    }
+
+    /// Nothing is kept on disk, whatever the environment says.
+    pub fn memory_only() -> Self {
+        Self { mode: Some(Mode::Memory), ..Self::default() }
+    }
+
+    /// Programs are kept in memory and below this directory, whatever the environment says. It is
+    /// made if it is not there.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self { mode: Some(Mode::On), directory: Some(directory.into()), ..Self::default() }
+    }
+
+    /// How much may be on the disk, in bytes. When it is passed, what was not used for longest is
+    /// removed until nine tenths are left. `0`: no limit.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Has collections remove programs that were not used for so long, whatever the size. No such
+    /// limit unless set. Uses are recorded at most every ten minutes.
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.max_age = Some(age);
+        self
+    }
+
+    /// How sure it is that a program that was written survives a crash of the machine;
+    /// [`Durability::Normal`] unless set.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Binaries of other sizes, in bytes, are not written to the disk: small ones may be quicker to
+    /// build than to load, and large ones crowd out the others. From one byte to 256 MiB unless set.
+    pub fn entry_bytes(mut self, bytes: RangeInclusive<u64>) -> Self {
+        self.entry_bytes = Some(bytes);
+        self
+    }
+
+    /// How long a build waits for another process that builds the same program, before it is done
+    /// here as well; 60 seconds unless set. The wait holds no thread.
+    pub fn build_wait(mut self, wait: Duration) -> Self {
+        self.build_wait = Some(wait);
+        self
+    }
+
+    /// Has other fields stand for a device in keys than [`DeviceInfo::identity`], so that devices for
+    /// which they are equal share programs: those with the same instruction set, say. What differs
+    /// between such devices and does matter ends in programs that a driver refuses, which are built
+    /// again, or runs wrongly: keep at least the driver's version among the fields.
+    ///
+    /// ```
+    /// # use kiln::CacheConfig;
+    /// // All cards of one architecture, whatever their name.
+    /// let config = CacheConfig::new().device_identity(|device| {
+    ///     let architecture = device.name.split(' ').next().unwrap_or_default();
+    ///     vec![
+    ///         ("architecture".to_owned(), architecture.to_owned()),
+    ///         ("driver version".to_owned(), device.driver_version.clone()),
+    ///     ]
+    /// });
+    /// ```
+    pub fn device_identity(
+        mut self,
+        identity: impl Fn(&DeviceInfo) -> Vec<(String, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.device_identity = Some(Arc::new(identity));
+        self
+    }
+
+    /// Opens the store that a runtime with this configuration uses, to look into it; `None` if there
+    /// is none, because the disk is not used or no directory is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](ErrorKind::Configuration) for a bad value, named, and for a directory that
+    /// cannot be trusted, as for [`Store::at`].
+    pub fn open_store(&self) -> Result<Option<Store>> {
+        if self.mode(&Environment)? != Mode::On {
+            return Ok(None);
+        }
+        match self.directory(&Environment)? {
+            Some((directory, _)) => {
+                Store::open(directory, self.settings(&Environment)?, Arc::default()).map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// What this and the environment come to. A bad value is an error; a default directory that
+    /// cannot be used is a warning and a count.
+    pub(crate) fn resolve(&self, counters: &Arc<Counters>) -> Result<Caching> {
+        self.resolve_in(&Environment, counters)
+    }
+
+    fn resolve_in(&self, variables: &impl Variables, counters: &Arc<Counters>) -> Result<Caching> {
+        let mode = self.mode(variables)?;
+        let trace = variables.get(TRACE)?.map(|to| match &*to {
+            "stderr" => TraceTo::Stderr,
+            file => TraceTo::File(file.into()),
+        });
+        let settings = self.settings(variables)?;
+        let directory = if mode == Mode::On { self.directory(variables)? } else { None };
+        let store = match directory {
+            _ if mode != Mode::On => None,
+            Some((directory, chosen)) => match Store::open(directory, settings, counters.clone()) {
+                Err(error) if !chosen => {
+                    without_store(counters, &error);
+                    None
+                }
+                opened => Some(opened?),
+            },
+            None => {
+                without_store(
+                    counters,
+                    &"no directory is known: KILN_CACHE_DIR, XDG_CACHE_HOME and HOME are not set",
+                );
+                None
+            }
+        };
+        Ok(Caching { memory: mode != Mode::Off, store, trace })
+    }
+
+    pub(crate) fn wait(&self) -> Duration {
+        self.build_wait.unwrap_or(BUILD_WAIT)
+    }
+
+    pub(crate) fn identity(&self) -> Option<&DeviceIdentity> {
+        self.device_identity.as_ref()
+    }
+
+    fn mode(&self, variables: &impl Variables) -> Result<Mode> {
+        if let Some(mode) = self.mode {
+            return Ok(mode);
+        }
+        match variables.get(MODE)?.as_deref() {
+            None | Some("on") => Ok(Mode::On),
+            Some("memory") => Ok(Mode::Memory),
+            Some("off") => Ok(Mode::Off),
+            Some(other) => Err(bad(MODE, format!("`{other}` is none of `on`, `memory` and `off`"))),
+        }
+    }
+
+    fn settings(&self, variables: &impl Variables) -> Result<Settings> {
+        let defaults = Settings::default();
+        let max_bytes = match self.max_bytes {
+            Some(bytes) => Some(bytes),
+            None => variables.get(MAX_SIZE)?.map(|text| parse_size(&text)).transpose()?,
+        };
+        Ok(Settings {
+            max_bytes: match max_bytes {
+                Some(0) => None,
+                Some(bytes) => Some(bytes),
+                None => defaults.max_bytes,
+            },
+            max_age: self.max_age,
+            durability: self.durability,
+            entry_bytes: self.entry_bytes.clone().unwrap_or(defaults.entry_bytes),
+        })
+    }
+
+    /// The directory, and whether somebody chose it.
+    fn directory(&self, variables: &impl Variables) -> Result<Option<(PathBuf, bool)>> {
+        if let Some(directory) = &self.directory {
+            return Ok(Some((directory.clone(), true)));
+        }
+        if let Some(directory) = variables.get(DIRECTORY)? {
+            return Ok(Some((directory.into(), true)));
+        }
+        // The base directory specification has relative paths passed over.
+        let base = |name: &str| {
+            let path = PathBuf::from(variables.get(name).ok()??);
+            path.is_absolute().then_some(path)
+        };
+        let caches = base("XDG_CACHE_HOME").or_else(|| Some(base("HOME")?.join(".cache")));
+        Ok(caches.map(|caches| (caches.join("kiln"), false)))
+    }
+}
+
+impl fmt::Debug for CacheConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheConfig")
+            .field("mode", &self.mode)
+            .field("directory", &self.directory)
+            .field("max_bytes", &self.max_bytes)
+            .field("max_age", &self.max_age)
+            .field("durability", &self.durability)
+            .field("entry_bytes", &self.entry_bytes)
+            .field("build_wait", &self.build_wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tells that there is no store though one was wanted.
+fn without_store(counters: &Counters, reason: &dyn fmt::Display) {
+    counters.disk_failures.add_one();
+    tracing::warn!(%reason, "programs are not kept on disk; set KILN_CACHE_DIR, or KILN_CACHE=memory");
+}
+
+fn bad(variable: &str, reason: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Configuration, reason.into()).within(variable)
+}
+
+/// Bytes, with or without a unit.
+fn parse_size(text: &str) -> Result<u64> {
+    let trimmed = text.trim();
+    let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = trimmed.split_at(digits);
+    let scale: Option<u64> = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "kib" => Some(1 << 10),
+        "mib" => Some(1 << 20),
+        "gib" => Some(1 << 30),
+        "tib" => Some(1 << 40),
+        "kb" => Some(1_000),
+        "mb" => Some(1_000_000),
+        "gb" => Some(1_000_000_000),
+        "tb" => Some(1_000_000_000_000),
+        _ => None,
+    };
+    let bytes = number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
+    bytes.ok_or_else(|| {
+        bad(MAX_SIZE, format!("`{text}` is no size; give bytes, or a number with KiB, MiB or GiB"))
+    })
+}
+
+/// Environment variables; one that is empty counts as not set.
+trait Variables {
+    fn value(&self, name: &str) -> Result<String, VarError>;
+
+    fn get(&self, name: &str) -> Result<Option<String>> {
+        match self.value(name) {
+            Ok(text) if text.is_empty() => Ok(None),
+            Ok(text) => Ok(Some(text)),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(text)) => {
+                Err(bad(name, format!("{text:?} is no Unicode text")))
+            }
+        }
+    }
+}
+
+/// That of this process.
+struct Environment;
+
+impl Variables for Environment {
+    fn value(&self, name: &str) -> Result<String, VarError> {
+        std::env::var(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::ffi::OsString;
+
+    use super::*;
+
+    impl Variables for HashMap<&str, &str> {
+        fn value(&self, name: &str) -> Result<String, VarError> {
+            match HashMap::get(self, name) {
+                Some(&"not unicode") => Err(VarError::NotUnicode(OsString::from("?"))),
+                Some(text) => Ok((*text).to_owned()),
+                None => Err(VarError::NotPresent),
+            }
+        }
+    }
+
+    fn root(config: &CacheConfig, variables: &[(&str, &str)]) -> Option<PathBuf> {
+        let variables: HashMap<_, _> = variables.iter().copied().collect();
+        config.directory(&variables).expect("it is right").map(|(directory, _)| directory)
+    }
+
+    #[test]
+    fn the_directory_is_the_first_that_is_known() {
+        let unset = CacheConfig::new();
+        let home = ("HOME", "/home/ada");
+        let xdg = ("XDG_CACHE_HOME", "/caches");
+        let own = ("KILN_CACHE_DIR", "/own");
+        assert_eq!(root(&unset, &[]), None);
+        assert_eq!(root(&unset, &[home]), Some("/home/ada/.cache/kiln".into()));
+        assert_eq!(root(&unset, &[home, xdg]), Some("/caches/kiln".into()));
+        assert_eq!(root(&unset, &[home, ("XDG_CACHE_HOME", "rel")]), root(&unset, &[home]));
+        assert_eq!(root(&unset, &[home, xdg, own]), Some("/own".into()));
+        assert_eq!(root(&CacheConfig::at("/set"), &[home, xdg, own]), Some("/set".into()));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("123", 123),
+            ("512MiB", 512 << 20),
+            ("2 GiB", 2 << 30),
+            ("1kib", 1024),
+            ("1GB", 1_000_000_000),
+        ] {
+            assert_eq!(parse_size(text).expect(text), bytes, "{text}");
+        }
+        for text in ["", "MiB", "-1", "1.5GiB", "1GiBs", "99999999999999999999", "99999999999TiB"] {
+            let error = parse_size(text).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Configuration);
+            assert!(error.to_string().contains("KILN_CACHE_MAX_SIZE"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_an_error_that_names_its_variable() {
+        for (name, value) in [
+            ("KILN_CACHE", "yes"),
+            ("KILN_CACHE", "not unicode"),
+            ("KILN_CACHE_MAX_SIZE", "much"),
+            ("KILN_CACHE_DIR", "not unicode"),
+            ("KILN_CACHE_TRACE", "not unicode"),
+        ] {
+            let variables = HashMap::from([("HOME", "/nowhere"), (name, value)]);
+            let resolved = CacheConfig::new().resolve_in(&variables, &Arc::default());
+            let error = resolved.expect_err("the value is bad");
+            assert_eq!(error.kind(), ErrorKind::Configuration);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_application_comes_before_the_environment() {
+        let variables = HashMap::from([
+            ("HOME", "/nowhere"),
+            ("KILN_CACHE", "off"),
+            ("KILN_CACHE_MAX_SIZE", "1MiB"),
+        ]);
+        let resolve = |config: CacheConfig| {
+            let caching = config.resolve_in(&variables, &Arc::default()).expect("it is right");
+            (caching.memory, caching.store.is_some())
+        };
+        assert_eq!(resolve(CacheConfig::new()), (false, false));
+        assert_eq!(resolve(CacheConfig::memory_only()), (true, false));
+        assert_eq!(resolve(CacheConfig::at("/nowhere/kiln")), (true, true));
+        let limit = |config: CacheConfig| config.settings(&variables).expect("right").max_bytes;
+        assert_eq!(limit(CacheConfig::new()), Some(1 << 20));
+        assert_eq!(limit(CacheConfig::new().max_bytes(7)), Some(7));
+        assert_eq!(limit(CacheConfig::new().max_bytes(0)), None);
+    }
+
+    #[test]
+    fn without_a_directory_there_is_no_store_and_a_count() {
+        let counters = Arc::new(Counters::default());
+        let caching = CacheConfig::new().resolve_in(&HashMap::new(), &counters);
+        assert!(caching.expect("it is no error").store.is_none());
+        assert_eq!(counters.disk_failures.get(), 1);
+    }
+}

@@ -1,0 +1,79 @@
+//! What happens behind callers, and waiting for it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_channel::{Receiver, Sender};
+
+/// Work behind callers, in batches: waiting closes a batch, so that it never waits for what is begun
+/// later.
+#[derive(Debug, Default)]
+pub(crate) struct Behind(Mutex<Batches>);
+
+#[derive(Debug, Default)]
+struct Batches {
+    open: Option<(Sender<()>, Receiver<()>)>,
+    /// Each fails to receive once all of its batch have ended.
+    closed: Vec<Receiver<()>>,
+}
+
+/// Something that is under way until this is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending(#[expect(dead_code, reason = "dropping it tells the end")] Sender<()>);
+
+impl Behind {
+    fn lock(&self) -> MutexGuard<'_, Batches> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(&self) -> Pending {
+        let mut batches = self.lock();
+        let (sender, _) = batches.open.get_or_insert_with(|| async_channel::bounded(1));
+        Pending(sender.clone())
+    }
+
+    /// Completes when everything that was begun before this call has ended.
+    pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut batches = self.lock();
+        if let Some((_, ended)) = batches.open.take() {
+            batches.closed.push(ended);
+        }
+        batches.closed.retain(|ended| !ended.is_closed());
+        let waited_for = batches.closed.clone();
+        drop(batches);
+        async move {
+            for ended in waited_for {
+                // Nothing is ever sent: it fails when the last sender is gone.
+                let _ = ended.recv().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn nothing_under_way_is_settled() {
+        assert!(Behind::default().settled().now_or_never().is_some());
+    }
+
+    #[test]
+    fn waiting_covers_what_was_begun_before_and_nothing_later() {
+        let behind = Behind::default();
+        let (first, second) = (behind.begin(), behind.begin());
+        let mut one = Box::pin(behind.settled());
+        let later = behind.begin();
+        let mut two = Box::pin(behind.settled());
+        drop(first);
+        assert!(one.as_mut().now_or_never().is_none());
+        drop(second);
+        assert!(one.as_mut().now_or_never().is_some());
+        assert!(two.as_mut().now_or_never().is_none());
+        drop(later);
+        assert!(two.now_or_never().is_some());
+        assert!(behind.settled().now_or_never().is_some());
+    }
+}

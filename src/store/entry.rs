@@ -1,0 +1,339 @@
+//! The form of an entry's file, and the checks on whatever is found in its place.
+//!
+//! ```text
+//! payload     the program in the device's own form, from the first byte on
+//! manifest    JSON: what the program was built from, and what was learnt by building it
+//! footer      96 bytes, little-endian:
+//!               0  payload length     8 bytes
+//!               8  manifest length    8
+//!              16  key               32
+//!              48  checksum          32  BLAKE3 of everything else in the file
+//!              80  version            4
+//!              84  zero               4
+//!              88  magic              8
+//! ```
+//!
+//! Version and magic stand at the same distance from the end in every version, past and future.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::BuildKey;
+
+/// The version of the form.
+pub(crate) const VERSION: u32 = 1;
+
+/// The bytes of a footer.
+pub(crate) const FOOTER: usize = 96;
+
+/// Holds what text mode and seven-bit transfers would change.
+const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
+
+const KEY: usize = 16;
+const CHECKSUM: usize = 48;
+const TAIL: usize = 80;
+
+/// What an entry tells of itself beside its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// Every field that the key covers, by name and value.
+    pub fields: Vec<(String, String)>,
+    /// The kernels and their parameters: few drivers tell them of binaries.
+    pub kernels: Vec<KernelRecord>,
+    /// The compiler's messages.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub build_log: String,
+    /// How long the build took, in microseconds.
+    pub build_microseconds: u64,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// What made it, by name and version.
+    pub tools: Vec<(String, String)>,
+}
+
+impl Manifest {
+    /// The value of a key field; the first, of a field that repeats.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A kernel of a stored program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct KernelRecord {
+    /// Its name.
+    pub name: String,
+    /// Its parameters, as far as they are known.
+    pub parameters: Vec<ParameterRecord>,
+}
+
+/// A parameter of a stored kernel: each part as the driver or the image told it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ParameterRecord {
+    /// Its name in the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its type as OpenCL C writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub type_name: Option<String>,
+    /// `global`, `constant`, `local` or `private`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address_space: Option<String>,
+    /// `read`, `write` or `read-write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<String>,
+}
+
+/// A verified entry.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    bytes: Vec<u8>,
+    payload: usize,
+    key: BuildKey,
+    manifest: Manifest,
+}
+
+impl Entry {
+    /// The key that it stands for.
+    #[must_use]
+    pub fn key(&self) -> BuildKey {
+        self.key
+    }
+
+    /// The program in the device's own form.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[..self.payload]
+    }
+
+    /// What it tells of itself.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The file as it is stored.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Why a file serves as no entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// It does not end as an entry does: another kind of file, or one that was cut or grown.
+    Foreign,
+    /// An entry of another version of the form.
+    Version(u32),
+    /// The lengths that it states are not those that it has.
+    Lengths,
+    /// Its contents are not those that were written.
+    Checksum,
+    /// A whole entry, but of another key.
+    OtherKey(BuildKey),
+    /// Its manifest cannot be read.
+    Manifest(String),
+    /// It has more bytes than any entry may have.
+    TooLarge(u64),
+}
+
+impl Unusable {
+    /// Whether it was written by a newer version of this crate, whose entries are left alone.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::Version(version) if *version > VERSION)
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("it does not end as an entry does"),
+            Self::Version(version) => {
+                write!(f, "it has version {version} of the form, this is version {VERSION}")
+            }
+            Self::Lengths => f.write_str("it is not as long as it says"),
+            Self::Checksum => f.write_str("its contents do not match its checksum"),
+            Self::OtherKey(key) => write!(f, "it is the entry of another key, {key}"),
+            Self::Manifest(reason) => write!(f, "its manifest cannot be read: {reason}"),
+            Self::TooLarge(bytes) => write!(f, "it has {bytes} bytes, more than an entry may have"),
+        }
+    }
+}
+
+/// What follows an entry's payload in its file: the manifest and the footer.
+pub(crate) fn encode(key: &BuildKey, manifest: &Manifest, payload: &[u8]) -> Vec<u8> {
+    let mut rest = serde_json::to_vec(manifest).expect("text and numbers always have a JSON form");
+    let manifest = rest.len();
+    rest.extend_from_slice(&(payload.len() as u64).to_le_bytes());
+    rest.extend_from_slice(&(manifest as u64).to_le_bytes());
+    rest.extend_from_slice(key.as_bytes());
+    let mut tail = [0; FOOTER - TAIL];
+    tail[..4].copy_from_slice(&VERSION.to_le_bytes());
+    tail[8..].copy_from_slice(&MAGIC);
+    let checksum = checksum(&[payload, &rest, &tail]);
+    rest.extend_from_slice(&checksum);
+    rest.extend_from_slice(&tail);
+    rest
+}
+
+fn checksum(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+/// Verifies the bytes of a file, whosever entry it is.
+pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
+    let (body, footer) = bytes.split_last_chunk::<FOOTER>().ok_or(Unusable::Foreign)?;
+    if footer[FOOTER - MAGIC.len()..] != MAGIC {
+        return Err(Unusable::Foreign);
+    }
+    let version = u32::from_le_bytes(array(footer, TAIL));
+    if version != VERSION {
+        return Err(Unusable::Version(version));
+    }
+    let length = |at| usize::try_from(u64::from_le_bytes(array(footer, at))).ok();
+    let (Some(payload), Some(manifest)) = (length(0), length(8)) else {
+        return Err(Unusable::Lengths);
+    };
+    if payload.checked_add(manifest) != Some(body.len()) {
+        return Err(Unusable::Lengths);
+    }
+    let (head, tail) = (&footer[..CHECKSUM], &footer[TAIL..]);
+    if checksum(&[body, head, tail]) != footer[CHECKSUM..TAIL] {
+        return Err(Unusable::Checksum);
+    }
+    let key = BuildKey(array(footer, KEY));
+    let manifest = serde_json::from_slice(&body[payload..])
+        .map_err(|error| Unusable::Manifest(error.to_string()))?;
+    Ok(Entry { bytes, payload, key, manifest })
+}
+
+/// The same, for the entry of `key`.
+pub(crate) fn decode_for(key: &BuildKey, bytes: Vec<u8>) -> Result<Entry, Unusable> {
+    let entry = decode(bytes)?;
+    if entry.key != *key { Err(Unusable::OtherKey(entry.key)) } else { Ok(entry) }
+}
+
+/// The version in the last bytes of a file, if that is an entry of any version.
+pub(crate) fn version_of(footer: &[u8; FOOTER]) -> Option<u32> {
+    (footer[FOOTER - MAGIC.len()..] == MAGIC).then(|| u32::from_le_bytes(array(footer, TAIL)))
+}
+
+/// `N` bytes of a footer, `at` and `N` being this module's own constants.
+fn array<const N: usize>(footer: &[u8; FOOTER], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&footer[at..at + N]);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        Manifest {
+            fields: vec![("schema".into(), "1".into()), ("options".into(), "-w".into())],
+            kernels: vec![KernelRecord {
+                name: "saxpy".into(),
+                parameters: vec![ParameterRecord {
+                    name: Some("a".into()),
+                    ..ParameterRecord::default()
+                }],
+            }],
+            build_log: "a warning".into(),
+            build_microseconds: 1_500_000,
+            created: 1_800_000_000,
+            tools: vec![("kiln".into(), "0.1.0".into())],
+        }
+    }
+
+    const KEY: BuildKey = BuildKey([7; 32]);
+
+    fn file(payload: &[u8]) -> Vec<u8> {
+        [payload, &encode(&KEY, &manifest(), payload)].concat()
+    }
+
+    #[test]
+    fn an_entry_reads_back_as_it_was_written() {
+        for payload in [&b""[..], b"x", &[0xAB; 70_000]] {
+            let bytes = file(payload);
+            assert!(bytes.starts_with(payload), "device tools open an entry as it is");
+            let entry = decode_for(&KEY, bytes.clone()).expect("it is whole");
+            assert_eq!(entry.payload(), payload);
+            assert_eq!(entry.manifest(), &manifest());
+            assert_eq!(entry.key(), KEY);
+            assert_eq!(entry.bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_goes_unseen() {
+        let whole = file(b"payload");
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                assert!(decode_for(&KEY, bytes).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_other_length_passes() {
+        let whole = file(b"payload");
+        for length in 0..whole.len() {
+            assert!(decode_for(&KEY, whole[..length].to_vec()).is_err(), "cut to {length}");
+            assert!(decode_for(&KEY, whole[length..].to_vec()).is_err() || length == 0);
+        }
+        for more in [1, FOOTER, whole.len()] {
+            assert!(decode_for(&KEY, [&whole[..], &vec![0; more]].concat()).is_err(), "{more}");
+        }
+        assert_eq!(
+            decode_for(&KEY, [&whole[..], &whole].concat()).err(),
+            Some(Unusable::Lengths),
+            "two in one file"
+        );
+        assert_eq!(decode_for(&KEY, vec![0; whole.len()]).err(), Some(Unusable::Foreign));
+    }
+
+    #[test]
+    fn another_keys_entry_is_told() {
+        let other = BuildKey([8; 32]);
+        assert_eq!(decode_for(&other, file(b"x")).err(), Some(Unusable::OtherKey(KEY)));
+    }
+
+    #[test]
+    fn other_versions_are_told() {
+        let version = |version: u32| {
+            let mut bytes = file(b"x");
+            let at = bytes.len() - FOOTER + TAIL;
+            bytes[at..at + 4].copy_from_slice(&version.to_le_bytes());
+            decode(bytes).expect_err("it is another version")
+        };
+        assert_eq!(version(0), Unusable::Version(0));
+        assert!(!version(0).is_newer());
+        assert!(version(VERSION + 1).is_newer());
+    }
+
+    #[test]
+    fn lengths_that_overflow_are_refused() {
+        for (payload, manifest) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (1 << 63, 1 << 63)] {
+            let mut bytes = file(b"x");
+            let at = bytes.len() - FOOTER;
+            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(payload));
+            bytes[at + 8..at + 16].copy_from_slice(&u64::to_le_bytes(manifest));
+            assert_eq!(decode(bytes).err(), Some(Unusable::Lengths));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Where things are in a store's directory, and whose that directory may be.
+//!
+//! ```text
+//! <root>/v1/CACHEDIR.TAG                     tells backups to pass it over
+//! <root>/v1/<device>/<2 hex>/<62 hex>.kiln   entries
+//! <root>/v1/tmp/                             what is being written, or taken out
+//! <root>/v1/lock/build-<000..3ff>            build locks, never removed
+//! <root>/v1/lock/gc, state                   locks of the collector and of the size hint
+//! <root>/v1/state                            the size hint
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::digest::BuildKey;
+
+/// The end of an entry's file name.
+const SUFFIX: &str = ".kiln";
+
+/// The number of build locks: unrelated builds seldom share one, and all of them together stay a
+/// small directory.
+const STRIPES: u16 = 1024;
+
+/// The first line is what <https://bford.info/cachedir/> asks for.
+const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55
+# Programs that Kiln has built. They are built again if they are deleted.
+";
+
+/// Names an entry: the folder of its device, and its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    /// The first bytes of a digest over the device's part of the key.
+    pub(crate) device: [u8; 8],
+    pub(crate) key: BuildKey,
+}
+
+/// The paths of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    version: PathBuf,
+}
+
+impl Layout {
+    /// The layout below `root`, which need not be there.
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { version: root.join("v1") }
+    }
+
+    /// Makes the directories that there are in every store.
+    pub(crate) fn create(&self) -> io::Result<()> {
+        for directory in [self.temporary(), self.locks()] {
+            create_private(&directory)?;
+        }
+        let tag = self.version.join("CACHEDIR.TAG");
+        if !tag.exists() {
+            fs::write(tag, TAG)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn version(&self) -> &Path {
+        &self.version
+    }
+
+    pub(crate) fn entry(&self, address: &Address) -> PathBuf {
+        let device: String = address.device.iter().map(|byte| format!("{byte:02x}")).collect();
+        let key = address.key.to_string();
+        let (shard, name) = key.split_at(2);
+        let mut path = self.version.join(device);
+        path.push(shard);
+        path.push(format!("{name}{SUFFIX}"));
+        path
+    }
+
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.version.join("tmp")
+    }
+
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.version.join("lock")
+    }
+
+    pub(crate) fn build_lock(&self, key: &BuildKey) -> PathBuf {
+        let [.., high, low] = *key.as_bytes();
+        let stripe = u16::from_be_bytes([high, low]) % STRIPES;
+        self.locks().join(format!("build-{stripe:03x}"))
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.version.join("state")
+    }
+
+    /// The folders of devices.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (String, PathBuf)> {
+        subfolders(&self.version, 16)
+    }
+}
+
+/// The folders of `parent` that are named by so many hexadecimal digits. What cannot be read is
+/// passed over: it is not the store's.
+pub(crate) fn subfolders(
+    parent: &Path,
+    digits: usize,
+) -> impl Iterator<Item = (String, PathBuf)> + use<> {
+    let entries = fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok);
+    entries.filter_map(move |entry| {
+        let name = entry.file_name().into_string().ok()?;
+        (name.len() == digits && is_hexadecimal(&name)).then(|| (name, entry.path()))
+    })
+}
+
+/// The key of the entry in the shard and file of these names, if they are those of an entry.
+pub(crate) fn key_of(shard: &str, file: &str) -> Option<BuildKey> {
+    let name = file.strip_suffix(SUFFIX)?;
+    let digits = format!("{shard}{name}");
+    (is_hexadecimal(&digits)).then(|| digits.parse().ok())?
+}
+
+/// In the form that this module writes.
+fn is_hexadecimal(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Makes a directory and those above it, for this user only.
+pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+/// Why a directory cannot be trusted with programs that will be run: others could put theirs there.
+/// `None` for one that can, or that is not there yet.
+#[cfg(unix)]
+pub(crate) fn distrust(root: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+
+    let metadata = fs::metadata(root).ok()?;
+    if !metadata.is_dir() {
+        return Some("it is not a directory".to_owned());
+    }
+    let user = rustix::process::geteuid().as_raw();
+    if metadata.uid() != user {
+        return Some(format!(
+            "it belongs to user {} and this process runs as user {user}; \
+             programs that others can replace are not run",
+            metadata.uid()
+        ));
+    }
+    let mode = metadata.mode() & 0o7777;
+    (mode & 0o022 != 0).then(|| {
+        format!(
+            "others can write to it (mode {mode:04o}), and so replace programs that will be run; \
+             `chmod go-w` it"
+        )
+    })
+}
+
+/// Elsewhere, the defaults of the system decide who can write to it.
+#[cfg(not(unix))]
+pub(crate) fn distrust(root: &Path) -> Option<String> {
+    (root.exists() && !root.is_dir()).then(|| "it is not a directory".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_by_their_own_names_only() {
+        let key = BuildKey([0xAB; 32]);
+        let path = Layout::new(Path::new("/root")).entry(&Address { device: [1; 8], key });
+        let text = path.to_str().expect("it is Unicode");
+        assert_eq!(text, format!("/root/v1/0101010101010101/ab/{}.kiln", "ab".repeat(31)));
+        let name = path.file_name().and_then(|name| name.to_str()).expect("it has a name");
+        assert_eq!(key_of("ab", name), Some(key));
+        for (shard, name) in [
+            ("ab", "README"),
+            ("ab", ".kiln"),
+            ("a", name),
+            ("AB", name),
+            ("ab", &name.to_uppercase()),
+            ("ab", &format!("{name}~")),
+        ] {
+            assert_eq!(key_of(shard, name), None, "{shard}/{name}");
+        }
+    }
+}

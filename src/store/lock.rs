@@ -1,0 +1,68 @@
+//! Locks between processes, on files. The system frees a lock with its holder, however that ends.
+//!
+//! They are only ever tried, never waited for: a thread that blocks on a lock cannot be called back.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::Path;
+
+/// A lock that is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "closing the file frees the lock")] File);
+
+/// How trying went.
+#[derive(Debug)]
+pub(crate) enum Try {
+    Held(Lock),
+    /// Somebody else holds it.
+    Busy,
+    /// There are no locks here: the directory cannot be written, or its file system has none.
+    Impossible(io::Error),
+}
+
+/// Tries to lock the file at `path`, which is made if it is not there.
+pub(crate) fn try_lock(path: &Path) -> Try {
+    match open(path) {
+        Ok(file) => try_lock_file(file),
+        Err(error) => Try::Impossible(error),
+    }
+}
+
+/// Tries to lock an open file.
+pub(crate) fn try_lock_file(file: File) -> Try {
+    match file.try_lock() {
+        Ok(()) => Try::Held(Lock(file)),
+        Err(TryLockError::WouldBlock) => Try::Busy,
+        Err(TryLockError::Error(error)) => Try::Impossible(error),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).write(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_holds_it_until_it_is_dropped() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("lock");
+        let Try::Held(held) = try_lock(&path) else { panic!("nobody else holds it") };
+        assert!(matches!(try_lock(&path), Try::Busy), "also within one process");
+        drop(held);
+        assert!(matches!(try_lock(&path), Try::Held(_)));
+    }
+
+    #[test]
+    fn where_none_can_be_had_that_is_told() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("missing").join("lock");
+        assert!(matches!(try_lock(&path), Try::Impossible(_)));
+    }
+}

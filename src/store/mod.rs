@@ -1,0 +1,402 @@
+//! The persistent store: programs on disk, shared by the processes of a machine.
+//!
+//! # How it works
+//!
+//! Files are the truth: every program is one immutable file, named by its [`BuildKey`], below the
+//! folder of its device. There is no database, no index and no daemon.
+//!
+//! * **A hit** opens the file, reads it, and verifies the full key and a BLAKE3 checksum over all of
+//!   it. It takes no lock. At most every ten minutes it sets the file's modification time, which is
+//!   how the store knows when an entry was last used; access times are never consulted, so `noatime`
+//!   and `relatime` mounts keep the order.
+//! * **A build** that the disk does not have takes one of 1,024 build locks first. Other processes
+//!   that want the same program wait without a thread, look again, and load it when it is there.
+//!   A process that dies frees its locks at once; past a [deadline](crate::CacheConfig::build_wait)
+//!   those who wait build themselves.
+//! * **A put** happens behind the caller: whoever awaited the build has its program first. The file
+//!   is written under another name, synced as the [`Durability`] says, and renamed: readers see all
+//!   of it or nothing. [`Runtime::drain`](crate::Runtime::drain) waits for puts.
+//! * **Collection** starts in the background when the store is larger than its limit, and removes
+//!   what was not used for longest until nine tenths of the limit are left. An entry that is replaced
+//!   or used meanwhile stays, and so does one used in the last five seconds.
+//!
+//! # What it promises
+//!
+//! Whatever is found on the disk, a build gives the right program or the compiler's error. An entry
+//! that is damaged, cut short, swapped with another, or of an older form is a miss, and the build
+//! that follows replaces it; one of a newer form is left alone. What a driver refuses to load is a
+//! miss, too. A directory that is full, read-only, or removed while processes use it costs builds
+//! and nothing else: there is one warning through [`tracing`], and
+//! [`Stats::disk_failures`](crate::Stats::disk_failures) counts.
+//!
+//! # What it does not promise
+//!
+//! The checksum finds damage, not malice: whoever can write to the directory can place a program
+//! there that will be run. The store therefore makes its directories for their owner alone and
+//! refuses a root that belongs to somebody else or that others can write to. Do not share one between
+//! users who do not trust each other, and import only bundles whose origin you trust.
+//!
+//! Keys cover the image, options, constants, device, driver and environment, but not the files that
+//! OpenCL C includes: see [`BuildRequest::options`](crate::BuildRequest::options).
+//!
+//! # Sizing it
+//!
+//! An entry is as large as the driver's binary: from 5 KiB for a small kernel on a GPU to some 100
+//! KiB for a large program on a CPU. `kiln cache stats` shows what there is. The limit, 1 GiB unless
+//! `KILN_CACHE_MAX_SIZE` or [`CacheConfig::max_bytes`](crate::CacheConfig::max_bytes) says otherwise,
+//! holds at rest; while many processes write at once, it can be passed by what they write during one
+//! collection.
+//!
+//! # Network file systems
+//!
+//! The store is right on any file system whose rename is atomic, NFS included. "One build at a time"
+//! needs file locks that work between the machines; where there are none, that is told once, and
+//! each process builds for itself. A directory on the local disk is faster, and is what `/var/cache`
+//! and `XDG_CACHE_HOME` are for.
+
+mod behind;
+mod collect;
+mod entry;
+mod explore;
+mod hint;
+mod layout;
+mod lock;
+mod publish;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+pub use self::collect::Collected;
+pub use self::entry::{Entry, KernelRecord, Manifest, ParameterRecord, Unusable};
+pub use self::explore::{Checked, EntryInfo};
+pub use self::publish::Durability;
+
+pub(crate) use self::behind::Pending;
+pub(crate) use self::layout::Address;
+pub(crate) use self::lock::{Lock, Try};
+
+use self::behind::Behind;
+use self::collect::{Goal, YOUNG, collect};
+use self::hint::{Change, Hint, HintFile};
+use self::layout::Layout;
+use self::publish::{Published, publish};
+use crate::digest::BuildKey;
+use crate::error::{Error, ErrorKind, Result};
+use crate::stats::Counters;
+
+/// How far the stamp of an entry's last use may lag behind.
+const STAMP_EVERY: Duration = Duration::from_secs(600);
+
+/// Room in an entry's file beside its payload, for a long build log.
+const BESIDE_PAYLOAD: u64 = 64 << 20;
+
+/// How often a collection is repeated, as entries grow old enough to go, before it is left to the
+/// next put.
+const ROUNDS: u32 = 8;
+
+/// What can be set about a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// No limit if `None`.
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) max_age: Option<Duration>,
+    pub(crate) durability: Durability,
+    /// Payloads of other sizes are not stored.
+    pub(crate) entry_bytes: RangeInclusive<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_bytes: Some(1 << 30),
+            max_age: None,
+            durability: Durability::default(),
+            entry_bytes: 1..=256 << 20,
+        }
+    }
+}
+
+/// A store of programs in a directory. A handle, cheap to clone.
+///
+/// A [`Runtime`](crate::Runtime) has one of its own; this type is for looking into one from outside,
+/// as the `kiln` explorer does. Its methods block on the disk.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    layout: Layout,
+    settings: Settings,
+    hint: HintFile,
+    counters: Arc<Counters>,
+    warned: Warned,
+    collecting: AtomicBool,
+    behind: Behind,
+}
+
+/// What has been told already: each of these once.
+#[derive(Debug, Default)]
+struct Warned {
+    read: AtomicBool,
+    write: AtomicBool,
+    lock: AtomicBool,
+}
+
+/// What a lookup finds.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    Hit(Entry),
+    Absent,
+    /// There is something, but no entry of this key.
+    Unusable(Unusable),
+    Unreadable(io::Error),
+}
+
+impl Store {
+    /// The store below `root`, which is made when something is put there.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](ErrorKind::Configuration) if `root` is no directory, belongs to another
+    /// user, or can be written by others.
+    pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
+        Self::open(root.into(), Settings::default(), Arc::default())
+    }
+
+    pub(crate) fn open(root: PathBuf, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
+        let layout = Layout::new(&root);
+        for directory in [&*root, layout.version()] {
+            if let Some(reason) = layout::distrust(directory) {
+                let directory = directory.display();
+                let message = format!("the cache directory `{directory}` is not used: {reason}");
+                return Err(Error::new(ErrorKind::Configuration, message));
+            }
+        }
+        Ok(Self(Arc::new(Inner {
+            hint: HintFile::new(&layout),
+            root,
+            layout,
+            settings,
+            counters,
+            warned: Warned::default(),
+            collecting: AtomicBool::new(false),
+            behind: Behind::default(),
+        })))
+    }
+
+    /// The directory that it is in.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.0.root
+    }
+
+    /// Looks for an entry, and verifies it. Takes no lock.
+    pub(crate) fn get(&self, address: &Address) -> Lookup {
+        let read = self.read(&self.0.layout.entry(address), true);
+        let found = match read {
+            Ok(bytes) => bytes.and_then(|bytes| entry::decode_for(&address.key, bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Lookup::Absent,
+            Err(error) => {
+                self.failed(&self.0.warned.read, "read", &error);
+                return Lookup::Unreadable(error);
+            }
+        };
+        match found {
+            Ok(entry) => Lookup::Hit(entry),
+            Err(unusable) => Lookup::Unusable(unusable),
+        }
+    }
+
+    /// A whole file, stamped as used or not. The outer error is the system's.
+    fn read(&self, path: &Path, used: bool) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
+        let mut file = open_file(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Ok(Err(Unusable::Foreign));
+        }
+        let most = self.0.settings.entry_bytes.end().saturating_add(BESIDE_PAYLOAD);
+        if metadata.len() > most {
+            return Ok(Err(Unusable::TooLarge(metadata.len())));
+        }
+        // One byte more than it should have shows that it grew meanwhile.
+        let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+        file.by_ref().take(metadata.len() + 1).read_to_end(&mut bytes)?;
+        let now = SystemTime::now();
+        let stamped = metadata.modified().ok().and_then(|stamp| now.duration_since(stamp).ok());
+        if used && stamped.is_none_or(|age| age > STAMP_EVERY) {
+            // Whoever cannot set it reads all the same.
+            let _ = file.set_modified(now);
+        }
+        Ok(Ok(bytes))
+    }
+
+    /// Stores a payload, replacing what is in its place.
+    pub(crate) fn put(&self, address: &Address, manifest: &Manifest, payload: &[u8]) {
+        let Inner { layout, settings, counters, .. } = &*self.0;
+        if !settings.entry_bytes.contains(&(payload.len() as u64)) {
+            return counters.disk_skips.add_one();
+        }
+        let rest = entry::encode(&address.key, manifest, payload);
+        let bytes = (payload.len() + rest.len()) as u64;
+        let path = layout.entry(address);
+        let published = match publish(layout, &path, [payload, &rest], settings.durability) {
+            Ok(Published::Left) => return counters.disk_skips.add_one(),
+            Ok(published) => published,
+            Err(error) => return self.failed(&self.0.warned.write, "written", &error),
+        };
+        counters.disk_writes.add_one();
+        counters.disk_bytes_written.add(bytes);
+        self.grown(bytes, published);
+    }
+
+    /// Tries to become the one process that builds `key`.
+    pub(crate) fn try_build_lock(&self, key: &BuildKey) -> Try {
+        let Inner { layout, warned, .. } = &*self.0;
+        let path = layout.build_lock(key);
+        let tried = match lock::try_lock(&path) {
+            Try::Impossible(error) if error.kind() == io::ErrorKind::NotFound => {
+                match layout.create() {
+                    Ok(()) => lock::try_lock(&path),
+                    Err(error) => Try::Impossible(error),
+                }
+            }
+            tried => tried,
+        };
+        if let Try::Impossible(error) = &tried
+            && !warned.lock.swap(true, SeqCst)
+        {
+            tracing::warn!(
+                %error,
+                root = %self.0.root.display(),
+                "no locks can be had in the cache directory; processes that start together may \
+                 build the same program each"
+            );
+        }
+        tried
+    }
+
+    /// Something that [`settled`](Self::settled) waits for.
+    pub(crate) fn begin(&self) -> Pending {
+        self.0.behind.begin()
+    }
+
+    /// Completes when everything that was begun before this call, and collections that followed from
+    /// it, have ended.
+    pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let store = self.clone();
+        let puts = self.0.behind.settled();
+        async move {
+            puts.await;
+            // A put that ended meanwhile may have begun a collection.
+            store.0.behind.settled().await;
+        }
+    }
+
+    /// Adds a file to the size hint, and has the store collected if it is too large.
+    fn grown(&self, bytes: u64, published: Published) {
+        let Inner { settings, hint, .. } = &*self.0;
+        let replaced = match published {
+            Published::New => None,
+            Published::Replaced(bytes) => Some(bytes),
+            Published::Left => return,
+        };
+        let known = hint.add(Change {
+            bytes: bytes as i64 - replaced.unwrap_or(0) as i64,
+            entries: i64::from(replaced.is_none()),
+        });
+        let over = |hint: Hint| settings.max_bytes.is_some_and(|most| hint.size.bytes > most);
+        if known.is_none_or(|hint| hint.is_old() || over(hint)) {
+            self.collect_behind();
+        }
+    }
+
+    /// What collections aim at: nine tenths of the limit, so that they are rare.
+    fn goal(&self) -> Goal {
+        let Settings { max_bytes, max_age, .. } = self.0.settings;
+        Goal { bytes: max_bytes, aim: max_bytes.map(|most| most / 10 * 9), max_age, dry_run: false }
+    }
+
+    /// Collects on a thread of its own, unless this process does so already.
+    fn collect_behind(&self) {
+        if self.0.collecting.swap(true, SeqCst) {
+            return;
+        }
+        let store = self.clone();
+        let pending = self.begin();
+        let run = move || {
+            let _pending = pending;
+            for round in 0..ROUNDS {
+                if round > 0 {
+                    // What was too young to go has grown old enough.
+                    thread::sleep(YOUNG);
+                }
+                match collect_now(&store.0, store.goal()) {
+                    Some(collected) if store.is_over(collected) => {}
+                    // It is done, or another process sees to it.
+                    _ => break,
+                }
+            }
+            store.0.collecting.store(false, SeqCst);
+        };
+        if let Err(error) = thread::Builder::new().name("kiln-collector".into()).spawn(run) {
+            self.0.collecting.store(false, SeqCst);
+            tracing::debug!(%error, "no thread for a collection; a later put tries again");
+        }
+    }
+
+    fn is_over(&self, collected: Collected) -> bool {
+        self.0.settings.max_bytes.is_some_and(|most| collected.size().bytes > most)
+    }
+
+    /// The build goes on without the disk: that is told once, and counted.
+    fn failed(&self, told: &AtomicBool, what: &str, error: &io::Error) {
+        self.0.counters.disk_failures.add_one();
+        if !told.swap(true, SeqCst) {
+            tracing::warn!(
+                %error,
+                root = %self.0.root.display(),
+                "the cache directory cannot be {what}; programs are built without it"
+            );
+        }
+    }
+}
+
+/// Collects and counts, unless another process does. A collection that finds the store within its
+/// limit only counts and sweeps.
+fn collect_now(inner: &Inner, goal: Goal) -> Option<Collected> {
+    let Inner { layout, hint, counters, .. } = inner;
+    let lock = lock::try_lock(&layout.locks().join("gc"));
+    if matches!(lock, Try::Busy) {
+        return None;
+    }
+    let before = hint.read();
+    let collected = collect(layout, goal);
+    if !goal.dry_run {
+        counters.disk_evictions.add(collected.removed);
+        if let Err(error) = hint.set(before, collected.size()) {
+            tracing::debug!(%error, "the size hint cannot be written; the next put counts again");
+        }
+    }
+    Some(collected)
+}
+
+/// Opens a file to read it. What lies there may be anything: opening a pipe must not wait for its
+/// writer, and a link may lead anywhere.
+fn open_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
+    }
+    options.open(path)
+}

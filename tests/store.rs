@@ -1,0 +1,83 @@
+//! The store below the build graph: what is built once is loaded afterwards, and nothing that is
+//! wrong with a disk is wrong with a build.
+
+mod support;
+
+use std::path::Path;
+
+use kiln::{CacheConfig, Image, Origin, Program, Runtime};
+use support::{SAXPY, on_each_device, under_each_executor};
+use tempfile::TempDir;
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("there is room for a directory")
+}
+
+/// A runtime as another process would start it: nothing in memory, this directory below it.
+async fn start(like: &Runtime, directory: &Path) -> Runtime {
+    start_with(like, CacheConfig::at(directory)).await
+}
+
+async fn start_with(like: &Runtime, cache: CacheConfig) -> Runtime {
+    let builder = Runtime::builder().device(like.device().index().to_string());
+    builder.cache(cache).build().await.expect("it starts")
+}
+
+/// Builds, and has everything written.
+async fn build(rt: &Runtime, image: &Image) -> Program {
+    let program = rt.build(image).await.expect("it builds");
+    rt.drain().await;
+    program
+}
+
+/// Whether the program computes what it should.
+async fn is_right(rt: &Runtime, program: &Program) {
+    // SAFETY: `saxpy` stays below the global size, which is the buffers' length.
+    let saxpy = unsafe { program.kernel("saxpy") }.expect("it is there");
+    let x = rt.buffer_from(vec![2.0f32; 100]).await.expect("there is memory");
+    let y = rt.buffer_from(vec![1.0f32; 100]).await.expect("there is memory");
+    let queue = rt.queue();
+    queue.submit(saxpy.launch(100).args((3.0f32, &x, &y))).expect("it fits");
+    assert_eq!(queue.read(&y).await.expect("it runs"), vec![7.0; 100]);
+}
+
+everywhere! {
+    async fn the_second_start_compiles_nothing(rt: Runtime) {
+        let directory = directory();
+        let image = Image::opencl_c(SAXPY);
+        let first = start(&rt, directory.path()).await;
+        let compiled = build(&first, &image).await;
+        assert_eq!(compiled.origin(), Origin::Compiled);
+        assert_eq!((first.stats().compiles, first.stats().disk_writes), (1, 1));
+
+        let second = start(&rt, directory.path()).await;
+        let loaded = build(&second, &image).await;
+        assert_eq!(loaded.origin(), Origin::Disk);
+        assert_eq!((second.stats().compiles, second.stats().disk_hits), (0, 1));
+        assert_eq!(second.stats().disk_writes, 0, "what was loaded is not written again");
+        assert_eq!(loaded.key(), compiled.key());
+        assert_eq!(loaded.kernel_names(), compiled.kernel_names());
+        is_right(&second, &loaded).await;
+        assert_eq!(build(&second, &image).await.origin(), Origin::Memory);
+    }
+}
+
+/// Drivers tell nothing, or little, of the kernels of a binary.
+#[test]
+fn what_is_known_of_parameters_is_loaded_too() {
+    under_each_executor(|| {
+        on_each_device(async |rt: Runtime| {
+            let directory = directory();
+            let image = Image::opencl_c(SAXPY);
+            let mut params = Vec::new();
+            for _ in 0..2 {
+                let rt = start(&rt, directory.path()).await;
+                let program = build(&rt, &image).await;
+                // SAFETY: it is not launched.
+                let kernel = unsafe { program.kernel("saxpy") }.expect("it is there");
+                params.push(kernel.params().expect("the program is there").to_vec());
+            }
+            assert_eq!(params[0], params[1]);
+        })
+    });
+}
