@@ -200,7 +200,7 @@ impl Program {
         self.built.names()
     }
 
-    /// The device's own form of the program, which [`Image::native`] takes.
+    /// The device's own form of the program, which [`Image::native`](crate::Image::native) takes.
     ///
     /// # Errors
     ///
