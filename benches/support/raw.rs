@@ -1,6 +1,10 @@
 //! The raw driver: what a careful programmer would write for the same work, and nothing else.
 
+#![allow(dead_code, reason = "each benchmark uses a part of it")]
+
 use std::ffi::c_void;
+use std::fs;
+use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, Thread};
@@ -9,14 +13,20 @@ use cl3::command_queue::{create_command_queue, finish, flush, release_command_qu
 use cl3::context::create_context;
 use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
 use cl3::event::{CL_COMPLETE, release_event, set_event_callback};
-use cl3::kernel::{create_kernel, set_kernel_arg};
+use cl3::kernel::{create_kernel, create_kernels_in_program, set_kernel_arg};
 use cl3::memory::{CL_MEM_READ_WRITE, create_buffer};
 use cl3::platform::{CL_PLATFORM_NAME, get_platform_ids, get_platform_info};
-use cl3::program::{build_program, create_program_with_source};
-use cl3::types::{cl_command_queue, cl_event, cl_kernel, cl_mem};
+use cl3::program::{
+    build_program, create_program_with_binary, create_program_with_source, release_program,
+};
+use cl3::types::{
+    cl_command_queue, cl_context, cl_device_id, cl_event, cl_kernel, cl_mem, cl_program,
+};
 
 /// A kernel of two buffers and a number, and an in-order queue. Lives as long as the benchmark.
 pub(crate) struct Raw {
+    context: cl_context,
+    device: cl_device_id,
     queue: cl_command_queue,
     kernel: cl_kernel,
     buffers: [cl_mem; 2],
@@ -43,7 +53,7 @@ impl Raw {
             // SAFETY: no host memory is given.
             unsafe { create_buffer(context, CL_MEM_READ_WRITE, items * 4, null_mut()) }.ok()
         };
-        Some(Self { queue, kernel, buffers: [buffer()?, buffer()?], items })
+        Some(Self { context, device, queue, kernel, buffers: [buffer()?, buffer()?], items })
     }
 
     fn set_arguments(&self) {
@@ -74,6 +84,17 @@ impl Raw {
             event.map_or(null_mut(), |event| event),
         );
         assert_eq!(status, Some(0), "it is enqueued");
+    }
+
+    /// Reads a file that holds a program's binary, up to `bytes`, and makes the program.
+    pub(crate) fn load(&self, path: &Path, bytes: usize) -> RawProgram {
+        let file = fs::read(path).expect("it can be read");
+        // SAFETY: context and device are alive and belong together.
+        let program =
+            unsafe { create_program_with_binary(self.context, &[self.device], &[&file[..bytes]]) };
+        let program = RawProgram(program.expect("it is a binary"));
+        build_program(program.0, &[self.device], c"", None, null_mut()).expect("it builds");
+        program
     }
 
     /// Flushes.
@@ -114,6 +135,23 @@ extern "C" fn woken(_: cl_event, _: i32, wake: *mut c_void) {
     let thread = wake.thread.clone();
     wake.done.store(true, SeqCst);
     thread.unpark();
+}
+
+/// A program that was loaded.
+pub(crate) struct RawProgram(cl_program);
+
+impl RawProgram {
+    /// Creates its kernels.
+    pub(crate) fn create_kernels(&self) -> Vec<cl_kernel> {
+        create_kernels_in_program(self.0).expect("it has kernels")
+    }
+}
+
+impl Drop for RawProgram {
+    fn drop(&mut self) {
+        // SAFETY: the program is this object's own.
+        let _ = unsafe { release_program(self.0) };
+    }
 }
 
 impl Drop for Raw {

@@ -68,8 +68,9 @@ pub(crate) trait Program: Send + Sync {
     /// The compiler's messages; empty if none.
     fn build_log(&self) -> &str;
 
-    /// The size of [`binary`](Self::binary) in bytes.
-    fn binary_size(&self) -> usize;
+    /// The size of [`binary`](Self::binary) in bytes; `None` if the driver does not tell, or could
+    /// only tell after a further compile.
+    fn binary_size(&self) -> Option<usize>;
 
     /// The device's own form of the program, which it takes as [`ImageFormat::Native`].
     fn binary(&self) -> Result<Vec<u8>>;

@@ -132,20 +132,21 @@ impl Disk {
         Turn::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }
 
-    /// Stores a program that was built in this time. Takes the driver's binary, which some drivers
-    /// complete only now.
+    /// Stores a program that was built in this time, and gives the size of the driver's binary, which
+    /// some drivers complete only now.
     pub(crate) fn save(
         &self,
         address: &Address,
         built: &Built,
         fields: Vec<(String, String)>,
         took: Duration,
-    ) {
+    ) -> Option<usize> {
         let payload = match built.binary() {
             Ok(payload) => payload,
             Err(error) => {
                 self.counters.disk_skips.add_one();
-                return tracing::debug!(%error, "a program without a binary is not stored");
+                tracing::debug!(%error, "a program without a binary is not stored");
+                return None;
             }
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -158,6 +159,7 @@ impl Disk {
             tools: vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
         };
         self.store.put(address, &manifest, &payload);
+        Some(payload.len())
     }
 }
 

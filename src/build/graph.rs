@@ -285,6 +285,19 @@ impl BuildGraph {
         self.flights().remove(&node);
     }
 
+    /// Weighs a program again whose size was not known when it was kept.
+    pub(super) fn reweigh(&self, node: NodeId, built: &Arc<Built>, bytes: usize) {
+        if built.weight() == bytes {
+            return;
+        }
+        built.set_weight(bytes);
+        // One that is evicted between the two comes back, as if it had been used.
+        if self.kept.contains_key(&node) {
+            self.kept.insert(node, Ok(Arc::clone(built)));
+            self.settle();
+        }
+    }
+
     /// Has the cache hold its limit now, rather than with some later access. The cache frees what
     /// it dropped when its garbage collector has seen a few epochs pass, hence more than one round.
     fn settle(&self) {

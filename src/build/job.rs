@@ -150,8 +150,7 @@ impl Job {
         let image = self.recipe.image();
         let build_log = native.build_log().to_owned();
         // A driver that does not tell the size of its binary must not make the program weightless.
-        let size =
-            Some(native.binary_size()).filter(|size| *size > 0).unwrap_or(image.code().len());
+        let size = native.binary_size().unwrap_or(image.code().len());
         let told = Told { origin: Origin::Compiled, build_log: &build_log, size };
         let parameters = |kernel: &str| image.parameters(kernel).map(<[_]>::to_vec);
         let device = slot.handle().clone();
@@ -174,11 +173,13 @@ impl Job {
         attempt()
     }
 
-    fn save(&self, built: &Built, took: Duration) {
+    fn save(&self, built: &Arc<Built>, took: Duration) {
         let saved = catch_panic(|| {
-            if let Some(disk) = self.graph.disk() {
-                let address = self.graph.address(&self.recipe, self.node.1);
-                disk.save(&address, built, self.graph.key_fields(&self.recipe), took);
+            let Some(disk) = self.graph.disk() else { return Ok(()) };
+            let address = self.graph.address(&self.recipe, self.node.1);
+            let fields = self.graph.key_fields(&self.recipe);
+            if let Some(bytes) = disk.save(&address, built, fields, took) {
+                self.graph.reweigh(self.node, built, bytes);
             }
             Ok(())
         });

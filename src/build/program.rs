@@ -1,6 +1,7 @@
 //! What a build gives: programs and their kernels.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::args::ElementType;
@@ -43,7 +44,7 @@ pub(crate) struct Built {
     key: BuildKey,
     origin: Origin,
     build_log: Box<str>,
-    weight: usize,
+    weight: AtomicUsize,
 }
 
 /// What is known of a program beside what its driver tells.
@@ -78,7 +79,15 @@ impl Built {
         });
         let Told { origin, build_log, size } = told;
         let build_log = build_log.into();
-        Self { kernels: kernels.collect(), native, device, key, origin, build_log, weight: size }
+        Self {
+            kernels: kernels.collect(),
+            native,
+            device,
+            key,
+            origin,
+            build_log,
+            weight: size.into(),
+        }
     }
 
     /// Where it came from when it was not in memory.
@@ -103,7 +112,12 @@ impl Built {
 
     /// The bytes that it stands for against the memory limit: those of its binary.
     pub(crate) fn weight(&self) -> usize {
-        self.weight
+        self.weight.load(Relaxed)
+    }
+
+    /// Corrects the weight. Whoever keeps the program has to weigh it again.
+    pub(crate) fn set_weight(&self, bytes: usize) {
+        self.weight.store(bytes, Relaxed);
     }
 
     /// The device that it was built for.

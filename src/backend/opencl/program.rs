@@ -24,7 +24,7 @@ const ARG_INFO: &str = "-cl-kernel-arg-info";
 pub(super) struct ClProgram {
     kernels: Vec<Arc<dyn Kernel>>,
     build_log: String,
-    binary_size: usize,
+    binary_size: Option<usize>,
     object: Arc<ProgramObject>,
 }
 
@@ -49,7 +49,7 @@ impl Program for ClProgram {
         &self.build_log
     }
 
-    fn binary_size(&self) -> usize {
+    fn binary_size(&self) -> Option<usize> {
         self.binary_size
     }
 
@@ -197,14 +197,19 @@ fn create_kernels(object: &Arc<ProgramObject>) -> Result<Vec<Arc<dyn Kernel>>, c
         .collect()
 }
 
-/// 0 if the driver does not tell; the program runs all the same.
-fn binary_size(object: &ProgramObject) -> usize {
+/// The program runs also if the driver does not tell.
+fn binary_size(object: &ProgramObject) -> Option<usize> {
+    let info = &object.context.info;
+    // PoCL compiles for the device only now, some 200 ms a kernel, and nobody asked for that.
+    if info.platform == "Portable Computing Language" {
+        return None;
+    }
     match get_program_info(object.raw(), CL_PROGRAM_BINARY_SIZES) {
-        Ok(sizes) => Vec::<usize>::from(sizes).first().copied().unwrap_or(0),
+        Ok(sizes) => Vec::<usize>::from(sizes).first().copied().filter(|size| *size > 0),
         Err(code) => {
             let code = driver_code(code);
-            tracing::debug!(device = %object.context.info.name, %code, "no binary size");
-            0
+            tracing::debug!(device = %info.name, %code, "no binary size");
+            None
         }
     }
 }

@@ -168,8 +168,8 @@ impl Program for SimulatedProgram {
         &self.build_log
     }
 
-    fn binary_size(&self) -> usize {
-        self.binary.len()
+    fn binary_size(&self) -> Option<usize> {
+        Some(self.binary.len())
     }
 
     fn binary(&self) -> Result<Vec<u8>> {

@@ -117,8 +117,8 @@ impl backend::Program for FakeProgram {
         "warning: fake"
     }
 
-    fn binary_size(&self) -> usize {
-        self.binary.len()
+    fn binary_size(&self) -> Option<usize> {
+        Some(self.binary.len())
     }
 
     fn binary(&self) -> Result<Vec<u8>> {

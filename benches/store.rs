@@ -1,0 +1,241 @@
+//! What the disk costs and saves: `cargo bench --bench store`.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+#[path = "support/raw.rs"]
+mod raw;
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_lite::future::block_on;
+use kiln::simulated::Simulator;
+use kiln::store::Durability;
+use kiln::{CacheConfig, Image, Origin, Program, Result, Runtime};
+use raw::Raw;
+use support::{absolute, compare, heading, interleave, median, time};
+
+/// Programs of the cold and the warm start.
+const PROGRAMS: usize = 200;
+
+/// Entries of the collection.
+const ENTRIES: u32 = 100_000;
+
+fn main() -> Result<()> {
+    let directory = tempfile::tempdir().expect("there is room");
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        let Some(raw) = Raw::new(platform, "kernel void none() {}", "none", 1) else { continue };
+        hits(&directory.path().join("hits"), platform, &raw)?;
+        starts(&directory.path().join("starts"), platform)?;
+    }
+    puts(&directory.path().join("puts"))?;
+    collection(&directory.path().join("collection"))
+}
+
+/// A runtime that keeps nothing in memory: every build goes to the disk.
+fn start(platform: &str, directory: &Path) -> Result<Runtime> {
+    let builder = Runtime::builder().device(platform).memory_limit(0);
+    block_on(builder.cache(CacheConfig::at(directory)).build())
+}
+
+fn build(rt: &Runtime, image: &Image, origin: Origin) -> Program {
+    let program = block_on(rt.build(image).into_future()).expect("it builds");
+    assert_eq!(program.origin(), origin);
+    program
+}
+
+/// A program whose binary has some `bytes`, by a table in it.
+fn sized(bytes: usize) -> Image {
+    let numbers: String =
+        (0..bytes / 4).map(|n| format!("{},", n * 2_654_435_761 % 999_983)).collect();
+    Image::opencl_c(format!(
+        "constant uint table[] = {{{numbers}}};
+         kernel void look(global uint *x) {{
+             size_t i = get_global_id(0);
+             x[i] = table[x[i] % {}];
+         }}",
+        bytes / 4
+    ))
+}
+
+fn hits(directory: &Path, platform: &str, raw: &Raw) -> Result<()> {
+    let rt = start(platform, directory)?;
+    heading(&rt.device().to_string());
+    for (name, bytes) in [("64 KiB", 64 << 10), ("1 MiB", 1 << 20)] {
+        let image = sized(bytes);
+        build(&rt, &image, Origin::Compiled);
+        block_on(rt.drain());
+        let (path, payload) = entry(directory, &rt, &image)?;
+        let [kiln, bare, with_kernels] = interleave(
+            60,
+            [
+                &mut || keep(|| build(&rt, &image, Origin::Disk)),
+                &mut || keep(|| raw.load(&path, payload)),
+                &mut || {
+                    keep(|| {
+                        let program = raw.load(&path, payload);
+                        program.create_kernels();
+                        program
+                    })
+                },
+            ],
+        );
+        println!("a binary of {payload} bytes");
+        // Kiln's program is ready to launch. Some drivers link a program when its kernels are created.
+        compare(
+            &format!("disk hit, {name}, over read, build, kernels"),
+            kiln,
+            with_kernels,
+            1,
+            1.05,
+        );
+        compare("the same, over read and build alone", kiln, bare, 1, 0.0);
+    }
+    Ok(())
+}
+
+/// The time that `make` takes, without that of dropping what it made.
+fn keep<T>(make: impl FnOnce() -> T) -> Duration {
+    let mut made = None;
+    time(|| made = Some(make()))
+}
+
+/// The file of a program's entry, and the size of its payload.
+fn entry(directory: &Path, rt: &Runtime, image: &Image) -> Result<(PathBuf, usize)> {
+    let store = kiln::store::Store::at(directory)?;
+    let key = rt.build(image).key()?;
+    let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
+    match store.check(&entry) {
+        kiln::store::Checked::Whole(whole) => Ok((entry.path().to_owned(), whole.payload().len())),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn starts(directory: &Path, platform: &str) -> Result<()> {
+    // Of this run alone: some drivers have caches of their own.
+    let run = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let images: Vec<_> = (0..PROGRAMS)
+        .map(|n| {
+            Image::opencl_c(format!(
+                "kernel void f{n}(float a, global const float *x, global float *y) {{
+                     size_t i = get_global_id(0);
+                     y[i] += a * x[i] + {n}.0f + {}.0f;
+                 }}",
+                run.as_millis() % 10_000_000
+            ))
+        })
+        .collect();
+    let start = |origin| -> Result<Duration> {
+        let begin = Instant::now();
+        let rt = start(platform, directory)?;
+        let builds: Vec<_> = images.iter().map(|image| rt.build(image).start()).collect();
+        for build in builds {
+            assert_eq!(block_on(build)?.origin(), origin);
+        }
+        let took = begin.elapsed();
+        block_on(rt.drain());
+        Ok(took)
+    };
+    let cold = start(Origin::Compiled)?;
+    let warm = median((0..5).map(|_| start(Origin::Disk)).collect::<Result<_>>()?);
+    println!(
+        "{PROGRAMS} programs: cold {:.0} ms, warm {:.0} ms, {:.0} times",
+        cold.as_secs_f64() * 1e3,
+        warm.as_secs_f64() * 1e3,
+        cold.as_secs_f64() / warm.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// On a device that builds in no time, what remains is what the disk adds.
+fn puts(directory: &Path) -> Result<()> {
+    heading("a put, on a device that builds in no time");
+    let runtime =
+        |cache| block_on(Runtime::builder().simulator(&Simulator::new()).cache(cache).build());
+    let (stored, unstored) =
+        (runtime(CacheConfig::at(directory))?, runtime(CacheConfig::memory_only())?);
+    let mut number = 0;
+    let mut once = |rt: &Runtime| {
+        number += 1;
+        let image = Image::opencl_c(format!(
+            "#pragma binary_size 65536\nkernel void f{number}(global uint *x) {{}}"
+        ));
+        let took = keep(|| build(rt, &image, Origin::Compiled));
+        block_on(rt.drain());
+        took
+    };
+    let mut others = 1_000_000;
+    let [with, without] = interleave(
+        500,
+        [&mut || once(&stored), &mut || {
+            others += 1;
+            let image = Image::opencl_c(format!(
+                "#pragma binary_size 65536\nkernel void f{others}(global uint *x) {{}}"
+            ));
+            keep(|| build(&unstored, &image, Origin::Compiled))
+        }],
+    );
+    compare("a build with a store, over one without", with, without, 1, 0.0);
+    absolute("what the store adds", with.saturating_sub(without).as_nanos() as f64, 50_000.0);
+    Ok(())
+}
+
+fn collection(directory: &Path) -> Result<()> {
+    const BYTES: usize = 256;
+    heading(&format!("collection of {ENTRIES} entries"));
+    let config = CacheConfig::at(directory).durability(Durability::None);
+    let rt = block_on(
+        Runtime::builder()
+            .simulator(&Simulator::new())
+            .memory_limit(0)
+            .cache(config.clone())
+            .build(),
+    )?;
+    let image = Image::opencl_c("#pragma binary_size 65536\nkernel void f(global uint *x) {}");
+    build(&rt, &image, Origin::Compiled);
+    block_on(rt.drain());
+    // A scan looks at names and sizes alone.
+    let device = directory.join("v1").join("00112233445566aa");
+    for shard in 0..=255u8 {
+        fs::create_dir_all(device.join(format!("{shard:02x}"))).expect("there is room");
+    }
+    let long_ago = SystemTime::now() - Duration::from_secs(1000);
+    for n in 0..ENTRIES {
+        let path = device.join(format!("{:02x}/{n:062x}.kiln", n % 256));
+        fs::write(&path, [0; BYTES]).expect("there is room");
+        let file = fs::File::options().write(true).open(path).expect("it is there");
+        file.set_modified(long_ago).expect("it is ours");
+    }
+    let quiet: Vec<_> = (0..2000).map(|_| keep(|| build(&rt, &image, Origin::Disk))).collect();
+    let limit = u64::from(ENTRIES) * BYTES as u64;
+    let store = config.max_bytes(limit).open_store()?.expect("it has a directory");
+    let done = AtomicBool::new(false);
+    let (hits, took, collected) = std::thread::scope(|scope| {
+        let collector = scope.spawn(|| {
+            let begin = Instant::now();
+            let collected = store.collect(false);
+            let took = begin.elapsed();
+            done.store(true, SeqCst);
+            (took, collected)
+        });
+        let mut hits = Vec::new();
+        while !done.load(SeqCst) {
+            hits.push(keep(|| build(&rt, &image, Origin::Disk)));
+        }
+        let (took, collected) = collector.join().expect("it does not panic");
+        (hits, took, collected)
+    });
+    let collected = collected?;
+    println!(
+        "{} removed of {}, while {} hits came",
+        collected.removed,
+        collected.entries,
+        hits.len()
+    );
+    absolute("the collection", took.as_nanos() as f64, 1e9);
+    compare("a hit meanwhile, over one in quiet", median(hits), median(quiet), 1, 1.10);
+    Ok(())
+}
