@@ -6,7 +6,8 @@
 //!
 //! * **A program is built once.** A build is a shared future: whoever asks for the same image, with
 //!   the same options, for the same device, awaits the same build, and finds its program in memory
-//!   afterwards. A build belongs to nobody: dropping whoever asked for it first cancels nothing.
+//!   afterwards, and on disk after the next start. A build belongs to nobody: dropping whoever asked
+//!   for it first cancels nothing.
 //! * **No executor thread blocks.** Launches, copies and host futures form a DAG whose edges follow
 //!   from the buffers that they use. Submitting returns at once; the driver's own callback wakes the
 //!   task that awaits.
@@ -65,6 +66,11 @@
 //! tried again. Programs are kept up to a limit in bytes, the least recently used go first, and one
 //! that is in use survives its eviction.
 //!
+//! **The disk.** Below memory lies a [store] of files that all processes of a user share. Processes
+//! that start together share each compile, the next start compiles nothing, and what is wrong with
+//! the disk costs a compile and nothing else. [`CacheConfig`] and the environment say where it is and
+//! how large it may grow.
+//!
 //! **Commands.** [`Queue::submit`] adds a node to the device's DAG, derives its edges (read after
 //! write, write after read, write after write, overlapping slices included), and hands it to the
 //! driver at once unless it waits for a build, a host future or another device. A chain stays on
@@ -77,7 +83,8 @@
 //! thread sleeps.
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
-//! [two](RuntimeBuilder::compile_workers) for compilers.
+//! [two](RuntimeBuilder::compile_workers) for compilers. Waiting for another process's build adds the
+//! timer thread of `async-io`, a store that is too large one that collects while it needs to.
 //!
 //! # Features
 //!

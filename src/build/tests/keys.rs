@@ -7,6 +7,7 @@ use super::fake::info;
 use crate::build::key::{ConstantBytes, DeviceKey, ProgramFields, canonical_options};
 use crate::device::DeviceInfo;
 use crate::digest::Digest;
+use crate::image::Image;
 
 struct Inputs {
     images: Vec<Digest>,
@@ -168,4 +169,44 @@ fn options_lose_only_white_space_that_means_nothing() {
         assert_eq!(canonical_options(given), canonical, "{given:?}");
         assert_eq!(canonical_options(canonical), canonical, "{given:?}");
     }
+}
+
+/// Ten requests as applications make them, with the keys that every version of this crate gives them
+/// until it says otherwise by its schema.
+#[test]
+fn keys_are_those_of_the_golden_file() {
+    type Change = fn(&mut Inputs);
+    let requests: [(&str, Change); 10] = [
+        ("plain", |_| {}),
+        ("source", |r| r.images = vec![Image::opencl_c("kernel void g() {}").digest()]),
+        ("native", |r| {
+            let image = Image::native(*b"kernel void f() {}").expect("it is not empty");
+            r.images = vec![image.digest()];
+        }),
+        ("linked", |r| r.images.push(Digest([9; 32]))),
+        ("options", |r| r.options = "-cl-fast-relaxed-math -D N=16".to_owned()),
+        ("constant", |r| r.constants = vec![(0, ConstantBytes::from_slice(&[16, 0, 0, 0]))]),
+        ("constants", |r| {
+            r.constants = vec![
+                (1, ConstantBytes::from_slice(&[1])),
+                (7, ConstantBytes::from_slice(&1.5f64.to_le_bytes())),
+            ];
+        }),
+        ("driver", |r| r.info.driver_version = "2.0".to_owned()),
+        ("environment", |r| r.environment = vec![("IGC_OptDisable", "1")]),
+        ("everything", |r| *r = inputs()),
+    ];
+    let mut keys = String::new();
+    for (name, change) in requests {
+        let mut request = Inputs {
+            images: vec![Image::opencl_c("kernel void f() {}").digest()],
+            constants: Vec::new(),
+            options: String::new(),
+            info: info(),
+            environment: Vec::new(),
+        };
+        change(&mut request);
+        keys.push_str(&format!("{name} {}\n", request.key()));
+    }
+    assert_eq!(keys, include_str!("keys.golden"), "raise the schema if keys have to change");
 }
