@@ -64,6 +64,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             results.len(),
             1e3 * seconds
         );
+        // The program is stored behind the batch.
+        rt.drain().await;
         Ok(())
     })
 }

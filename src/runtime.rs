@@ -366,6 +366,9 @@ impl Runtime {
 
     /// Completes when everything submitted so far, on all devices and queues, has ended, well or
     /// not, and every program asked for so far is on disk, as far as it will be.
+    ///
+    /// Programs are written behind those who asked for them. A process that ends before they are
+    /// has them built again next time: await this before.
     pub fn drain(&self) -> Drain {
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         let markers: Vec<_> = schedulers.map(|scheduler| scheduler.marker(None)).collect();

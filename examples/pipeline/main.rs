@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let rt = Runtime::builder().profiling(true).build().await?;
         if !on_all {
             run(&rt, &photograph, Path::new(OUTPUT)).await?;
+            rt.drain().await; // the programs are stored behind the pictures
             return Ok(());
         }
         let mut first: Option<Picture> = None;
@@ -65,6 +66,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 None => first = Some(result),
             }
         }
+        // Programs are stored behind the pictures.
+        rt.drain().await;
         Ok(())
     })
 }

@@ -12,7 +12,7 @@ pub(crate) fn builds(programs: &[(&str, Program, Duration)]) {
     for (name, program, after) in programs {
         let kernels = program.kernel_names().join(", ");
         println!(
-            "    {name:<12} {:?}, ready after {:.1} ms: {kernels}",
+            "    {name:<12} {}, ready after {:.1} ms: {kernels}",
             program.origin(),
             1e3 * after.as_secs_f64()
         );
