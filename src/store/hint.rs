@@ -162,14 +162,12 @@ impl HintFile {
         Ok(Some(hint))
     }
 
-    /// Whoever holds the lock does so for a few system calls.
+    /// Whoever holds the lock does so for a few system calls. Where there are no locks, changes may
+    /// get lost, which the next count makes up for.
     fn lock(&self) -> io::Result<Try> {
         for _ in 0..TRIES {
             match try_lock(&self.lock) {
                 Try::Busy => thread::sleep(Duration::from_millis(1)),
-                Try::Impossible(error) if error.kind() != io::ErrorKind::Unsupported => {
-                    return Err(error);
-                }
                 held_or_without => return Ok(held_or_without),
             }
         }
