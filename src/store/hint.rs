@@ -167,9 +167,8 @@ impl HintFile {
         for _ in 0..TRIES {
             match try_lock(&self.lock) {
                 Try::Busy => thread::sleep(Duration::from_millis(1)),
-                Try::Impossible(error) if error.kind() != io::ErrorKind::Unsupported => {
-                    return Err(error);
-                }
+                Try::Unopened(error) => return Err(error),
+                // Where there are no locks, a change that is lost is found by the next count.
                 held_or_without => return Ok(held_or_without),
             }
         }
