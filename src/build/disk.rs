@@ -113,7 +113,7 @@ impl Disk {
     pub(crate) fn turn(&self, key: &BuildKey, waiting: &mut Waiting) -> Turn {
         match self.store.try_build_lock(key) {
             Try::Held(lock) => return Turn::Build(Some(lock)),
-            Try::Impossible(_) => return Turn::Build(None),
+            Try::Unopened(_) | Try::Impossible(_) => return Turn::Build(None),
             Try::Busy => {}
         }
         let since = *waiting.since.get_or_insert_with(|| {

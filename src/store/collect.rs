@@ -186,7 +186,7 @@ fn is_abandoned(path: &Path, age: Duration) -> bool {
         Ok(match try_lock_file(File::open(path)?) {
             Try::Held(_) => true,
             Try::Busy => false,
-            Try::Impossible(_) => age > SURELY_ABANDONED,
+            Try::Unopened(_) | Try::Impossible(_) => age > SURELY_ABANDONED,
         })
     };
     age > ABANDONED && dead().unwrap_or(false)
