@@ -191,3 +191,120 @@ fn is_abandoned(path: &Path, age: Duration) -> bool {
     };
     age > ABANDONED && dead().unwrap_or(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store with one entry's file, whose contents do not matter here, as a scan found it.
+    struct Bench {
+        _directory: tempfile::TempDir,
+        layout: Layout,
+        found: Found,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().expect("there is room");
+            let layout = Layout::new(directory.path());
+            layout.create().expect("it can be written");
+            let key = BuildKey([7; 32]);
+            let path = layout.entry(&crate::store::Address { device: [1; 8], key });
+            fs::create_dir_all(path.parent().expect("it has one")).expect("it can be written");
+            fs::write(path, "old").expect("it can be written");
+            let found = scan(&layout).next().expect("it is there");
+            Self { _directory: directory, layout, found }
+        }
+
+        /// Gives the entry's name to another file, as a put does.
+        fn replace(&self) {
+            let other = unique(&self.layout, "part");
+            fs::write(&other, "new").expect("it can be written");
+            let stamped = File::options().write(true).open(&other);
+            // Not even the time tells it from the other.
+            stamped.and_then(|file| file.set_modified(self.found.used)).expect("it is there");
+            fs::rename(other, &self.found.path).expect("it is there");
+        }
+
+        fn assert_is(&self, contents: &str) {
+            assert_eq!(fs::read_to_string(&self.found.path).expect("it stays"), contents);
+            self.assert_nothing_is_left_behind();
+        }
+
+        fn assert_nothing_is_left_behind(&self) {
+            let mut left = fs::read_dir(self.layout.temporary()).expect("it is there");
+            assert!(left.next().is_none());
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_removed_once() {
+        let bench = Bench::new();
+        assert!(remove(&bench.layout, &bench.found));
+        assert!(!bench.found.path.exists());
+        assert!(!remove(&bench.layout, &bench.found), "there is nothing to remove");
+        bench.assert_nothing_is_left_behind();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_entry_replaced_since_it_was_found_stays() {
+        let bench = Bench::new();
+        bench.replace();
+        assert!(!remove(&bench.layout, &bench.found));
+        bench.assert_is("new");
+    }
+
+    #[test]
+    fn an_entry_used_since_it_was_found_stays() {
+        let bench = Bench::new();
+        let used = bench.found.used + Duration::from_nanos(1000);
+        let file = File::options().write(true).open(&bench.found.path).expect("it is there");
+        file.set_modified(used).expect("it is ours");
+        assert!(!remove(&bench.layout, &bench.found));
+        bench.assert_is("old");
+        assert_eq!(scan(&bench.layout).next().expect("it is there").used, used);
+    }
+
+    /// The file that was taken out is then the older one.
+    #[test]
+    fn an_entry_put_while_another_was_looked_at_stays() {
+        let bench = Bench::new();
+        let taken = unique(&bench.layout, "out");
+        fs::rename(&bench.found.path, &taken).expect("it is there");
+        bench.replace();
+        put_back(&taken, &bench.found.path);
+        fs::remove_file(&taken).expect("it is still there");
+        bench.assert_is("new");
+    }
+
+    #[test]
+    fn what_was_taken_out_is_put_back() {
+        let bench = Bench::new();
+        let taken = unique(&bench.layout, "out");
+        fs::rename(&bench.found.path, &taken).expect("it is there");
+        put_back(&taken, &bench.found.path);
+        let _ = fs::remove_file(&taken);
+        bench.assert_is("old");
+    }
+
+    #[test]
+    fn only_what_dead_writers_left_is_swept() {
+        let bench = Bench::new();
+        let now = SystemTime::now();
+        let part = |age: Duration| {
+            let path = unique(&bench.layout, "part");
+            let file = File::create_new(&path).expect("it can be written");
+            file.set_modified(now - age).expect("it is ours");
+            (path, file)
+        };
+        let (dead, _) = part(ABANDONED * 2);
+        let (living, file) = part(ABANDONED * 2);
+        file.try_lock().expect("nobody else holds it");
+        let (fresh, _) = part(ABANDONED / 2);
+        assert_eq!(sweep(&bench.layout, now, true), 1);
+        assert!(dead.exists(), "a dry run removes nothing");
+        assert_eq!(sweep(&bench.layout, now, false), 1);
+        assert_eq!([dead, living, fresh].map(|path| path.exists()), [false, true, true]);
+    }
+}
