@@ -58,6 +58,9 @@ mod behind;
 mod collect;
 mod entry;
 mod explore;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hint;
 mod layout;
 mod lock;
