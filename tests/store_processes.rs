@@ -130,6 +130,8 @@ impl Bench {
                 ("KILN_TEST_DEVICE", self.device.as_ref()),
                 ("KILN_TEST_WAIT", wait.as_millis().to_string().as_ref()),
                 ("POCL_CACHE_DIR", own.as_os_str()),
+                // Or it compiles once more in every process, at the first launch of each kernel.
+                ("POCL_WORK_GROUP_SPECIALIZATION", "0".as_ref()),
             ],
         )
     }
