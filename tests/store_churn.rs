@@ -22,9 +22,11 @@ const PROGRAMS: u32 = 1000;
 /// A twentieth of what all programs take.
 const LIMIT: u64 = 2 << 20;
 
-/// An entry stays for five seconds after its last use; less what a busy machine may take between
-/// the use and the look, in both processes.
-const SURELY_THERE: Duration = Duration::from_secs(3);
+/// An entry stays for five seconds after its last use: whoever looks sooner must find it.
+const SURELY_THERE: Duration = Duration::from_secs(4);
+
+/// A collector takes less time than this to put back what it took out to look at.
+const SURELY_PUT_BACK: Duration = Duration::from_secs(1);
 
 fn seconds() -> u64 {
     std::env::var("KILN_CHURN_SECONDS").map_or(10, |text| text.parse().expect("it is a number"))
@@ -44,7 +46,7 @@ fn xorshift(state: &mut u32) -> u32 {
 }
 
 /// One of the processes: wants programs that are mostly not on the disk, or will not be for long,
-/// and now and then replaces an entry.
+/// and replaces entries in between.
 #[test]
 #[ignore = "run by the other test, in processes of their own"]
 fn child() {
@@ -55,7 +57,7 @@ fn child() {
     let cache = CacheConfig::at(&root).max_bytes(LIMIT).durability(Durability::None);
     // Nothing stays in memory: every build asks the disk.
     let builder = Runtime::builder().cache(cache).memory_limit(0);
-    let mut replaced = 0;
+    let (mut watched, mut replaced) = (Vec::new(), 0);
     block_on(async {
         let rt = builder.simulator(&Simulator::immediate()).build().await.expect("it starts");
         while Instant::now() < end {
@@ -66,10 +68,15 @@ fn child() {
                 let size = program.binary().expect("it has one").len();
                 assert_eq!(size, 8192 + number as usize * 64, "program {number}");
             }
-            let entries: Vec<_> = store.entries().collect();
-            if let Some(entry) = entries.get(random as usize % entries.len().max(1)) {
-                replaced += u64::from(replace(&store, entry));
+            // Those that a collector takes next.
+            let mut entries: Vec<_> = store.entries().collect();
+            entries.sort_by_key(EntryInfo::used);
+            for entry in entries.into_iter().take(5) {
+                watched.extend(replace(&store, entry));
             }
+            replaced += watched.len() as u64;
+            watched.retain(Watched::is_to_stay);
+            replaced -= watched.len() as u64;
         }
         rt.drain().await;
         let stats = rt.stats();
@@ -81,21 +88,38 @@ fn child() {
     });
 }
 
-/// Replaces an entry by a copy of itself, and sees that no collector that had found the old one
-/// takes the new one away. Tells whether it did: the entry may just have been collected.
-fn replace(store: &Store, entry: &EntryInfo) -> bool {
-    let Checked::Whole(whole) = store.check(entry) else { return false };
+/// An entry that this process has replaced by a copy of itself: no collector that had found the old
+/// one may take the new one away.
+struct Watched {
+    entry: EntryInfo,
+    since: Instant,
+}
+
+/// Replaces an entry, unless it was collected just now.
+fn replace(store: &Store, entry: EntryInfo) -> Option<Watched> {
+    let Checked::Whole(whole) = store.check(&entry) else { return None };
+    let since = Instant::now();
     store.insert(entry.device(), whole.bytes().to_vec()).expect("it can be written");
-    let replaced = Instant::now();
-    let mut found = store.check(entry);
-    // A collector that had found the old one may have taken this one out just now, to look at it;
-    // it puts it back.
-    while !matches!(found, Checked::Whole(_)) && replaced.elapsed() < SURELY_THERE {
-        thread::sleep(Duration::from_millis(1));
-        found = store.check(entry);
+    Some(Watched { entry, since })
+}
+
+impl Watched {
+    /// Whether it is to be there for some time still. Panics if it should be there and is not.
+    fn is_to_stay(&self) -> bool {
+        let look = Instant::now();
+        loop {
+            let found = self.entry.path().exists();
+            if self.since.elapsed() > SURELY_THERE {
+                return false; // From now on it may be gone for its age.
+            }
+            if found {
+                return true;
+            }
+            // A collector may have taken it out just now, to look at it.
+            assert!(look.elapsed() < SURELY_PUT_BACK, "lost: {:?}", self.entry);
+            thread::sleep(Duration::from_millis(1));
+        }
     }
-    assert!(matches!(found, Checked::Whole(_)), "it was replaced, and is lost: {found:?}");
-    true
 }
 
 #[test]

@@ -113,21 +113,23 @@ pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
 
 /// Counts, sweeps, and removes entries until the goal is met.
 pub(crate) fn collect(layout: &Layout, goal: Goal) -> Collected {
-    let now = SystemTime::now();
     let mut collected =
-        Collected { swept: sweep(layout, now, goal.dry_run), ..Collected::default() };
+        Collected { swept: sweep(layout, SystemTime::now(), goal.dry_run), ..Collected::default() };
     let mut found: Vec<_> = scan(layout).collect();
     collected.entries = found.len() as u64;
     collected.bytes = found.iter().map(|found| found.bytes).sum();
+    // Not before the scan: entries that are put meanwhile would seem to be from the future.
+    let now = SystemTime::now();
     found.sort_unstable_by_key(|found| found.used);
     let too_many = goal.bytes.is_some_and(|most| collected.bytes > most);
     let aim = goal.aim.filter(|_| too_many);
     for entry in &found {
-        // A time in the future is a clock's mistake, which must not keep an entry for ever.
-        let unused = now.duration_since(entry.used).ok();
+        let unused = now.duration_since(entry.used);
         let over = aim.is_some_and(|aim| collected.size().bytes > aim);
-        let old = goal.max_age.is_some_and(|most| unused.is_some_and(|unused| unused > most));
-        let young = unused.is_some_and(|unused| unused < YOUNG);
+        let old = goal.max_age.is_some_and(|most| unused.as_ref().is_ok_and(|age| *age > most));
+        // Clocks of machines that share a directory differ a little. A time far in the future is a
+        // clock's mistake, which must not keep an entry for ever.
+        let young = unused.unwrap_or_else(|ahead| ahead.duration()) < YOUNG;
         if !over && !old {
             break;
         }
@@ -286,6 +288,17 @@ mod tests {
         put_back(&taken, &bench.found.path);
         let _ = fs::remove_file(&taken);
         bench.assert_is("old");
+    }
+
+    #[test]
+    fn clocks_that_differ_a_little_cost_no_entry_and_wrong_ones_keep_none() {
+        let nothing = Goal { bytes: Some(0), aim: Some(0), max_age: None, dry_run: false };
+        for (ahead, removed) in [(YOUNG / 2, 0), (YOUNG * 100, 1)] {
+            let bench = Bench::new();
+            let file = File::options().write(true).open(&bench.found.path).expect("it is there");
+            file.set_modified(SystemTime::now() + ahead).expect("it is ours");
+            assert_eq!(collect(&bench.layout, nothing).removed, removed, "{ahead:?} ahead");
+        }
     }
 
     #[test]
