@@ -58,12 +58,15 @@ mod behind;
 mod collect;
 mod entry;
 mod explore;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hint;
 mod layout;
 mod lock;
 mod publish;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -224,7 +227,10 @@ impl Store {
 
     /// A whole file, stamped as used or not. The outer error is the system's.
     fn read(&self, path: &Path, used: bool) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
-        let mut file = open_file(path)?;
+        let mut file = match open_file(path) {
+            Err(_) if is_special(path) => return Ok(Err(Unusable::Foreign)),
+            opened => opened?,
+        };
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Ok(Err(Unusable::Foreign));
@@ -407,4 +413,9 @@ fn open_file(path: &Path) -> io::Result<File> {
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
     }
     options.open(path)
+}
+
+/// Whether something that is no regular file lies there, some of which cannot be opened.
+fn is_special(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
