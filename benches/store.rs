@@ -74,13 +74,7 @@ fn hits(directory: &Path, platform: &str, raw: &Raw) -> Result<()> {
             [
                 &mut || keep(|| build(&rt, &image, Origin::Disk)),
                 &mut || keep(|| raw.load(&path, payload)),
-                &mut || {
-                    keep(|| {
-                        let program = raw.load(&path, payload);
-                        program.create_kernels();
-                        program
-                    })
-                },
+                &mut || keep(|| raw.load(&path, payload).create_kernels()),
             ],
         );
         println!("a binary of {payload} bytes");
