@@ -278,7 +278,9 @@ impl BuildGraph {
     /// the caller, the waiters hear of it: whoever learns of a failure of circumstance and asks
     /// again gets a new build, and whoever learns of a program finds it.
     pub(super) fn publish(&self, node: NodeId, outcome: &Outcome) {
-        if outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
+        // What the cache turns away it frees later: too late, where memory is that scarce.
+        let keeps = self.setting.memory_limit > 0;
+        if keeps && outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
             self.kept.insert(node, outcome.clone());
             self.settle();
         }
