@@ -30,6 +30,14 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		$(if $(wildcard target/opencl/vendors/*.icd),scripts/env) \
 		cargo test --target $(HOST) --target-dir target/asan --test soundness --features simulated
 
+# cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. What it finds is kept
+# below `fuzz/`. For longer: `make fuzz SECONDS=3600`.
+SECONDS = 60
+
+fuzz: rust ## fuzz the decoder of stored programs
+	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+	RUSTC_BOOTSTRAP=1 cargo fuzz run entry -- -max_total_time=$(SECONDS) -max_len=4096
+
 features: rust ## compile with each feature alone
 	scripts/check-features
 
@@ -53,4 +61,4 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test bench lint loom sanitize features examples setup fmt clippy docs rust
+.PHONY: help demo test bench lint loom sanitize fuzz features examples setup fmt clippy docs rust

@@ -60,7 +60,7 @@ mod sealed {
 #[doc(hidden)]
 pub struct ArgumentValue {
     pub(crate) kind: ArgumentKind,
-    element: Element,
+    element: fn() -> Element,
 }
 
 pub(crate) enum ArgumentKind {
@@ -74,13 +74,13 @@ pub(crate) enum ArgumentKind {
 /// What Rust knows of an argument's element type.
 #[derive(Clone, Copy)]
 struct Element {
-    name: fn() -> &'static str,
+    name: &'static str,
     scalar: Option<Scalar>,
 }
 
 impl Element {
     fn of<T: 'static>() -> Self {
-        Self { name: std::any::type_name::<T>, scalar: Scalar::of::<T>() }
+        Self { name: std::any::type_name::<T>(), scalar: Scalar::of::<T>() }
     }
 }
 
@@ -88,7 +88,7 @@ impl<T: Pod> sealed::Argument for &Buffer<T> {
     fn into_value(self) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Buffer(self.region().clone(), None),
-            element: Element::of::<T>(),
+            element: Element::of::<T>,
         }
     }
 }
@@ -97,7 +97,7 @@ impl<T: Pod> sealed::Argument for BufferArgument<'_, T> {
     fn into_value(self) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Buffer(self.buffer.region().clone(), Some(self.access)),
-            element: Element::of::<T>(),
+            element: Element::of::<T>,
         }
     }
 }
@@ -106,7 +106,7 @@ impl<T: Pod> sealed::Argument for Local<T> {
     fn into_value(self) -> ArgumentValue {
         // A size that overflows exceeds every device's local memory, which is checked.
         let bytes = self.len.saturating_mul(size_of::<T>());
-        ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T>() }
+        ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T> }
     }
 }
 
@@ -114,7 +114,7 @@ impl<T: Pod> sealed::Argument for T {
     fn into_value(self) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Value(SmallVec::from_slice(bytemuck::bytes_of(&self))),
-            element: Element::of::<T>(),
+            element: Element::of::<T>,
         }
     }
 }
@@ -261,7 +261,7 @@ impl ArgumentValue {
                 describe(index, parameter)
             )))
         };
-        let rust = self.element.name;
+        let Element { name: rust, scalar } = (self.element)();
         match (parameter.address_space, &self.kind) {
             (None, _) => return Ok(()),
             (
@@ -279,8 +279,7 @@ impl ArgumentValue {
             (Some(AddressSpace::Local), ArgumentKind::Local(bytes)) => {
                 if *bytes == 0 || *bytes == usize::MAX {
                     return fail(format_args!(
-                        "given local memory of no, or of too many, `{}`",
-                        rust()
+                        "given local memory of no, or of too many, `{rust}`"
                     ));
                 }
             }
@@ -292,24 +291,22 @@ impl ArgumentValue {
                     AddressSpace::Private => "a value",
                 };
                 return fail(format_args!(
-                    "given {} of `{}`, expected {expected}",
-                    given.in_words(),
-                    rust()
+                    "given {} of `{rust}`, expected {expected}",
+                    given.in_words()
                 ));
             }
         }
         let (Some(element), Some(type_name)) = (element, &parameter.type_name) else {
             return Ok(());
         };
-        if self.element.scalar.is_some_and(|given| given != element.scalar) {
-            return fail(format_args!("given `{}`, expected `{type_name}`", rust()));
+        if scalar.is_some_and(|given| given != element.scalar) {
+            return fail(format_args!("given `{rust}`, expected `{type_name}`"));
         }
         if let ArgumentKind::Value(bytes) = &self.kind
             && bytes.len() != element.size()
         {
             return fail(format_args!(
-                "given `{}` of {} bytes, expected `{type_name}` of {} bytes",
-                rust(),
+                "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes",
                 bytes.len(),
                 element.size()
             ));

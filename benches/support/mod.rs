@@ -40,13 +40,21 @@ pub fn time(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
+/// Occupies the thread.
+pub fn work_for(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
 /// Prints a heading and what the columns of [`compare`] are.
 pub fn heading(title: &str) {
     println!("\n{title}");
     println!("{:44} {:>11} {:>11} {:>7} {:>7}", "", "Kiln, us", "raw, us", "ratio", "goal");
 }
 
-/// Prints a ratio: Kiln's time over the raw driver's, a piece of work.
+/// Prints a ratio: Kiln's time over the raw driver's, a piece of work. Without a goal if that is zero.
 pub fn compare(what: &str, kiln: Duration, raw: Duration, pieces: u32, goal: f64) {
     let micros = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(pieces);
     println!(

@@ -97,6 +97,13 @@ impl Raw {
         program
     }
 
+    /// Enqueues with an event, and gives that.
+    pub(crate) fn enqueue_with_event(&self) -> KeptEvent {
+        let mut event = null_mut();
+        self.enqueue(Some(&mut event));
+        KeptEvent(event)
+    }
+
     /// Flushes.
     pub(crate) fn flush(&self) {
         flush(self.queue).expect("it is flushed");
@@ -109,17 +116,24 @@ impl Raw {
 
     /// Enqueues one, asks for a callback, and sleeps until that wakes this thread.
     pub(crate) fn enqueue_and_await(&self) {
-        let mut event = null_mut();
-        self.enqueue(Some(&mut event));
+        let event = self.enqueue_with_event();
         let wake = Wake { done: AtomicBool::new(false), thread: thread::current() };
-        set_event_callback(event, CL_COMPLETE, woken, (&raw const wake).cast_mut().cast())
+        set_event_callback(event.0, CL_COMPLETE, woken, (&raw const wake).cast_mut().cast())
             .expect("it is registered");
         self.flush();
         while !wake.done.load(SeqCst) {
             thread::park();
         }
-        // SAFETY: the event is this function's own.
-        unsafe { release_event(event) }.expect("it is released");
+    }
+}
+
+/// An event, released when dropped.
+pub(crate) struct KeptEvent(cl_event);
+
+impl Drop for KeptEvent {
+    fn drop(&mut self) {
+        // SAFETY: the event is this object's own.
+        unsafe { release_event(self.0) }.expect("it is released");
     }
 }
 

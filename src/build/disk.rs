@@ -14,7 +14,11 @@ use crate::store::{
 };
 
 /// The shortest and the longest pause, before jitter, between two looks at another process's build.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(40)];
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];
+
+/// The next pause is this part of the wait so far. A program is then found soon after it is there,
+/// measured by its compile, and waiting for many programs leaves the processor to the compilers.
+const PAUSE_PART: u32 = 8;
 
 /// A store, as the graph uses it.
 pub(crate) struct Disk {
@@ -43,7 +47,6 @@ pub(crate) enum Turn {
 #[derive(Default)]
 pub(crate) struct Waiting {
     since: Option<Instant>,
-    looks: i32,
 }
 
 impl Disk {
@@ -113,7 +116,7 @@ impl Disk {
     pub(crate) fn turn(&self, key: &BuildKey, waiting: &mut Waiting) -> Turn {
         match self.store.try_build_lock(key) {
             Try::Held(lock) => return Turn::Build(Some(lock)),
-            Try::Impossible(_) => return Turn::Build(None),
+            Try::Unopened(_) | Try::Impossible(_) => return Turn::Build(None),
             Try::Busy => {}
         }
         let since = *waiting.since.get_or_insert_with(|| {
@@ -125,10 +128,9 @@ impl Disk {
             tracing::debug!(%key, "another process holds the build lock for too long");
             return Turn::Build(None);
         }
-        // Soon at first, for small programs; apart from each other, for many processes.
         let [shortest, longest] = PAUSES;
-        let pause = shortest.mul_f64(1.5f64.powi(waiting.looks)).min(longest);
-        waiting.looks = (waiting.looks + 1).min(16);
+        let pause = (since.elapsed() / PAUSE_PART).clamp(shortest, longest);
+        // Apart from each other, for many processes.
         Turn::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }
 

@@ -7,12 +7,12 @@ use std::sync::{Arc, PoisonError};
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
+use super::dag::Uses;
 use super::event::{Event, Record, Slot};
 use super::hazard::Use;
 use super::host::{IntoOutcome, ToOutcome};
-use super::scheduler::Scheduler;
-use crate::args::{Argument, ArgumentKind, ArgumentList, ArgumentValue, Arguments, describe};
-use crate::backend::{self, Access, Operation};
+use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, describe};
+use crate::backend::{self, Access, Operation, Parameter};
 use crate::buffer::{Buffer, Region};
 use crate::build::{Kernel, ResolvedKernel};
 use crate::device::Device;
@@ -22,8 +22,7 @@ use crate::nd_range::{NdRange, NdSize};
 /// A future that a command waits for on the host. Boxed: it outlives the caller.
 pub(crate) type Gate = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// A node of the DAG. Owns, through its work, everything that the device may touch, and keeps the
-/// scheduler alive until its end is known.
+/// A node of the DAG. Owns, through its work, everything that the device may touch.
 pub(crate) struct Command {
     pub(crate) work: Work,
     pub(crate) record: Arc<Record>,
@@ -31,7 +30,6 @@ pub(crate) struct Command {
     pub(crate) queue: u64,
     /// Whether its start and end go into the timeline, and when it was submitted.
     pub(crate) traced: Option<Box<super::timeline::Submitted>>,
-    pub(crate) _scheduler: Arc<Scheduler>,
 }
 
 /// What a command does.
@@ -116,7 +114,7 @@ impl Work {
     }
 
     /// What it does with which bytes.
-    pub(crate) fn uses(&self) -> SmallVec<[Use; 4]> {
+    pub(crate) fn uses(&self) -> Uses {
         let used = |region: &Region, access| Use {
             allocation: region.allocation(),
             bytes: region.bytes().clone(),
@@ -124,13 +122,16 @@ impl Work {
         };
         match self {
             Self::Launch(launch) => {
-                let buffer = |(index, argument): (usize, &ArgumentValue)| match &argument.kind {
-                    ArgumentKind::Buffer(region, stated) => {
-                        Some(used(region, stated.unwrap_or_else(|| launch.access(index))))
+                let parameters = launch.parameters();
+                let mut uses = Uses::new();
+                for (index, argument) in launch.arguments.iter().enumerate() {
+                    if let ArgumentKind::Buffer(region, stated) = &argument.kind {
+                        let signature = parameters.get(index).and_then(|known| known.access);
+                        // Everything, if neither says.
+                        uses.push(used(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
                     }
-                    ArgumentKind::Value(_) | ArgumentKind::Local(_) => None,
-                };
-                launch.arguments.iter().enumerate().filter_map(buffer).collect()
+                }
+                uses
             }
             Self::Write { to: region, .. } | Self::Fill { region, .. } => {
                 SmallVec::from_iter([used(region, Access::Write)])
@@ -224,12 +225,10 @@ impl Work {
 }
 
 impl LaunchWork {
-    /// What the kernel's signature says it does with the buffer at `index`; everything, if it does
-    /// not say.
-    fn access(&self, index: usize) -> Access {
+    /// What the kernel's signature says; nothing while its program still builds.
+    fn parameters(&self) -> &[Parameter] {
         let kernel = self.kernel.resolved().and_then(|kernel| kernel.as_ref().ok());
-        let parameter = kernel.and_then(|kernel| kernel.parameters().get(index));
-        parameter.and_then(|parameter| parameter.access).unwrap_or(Access::ReadWrite)
+        kernel.map_or(&[], ResolvedKernel::parameters)
     }
 
     /// Checks the launch against the kernel's signature and the device's limits. `None` while the

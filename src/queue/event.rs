@@ -32,7 +32,7 @@ pub(crate) struct Record {
     /// The lane's index plus one, and the position on it; zero before it is enqueued.
     place: (AtomicU32, AtomicU64),
     failure: OnceLock<Error>,
-    profile: OnceLock<Profile>,
+    profile: OnceLock<Box<Profile>>,
     /// The native event of a command that was settled before its callback came. Kept until then.
     early: Mutex<Option<Arc<dyn NativeEvent>>>,
 }
@@ -86,7 +86,7 @@ impl Record {
         wakers: &mut Wakers,
     ) -> Option<Arc<dyn NativeEvent>> {
         if let Some(profile) = profile {
-            let _ = self.profile.set(profile);
+            let _ = self.profile.set(Box::new(profile));
         }
         if let Err(error) = outcome {
             let _ = self.failure.set(error);
@@ -174,7 +174,7 @@ impl Event {
     /// [`profiling`](crate::RuntimeBuilder::profiling).
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
-        self.record.profile.get().copied()
+        self.record.profile.get().map(|profile| **profile)
     }
 
     /// Blocks the thread until the command has ended. For hosts that are not asynchronous.

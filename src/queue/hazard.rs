@@ -43,7 +43,7 @@ struct Segment {
 
 impl Segment {
     fn new(bytes: Range<usize>) -> Self {
-        Self { bytes, writer: Writer::None, readers: SmallVec::new(), prune_at: 16 }
+        Self { bytes, writer: Writer::None, readers: SmallVec::new(), prune_at: FEW_READERS }
     }
 }
 
@@ -64,6 +64,9 @@ impl Default for History {
 
 /// So many segments are never looked through.
 const FEW_SEGMENTS: usize = 64;
+
+/// So many readers of a segment are never looked through.
+const FEW_READERS: usize = 16;
 
 /// The histories of all allocations of a device.
 #[derive(Debug, Default)]
@@ -87,11 +90,11 @@ impl Hazards {
         let history = self.histories.entry(used.allocation).or_default();
         history.prune(found);
         let covered = history.isolate(&used.bytes);
+        let writer_edge = match used.access {
+            Access::Read | Access::ReadWrite => EdgeKind::Data,
+            Access::Write => EdgeKind::Order,
+        };
         for segment in &mut history.segments[covered.clone()] {
-            let writer_edge = match used.access {
-                Access::Read | Access::ReadWrite => EdgeKind::Data,
-                Access::Write => EdgeKind::Order,
-            };
             match &segment.writer {
                 Writer::None => {}
                 Writer::Command(writer) => found.depend(*writer, writer_edge),
@@ -101,7 +104,7 @@ impl Hazards {
             if used.access == Access::Read {
                 if segment.readers.len() >= segment.prune_at {
                     segment.readers.retain(|reader| found.is_live(*reader));
-                    segment.prune_at = (segment.readers.len() * 2).max(16);
+                    segment.prune_at = (segment.readers.len() * 2).max(FEW_READERS);
                 }
                 segment.readers.push(id);
             } else {
@@ -111,9 +114,14 @@ impl Hazards {
             }
         }
         if used.access != Access::Read {
-            history.segments[covered.start] =
-                Segment { writer: Writer::Command(id), ..Segment::new(used.bytes.clone()) };
-            history.segments.drain(covered.start + 1..covered.end);
+            let written = &mut history.segments[covered.start];
+            written.bytes.end = used.bytes.end;
+            written.writer = Writer::Command(id);
+            written.readers.shrink_to_fit();
+            written.prune_at = FEW_READERS;
+            if covered.len() > 1 {
+                history.segments.drain(covered.start + 1..covered.end);
+            }
         }
     }
 
@@ -153,9 +161,14 @@ impl History {
 
     /// Splits and fills segments so that `bytes` is covered exactly; gives the covering indexes.
     fn isolate(&mut self, bytes: &Range<usize>) -> Range<usize> {
+        let start = self.index_of(bytes.start);
+        // The usual case: the same bytes as a command before.
+        if self.segments.get(start).is_some_and(|segment| segment.bytes == *bytes) {
+            return start..start + 1;
+        }
         self.split_at(bytes.start);
         self.split_at(bytes.end);
-        let start = self.segments.partition_point(|segment| segment.bytes.end <= bytes.start);
+        let start = self.index_of(bytes.start);
         let mut index = start;
         let mut at = bytes.start;
         while at < bytes.end {
@@ -172,8 +185,13 @@ impl History {
         start..index
     }
 
+    /// The first segment that ends behind `at`.
+    fn index_of(&self, at: usize) -> usize {
+        self.segments.partition_point(|segment| segment.bytes.end <= at)
+    }
+
     fn split_at(&mut self, at: usize) {
-        let index = self.segments.partition_point(|segment| segment.bytes.end <= at);
+        let index = self.index_of(at);
         let Some(segment) = self.segments.get_mut(index) else { return };
         if segment.bytes.start < at {
             let mut tail = segment.clone();

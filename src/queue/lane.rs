@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::completion::Phase;
 use super::dag::{EdgeKind, NodeId};
-use super::event::Record;
 use crate::backend::{self, NativeEvent, Operation, Progress};
 use crate::error::{Error, Result};
 
@@ -25,10 +23,7 @@ pub(crate) struct Place {
 /// A command in flight.
 struct Entry {
     id: NodeId,
-    record: Arc<Record>,
     native: Native,
-    /// How it went, once the driver has been asked and has told.
-    result: Option<Result<()>>,
 }
 
 /// A command's native event.
@@ -37,9 +32,6 @@ pub(crate) struct Native {
     /// Whether the driver was asked to call back.
     pub(crate) armed: bool,
 }
-
-/// A command whose driver is to be asked to call back.
-pub(crate) type Armed = (Arc<Record>, Arc<dyn NativeEvent>);
 
 /// A command that has ended on its lane.
 pub(crate) struct Left {
@@ -88,19 +80,28 @@ impl Lane {
     pub(crate) unsafe fn enqueue(
         &mut self,
         id: NodeId,
-        record: &Arc<Record>,
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<u64> {
         // SAFETY: the caller promises what the callee asks for.
         let event = unsafe { self.native.enqueue(operation, wait)? };
         let native = Native { event, armed: false };
-        self.entries.push_back(Entry { id, record: record.clone(), native, result: None });
+        self.entries.push_back(Entry { id, native });
         self.unflushed += 1;
         if self.unflushed >= FLUSH_EVERY {
             self.flush();
         }
-        Ok(self.first + self.entries.len() as u64 - 1)
+        Ok(self.end() - 1)
+    }
+
+    /// The position behind the latest entry.
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// The position of the latest command, if any is in flight.
+    pub(crate) fn latest(&self) -> Option<u64> {
+        (!self.entries.is_empty()).then(|| self.end() - 1)
     }
 
     /// Sees to it that everything enqueued starts.
@@ -120,22 +121,7 @@ impl Lane {
 
     /// Whether `commands` or more are in flight behind the last armed one.
     pub(crate) fn is_unwatched_for(&self, commands: usize) -> bool {
-        let end = self.first + self.entries.len() as u64;
-        end - self.watched.max(self.first) >= commands as u64
-    }
-
-    /// The position of the oldest command, if that has ended. Asks the driver; one that calls back
-    /// before its event tells the end is believed.
-    pub(crate) fn ended(&mut self) -> Option<u64> {
-        let oldest = self.entries.front_mut()?;
-        if oldest.result.is_none() {
-            oldest.result = match oldest.native.event.progress() {
-                Progress::Pending if oldest.record.signal.phase() == Phase::Pending => return None,
-                Progress::Pending | Progress::Complete => Some(Ok(())),
-                Progress::Failed(error) => Some(Err(error)),
-            };
-        }
-        Some(self.first)
+        self.end() - self.watched.max(self.first) >= commands as u64
     }
 
     fn index(&self, position: u64) -> Option<usize> {
@@ -148,27 +134,32 @@ impl Lane {
         self.entries.front().filter(|_| self.first <= position).map(|entry| entry.id)
     }
 
-    /// Marks the command at `position` as one that the driver will call back for, and gives what to
-    /// ask for that. `None` if that was done already or the command has left.
-    pub(crate) fn arm(&mut self, position: u64) -> Option<Armed> {
+    /// Marks the command at `position` as one that the driver will call back for, and gives the
+    /// event to ask for that. `None` if that was done already or the command has left.
+    pub(crate) fn arm(&mut self, position: u64) -> Option<Arc<dyn NativeEvent>> {
         let index = self.index(position)?;
         let entry = &mut self.entries[index];
         if std::mem::replace(&mut entry.native.armed, true) {
             return None;
         }
-        let armed = (entry.record.clone(), entry.native.event.clone());
+        let event = entry.native.event.clone();
         self.watched = self.watched.max(position + 1);
         self.flush();
-        Some(armed)
+        Some(event)
     }
 
-    /// Takes out the oldest command, if that has ended. Though one behind it has, it may not: some
+    /// Takes out the oldest command, if that has ended. Asks the driver; one that has called back
+    /// before its event tells the end is believed. Though one behind it has ended, it may not: some
     /// drivers fail a command as soon as one that it waits for has failed, before its turn.
-    pub(crate) fn leave(&mut self) -> Option<Left> {
-        self.ended()?;
-        let Entry { id, native, result, .. } = self.entries.pop_front()?;
+    pub(crate) fn leave(&mut self, has_called_back: impl FnOnce(NodeId) -> bool) -> Option<Left> {
+        let oldest = self.entries.front()?;
+        let result = match oldest.native.event.progress() {
+            Progress::Pending if !has_called_back(oldest.id) => return None,
+            Progress::Pending | Progress::Complete => Ok(()),
+            Progress::Failed(error) => Err(self.root_of(error)),
+        };
+        let Entry { id, native } = self.entries.pop_front()?;
         self.first += 1;
-        let result = result.unwrap_or(Ok(())).map_err(|error| self.root_of(error));
         Some(Left { id, native, result })
     }
 
@@ -197,11 +188,15 @@ pub(crate) fn wait_list(
     lane: usize,
     places: impl Iterator<Item = (EdgeKind, Place)>,
 ) -> Result<SmallVec<[Arc<dyn NativeEvent>; 4]>> {
+    let mut wait = SmallVec::new();
+    let mut others = places.filter(|(_, place)| place.lane != lane).peekable();
+    if others.peek().is_none() {
+        return Ok(wait);
+    }
     let mut latest: SmallVec<[Option<(u64, EdgeKind)>; 8]> = SmallVec::from_elem(None, lanes.len());
-    for (kind, place) in places.filter(|(_, place)| place.lane != lane) {
+    for (kind, place) in others {
         latest[place.lane] = latest[place.lane].max(Some((place.position, kind)));
     }
-    let mut wait = SmallVec::new();
     for (lane, latest) in lanes.iter_mut().zip(latest) {
         let Some((position, kind)) = latest else { continue };
         wait.push(match kind {

@@ -7,18 +7,21 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use smallvec::SmallVec;
 
 use super::command::{Command, Gate, Work};
 use super::completion::{Fired, Phase, Urgency, Wakers};
-use super::dag::{Dag, EdgeKind, Next, NextList, NodeId};
+use super::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
 use super::event::{Event, Record, Status};
 use super::hazard::Use;
 use super::host::catch_panic;
-use super::lane::{Armed, Lane, Left, Native, Place, wait_list};
+use super::lane::{Lane, Left, Native, Place, wait_list};
 use super::reactor::{Post, Reactor};
 use super::timeline::Timeline;
 use crate::backend::{DeviceSlot, NativeEvent};
@@ -52,7 +55,7 @@ pub(crate) struct Scheduler {
     options: Options,
     shared: Shared,
     freed: Arc<Freed>,
-    /// Commands submitted and not ended.
+    /// Commands submitted and not ended, for those who look without the lock.
     live: AtomicUsize,
     /// Commands that the device was not given yet. Callbacks look at it, which must not own the
     /// scheduler: they would run its destructor.
@@ -65,8 +68,12 @@ struct State {
     lanes: Vec<Lane>,
     /// Commands ever submitted.
     submissions: u64,
+    /// Commands submitted and not ended.
+    live: usize,
     /// Commands in flight on all lanes.
     in_flight: usize,
+    /// Keeps the scheduler alive while there are commands.
+    keep_alive: Option<Arc<Scheduler>>,
     /// Commands that nothing but the bound on those in flight holds back, in order.
     parked: VecDeque<NodeId>,
 }
@@ -75,9 +82,20 @@ struct State {
 #[derive(Default)]
 struct Effects {
     wakers: Wakers,
-    arm: SmallVec<[Armed; 2]>,
-    garbage: SmallVec<[Command; 4]>,
-    events: SmallVec<[Arc<dyn NativeEvent>; 4]>,
+    arm: Vec<Armed>,
+    garbage: Vec<Garbage>,
+    /// That of a scheduler whose last command has ended.
+    keep_alive: Option<Arc<Scheduler>>,
+}
+
+/// A command whose driver is to be asked to call back.
+type Armed = (Arc<Record>, Arc<dyn NativeEvent>);
+
+/// What is left of a command that has ended.
+struct Garbage {
+    command: Command,
+    /// Unless the callback has yet to come.
+    event: Option<Arc<dyn NativeEvent>>,
 }
 
 /// A command as it is handed in.
@@ -108,7 +126,7 @@ fn before(events: &[Event]) -> (Edges, Option<Error>) {
 const SETTLE_IN_POLL: u64 = 32;
 
 /// Every so many submissions settle what has ended, twice as many commands at most.
-const SETTLE_EVERY: u64 = 16;
+const SETTLE_EVERY: u64 = 8;
 
 /// So many commands the reactor settles without letting go of the lock.
 const SETTLE_AT_ONCE: u64 = 16;
@@ -129,7 +147,9 @@ impl Scheduler {
                 dag: Dag::new(|command| command.work.uses()),
                 lanes: Vec::new(),
                 submissions: 0,
+                live: 0,
                 in_flight: 0,
+                keep_alive: None,
                 parked: VecDeque::new(),
             }),
         });
@@ -168,15 +188,15 @@ impl Scheduler {
 
     /// Adds a command and hands everything that is ready to the device. Never waits.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
-        let Submission { work, queue, after, mut gates, building } = submission;
+        let Submission { work, queue, mut after, mut gates, building } = submission;
         // Devices do not wait for each other: the host does.
-        let (after, others): (Vec<_>, Vec<_>) =
-            after.into_iter().partition(|event| event.belongs_to(self));
-        for event in others {
-            if !matches!(event.status(), Status::Complete) {
-                gates.push(Box::pin(event));
+        after.retain(|event| {
+            let ours = event.belongs_to(self);
+            if !ours && !matches!(event.status(), Status::Complete) {
+                gates.push(Box::pin(event.clone()));
             }
-        }
+            ours
+        });
         let building = match &work {
             Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
@@ -227,27 +247,33 @@ impl Scheduler {
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let scheduler = self.clone();
-        let command =
-            Command { work, record: record.clone(), queue, traced, _scheduler: scheduler };
+        let command = Command { work, record, queue, traced };
         self.shared.counters.commands.add_one();
         let mut effects = Effects::default();
         let mut next = NextList::new();
         let mut state = self.lock();
-        while let Ok(allocation) = self.freed.pop() {
+        // Asking first spares a fence.
+        while !self.freed.is_empty()
+            && let Ok(allocation) = self.freed.pop()
+        {
             state.dag.forget(allocation);
         }
-        self.live.fetch_add(1, SeqCst);
-        self.waiting.fetch_add(1, SeqCst);
         self.settle_some(&mut state, &mut effects);
+        let was_idle = state.live == 0;
+        state.live += 1;
+        if was_idle {
+            state.keep_alive = Some(self.clone());
+        }
         let (edges, poison) = before(&state);
         let id = state.dag.add(command, uses, edges, gates as u32, poison, &mut next);
-        record.set_node(id);
+        event.record().set_node(id);
         state.trace_edges(id);
         self.pump(&mut state, &mut next, &mut effects);
         drop(state);
+        if was_idle {
+            self.shared.reactor.rouse();
+        }
         self.apply(effects);
-        self.shared.reactor.rouse();
         (event, id)
     }
 
@@ -307,13 +333,23 @@ impl Scheduler {
             next.clear();
             at = 0;
             if state.in_flight >= self.options.max_in_flight {
-                return;
+                break;
             }
-            let Some(id) = state.parked.pop_front() else { return };
+            let Some(id) = state.parked.pop_front() else { break };
             if state.dag.can_dispatch(id) {
                 self.dispatch(state, id, next, effects);
             }
         }
+        self.publish(state);
+    }
+
+    /// Tells the counts to those who look without the lock.
+    fn publish(&self, state: &State) {
+        // The reactor sleeps where it finds nothing alive: whoever ends that must be seen before it
+        // looks whether the reactor sleeps. Other changes may be seen late.
+        let was_idle = self.live.load(Relaxed) == 0;
+        self.live.store(state.live, if was_idle { SeqCst } else { Relaxed });
+        self.waiting.store(state.live - state.in_flight, Relaxed);
     }
 
     /// Hands a command to the device.
@@ -330,42 +366,39 @@ impl Scheduler {
         if state.is_host(id) {
             return self.finish(state, id, Ok(()), None, next, effects);
         }
-        let enqueued = self.choose_lane(state, id).and_then(|lane| {
-            let places = (state.dag.dependencies(id))
-                .filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
-            let wait = wait_list(&mut state.lanes, lane, places)?;
-            let State { dag, lanes, .. } = state;
-            let command = dag.command_mut(id).expect("it can be dispatched");
-            let record = command.record.clone();
-            let position = command.work.with_operation(|operation| {
-                // SAFETY: the command owns, through its work, all that the operation names, and it
-                // stays in the DAG until the end of the returned event is known. The host memory of
-                // a read is reached by nobody else until then. That the kernel stays inside its
-                // buffers is what the caller of `Program::kernel` promised.
-                unsafe { lanes[lane].enqueue(id, &record, operation, &wait) }
-            })?;
-            record.set_place(Place { lane, position });
-            Ok((record, lane, position))
-        });
-        match enqueued {
-            Ok((record, lane, position)) => {
-                self.waiting.fetch_sub(1, SeqCst);
-                state.in_flight += 1;
-                let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
-                let lane = &mut state.lanes[lane];
-                if record.awaited.load(SeqCst) || lane.is_unwatched_for(watch_every) {
-                    effects.arm.extend(lane.arm(position));
-                }
-                if let Some(traced) =
-                    state.dag.command_mut(id).and_then(|command| command.traced.as_mut())
-                {
-                    traced.enqueued();
-                }
-                state.dag.dispatched(id, next);
-            }
+        match self.enqueue(state, id, effects) {
+            Ok(()) => state.dag.dispatched(id, next),
             // It ends once all before it has, so that nobody behind it starts too early.
             Err(error) => state.dag.poison(id, error, next),
         }
+    }
+
+    fn enqueue(&self, state: &mut State, id: NodeId, effects: &mut Effects) -> Result<()> {
+        let lane = self.choose_lane(state, id)?;
+        let places = (state.dag.dependencies(id))
+            .filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
+        let wait = wait_list(&mut state.lanes, lane, places)?;
+        let State { dag, lanes, in_flight, .. } = state;
+        let Command { work, record, traced, .. } =
+            dag.command_mut(id).expect("it can be dispatched");
+        let position = work.with_operation(|operation| {
+            // SAFETY: the command owns, through its work, all that the operation names, and it
+            // stays in the DAG until the end of the returned event is known. The host memory of a
+            // read is reached by nobody else until then. That the kernel stays inside its buffers
+            // is what the caller of `Program::kernel` promised.
+            unsafe { lanes[lane].enqueue(id, operation, &wait) }
+        })?;
+        record.set_place(Place { lane, position });
+        *in_flight += 1;
+        if let Some(traced) = traced {
+            traced.enqueued();
+        }
+        let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
+        let lane = &mut lanes[lane];
+        if record.awaited.load(SeqCst) || lane.is_unwatched_for(watch_every) {
+            effects.arm.extend(lane.arm(position).map(|event| (record.clone(), event)));
+        }
+        Ok(())
     }
 
     /// Behind its latest dependency, where the order costs nothing; else where the least is in
@@ -406,12 +439,7 @@ impl Scheduler {
         next: &mut NextList,
         effects: &mut Effects,
     ) {
-        let ended = state.dag.complete(id, result, next);
-        let mut command = ended.command;
-        let record = command.record.clone();
-        if record.place().is_none() {
-            self.waiting.fetch_sub(1, SeqCst);
-        }
+        let Ended { mut command, outcome } = state.dag.complete(id, result, next);
         let profiled = native.as_ref().filter(|_| self.options.profiling);
         let profile = profiled.and_then(|native| native.event.profile());
         if let Some(traced) = command.traced.take() {
@@ -421,10 +449,10 @@ impl Scheduler {
                 &command,
                 id,
                 profile,
-                &ended.outcome,
+                &outcome,
             );
         }
-        match &ended.outcome {
+        match &outcome {
             Ok(()) => {
                 if let Work::Read { to, .. } = &mut command.work {
                     to.deliver();
@@ -432,14 +460,18 @@ impl Scheduler {
             }
             Err(_) => self.shared.counters.failed_commands.add_one(),
         }
+        state.live -= 1;
+        if state.live == 0 {
+            effects.keep_alive = state.keep_alive.take();
+        }
+        // Who sees the end finds it counted.
+        self.publish(state);
         let armed = native.as_ref().is_some_and(|native| native.armed);
-        let event = record.settle(ended.outcome, profile, native, &mut effects.wakers);
+        let event = command.record.settle(outcome, profile, native, &mut effects.wakers);
         if armed && event.is_none() {
             self.shared.counters.late_callbacks.add_one();
         }
-        effects.events.extend(event);
-        effects.garbage.push(command);
-        self.live.fetch_sub(1, SeqCst);
+        effects.garbage.push(Garbage { command, event });
     }
 
     /// Settles the command at `place` and all before it, on its lane and on those that these waited
@@ -470,7 +502,12 @@ impl Scheduler {
             if settled == most {
                 break;
             }
-            let Some(Left { id, native, result }) = state.lanes[goal.lane].leave() else {
+            let State { dag, lanes, .. } = &mut *state;
+            let has_called_back = |id| {
+                dag.command(id)
+                    .is_some_and(|command| command.record.signal.phase() != Phase::Pending)
+            };
+            let Some(Left { id, native, result }) = lanes[goal.lane].leave(has_called_back) else {
                 // It still runs. The reactor's tick goes on from here.
                 goals.clear();
                 break;
@@ -478,7 +515,7 @@ impl Scheduler {
             settled += 1;
             state.in_flight -= 1;
             // A marker waits for the ends of commands, whatever they are.
-            let result = if state.is_marker(id) { Ok(()) } else { result };
+            let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
             self.finish(state, id, result, Some(native), &mut next, effects);
         }
         self.pump(state, &mut next, effects);
@@ -498,7 +535,7 @@ impl Scheduler {
     }
 
     /// Settles commands of a lane that have ended, oldest first, but no more than `most`. Tells
-    /// whether there may be others.
+    /// whether that was all that can be done now.
     fn settle_ended(
         self: &Arc<Self>,
         state: &mut State,
@@ -506,34 +543,27 @@ impl Scheduler {
         most: u64,
         effects: &mut Effects,
     ) -> bool {
-        let mut last = None;
-        for _ in 0..most {
-            match state.lanes[lane].ended() {
-                // One that cannot leave waits for another lane.
-                Some(position) if last != Some(position) => {
-                    last = Some(position);
-                    self.settle(state, Place { lane, position }, most, effects);
-                }
-                _ => return false,
-            }
-        }
-        true
+        let latest = state.lanes[lane].latest();
+        latest.is_none_or(|position| self.settle(state, Place { lane, position }, most, effects))
     }
 
-    fn apply(self: &Arc<Self>, effects: Effects) {
-        let Effects { wakers, arm, garbage, events } = effects;
-        for (record, event) in arm {
+    fn apply(&self, effects: Effects) {
+        for (record, event) in effects.arm {
             self.arm(record, &*event);
         }
-        for waker in wakers {
+        for waker in effects.wakers {
             // One that panics must not keep the others asleep, nor end the reactor.
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
                 tracing::error!("a waker panicked");
             }
         }
-        drop(events);
-        let heavy: Vec<_> =
-            garbage.into_iter().filter(|command| !command.work.is_light()).collect();
+        let mut heavy = Vec::new();
+        for Garbage { command, event } in effects.garbage {
+            drop(event);
+            if !command.work.is_light() {
+                heavy.push(command);
+            }
+        }
         if !heavy.is_empty() {
             self.shared.reactor.post(Post::Drop(heavy), Urgency::NextTick);
         }
@@ -564,10 +594,10 @@ impl Scheduler {
     /// Somebody polls the command for the first time.
     pub(crate) fn watch(self: &Arc<Self>, record: &Arc<Record>) {
         let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
-        let armed = record.place().and_then(|place| state.lanes[place.lane].arm(place.position));
+        let event = record.place().and_then(|place| state.lanes[place.lane].arm(place.position));
         drop(state);
-        if let Some((record, event)) = armed {
-            self.arm(record, &*event);
+        if let Some(event) = event {
+            self.arm(record.clone(), &*event);
         }
     }
 
@@ -595,9 +625,9 @@ impl Scheduler {
         let Some(place) = record.place() else { return };
         match record.signal.phase() {
             Phase::Pending => {
-                let armed = self.lock().lanes[place.lane].arm(place.position);
-                if let Some((record, event)) = armed {
-                    self.arm(record, &*event);
+                let event = self.lock().lanes[place.lane].arm(place.position);
+                if let Some(event) = event {
+                    self.arm(record.clone(), &*event);
                 }
             }
             Phase::Fired => self.settle_all(place),
@@ -626,7 +656,7 @@ impl Scheduler {
                 let mut effects = Effects::default();
                 let mut state = self.lock();
                 state.lanes[lane].flush();
-                more = self.settle_ended(&mut state, lane, SETTLE_AT_ONCE, &mut effects);
+                more = !self.settle_ended(&mut state, lane, SETTLE_AT_ONCE, &mut effects);
                 drop(state);
                 self.apply(effects);
             }

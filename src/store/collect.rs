@@ -113,21 +113,23 @@ pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
 
 /// Counts, sweeps, and removes entries until the goal is met.
 pub(crate) fn collect(layout: &Layout, goal: Goal) -> Collected {
-    let now = SystemTime::now();
     let mut collected =
-        Collected { swept: sweep(layout, now, goal.dry_run), ..Collected::default() };
+        Collected { swept: sweep(layout, SystemTime::now(), goal.dry_run), ..Collected::default() };
     let mut found: Vec<_> = scan(layout).collect();
     collected.entries = found.len() as u64;
     collected.bytes = found.iter().map(|found| found.bytes).sum();
+    // Not before the scan: entries that are put meanwhile would seem to be from the future.
+    let now = SystemTime::now();
     found.sort_unstable_by_key(|found| found.used);
     let too_many = goal.bytes.is_some_and(|most| collected.bytes > most);
     let aim = goal.aim.filter(|_| too_many);
     for entry in &found {
-        // A time in the future is a clock's mistake, which must not keep an entry for ever.
-        let unused = now.duration_since(entry.used).ok();
+        let unused = now.duration_since(entry.used);
         let over = aim.is_some_and(|aim| collected.size().bytes > aim);
-        let old = goal.max_age.is_some_and(|most| unused.is_some_and(|unused| unused > most));
-        let young = unused.is_some_and(|unused| unused < YOUNG);
+        let old = goal.max_age.is_some_and(|most| unused.as_ref().is_ok_and(|age| *age > most));
+        // Clocks of machines that share a directory differ a little. A time far in the future is a
+        // clock's mistake, which must not keep an entry for ever.
+        let young = unused.unwrap_or_else(|ahead| ahead.duration()) < YOUNG;
         if !over && !old {
             break;
         }
@@ -186,8 +188,136 @@ fn is_abandoned(path: &Path, age: Duration) -> bool {
         Ok(match try_lock_file(File::open(path)?) {
             Try::Held(_) => true,
             Try::Busy => false,
-            Try::Impossible(_) => age > SURELY_ABANDONED,
+            Try::Unopened(_) | Try::Impossible(_) => age > SURELY_ABANDONED,
         })
     };
     age > ABANDONED && dead().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store with one entry's file, whose contents do not matter here, as a scan found it.
+    struct Bench {
+        _directory: tempfile::TempDir,
+        layout: Layout,
+        found: Found,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().expect("there is room");
+            let layout = Layout::new(directory.path());
+            layout.create().expect("it can be written");
+            let key = BuildKey([7; 32]);
+            let path = layout.entry(&crate::store::Address { device: [1; 8], key });
+            fs::create_dir_all(path.parent().expect("it has one")).expect("it can be written");
+            fs::write(path, "old").expect("it can be written");
+            let found = scan(&layout).next().expect("it is there");
+            Self { _directory: directory, layout, found }
+        }
+
+        /// Gives the entry's name to another file, as a put does.
+        fn replace(&self) {
+            let other = unique(&self.layout, "part");
+            fs::write(&other, "new").expect("it can be written");
+            let stamped = File::options().write(true).open(&other);
+            // Not even the time tells it from the other.
+            stamped.and_then(|file| file.set_modified(self.found.used)).expect("it is there");
+            fs::rename(other, &self.found.path).expect("it is there");
+        }
+
+        fn assert_is(&self, contents: &str) {
+            assert_eq!(fs::read_to_string(&self.found.path).expect("it stays"), contents);
+            self.assert_nothing_is_left_behind();
+        }
+
+        fn assert_nothing_is_left_behind(&self) {
+            let mut left = fs::read_dir(self.layout.temporary()).expect("it is there");
+            assert!(left.next().is_none());
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_removed_once() {
+        let bench = Bench::new();
+        assert!(remove(&bench.layout, &bench.found));
+        assert!(!bench.found.path.exists());
+        assert!(!remove(&bench.layout, &bench.found), "there is nothing to remove");
+        bench.assert_nothing_is_left_behind();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_entry_replaced_since_it_was_found_stays() {
+        let bench = Bench::new();
+        bench.replace();
+        assert!(!remove(&bench.layout, &bench.found));
+        bench.assert_is("new");
+    }
+
+    #[test]
+    fn an_entry_used_since_it_was_found_stays() {
+        let bench = Bench::new();
+        let used = bench.found.used + Duration::from_nanos(1000);
+        let file = File::options().write(true).open(&bench.found.path).expect("it is there");
+        file.set_modified(used).expect("it is ours");
+        assert!(!remove(&bench.layout, &bench.found));
+        bench.assert_is("old");
+        assert_eq!(scan(&bench.layout).next().expect("it is there").used, used);
+    }
+
+    /// The file that was taken out is then the older one.
+    #[test]
+    fn an_entry_put_while_another_was_looked_at_stays() {
+        let bench = Bench::new();
+        let taken = unique(&bench.layout, "out");
+        fs::rename(&bench.found.path, &taken).expect("it is there");
+        bench.replace();
+        put_back(&taken, &bench.found.path);
+        fs::remove_file(&taken).expect("it is still there");
+        bench.assert_is("new");
+    }
+
+    #[test]
+    fn what_was_taken_out_is_put_back() {
+        let bench = Bench::new();
+        let taken = unique(&bench.layout, "out");
+        fs::rename(&bench.found.path, &taken).expect("it is there");
+        put_back(&taken, &bench.found.path);
+        let _ = fs::remove_file(&taken);
+        bench.assert_is("old");
+    }
+
+    #[test]
+    fn clocks_that_differ_a_little_cost_no_entry_and_wrong_ones_keep_none() {
+        let nothing = Goal { bytes: Some(0), aim: Some(0), max_age: None, dry_run: false };
+        for (ahead, removed) in [(YOUNG / 2, 0), (YOUNG * 100, 1)] {
+            let bench = Bench::new();
+            let file = File::options().write(true).open(&bench.found.path).expect("it is there");
+            file.set_modified(SystemTime::now() + ahead).expect("it is ours");
+            assert_eq!(collect(&bench.layout, nothing).removed, removed, "{ahead:?} ahead");
+        }
+    }
+
+    #[test]
+    fn only_what_dead_writers_left_is_swept() {
+        let bench = Bench::new();
+        let now = SystemTime::now();
+        let part = |age: Duration| {
+            let path = unique(&bench.layout, "part");
+            let file = File::create_new(&path).expect("it can be written");
+            file.set_modified(now - age).expect("it is ours");
+            (path, file)
+        };
+        let (dead, _) = part(ABANDONED * 2);
+        let (living, file) = part(ABANDONED * 2);
+        file.try_lock().expect("nobody else holds it");
+        let (fresh, _) = part(ABANDONED / 2);
+        assert_eq!(sweep(&bench.layout, now, true), 1);
+        assert!(dead.exists(), "a dry run removes nothing");
+        assert_eq!(sweep(&bench.layout, now, false), 1);
+        assert_eq!([dead, living, fresh].map(|path| path.exists()), [false, true, true]);
+    }
 }

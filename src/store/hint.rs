@@ -168,6 +168,7 @@ impl HintFile {
         for _ in 0..TRIES {
             match try_lock(&self.lock) {
                 Try::Busy => thread::sleep(Duration::from_millis(1)),
+                Try::Unopened(error) => return Err(error),
                 held_or_without => return Ok(held_or_without),
             }
         }

@@ -49,14 +49,14 @@ impl Layout {
 
     /// Makes the directories that there are in every store.
     pub(crate) fn create(&self) -> io::Result<()> {
-        for directory in [self.temporary(), self.locks()] {
-            create_private(&directory)?;
-        }
+        create_private(&self.temporary())?;
         let tag = self.version.join("CACHEDIR.TAG");
-        if !tag.exists() {
+        // One that was torn is written again.
+        if !fs::metadata(&tag).is_ok_and(|metadata| metadata.len() == TAG.len() as u64) {
             fs::write(tag, TAG)?;
         }
-        Ok(())
+        // Last: where it is missing, everything is made again.
+        create_private(&self.locks())
     }
 
     pub(crate) fn version(&self) -> &Path {

@@ -16,7 +16,9 @@ pub(crate) enum Try {
     Held(Lock),
     /// Somebody else holds it.
     Busy,
-    /// There are no locks here: the directory cannot be written, or its file system has none.
+    /// Its file cannot be opened, or made.
+    Unopened(io::Error),
+    /// There are no locks here: the file system has none.
     Impossible(io::Error),
 }
 
@@ -24,7 +26,7 @@ pub(crate) enum Try {
 pub(crate) fn try_lock(path: &Path) -> Try {
     match open(path) {
         Ok(file) => try_lock_file(file),
-        Err(error) => Try::Impossible(error),
+        Err(error) => Try::Unopened(error),
     }
 }
 
@@ -60,9 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn where_none_can_be_had_that_is_told() {
+    fn a_file_that_cannot_be_made_is_not_taken_for_a_system_without_locks() {
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path().join("missing").join("lock");
-        assert!(matches!(try_lock(&path), Try::Impossible(_)));
+        assert!(matches!(try_lock(&path), Try::Unopened(_)));
     }
 }

@@ -58,12 +58,15 @@ mod behind;
 mod collect;
 mod entry;
 mod explore;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hint;
 mod layout;
 mod lock;
 mod publish;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -144,9 +147,10 @@ struct Inner {
 /// What has been told already: each of these once.
 #[derive(Debug, Default)]
 struct Warned {
-    read: AtomicBool,
-    write: AtomicBool,
-    lock: AtomicBool,
+    /// That the disk cannot be read, or written.
+    disk: AtomicBool,
+    /// That it has no locks.
+    locks: AtomicBool,
 }
 
 /// What a lookup finds.
@@ -208,9 +212,16 @@ impl Store {
         let read = self.read(&self.0.layout.entry(address), true);
         let found = match read {
             Ok(bytes) => bytes.and_then(|bytes| entry::decode_for(&address.key, bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Lookup::Absent,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Lookup::Absent;
+            }
             Err(error) => {
-                self.failed(&self.0.warned.read, "read", &error);
+                self.failed("read", &error);
                 return Lookup::Unreadable(error);
             }
         };
@@ -222,7 +233,10 @@ impl Store {
 
     /// A whole file, stamped as used or not. The outer error is the system's.
     fn read(&self, path: &Path, used: bool) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
-        let mut file = open_file(path)?;
+        let mut file = match open_file(path) {
+            Err(_) if is_special(path) => return Ok(Err(Unusable::Foreign)),
+            opened => opened?,
+        };
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Ok(Err(Unusable::Foreign));
@@ -259,7 +273,7 @@ impl Store {
         let published = match publish(layout, &path, [payload, &rest], settings.durability) {
             Ok(Published::Left) => return counters.disk_skips.add_one(),
             Ok(published) => published,
-            Err(error) => return self.failed(&self.0.warned.write, "written", &error),
+            Err(error) => return self.failed("written", &error),
         };
         counters.disk_writes.add_one();
         counters.disk_bytes_written.add(bytes);
@@ -271,23 +285,23 @@ impl Store {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
         let tried = match lock::try_lock(&path) {
-            Try::Impossible(error) if error.kind() == io::ErrorKind::NotFound => {
+            Try::Unopened(error) if error.kind() == io::ErrorKind::NotFound => {
                 match layout.create() {
                     Ok(()) => lock::try_lock(&path),
-                    Err(error) => Try::Impossible(error),
+                    Err(error) => Try::Unopened(error),
                 }
             }
             tried => tried,
         };
-        if let Try::Impossible(error) = &tried
-            && !warned.lock.swap(true, SeqCst)
-        {
-            tracing::warn!(
+        match &tried {
+            Try::Unopened(error) => self.failed("written", error),
+            Try::Impossible(error) if !warned.locks.swap(true, SeqCst) => tracing::warn!(
                 %error,
                 root = %self.0.root.display(),
                 "no locks can be had in the cache directory; processes that start together may \
                  build the same program each"
-            );
+            ),
+            _ => {}
         }
         tried
     }
@@ -366,9 +380,9 @@ impl Store {
     }
 
     /// The build goes on without the disk: that is told once, and counted.
-    fn failed(&self, told: &AtomicBool, what: &str, error: &io::Error) {
+    fn failed(&self, what: &str, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
-        if !told.swap(true, SeqCst) {
+        if !self.0.warned.disk.swap(true, SeqCst) {
             tracing::warn!(
                 %error,
                 root = %self.0.root.display(),
@@ -409,4 +423,9 @@ fn open_file(path: &Path) -> io::Result<File> {
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
     }
     options.open(path)
+}
+
+/// Whether something that is no regular file lies there, some of which cannot be opened.
+fn is_special(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }

@@ -1,0 +1,160 @@
+//! Sixteen processes that write far more to one store than it may hold. For `KILN_CHURN_SECONDS`
+//! seconds, ten unless set.
+
+#![cfg(feature = "simulated")]
+#![allow(clippy::print_stderr, reason = "a log tells how much was done")]
+
+#[path = "support/children.rs"]
+mod children;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use children::{Child, Report, report, sum, told};
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::store::{Checked, Durability, EntryInfo, Store};
+use kiln::{CacheConfig, Image, Runtime};
+
+const PROCESSES: u32 = 16;
+const PROGRAMS: u32 = 1000;
+
+/// A twentieth of what all programs take.
+const LIMIT: u64 = 2 << 20;
+
+/// An entry stays for five seconds after its last use: whoever looks sooner must find it.
+const SURELY_THERE: Duration = Duration::from_secs(4);
+
+/// A collector takes less time than this to put back what it took out to look at.
+const SURELY_PUT_BACK: Duration = Duration::from_secs(1);
+
+fn seconds() -> u64 {
+    std::env::var("KILN_CHURN_SECONDS").map_or(10, |text| text.parse().expect("it is a number"))
+}
+
+/// Program `number`, of some 8 to 72 KiB; the number is in the name of its kernel.
+fn image(number: u32) -> Image {
+    let size = 8192 + number * 64;
+    Image::opencl_c(format!("#pragma binary_size {size}\nkernel void number_{number}() {{}}"))
+}
+
+fn xorshift(state: &mut u32) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    *state
+}
+
+/// One of the processes: wants programs that are mostly not on the disk, or will not be for long,
+/// and replaces entries in between.
+#[test]
+#[ignore = "run by the other test, in processes of their own"]
+fn child() {
+    let root = told("KILN_TEST_STORE");
+    let mut random = told("KILN_TEST_SEED").parse().expect("it is a number");
+    let end = Instant::now() + Duration::from_secs(told("KILN_TEST_SECONDS").parse().expect("one"));
+    let store = Store::at(&*root).expect("it is ours");
+    let cache = CacheConfig::at(&root).max_bytes(LIMIT).durability(Durability::None);
+    // Nothing stays in memory: every build asks the disk.
+    let builder = Runtime::builder().cache(cache).memory_limit(0);
+    let (mut watched, mut replaced) = (Vec::new(), 0);
+    block_on(async {
+        let rt = builder.simulator(&Simulator::immediate()).build().await.expect("it starts");
+        while Instant::now() < end {
+            for _ in 0..20 {
+                let number = xorshift(&mut random) % PROGRAMS;
+                let program = rt.build(&image(number)).await.expect("it builds");
+                assert_eq!(program.kernel_names(), [format!("number_{number}")]);
+                let size = program.binary().expect("it has one").len();
+                assert_eq!(size, 8192 + number as usize * 64, "program {number}");
+            }
+            // Those that a collector takes next.
+            let mut entries: Vec<_> = store.entries().collect();
+            entries.sort_by_key(EntryInfo::used);
+            for entry in entries.into_iter().take(5) {
+                watched.extend(replace(&store, entry));
+            }
+            replaced += watched.len() as u64;
+            watched.retain(Watched::is_to_stay);
+            replaced -= watched.len() as u64;
+        }
+        rt.drain().await;
+        let stats = rt.stats();
+        report("loads", stats.disk_hits);
+        report("compiles", stats.compiles);
+        report("evictions", stats.disk_evictions);
+        report("replaced", replaced);
+        report("unwell", stats.disk_damaged + stats.disk_refused + stats.disk_failures);
+    });
+}
+
+/// An entry that this process has replaced by a copy of itself: no collector that had found the old
+/// one may take the new one away.
+struct Watched {
+    entry: EntryInfo,
+    since: Instant,
+}
+
+/// Replaces an entry, unless it was collected just now.
+fn replace(store: &Store, entry: EntryInfo) -> Option<Watched> {
+    let Checked::Whole(whole) = store.check(&entry) else { return None };
+    let since = Instant::now();
+    store.insert(entry.device(), whole.bytes().to_vec()).expect("it can be written");
+    Some(Watched { entry, since })
+}
+
+impl Watched {
+    /// Whether it is to be there for some time still. Panics if it should be there and is not.
+    fn is_to_stay(&self) -> bool {
+        let look = Instant::now();
+        loop {
+            let found = self.entry.path().exists();
+            if self.since.elapsed() > SURELY_THERE {
+                return false; // From now on it may be gone for its age.
+            }
+            if found {
+                return true;
+            }
+            // A collector may have taken it out just now, to look at it.
+            assert!(look.elapsed() < SURELY_PUT_BACK, "lost: {:?}", self.entry);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_store_that_many_processes_overfill_stays_right_and_comes_to_rest_within_its_limit() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path().join("store");
+    let seconds = seconds().to_string();
+    let children: Vec<_> = (1..=PROCESSES)
+        .map(|seed| {
+            Child::start(
+                "child",
+                [
+                    ("KILN_TEST_STORE", root.as_os_str()),
+                    ("KILN_TEST_SEED", seed.wrapping_mul(0x9E37_79B9).to_string().as_ref()),
+                    ("KILN_TEST_SECONDS", seconds.as_ref()),
+                ],
+            )
+        })
+        .collect();
+    let reports: Vec<Report> = children.into_iter().map(Child::report).collect();
+    let totals: Vec<_> = ["loads", "compiles", "evictions", "replaced", "unwell"]
+        .map(|name| (name, sum(&reports, name)))
+        .into();
+    eprintln!("{totals:?}");
+    assert_eq!(sum(&reports, "unwell"), 0, "{totals:?}");
+    for name in ["loads", "compiles", "evictions", "replaced"] {
+        assert!(sum(&reports, name) > 0, "there was no churn: {totals:?}");
+    }
+
+    let store = Store::at(&root).expect("it is ours");
+    let mut bytes = 0;
+    for entry in store.entries() {
+        assert!(matches!(store.check(&entry), Checked::Whole(_)), "{entry:?}");
+        bytes += entry.bytes();
+    }
+    eprintln!("at rest: {bytes} bytes of {LIMIT}");
+    assert!(bytes <= LIMIT + LIMIT / 20, "{bytes} bytes are left of {LIMIT}");
+}

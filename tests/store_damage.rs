@@ -1,0 +1,457 @@
+//! Whatever lies in an entry's place, a build gives the right program, the next put heals it, and
+//! nobody is told an error.
+
+#![cfg(feature = "simulated")]
+
+#[path = "support/entries.rs"]
+mod entries;
+mod support;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use entries::{FIELDS, FOOTER, Parts};
+use futures::executor::block_on;
+use kiln::simulated::{Fault, Simulator};
+use kiln::store::{Checked, Store};
+use kiln::{CacheConfig, Image, Origin, Runtime, Stats};
+use support::on_each_device;
+use tempfile::TempDir;
+
+/// Program `number`, with a kernel of its own name.
+fn image(number: u32) -> Image {
+    Image::opencl_c(format!(
+        "kernel void write_{number}(global uint *x) {{ x[get_global_id(0)] = {number}; }}"
+    ))
+}
+
+/// A store, and the device whose programs are in it.
+struct Bench {
+    directory: TempDir,
+    device: Device,
+}
+
+enum Device {
+    Simulated(Simulator),
+    /// By its selector.
+    Real(String),
+}
+
+impl Bench {
+    fn simulated() -> Self {
+        let simulator = Simulator::immediate();
+        for number in 0..4 {
+            simulator.kernel(format!("write_{number}"), move |call| {
+                let items = call.global_size()[0];
+                call.write(0, &vec![number; items]);
+            });
+        }
+        Self::on(Device::Simulated(simulator))
+    }
+
+    fn on(device: Device) -> Self {
+        Self { directory: tempfile::tempdir().expect("there is room"), device }
+    }
+
+    fn store(&self) -> Store {
+        Store::at(self.directory.path()).expect("the directory is ours")
+    }
+
+    /// Starts as another process would, builds program `number`, checks that it is the right one,
+    /// and has everything written.
+    fn start(&self, number: u32) -> (Origin, Stats) {
+        self.start_with(number, CacheConfig::at(self.directory.path()))
+    }
+
+    fn start_with(&self, number: u32, cache: CacheConfig) -> (Origin, Stats) {
+        let builder = Runtime::builder().cache(cache);
+        let builder = match &self.device {
+            Device::Simulated(simulator) => builder.simulator(simulator),
+            Device::Real(selector) => builder.device(selector.as_str()),
+        };
+        block_on(async {
+            let rt = builder.build().await.expect("it starts");
+            let program = rt.build(&image(number)).await.expect("it builds");
+            let name = format!("write_{number}");
+            assert_eq!(program.kernel_names(), [&*name]);
+            // SAFETY: it writes one element a work-item.
+            let write = unsafe { program.kernel(&name) }.expect("the kernel is there");
+            let x = rt.buffer_from(vec![u32::MAX; 8]).await.expect("there is memory");
+            rt.queue().submit(write.launch(8).args((&x,))).expect("it fits");
+            assert_eq!(rt.queue().read(&x).await.expect("it runs"), [number; 8]);
+            rt.drain().await;
+            (program.origin(), rt.stats())
+        })
+    }
+
+    /// Stores program `number`, and tells the file of its entry.
+    fn entry(&self, number: u32) -> PathBuf {
+        let store = self.store();
+        let paths = || store.entries().map(|entry| entry.path().to_owned());
+        let before: Vec<_> = paths().collect();
+        assert_eq!(self.start(number).0, Origin::Compiled);
+        paths().find(|path| !before.contains(path)).expect("it is stored")
+    }
+
+    /// With something in the place of program 1's entry: a start compiles, whatever that is, and
+    /// the start after that has the program from disk. Gives the counts of the first.
+    fn assert_heals(&self, what: &str) -> Stats {
+        let (origin, first) = self.start(1);
+        assert_eq!((origin, first.compiles), (Origin::Compiled, 1), "{what}");
+        assert_eq!((first.disk_misses, first.disk_hits), (1, 0), "{what}");
+        assert_eq!((first.disk_writes, first.disk_failures), (1, 0), "{what}");
+        let (origin, second) = self.start(1);
+        assert_eq!((origin, second.compiles), (Origin::Disk, 0), "{what}");
+        assert_eq!((second.disk_damaged, second.disk_refused), (0, 0), "{what}");
+        first
+    }
+
+    /// The same, where it is seen to be no entry before a driver has it.
+    fn assert_damage_heals(&self, what: &str) {
+        let stats = self.assert_heals(what);
+        assert_eq!((stats.disk_damaged, stats.disk_refused), (1, 0), "{what}");
+    }
+}
+
+fn write(path: &Path, bytes: impl AsRef<[u8]>) {
+    fs::write(path, bytes).expect("the store is ours to damage");
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).expect("it is there")
+}
+
+/// The places in a file, each of another class of bytes, by name.
+fn places(file: &[u8]) -> Vec<(String, usize)> {
+    let Parts { payload, manifest, .. } = Parts::of(file);
+    let footer = file.len() - FOOTER;
+    let mut places = vec![
+        ("first of the payload".to_owned(), 0),
+        ("middle of the payload".to_owned(), payload.len() / 2),
+        ("last of the payload".to_owned(), payload.len() - 1),
+        ("first of the manifest".to_owned(), payload.len()),
+        ("middle of the manifest".to_owned(), payload.len() + manifest.len() / 2),
+        ("last of the manifest".to_owned(), footer - 1),
+    ];
+    for (name, start, end) in FIELDS {
+        places.push((format!("first of the {name}"), footer + start));
+        places.push((format!("last of the {name}"), footer + end - 1));
+    }
+    places
+}
+
+#[test]
+fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let whole = read(&path);
+    for (name, at) in places(&whole) {
+        for bits in [0x01, 0x80, 0xFF] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= bits;
+            let version = &bytes[bytes.len() - FOOTER..][80..84];
+            if u32::from_le_bytes(version.try_into().expect("four bytes")) > 1 {
+                continue; // Now it is an entry of a newer version, which is left alone.
+            }
+            write(&path, &bytes);
+            bench.assert_damage_heals(&format!("{name} ^ {bits:#x}"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_zeroed_or_grown_is_a_miss_that_heals() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let whole = read(&path);
+    let length = whole.len();
+    for (name, at) in places(&whole) {
+        write(&path, &whole[..at]);
+        bench.assert_damage_heals(&format!("cut before the {name}"));
+        write(&path, [&whole[..at], &vec![0; length - at]].concat());
+        bench.assert_damage_heals(&format!("zeros from the {name} on"));
+    }
+    write(&path, &whole[1..]);
+    bench.assert_damage_heals("without its first byte");
+    write(&path, &whole[length - FOOTER..]);
+    bench.assert_damage_heals("only the footer");
+    // A file system may lose a block in the middle at a crash.
+    write(&path, [&whole[..8], &[0; 24], &whole[32..]].concat());
+    bench.assert_damage_heals("a hole");
+    for more in [1, FOOTER, 4096] {
+        write(&path, [&whole[..], &vec![0; more]].concat());
+        bench.assert_damage_heals(&format!("{more} zeros more"));
+    }
+    write(&path, [&whole[..], &whole].concat());
+    bench.assert_damage_heals("twice the same");
+    // Far more than any entry has: not even read.
+    File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("a hole");
+    bench.assert_damage_heals("a terabyte");
+}
+
+#[test]
+fn two_entries_in_each_others_place_are_misses_that_heal() {
+    let bench = Bench::simulated();
+    let (one, two) = (bench.entry(1), bench.entry(2));
+    let (bytes_of_one, bytes_of_two) = (read(&one), read(&two));
+    write(&one, &bytes_of_two);
+    write(&two, &bytes_of_one);
+    bench.assert_damage_heals("the other's");
+    let (origin, stats) = bench.start(2);
+    assert_eq!((origin, stats.disk_damaged), (Origin::Compiled, 1));
+    assert_eq!(bench.start(2).0, Origin::Disk);
+    assert_eq!(read(&one).len(), bytes_of_one.len());
+}
+
+#[test]
+fn an_entry_of_a_newer_version_is_left_alone() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let newer = Parts { version: 2, ..Parts::of(&read(&path)) };
+    let forms = [
+        newer.file(),
+        Parts { version: u32::MAX, payload: b"all new".to_vec(), ..newer }.file(),
+        // Nothing but the last bytes is known of other versions.
+        [&[7; FOOTER - 16][..], &3u32.to_le_bytes(), &[9; 4], b"KILN\r\n\x1a\xfe"].concat(),
+    ];
+    for bytes in forms {
+        write(&path, &bytes);
+        for _ in 0..2 {
+            let (origin, stats) = bench.start(1);
+            assert_eq!((origin, stats.compiles), (Origin::Compiled, 1));
+            assert_eq!((stats.disk_writes, stats.disk_skips), (0, 1));
+            assert_eq!(stats.disk_failures, 0);
+        }
+        assert_eq!(read(&path), bytes);
+    }
+}
+
+#[test]
+fn an_entry_of_an_older_version_is_replaced() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let whole = Parts::of(&read(&path));
+    write(&path, Parts { version: 0, ..whole }.file());
+    bench.assert_damage_heals("version 0");
+    assert_eq!(Parts::of(&read(&path)).version, 1);
+}
+
+#[test]
+fn a_foreign_file_is_replaced() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let text = "Not an entry. ".repeat(100);
+    for foreign in [&b""[..], b"x", &text.as_bytes()[..FOOTER - 1], text.as_bytes(), b"\x7fELF"] {
+        write(&path, foreign);
+        bench.assert_damage_heals(&format!("a foreign file of {} bytes", foreign.len()));
+    }
+}
+
+#[test]
+fn a_directory_in_an_entrys_place_makes_room_and_keeps_what_is_in_it() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    fs::remove_file(&path).expect("it is there");
+    fs::create_dir(&path).expect("its place is free");
+    bench.assert_damage_heals("an empty directory");
+
+    fs::remove_file(&path).expect("it is there");
+    fs::create_dir(&path).expect("its place is free");
+    write(&path.join("thesis.tex"), "three years of work");
+    bench.assert_damage_heals("somebody's directory");
+    let aside = fs::read_dir(bench.directory.path().join("v1/tmp")).expect("it is there");
+    let kept: Vec<_> = aside.map(|file| file.expect("it can be listed").path()).collect();
+    let [kept] = &kept[..] else { panic!("one directory is set aside: {kept:?}") };
+    assert_eq!(read(&kept.join("thesis.tex")), b"three years of work");
+}
+
+/// A pipe has readers wait for its writer, and a socket cannot be opened at all.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_of_another_type_is_replaced_and_nobody_waits_for_it() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    fs::remove_file(&path).expect("it is there");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("its place is free");
+    bench.assert_damage_heals("a pipe");
+    fs::remove_file(&path).expect("it is there");
+    let _socket = std::os::unix::net::UnixListener::bind(short(&path)).expect("its place is free");
+    bench.assert_damage_heals("a socket");
+}
+
+/// The same path in few enough bytes for a socket.
+#[cfg(target_os = "linux")]
+fn short(path: &Path) -> PathBuf {
+    use std::os::fd::{AsRawFd, IntoRawFd};
+
+    let parent = File::open(path.parent().expect("it has one")).expect("it can be opened");
+    let number = parent.as_raw_fd();
+    // Open until the process ends.
+    let _ = parent.into_raw_fd();
+    Path::new("/proc/self/fd").join(number.to_string()).join(path.file_name().expect("it has one"))
+}
+
+/// Whoever can place a link in the store could place a program there as well, but one that was left
+/// by accident must not have a file elsewhere replaced or run.
+#[cfg(unix)]
+#[test]
+fn a_link_is_replaced_and_not_followed() {
+    use std::os::unix::fs::symlink;
+
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let elsewhere = bench.directory.path().join("elsewhere");
+    fs::rename(&path, &elsewhere).expect("it is there");
+    let bytes = read(&elsewhere);
+    for target in [&*elsewhere, Path::new("/nowhere/at/all"), &path, bench.directory.path()] {
+        let _ = fs::remove_file(&path);
+        symlink(target, &path).expect("its place is free");
+        bench.assert_damage_heals(&format!("a link to {}", target.display()));
+        assert!(fs::symlink_metadata(&path).expect("it is there").is_file());
+    }
+    assert_eq!(read(&elsewhere), bytes);
+}
+
+#[test]
+fn a_forged_manifest_or_length_is_a_miss_that_heals() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let whole = Parts::of(&read(&path));
+    for manifest in [&b""[..], b"{}", b"null", b"\xFF\xFE", &b"[".repeat(100_000)] {
+        write(&path, Parts { manifest: manifest.to_vec(), ..whole.clone() }.file());
+        bench.assert_damage_heals(&format!("a manifest of {} bytes", manifest.len()));
+    }
+    let (payload, manifest) = (whole.payload.len() as u64, whole.manifest.len() as u64);
+    for (payload, manifest) in [
+        (payload + 1, manifest - 1),
+        (payload + 1, manifest),
+        (0, payload + manifest),
+        (payload + manifest, 0),
+        (u64::MAX, payload + manifest + 1),
+        (u64::MAX, u64::MAX),
+    ] {
+        write(&path, whole.file_with_lengths(payload, manifest));
+        bench.assert_damage_heals(&format!("lengths {payload} and {manifest}"));
+    }
+}
+
+/// A checksum that is right says only that the bytes are those that were written: by a compiler
+/// that had them wrong, or for a driver that has changed without telling.
+#[test]
+fn a_payload_that_the_driver_refuses_is_a_miss_that_heals() {
+    let bench = Bench::simulated();
+    let (path, other) = (bench.entry(1), bench.entry(2));
+    let whole = Parts::of(&read(&path));
+    let mut flipped = whole.payload.clone();
+    flipped[whole.payload.len() / 2] ^= 1;
+    let half = whole.payload[..whole.payload.len() / 2].to_vec();
+    for (what, payload) in [
+        ("flipped", flipped),
+        ("half", half),
+        ("empty", Vec::new()),
+        ("zeros", vec![0; 1000]),
+        ("another program's", Parts::of(&read(&other)).payload),
+    ] {
+        write(&path, Parts { payload, ..whole.clone() }.file());
+        let stats = bench.assert_heals(what);
+        assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1), "{what}");
+    }
+    assert_eq!(Parts::of(&read(&path)).payload, whole.payload);
+}
+
+#[test]
+fn a_program_that_one_device_refuses_is_replaced_by_its_own() {
+    let bench = Bench::simulated();
+    bench.entry(1);
+    let Device::Simulated(simulator) = &bench.device else { panic!("it is simulated") };
+    simulator.fail_builds(1, Fault::Refused);
+    let stats = bench.assert_heals("refused once");
+    assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1));
+}
+
+/// What cannot be read is the driver's trouble or the machine's, not the entry's: it stays.
+#[test]
+fn running_out_of_memory_while_loading_is_tried_again_and_is_no_miss() {
+    let bench = Bench::simulated();
+    bench.entry(1);
+    let Device::Simulated(simulator) = &bench.device else { panic!("it is simulated") };
+    simulator.fail_builds(2, Fault::OutOfResources);
+    let (origin, stats) = bench.start(1);
+    assert_eq!((origin, stats.build_retries), (Origin::Disk, 2));
+    assert_eq!((stats.disk_refused, stats.disk_misses, stats.disk_writes), (0, 0, 0));
+}
+
+/// Damage is found before a driver sees it, so a few kinds do here. Of payloads with a right
+/// checksum, only those that are some program of the same driver: PoCL ends the process over others.
+#[test]
+fn real_drivers_never_see_damage_and_refuse_another_program() {
+    // Within this executor, another can run.
+    smol::block_on(on_each_device(async |rt: Runtime| {
+        let bench = Bench::on(Device::Real(rt.device().index().to_string()));
+        let (path, other) = (bench.entry(1), bench.entry(2));
+        let whole = read(&path);
+        let mut flipped = whole.clone();
+        flipped[Parts::of(&whole).payload.len() / 2] ^= 1;
+        write(&path, flipped);
+        bench.assert_damage_heals("a flipped bit");
+        write(&path, &whole[..whole.len() / 2]);
+        bench.assert_damage_heals("half");
+        write(&path, read(&other));
+        bench.assert_damage_heals("another's entry");
+        let payload = Parts::of(&read(&other)).payload;
+        write(&path, Parts { payload, ..Parts::of(&whole) }.file());
+        let stats = bench.assert_heals("another program");
+        assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1));
+    }));
+}
+
+#[test]
+fn devices_of_one_identity_share_programs() {
+    let bench = Bench::simulated();
+    bench.entry(1);
+    let again = Bench::simulated();
+    let cache = || CacheConfig::at(bench.directory.path());
+    assert_eq!(again.start_with(1, cache()).0, Origin::Disk);
+
+    // Another device, another program; until they are told to be the same.
+    let names = ["Card A", "Card B"];
+    let [a, b] = names.map(|name| {
+        let Device::Simulated(simulator) = Bench::simulated().device else { unreachable!() };
+        Bench {
+            directory: tempfile::tempdir().expect("there is room"),
+            device: Device::Simulated(simulator.named(name)),
+        }
+    });
+    assert_eq!(a.start_with(2, cache()).0, Origin::Compiled);
+    assert_eq!(b.start_with(2, cache()).0, Origin::Compiled);
+    let widened = || {
+        cache().device_identity(|device| {
+            let family = device.name.split(' ').next().unwrap_or_default().to_owned();
+            vec![("family".to_owned(), family)]
+        })
+    };
+    assert_eq!(a.start_with(3, widened()).0, Origin::Compiled);
+    assert_eq!(b.start_with(3, widened()).0, Origin::Disk);
+
+    // What one of them then refuses, it builds again.
+    let Device::Simulated(simulator) = &b.device else { unreachable!() };
+    simulator.fail_builds(1, Fault::Refused);
+    let (origin, stats) = b.start_with(3, widened());
+    assert_eq!((origin, stats.disk_refused), (Origin::Compiled, 1));
+    assert_eq!(a.start_with(3, widened()).0, Origin::Disk);
+}
+
+#[test]
+fn the_explorer_tells_what_is_wrong_with_an_entry() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    let whole = read(&path);
+    let store = bench.store();
+    let check = || store.check(&store.entries().next().expect("it is listed"));
+    assert!(matches!(check(), Checked::Whole(entry) if entry.bytes() == whole));
+    write(&path, &whole[1..]);
+    let Checked::Unusable(reason) = check() else { panic!("it is damaged") };
+    assert_eq!(reason.to_string(), "it is not as long as it says");
+}

@@ -1,0 +1,237 @@
+//! What collection removes: the entry that was not used for longest, by a stamp that needs nothing
+//! of the file system but modification times.
+
+#![cfg(feature = "simulated")]
+
+#[path = "support/children.rs"]
+mod children;
+
+use std::fs::{File, FileTimes};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::store::Store;
+use kiln::{BuildKey, CacheConfig, Image, Origin, Runtime};
+
+const SIZE: u64 = 64 << 10;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Program `number`, of a little more than [`SIZE`] in the store.
+fn image(number: u32) -> Image {
+    Image::opencl_c(format!("#pragma binary_size {SIZE}\nkernel void number_{number}() {{}}"))
+}
+
+/// Starts as another process would, and builds a program. Nothing is removed: the default limit is
+/// far away.
+fn start(root: &Path, number: u32) -> (BuildKey, Origin) {
+    let builder = Runtime::builder().cache(CacheConfig::at(root));
+    block_on(async {
+        let rt = builder.simulator(&Simulator::immediate()).build().await.expect("it starts");
+        let program = rt.build(&image(number)).await.expect("it builds");
+        rt.drain().await;
+        (program.key(), program.origin())
+    })
+}
+
+/// Opens the store anew, with room for so many programs.
+fn with_room_for(root: &Path, programs: u64) -> Store {
+    let cache = CacheConfig::at(root).max_bytes(programs * SIZE * 11 / 10);
+    cache.open_store().expect("it is ours").expect("there is one")
+}
+
+fn path(store: &Store, key: BuildKey) -> Option<PathBuf> {
+    store.entries().find(|entry| entry.key() == key).map(|entry| entry.path().to_owned())
+}
+
+/// Stores so many programs.
+fn fill(root: &Path, programs: u32) -> Vec<BuildKey> {
+    let key = |number| {
+        let (key, origin) = start(root, number);
+        assert_eq!(origin, Origin::Compiled);
+        key
+    };
+    (0..programs).map(key).collect()
+}
+
+/// Sets when an entry was used last, and when its file was read last, to so long ago.
+fn age(store: &Store, key: BuildKey, used: Duration, accessed: Duration) {
+    let now = SystemTime::now();
+    let times = FileTimes::new().set_modified(now - used).set_accessed(now - accessed);
+    let path = path(store, key).expect("it is there");
+    File::options().write(true).open(path).and_then(|file| file.set_times(times)).expect("ours");
+}
+
+/// The numbers of the programs that are left.
+fn left(store: &Store, keys: &[BuildKey]) -> Vec<usize> {
+    (0..keys.len()).filter(|number| path(store, keys[*number]).is_some()).collect()
+}
+
+/// Ten programs, of which some were used in another order than they were written in, and all read
+/// in another order than they were used in.
+fn least_recently_used_go_first(root: &Path) {
+    let keys = fill(root, 10);
+    let store = with_room_for(root, 10);
+    for (number, key) in keys.iter().enumerate() {
+        age(&store, *key, HOUR * (20 - number as u32), HOUR * (number as u32 + 1));
+    }
+    // Uses: each by a process of its own.
+    for number in [3, 0] {
+        assert_eq!(start(root, number).1, Origin::Disk);
+    }
+    // By last use: 1 2 4 5 6 7 8 9, then 3 and 0. Each collection leaves nine tenths of its limit.
+    for (room, expected) in
+        [(10, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9][..]), (8, &[0, 3, 5, 6, 7, 8, 9]), (5, &[0, 3, 8, 9])]
+    {
+        let store = with_room_for(root, room);
+        let told = store.collect(true).expect("nobody else collects");
+        let done = store.collect(false).expect("nobody else collects");
+        assert_eq!(told, done, "a dry run tells what a collection does");
+        assert_eq!(left(&store, &keys), expected, "with room for {room}");
+    }
+}
+
+#[test]
+fn the_least_recently_used_go_first_whatever_the_access_times_say() {
+    let directory = tempfile::tempdir().expect("there is room");
+    least_recently_used_go_first(directory.path());
+}
+
+#[test]
+#[ignore = "run by the next test, in a process of its own"]
+fn child() {
+    let mount = PathBuf::from(children::told("KILN_TEST_MOUNT"));
+    least_recently_used_go_first(&mount.join("store"));
+    children::report("done", 1);
+}
+
+/// On a file system that keeps no access times at all, in a mount namespace that only the child is
+/// in.
+#[cfg(target_os = "linux")]
+#[test]
+#[allow(clippy::print_stderr, reason = "a log tells what was skipped")]
+fn the_order_survives_a_noatime_mount() {
+    use std::process::Command;
+
+    let directory = tempfile::tempdir().expect("there is room");
+    // As a user, with a user namespace; the program and its arguments are `$@`.
+    let mount = "mount -t tmpfs -o noatime,mode=0700 none \"$KILN_TEST_MOUNT\" || exit 99; ";
+    let namespace = |then: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+        command.arg(format!("{mount}{then}")).arg("sh");
+        command.env("KILN_TEST_MOUNT", directory.path());
+        command
+    };
+    if !namespace("true").output().is_ok_and(|output| output.status.success()) {
+        let required = std::env::var("KILN_REQUIRE_TOOLS").unwrap_or_default();
+        assert!(
+            !required.split(',').any(|required| required == "unshare"),
+            "unshare is required, and cannot make a mount"
+        );
+        return eprintln!("skipped on a noatime mount: unshare cannot make one here");
+    }
+    let mut command = namespace("exec \"$@\"");
+    command.arg(children::this_binary());
+    let report = children::Child::start_from(command, "child", [("LC_ALL", "C")]).report();
+    assert_eq!(report["done"], 1);
+}
+
+#[test]
+fn an_entry_in_use_survives_ten_collections() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 4);
+    let mut numbers = 4..;
+    for round in 0..10 {
+        let store = with_room_for(root, 4);
+        // All grow old, and the one that will be used is the oldest.
+        for (rank, entry) in store.entries().map(|entry| entry.key()).enumerate() {
+            age(&store, entry, HOUR * (rank as u32 + 1), HOUR);
+        }
+        age(&store, keys[0], HOUR * 1000, HOUR * 1000);
+        assert_eq!(start(root, 0).1, Origin::Disk, "round {round}");
+        for number in numbers.by_ref().take(2) {
+            let (new, origin) = start(root, number);
+            assert_eq!(origin, Origin::Compiled);
+            age(&store, new, HOUR / 2, HOUR);
+        }
+        let collected = store.collect(false).expect("nobody else collects");
+        assert!(collected.removed > 0, "round {round}: {collected:?}");
+        assert!(path(&store, keys[0]).is_some(), "round {round}");
+    }
+}
+
+/// Whoever waits for a build comes for its entry within a moment.
+#[test]
+fn an_entry_that_was_just_used_stays_whatever_the_limit() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 3);
+    let store = with_room_for(root, 3);
+    for key in &keys {
+        age(&store, *key, HOUR, HOUR);
+    }
+    assert_eq!(start(root, 1).1, Origin::Disk);
+    let nothing = CacheConfig::at(root).max_bytes(1);
+    let store = nothing.open_store().expect("it is ours").expect("there is one");
+    store.collect(false).expect("nobody else collects");
+    assert_eq!(left(&store, &keys), [1]);
+}
+
+#[test]
+fn entries_that_are_older_than_the_maximum_age_go_whatever_the_size() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 4);
+    let cache = CacheConfig::at(root).max_bytes(0).max_age(HOUR * 24);
+    let store = cache.open_store().expect("it is ours").expect("there is one");
+    for (key, hours) in keys.iter().zip([1, 23, 25, 1000]) {
+        age(&store, *key, HOUR * hours, Duration::ZERO);
+    }
+    let collected = store.collect(false).expect("nobody else collects");
+    assert_eq!((collected.entries, collected.removed), (4, 2));
+    assert_eq!(left(&store, &keys), [0, 1]);
+}
+
+/// A clock that was wrong when an entry was written must not keep it for ever.
+#[test]
+fn a_stamp_from_the_future_is_set_right_by_the_next_use() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 1);
+    let store = with_room_for(root, 1);
+    let file = path(&store, keys[0]).expect("it is there");
+    let future = SystemTime::now() + HOUR * 10_000;
+    File::options()
+        .write(true)
+        .open(file)
+        .and_then(|file| file.set_modified(future))
+        .expect("ours");
+    assert_eq!(start(root, 0).1, Origin::Disk);
+    let entry = store.entries().next().expect("it is there");
+    assert!(entry.used() <= SystemTime::now());
+}
+
+/// Foreign files are nobody's to remove, and stop no collection.
+#[test]
+fn a_foreign_file_neither_goes_nor_stops_a_collection() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 4);
+    let store = with_room_for(root, 2);
+    let shard = path(&store, keys[0]).expect("it is there");
+    let shard = shard.parent().expect("it has one");
+    let foreign = [shard.join("README"), shard.join("no-key.kiln"), root.join("v1/notes")];
+    for file in &foreign {
+        std::fs::write(file, vec![b'x'; 1 << 20]).expect("ours");
+    }
+    for (key, hours) in keys.iter().zip(1..) {
+        age(&store, *key, HOUR * hours, HOUR);
+    }
+    let collected = store.collect(false).expect("nobody else collects");
+    assert_eq!((collected.entries, collected.removed), (4, 3));
+    assert_eq!(left(&store, &keys), [0]);
+    assert!(foreign.iter().all(|file| file.exists()));
+}

@@ -1,0 +1,546 @@
+//! The store while the system fails under it: every system call of a put and of a collection killed
+//! and failed in turn, and places where nothing can be kept.
+//!
+//! Faults are injected by `strace` into a process that was given one thing to do and waits to begin,
+//! so that nothing but the store meets them. Each call is killed, and fails in two ways that change
+//! from call to call; with `KILN_FAULTS=all`, in every way.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::print_stderr, reason = "a log tells how many faults there were")]
+
+#[path = "support/processes.rs"]
+mod processes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use futures::executor::block_on;
+use kiln::store::{Checked, Store};
+use kiln::{CacheConfig, Origin};
+use processes::{Ended, Order, Process, Report, Sample, Step, files, has_tool, runtime};
+use tempfile::TempDir;
+
+/// What a system call can fail with.
+const ERRORS: [&str; 6] = ["ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES", "EINTR"];
+
+const PROGRAM: Sample = Sample { number: 100, bytes: 5000 };
+
+/// Programs that are there already, the one not used for longest first.
+const OLD: [Sample; 4] = [
+    Sample { number: 1, bytes: 5000 },
+    Sample { number: 2, bytes: 5000 },
+    Sample { number: 3, bytes: 5000 },
+    Sample { number: 4, bytes: 5000 },
+];
+
+/// Room for two programs and a half: a collection leaves two of them.
+const TWO_AND_A_HALF: u64 = 15_000;
+
+#[test]
+#[ignore = "is run by other tests, in a process of its own"]
+fn child() {
+    processes::obey();
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("there is room for a directory")
+}
+
+/// Something that a process does with a store, and the store that it finds.
+struct Scenario {
+    found: TempDir,
+    max_bytes: u64,
+    strict: bool,
+    steps: Vec<Step>,
+    /// An entry that was damaged before, and may stay so.
+    damaged: Option<PathBuf>,
+    /// Whether to have faults last. Not where a collection in the background would be repeated.
+    lasting: bool,
+}
+
+/// A system call: its name, and how many of that name its thread has made by then.
+type Call = (String, usize);
+
+/// What happens to a system call.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    Error(&'static str),
+    /// This and all later ones of its name fail.
+    Errors(&'static str),
+    /// It does nothing, and claims to have written so many bytes.
+    Claim(usize),
+}
+
+impl Scenario {
+    fn new(stored: &[Sample], steps: impl Into<Vec<Step>>) -> Self {
+        let found = directory();
+        block_on(store(found.path(), stored));
+        Self {
+            found,
+            max_bytes: 0,
+            strict: false,
+            steps: steps.into(),
+            damaged: None,
+            lasting: true,
+        }
+    }
+
+    fn order(&self, root: &Path) -> Order {
+        Order {
+            root: Some(root.to_owned()),
+            max_bytes: self.max_bytes,
+            strict: self.strict,
+            steps: self.steps.clone(),
+        }
+    }
+
+    /// A store as the process shall find it, its entries long unused.
+    fn prepare(&self) -> TempDir {
+        let root = directory();
+        copy(self.found.path(), root.path());
+        let store = Store::at(root.path()).expect("it is trusted");
+        let mut entries: Vec<_> = store.entries().map(|entry| entry.path().to_owned()).collect();
+        entries.sort();
+        for (index, entry) in entries.iter().enumerate() {
+            age(entry, Duration::from_secs(36_000 + 60 * index as u64));
+        }
+        root
+    }
+
+    /// The system calls that touch the store when nothing fails, and starts of threads.
+    fn calls(&self) -> Vec<Call> {
+        let root = self.prepare();
+        let log = root.path().with_extension("log");
+        let ended = Process::start(&self.order(root.path()), &[], &[]).traced(&[], &log).run();
+        let report = ended.report.as_ref().unwrap_or_else(|| panic!("{ended:?}"));
+        assert_eq!((report.disk_failures, report.warnings.len()), (0, 0), "{ended:?}");
+        assert_eq!(report.evictions > 0, self.max_bytes > 0, "{ended:?}");
+        let trace = fs::read_to_string(&log).expect("it was written");
+        fs::remove_file(log).expect("it is there");
+        let place = root.path().to_str().expect("it is Unicode");
+        let mut counts = BTreeMap::new();
+        let mut calls = BTreeSet::new();
+        for (thread, call, line) in parse(&trace) {
+            let count = counts.entry((thread, call)).or_insert(0);
+            *count += 1;
+            if line.contains(place) || call == "clone3" {
+                calls.insert((call.to_owned(), *count));
+            }
+        }
+        calls.into_iter().collect()
+    }
+
+    /// Has the process do its work with a fault; what is wrong afterwards, if anything.
+    fn suffer(&self, (call, nth): &Call, fault: Fault) -> Result<(), String> {
+        let root = self.prepare();
+        let log = root.path().with_extension("log");
+        let what = match fault {
+            Fault::Kill => "signal=SIGKILL".to_owned(),
+            Fault::Error(error) | Fault::Errors(error) => format!("error={error}"),
+            Fault::Claim(bytes) => format!("retval={bytes}"),
+        };
+        let later = if matches!(fault, Fault::Errors(_)) { "+" } else { "" };
+        let inject = format!("inject={call}:{what}:when={nth}{later}");
+        let only = format!("trace={call}");
+        let arguments = ["-e", &only, "-e", &inject];
+        let process = Process::start(&self.order(root.path()), &[], &[]);
+        let ended = process.traced(&arguments, &log).run();
+        let trace = fs::read_to_string(&log).expect("it was written");
+        fs::remove_file(log).expect("it is there");
+        let met = match fault {
+            Fault::Kill => trace.contains("killed by SIGKILL"),
+            _ => trace.contains("(INJECTED)"),
+        };
+        let judged = if met { self.judge(fault, &ended) } else { Err("it was not met".into()) };
+        let claimed = matches!(fault, Fault::Claim(_));
+        judged
+            .and_then(|()| self.recover(root.path(), claimed))
+            .map_err(|wrong| format!("{call} {nth}, {fault:?}: {wrong}\n{ended:?}"))
+    }
+
+    /// What the process itself must make of it.
+    fn judge(&self, fault: Fault, ended: &Ended) -> Result<(), String> {
+        let Some(report) = &ended.report else {
+            return if matches!(fault, Fault::Kill) { Ok(()) } else { Err("it died".into()) };
+        };
+        ensure(ended.status.success() || matches!(fault, Fault::Kill), "it ended badly")?;
+        ensure(report.wrong.is_empty(), "wrong programs")?;
+        let put = report.origins.iter().filter(|origin| *origin == "Compiled").count();
+        ensure(put as u64 <= report.disk_writes + report.disk_failures, "a failure not counted")?;
+        ensure(report.warnings.len() <= 1, "told more than once")?;
+        ensure(report.disk_failures == 0 || report.warnings.len() == 1, "a failure not told")
+    }
+
+    /// What those who come later must find, and what they must be able to do.
+    fn recover(&self, root: &Path, claimed: bool) -> Result<(), String> {
+        let store = Store::at(root).expect("it is trusted");
+        for entry in store.entries() {
+            let excused =
+                claimed || self.damaged.as_deref() == entry.path().strip_prefix(root).ok();
+            match store.check(&entry) {
+                Checked::Whole(_) => {}
+                Checked::Unusable(_) if excused => {}
+                checked => return Err(format!("{entry:?} is {checked:?}")),
+            }
+        }
+        let unfinished = root.join("v1/tmp");
+        let left = files(&unfinished);
+        left.iter().for_each(|file| age(file, Duration::from_secs(120)));
+        let collected = store.collect(false).map_err(|error| error.to_string())?;
+        ensure(collected.swept == left.len() as u64, "the sweep miscounts")?;
+        ensure(files(&unfinished).is_empty(), "the sweep leaves something")?;
+        ensure(agrees(&store), "the size hint is wrong")?;
+
+        let samples = || OLD.into_iter().chain([PROGRAM]);
+        for origin in [None, Some(Origin::Disk)] {
+            block_on(async {
+                let rt = runtime(CacheConfig::at(root), samples()).await;
+                for sample in samples() {
+                    let program = rt.build(&sample.image()).await.map_err(|e| e.to_string())?;
+                    ensure(sample.is(&rt, &program).await, "a wrong program later")?;
+                    ensure(origin.is_none_or(|origin| program.origin() == origin), "not healed")?;
+                }
+                rt.drain().await;
+                ensure(rt.stats().disk_failures == 0, "later failures")
+            })?;
+        }
+        let tag = fs::read(root.join("v1/CACHEDIR.TAG")).unwrap_or_default();
+        ensure(claimed || tag.ends_with(b"deleted.\n"), "no tag for backups")
+    }
+
+    /// The faults for one system call.
+    fn faults(&self, call: &str, index: usize, all: bool) -> Vec<Fault> {
+        let errors: Vec<_> = match call {
+            // Linux closes a file even where it reports an error, which cannot be had by injection.
+            "close" => Vec::new(),
+            "clone3" => vec!["EAGAIN"],
+            _ if all => ERRORS.into(),
+            _ => (0..2).map(|more| ERRORS[(2 * index + more) % ERRORS.len()]).collect(),
+        };
+        // An interruption is over when it is over: calls are repeated until it is.
+        let lasting = errors.iter().filter(|error| self.lasting && **error != "EINTR");
+        let lasting: Vec<_> = lasting.take(if all { errors.len() } else { 1 }).copied().collect();
+        let mut faults = vec![Fault::Kill];
+        faults.extend(errors.into_iter().map(Fault::Error));
+        faults.extend(lasting.into_iter().map(Fault::Errors));
+        if call == "write" {
+            faults.extend([Fault::Claim(0), Fault::Claim(1), Fault::Claim(20)]);
+        }
+        faults
+    }
+
+    /// Every system call killed, and failed in every way or in some.
+    fn suffer_everything(&self) {
+        if !has_strace() {
+            return;
+        }
+        let all = std::env::var("KILN_FAULTS").is_ok_and(|faults| faults == "all");
+        let mut wrong = Vec::new();
+        let mut faults = 0;
+        for (index, call) in self.calls().iter().enumerate() {
+            for fault in self.faults(&call.0, index, all) {
+                faults += 1;
+                wrong.extend(self.suffer(call, fault).err());
+            }
+        }
+        eprintln!("{} of {faults} faults did harm", wrong.len());
+        assert!(faults > 20, "there is more to a store than this");
+        assert!(wrong.is_empty(), "{} of {faults}: {}", wrong.len(), wrong.join("\n"));
+    }
+}
+
+/// The thread, name and text of each system call of a trace.
+fn parse(trace: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    trace.lines().filter_map(|line| {
+        let (thread, rest) = line.split_once(' ')?;
+        let (call, _) = rest.trim_start().split_once('(')?;
+        let is_name = call.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        is_name.then_some((thread, call, line))
+    })
+}
+
+fn ensure(holds: bool, otherwise: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+fn has_strace() -> bool {
+    has_tool("strace", &["strace", "-o", "/dev/null", "true"])
+}
+
+/// Puts programs into a store.
+async fn store(root: &Path, samples: &[Sample]) {
+    if samples.is_empty() {
+        return;
+    }
+    let rt = runtime(CacheConfig::at(root), samples.iter().copied()).await;
+    for sample in samples {
+        rt.build(&sample.image()).await.expect("it builds");
+    }
+    rt.drain().await;
+    assert_eq!(rt.stats().disk_writes, samples.len() as u64);
+}
+
+/// Whether the size hint is what a count gives. Its first words are bytes and entries.
+fn agrees(store: &Store) -> bool {
+    let (bytes, entries) =
+        store.entries().fold((0, 0), |(bytes, count), entry| (bytes + entry.bytes(), count + 1));
+    let expected: Vec<u8> = [bytes, entries].into_iter().flat_map(u64::to_le_bytes).collect();
+    let version = store.root().join("v1");
+    // Without its lock there can be none, and the next put counts.
+    !version.join("lock").exists()
+        || fs::read(version.join("state")).is_ok_and(|state| state.starts_with(&expected))
+}
+
+fn age(file: &Path, by: Duration) {
+    let file = File::open(file).expect("it is there");
+    file.set_modified(SystemTime::now() - by).expect("it is ours");
+}
+
+fn copy(from: &Path, to: &Path) {
+    for path in files(from) {
+        let to = to.join(path.file_name().expect("it has one"));
+        if path.is_dir() {
+            fs::create_dir_all(&to).expect("there is room");
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, &to).expect("there is room");
+        }
+    }
+}
+
+#[test]
+fn a_first_put_survives_every_fault() {
+    let scenario = Scenario::new(&[], [Step::Build(PROGRAM)]);
+    Scenario { strict: true, ..scenario }.suffer_everything();
+}
+
+#[test]
+fn a_hit_survives_every_fault() {
+    Scenario::new(&[PROGRAM], [Step::Build(PROGRAM)]).suffer_everything();
+}
+
+#[test]
+fn a_put_in_place_of_a_damaged_entry_survives_every_fault() {
+    let scenario = Scenario::new(&[PROGRAM], [Step::Build(PROGRAM)]);
+    let root = scenario.found.path();
+    let store = Store::at(root).expect("it is trusted");
+    let entry = store.entries().next().expect("it was stored");
+    let mut bytes = fs::read(entry.path()).expect("it is there");
+    bytes[1000] ^= 1;
+    fs::write(entry.path(), bytes).expect("it is ours");
+    assert!(matches!(store.check(&entry), Checked::Unusable(_)), "it was damaged");
+    let damaged = entry.path().strip_prefix(root).expect("it is in there").to_owned();
+    Scenario { damaged: Some(damaged), ..scenario }.suffer_everything();
+}
+
+#[test]
+fn a_collection_survives_every_fault() {
+    let scenario = Scenario::new(&OLD, [Step::Collect]);
+    Scenario { max_bytes: TWO_AND_A_HALF, ..scenario }.suffer_everything();
+}
+
+#[test]
+fn a_put_that_has_the_store_collected_survives_every_fault() {
+    let scenario = Scenario::new(&OLD, [Step::Build(PROGRAM)]);
+    Scenario { max_bytes: TWO_AND_A_HALF, lasting: false, ..scenario }.suffer_everything();
+}
+
+/// Not what `strace` can do: a file system that takes some of a write, and then no more.
+#[test]
+fn a_write_that_is_cut_short_leaves_nothing() {
+    // `$0` is the number of blocks of 512 bytes, `$@` the process, which shall live to tell.
+    let limited = r#"trap "" XFSZ; ulimit -f $0; exec "$@""#;
+    let program = Sample { bytes: 20_000, ..PROGRAM };
+    for blocks in ["0", "1", "8", "39", "40", "1000"] {
+        let root = directory();
+        let steps = vec![Step::Build(program), Step::Count];
+        let order = Order { root: Some(root.path().to_owned()), steps, ..Order::default() };
+        let ended = Process::start(&order, &["sh", "-c", limited, blocks], &[]).run();
+        let report = ended.report.as_ref().unwrap_or_else(|| panic!("{ended:?}"));
+        let stored = blocks == "1000";
+        assert!(report.wrong.is_empty(), "{ended:?}");
+        assert_eq!(report.disk_writes, u64::from(stored), "{ended:?}");
+        assert_eq!(report.disk_failures > 0, !stored, "{ended:?}");
+        assert_eq!(report.warnings.len(), usize::from(!stored), "{ended:?}");
+        assert_eq!(report.unfinished, 0, "{ended:?}");
+        let store = Store::at(root.path()).expect("it is trusted");
+        assert_eq!(store.entries().count(), usize::from(stored), "{ended:?}");
+    }
+}
+
+/// What a process reports that does these steps in a place that `through` makes.
+fn report(order: &Order, through: &[&str], without: &[&str]) -> Report {
+    let ended = Process::start(order, through, without).run();
+    let Ended { report: Some(report), .. } = ended else { panic!("{ended:?}") };
+    assert!(report.wrong.is_empty(), "{report:?}");
+    assert_eq!(report.unfinished, 0, "{report:?}");
+    report
+}
+
+/// Runs a process with a file system of its own on a directory, made by the shell command `mount`,
+/// in which `$0` is the directory. `None` if that is not permitted here.
+fn mounted(mount: &str, root: &Path, steps: Vec<Step>) -> Option<Report> {
+    // Who is not root can be in a name space of their own.
+    let share = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+    let probe = directory();
+    let place = probe.path().to_str().expect("it is Unicode");
+    if !has_tool("unshare", &["unshare", share, "mount", "-t", "tmpfs", "none", place]) {
+        return None;
+    }
+    let script = format!(r#"{mount} && exec "$@""#);
+    let place = root.to_str().expect("it is Unicode");
+    let order = Order { root: Some(root.to_owned()), steps, ..Order::default() };
+    Some(report(&order, &["unshare", share, "sh", "-c", &script, place], &[]))
+}
+
+const READ_ONLY: &str = r#"mount --bind "$0" "$0" && mount -o remount,bind,ro "$0""#;
+const ONE_MEBIBYTE: &str = r#"mount -t tmpfs -o size=1M,mode=700 none "$0""#;
+
+#[test]
+fn a_read_only_root_is_told_once_and_costs_only_builds() {
+    let root = directory();
+    let steps = OLD.map(Step::Build).to_vec();
+    let Some(report) = mounted(READ_ONLY, root.path(), steps) else { return };
+    assert!(report.came_from(&[Origin::Compiled; 4]), "{report:?}");
+    assert_eq!(report.warnings.len(), 1, "{report:?}");
+    assert!(report.disk_failures >= 4 && report.disk_writes == 0, "{report:?}");
+}
+
+#[test]
+fn what_a_read_only_root_has_is_loaded_without_a_word() {
+    let root = directory();
+    block_on(store(root.path(), &OLD));
+    for entry in Store::at(root.path()).expect("it is trusted").entries() {
+        // Its use would be recorded.
+        age(entry.path(), Duration::from_secs(36_000));
+    }
+    let steps = OLD.map(Step::Build).to_vec();
+    let Some(report) = mounted(READ_ONLY, root.path(), steps) else { return };
+    assert!(report.came_from(&[Origin::Disk; 4]), "{report:?}");
+    assert_eq!((report.warnings.len(), report.disk_failures), (0, 0), "{report:?}");
+}
+
+#[test]
+fn a_full_file_system_is_told_once_and_costs_only_builds() {
+    let root = directory();
+    let mut steps = vec![Step::Fill];
+    steps.extend(OLD.map(Step::Build));
+    steps.push(Step::Count);
+    let Some(report) = mounted(ONE_MEBIBYTE, root.path(), steps) else { return };
+    assert!(report.came_from(&[Origin::Compiled; 4]), "{report:?}");
+    assert_eq!(report.warnings.len(), 1, "{report:?}");
+    assert!(report.disk_failures >= 4 && report.disk_writes == 0, "{report:?}");
+}
+
+#[test]
+fn what_does_not_fit_leaves_the_room_to_what_does() {
+    let root = directory();
+    let large = Sample { number: 5, bytes: 2 << 20 };
+    let steps = vec![Step::Build(OLD[0]), Step::Build(large), Step::Build(OLD[1]), Step::Count];
+    let Some(report) = mounted(ONE_MEBIBYTE, root.path(), steps) else { return };
+    assert_eq!((report.disk_failures, report.disk_writes), (1, 2), "{report:?}");
+    assert_eq!(report.warnings.len(), 1, "{report:?}");
+}
+
+#[test]
+fn without_a_home_there_is_one_warning_and_no_store() {
+    let steps = OLD.map(Step::Build).to_vec();
+    let order = Order { steps, ..Order::default() };
+    let report = report(&order, &[], &["HOME", "XDG_CACHE_HOME", "KILN_CACHE_DIR", "KILN_CACHE"]);
+    assert!(report.came_from(&[Origin::Compiled; 4]), "{report:?}");
+    assert_eq!((report.warnings.len(), report.disk_failures), (1, 1), "{report:?}");
+    assert_eq!(report.disk_writes, 0, "{report:?}");
+}
+
+#[test]
+fn a_root_that_is_deleted_is_made_again() {
+    let parent = directory();
+    let root = parent.path().join("root");
+    let steps = vec![Step::Build(OLD[0]), Step::RemoveRoot, Step::Build(OLD[1])];
+    let order = Order { root: Some(root.clone()), steps, ..Order::default() };
+    let first = report(&order, &[], &[]);
+    assert_eq!((first.disk_writes, first.disk_failures), (2, 0), "{first:?}");
+    assert_eq!(first.warnings.len(), 0, "nothing was lost but programs: {first:?}");
+    let order = Order { steps: OLD[..2].iter().copied().map(Step::Build).collect(), ..order };
+    let second = report(&order, &[], &[]);
+    assert!(second.came_from(&[Origin::Compiled, Origin::Disk]), "{second:?}");
+}
+
+#[test]
+fn a_root_that_cannot_be_made_again_is_told_once_and_costs_only_builds() {
+    let parent = directory();
+    let root = parent.path().join("root");
+    let mut steps = vec![Step::Build(PROGRAM), Step::RemoveRoot, Step::BlockRoot];
+    steps.extend(OLD.map(Step::Build));
+    let report = report(&Order { root: Some(root), steps, ..Order::default() }, &[], &[]);
+    assert!(report.came_from(&[Origin::Compiled; 5]), "{report:?}");
+    assert_eq!((report.warnings.len(), report.disk_writes), (1, 1), "{report:?}");
+    assert!(report.disk_failures >= 4, "{report:?}");
+}
+
+#[test]
+fn a_file_system_without_locks_is_told_once_and_keeps_programs() {
+    if !has_strace() {
+        return;
+    }
+    for error in ["ENOLCK", "EOPNOTSUPP"] {
+        let root = directory();
+        let steps = OLD.map(Step::Build).to_vec();
+        let order = Order { root: Some(root.path().to_owned()), steps, ..Order::default() };
+        let log = root.path().join("log");
+        let inject = format!("inject=flock:error={error}");
+        let arguments = ["-e", "trace=flock", "-e", &inject];
+        let ended = Process::start(&order, &[], &[]).traced(&arguments, &log).run();
+        let report = ended.report.as_ref().unwrap_or_else(|| panic!("{ended:?}"));
+        assert!(report.came_from(&[Origin::Compiled; 4]) && report.wrong.is_empty(), "{ended:?}");
+        assert_eq!((report.disk_writes, report.disk_failures), (4, 0), "{ended:?}");
+        assert_eq!(report.warnings.len(), 1, "{ended:?}");
+        assert!(report.warnings[0].contains("locks"), "{ended:?}");
+        assert!(agrees(&Store::at(root.path()).expect("it is trusted")), "{error}: the size hint");
+    }
+}
+
+#[test]
+fn a_hit_in_memory_leaves_files_alone_and_one_on_disk_only_reads_its_entry() {
+    if !has_strace() {
+        return;
+    }
+    let root = directory();
+    block_on(store(root.path(), &OLD[..1]));
+    let store = Store::at(root.path()).expect("it is trusted");
+    let entry = store.entries().next().expect("it was stored").path().to_owned();
+    let [on_disk, in_memory] = [OLD[0], OLD[1]].map(Step::Build);
+    let steps = vec![in_memory.clone(), Step::Mark, in_memory, Step::Mark, on_disk, Step::Mark];
+    let order = Order { root: Some(root.path().to_owned()), steps, ..Order::default() };
+    let log = root.path().join("log");
+    let arguments = ["-e", "trace=%file,%desc,getppid"];
+    let ended = Process::start(&order, &[], &[]).traced(&arguments, &log).run();
+    let report = ended.report.as_ref().unwrap_or_else(|| panic!("{ended:?}"));
+    assert!(report.came_from(&[Origin::Compiled, Origin::Memory, Origin::Disk]), "{ended:?}");
+
+    let trace = fs::read_to_string(log).expect("it was written");
+    // Memory is mapped and given back at any time.
+    let calls = parse(&trace).filter(|(_, call, _)| !matches!(*call, "mmap" | "munmap"));
+    let calls: Vec<_> = calls.map(|(_, call, line)| (call, line)).collect();
+    let parts: Vec<_> = calls.split(|(call, _)| *call == "getppid").collect();
+    let [build, memory, disk, _] = *parts else { panic!("three marks: {trace}") };
+    for call in ["openat", "write", "flock", "rename"] {
+        assert!(build.iter().any(|(known, _)| *known == call), "seen in a put: {call}: {trace}");
+    }
+    assert!(memory.is_empty(), "{memory:?}");
+    let entry = entry.to_str().expect("it is Unicode");
+    assert!(disk.iter().any(|(call, _)| *call == "read"), "{trace}");
+    for (call, line) in disk {
+        assert!(line.contains(entry), "another file: {line}");
+        let reads = match *call {
+            "openat" => line.contains("O_RDONLY") && !line.contains("O_CREAT"),
+            // The standard library asks whether what it closes is open.
+            "fcntl" => line.contains("F_GETFD"),
+            call => matches!(call, "statx" | "fstat" | "newfstatat" | "read" | "close"),
+        };
+        assert!(reads, "more than reading: {line}");
+    }
+}

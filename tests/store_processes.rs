@@ -1,0 +1,263 @@
+//! Processes that share a store: each program is compiled once on the machine, whatever becomes of
+//! the process that compiles it.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::print_stderr, reason = "a log tells how long the processes took")]
+
+#[path = "support/children.rs"]
+mod children;
+mod support;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use children::{Child, Report, report, sum, told};
+use futures::executor::block_on;
+use futures::future::join_all;
+use kiln::store::Store;
+use kiln::{BuildKey, CacheConfig, Image, Program, Runtime};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use support::on_each_device;
+use tempfile::TempDir;
+
+const PROCESSES: usize = 8;
+const PROGRAMS: u32 = 20;
+const ALL: u64 = PROGRAMS as u64;
+
+/// As long as no healthy process ever waits here.
+const PATIENT: Duration = Duration::from_secs(600);
+
+/// The functions of each program: more of them make compiles longer.
+fn functions() -> u32 {
+    std::env::var("KILN_TEST_FUNCTIONS").map_or(1, |text| text.parse().expect("it is a number"))
+}
+
+/// Program `number`, whose kernel computes what no other program's does.
+fn image(number: u32) -> Image {
+    let mut source = String::new();
+    for function in 0..functions() {
+        let _ = writeln!(
+            source,
+            "uint mix{function}(uint v, uint i) {{
+                for (uint j = 0; j < 8; j++) v = v * 1664525u + i * {}u;
+                return v;
+            }}",
+            function + 1
+        );
+    }
+    let _ = writeln!(source, "kernel void scramble(global uint *x) {{ uint v = {number}u;");
+    for function in 0..functions() {
+        let _ = writeln!(source, "v = mix{function}(v, (uint)get_global_id(0));");
+    }
+    source.push_str("x[get_global_id(0)] = v; }");
+    Image::opencl_c(source)
+}
+
+/// What the kernel of program `number` writes at `index`.
+fn expected(number: u32, index: u32) -> u32 {
+    (0..functions()).fold(number, |v, function| {
+        let step = index.wrapping_mul(function + 1);
+        (0..8).fold(v, |v, _| v.wrapping_mul(1_664_525).wrapping_add(step))
+    })
+}
+
+async fn assert_right(rt: &Runtime, program: &Program, number: u32) {
+    // SAFETY: it writes one element a work-item.
+    let scramble = unsafe { program.kernel("scramble") }.expect("the kernel is there");
+    let x = rt.buffer_from(vec![0u32; 16]).await.expect("there is memory");
+    let queue = rt.queue();
+    queue.submit(scramble.launch(16).args((&x,))).expect("it fits");
+    let found = queue.read(&x).await.expect("it runs");
+    let expected: Vec<_> = (0..16).map(|index| expected(number, index)).collect();
+    assert_eq!(found, expected, "program {number}");
+}
+
+/// One of the processes: wants all programs at once, runs each, and reports.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn child() {
+    block_on(async {
+        let wait = Duration::from_millis(told("KILN_TEST_WAIT").parse().expect("it is a number"));
+        let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(wait);
+        let builder = Runtime::builder().device(told("KILN_TEST_DEVICE")).cache(cache);
+        let rt = builder.build().await.expect("it starts");
+        let builds: Vec<_> = (0..PROGRAMS).map(|number| rt.build(&image(number)).start()).collect();
+        for (number, built) in (0..PROGRAMS).zip(join_all(builds).await) {
+            assert_right(&rt, &built.expect("it builds"), number).await;
+        }
+        rt.drain().await;
+        let stats = rt.stats();
+        report("compiles", stats.compiles);
+        report("hits", stats.disk_hits);
+        report("waits", stats.lock_waits);
+        report("timeouts", stats.lock_timeouts);
+        report("unwell", stats.disk_failures + stats.disk_damaged + stats.disk_refused);
+    });
+}
+
+/// A store for one test on one device, and what the drivers keep for themselves.
+struct Bench {
+    device: String,
+    directory: TempDir,
+}
+
+impl Bench {
+    fn new(rt: &Runtime) -> Self {
+        let directory = tempfile::tempdir().expect("there is room for a directory");
+        Self { device: rt.device().index().to_string(), directory }
+    }
+
+    fn store(&self) -> Store {
+        Store::at(self.root()).expect("the directory is ours")
+    }
+
+    fn root(&self) -> PathBuf {
+        self.directory.path().join("store")
+    }
+
+    /// Starts a process that waits so long for the builds of others.
+    fn start(&self, wait: Duration) -> Child {
+        // A cache of its own for every process: PoCL must not share compiles where Kiln should.
+        let own = tempfile::tempdir_in(self.directory.path()).expect("there is room").keep();
+        Child::start(
+            "child",
+            [
+                ("KILN_TEST_STORE", self.root().as_os_str()),
+                ("KILN_TEST_DEVICE", self.device.as_ref()),
+                ("KILN_TEST_WAIT", wait.as_millis().to_string().as_ref()),
+                ("POCL_CACHE_DIR", own.as_os_str()),
+                // Or it compiles once more in every process, at the first launch of each kernel.
+                ("POCL_WORK_GROUP_SPECIALIZATION", "0".as_ref()),
+            ],
+        )
+    }
+
+    /// What processes that start at once report.
+    fn run(&self, processes: usize, wait: Duration) -> Vec<Report> {
+        let children: Vec<_> = (0..processes).map(|_| self.start(wait)).collect();
+        children.into_iter().map(Child::report).collect()
+    }
+
+    /// Starts a process and stops it in the middle of a build.
+    fn start_and_stop_while_it_builds(&self) -> Child {
+        let mut child = self.start(PATIENT);
+        let pid = Pid::from_raw(child.id().cast_signed()).expect("it is a process");
+        loop {
+            if self.is_building(child.id()) {
+                kill_process(pid, Signal::STOP).expect("it is there");
+                waitpid(Some(pid), WaitOptions::UNTRACED).expect("it can be waited for");
+                // Now that it holds still: it may just have ended that build.
+                if self.is_building(child.id()) {
+                    return child;
+                }
+                kill_process(pid, Signal::CONT).expect("it is there");
+            }
+            assert!(!child.has_ended(), "it ended without a build");
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Whether a process holds the build lock of a program that is not stored yet.
+    fn is_building(&self, process: u32) -> bool {
+        let stored: Vec<_> = self.store().entries().map(|entry| lock_name(entry.key())).collect();
+        locks_held(&self.root().join("v1/lock"), process)
+            .iter()
+            .any(|name| name.starts_with("build-") && !stored.contains(name))
+    }
+
+    /// The store is whole and serves another start with everything.
+    fn assert_complete(&self) {
+        assert_eq!(self.store().entries().count(), PROGRAMS as usize);
+        let again = &self.run(1, PATIENT)[0];
+        assert_eq!((again["compiles"], again["hits"]), (0, ALL), "{again:?}");
+        assert_eq!(again["unwell"], 0, "{again:?}");
+    }
+}
+
+/// The name of the build lock that a key has; several keys may share one.
+fn lock_name(key: BuildKey) -> String {
+    let [.., high, low] = *key.as_bytes();
+    format!("build-{:03x}", u16::from_be_bytes([high, low]) % 1024)
+}
+
+/// The files of a directory that a process has locked, as the system lists it.
+fn locks_held(directory: &Path, process: u32) -> Vec<String> {
+    let Ok(files) = directory.read_dir() else { return Vec::new() };
+    let locks = fs::read_to_string("/proc/locks").expect("Linux lists locks");
+    let held: Vec<u64> = locks
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let [_, "FLOCK", _, _, holder, file, ..] = words[..] else { return None };
+            let holder: u32 = holder.parse().ok()?;
+            (holder == process).then(|| file.rsplit(':').next()?.parse().ok())?
+        })
+        .collect();
+    files
+        .filter_map(Result::ok)
+        .filter(|file| file.metadata().is_ok_and(|metadata| held.contains(&metadata.ino())))
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// The times are only for the log: they are those of the whole machine, other tests included.
+#[test]
+fn processes_that_start_at_once_compile_each_program_once() {
+    block_on(on_each_device(async |rt: Runtime| {
+        let alone = Bench::new(&rt);
+        let start = Instant::now();
+        let report = &alone.run(1, PATIENT)[0];
+        let alone = start.elapsed();
+        assert_eq!(report["compiles"], ALL);
+
+        let shared = Bench::new(&rt);
+        let start = Instant::now();
+        let reports = shared.run(PROCESSES, PATIENT);
+        let together = start.elapsed();
+        let ratio = together.as_secs_f64() / alone.as_secs_f64();
+        eprintln!("one process: {alone:.2?}; {PROCESSES}: {together:.2?}; ratio: {ratio:.2}");
+
+        assert_eq!(sum(&reports, "compiles"), ALL, "{reports:#?}");
+        assert_eq!(sum(&reports, "timeouts"), 0, "{reports:#?}");
+        assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
+        shared.assert_complete();
+    }));
+}
+
+#[test]
+fn the_builds_of_a_process_that_is_killed_are_done_by_the_others_at_once() {
+    block_on(on_each_device(async |rt: Runtime| {
+        let bench = Bench::new(&rt);
+        let victim = bench.start_and_stop_while_it_builds();
+        let stored = bench.store().entries().count() as u64;
+        let others: Vec<_> = (1..PROCESSES).map(|_| bench.start(PATIENT)).collect();
+        drop(victim); // With SIGKILL, which ends stopped processes too.
+        let reports: Vec<_> = others.into_iter().map(Child::report).collect();
+        assert_eq!(sum(&reports, "compiles"), ALL - stored, "{reports:#?}");
+        assert_eq!(sum(&reports, "timeouts"), 0, "the lock is free with its holder");
+        assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
+        bench.assert_complete();
+    }));
+}
+
+#[test]
+fn a_process_that_is_stopped_holds_the_others_up_until_their_deadline_only() {
+    block_on(on_each_device(async |rt: Runtime| {
+        let bench = Bench::new(&rt);
+        let victim = bench.start_and_stop_while_it_builds();
+        let stored = bench.store().entries().count() as u64;
+        let reports = bench.run(PROCESSES - 1, Duration::from_secs(2));
+        let missing = ALL - stored;
+        let (compiles, timeouts) = (sum(&reports, "compiles"), sum(&reports, "timeouts"));
+        assert!(timeouts > 0, "{reports:#?}");
+        // Only who gave up waiting compiles what another may compile, too.
+        assert!((missing..=missing + timeouts).contains(&compiles), "{missing}: {reports:#?}");
+        assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
+        bench.assert_complete();
+        drop(victim);
+    }));
+}

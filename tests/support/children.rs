@@ -1,0 +1,105 @@
+//! Tests of several processes: the test binary runs itself again, as children that run one test of
+//! it and report what they counted.
+
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{self, Command, Stdio};
+
+/// Begins a line of a report.
+const REPORT: &str = "report ";
+
+/// A process that runs one test of this binary, which is ignored otherwise. Killed when dropped.
+pub struct Child(process::Child);
+
+/// What a child reported, by name.
+pub type Report = BTreeMap<String, u64>;
+
+impl Child {
+    /// Starts one, with environment variables that tell it what to do.
+    pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        test: &str,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        Self::start_from(Command::new(this_binary()), test, variables)
+    }
+
+    /// The same, by way of a command that runs the program and arguments added to it.
+    pub fn start_from<K: AsRef<OsStr>, V: AsRef<OsStr>>(
+        mut command: Command,
+        test: &str,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        let command = command
+            .args(["--exact", test, "--ignored", "--nocapture"])
+            .envs(variables)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self(command.spawn().expect("the test binary can be run again"))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it has ended already.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("it can be waited for").is_some()
+    }
+
+    /// Waits for its end, and gives its report. Panics with what it wrote if it failed.
+    #[track_caller]
+    pub fn report(mut self) -> Report {
+        // What a child writes is far less than a pipe holds, so that it never waits for this.
+        let (mut out, mut err) = (String::new(), String::new());
+        let mut stdout = self.0.stdout.take().expect("it is piped");
+        let mut stderr = self.0.stderr.take().expect("it is piped");
+        stdout.read_to_string(&mut out).expect("it writes text");
+        stderr.read_to_string(&mut err).expect("it writes text");
+        let status = self.0.wait().expect("it can be waited for");
+        assert!(status.success(), "process {} failed, {status}:\n{out}\n{err}", self.id());
+        let lines: Vec<_> = out.lines().filter_map(|line| line.strip_prefix(REPORT)).collect();
+        assert!(!lines.is_empty(), "process {} ran no test:\n{out}\n{err}", self.id());
+        let pair = |line: &&str| {
+            let (name, value) = line.split_once('=')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        lines.iter().map(|line| pair(line).expect("a report has its form")).collect()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Neither is possible, or needed, for one that has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The program that this process runs.
+pub fn this_binary() -> PathBuf {
+    std::env::current_exe().expect("it is known")
+}
+
+/// In a child: reports a number.
+#[allow(clippy::print_stdout, reason = "the parent reads it")]
+pub fn report(name: &str, value: impl Display) {
+    // The harness may not have ended its line.
+    println!("\n{REPORT}{name}={value}");
+}
+
+/// In a child: what it was told.
+pub fn told(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("{variable} is not set: another test runs it"))
+}
+
+/// The sum of what all children reported under a name.
+pub fn sum<'a>(reports: impl IntoIterator<Item = &'a Report>, name: &str) -> u64 {
+    reports.into_iter().map(|report| report[name]).sum()
+}

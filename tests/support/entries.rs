@@ -1,0 +1,58 @@
+//! The form of entries, written down a second time, from the description in `src/store/entry.rs`:
+//! what the tests forge must not depend on what they test.
+
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
+
+/// The bytes of a footer.
+pub const FOOTER: usize = 96;
+
+/// The fields of a footer: name, where it begins, and where it ends.
+pub const FIELDS: [(&str, usize, usize); 7] = [
+    ("payload length", 0, 8),
+    ("manifest length", 8, 16),
+    ("key", 16, 48),
+    ("checksum", 48, 80),
+    ("version", 80, 84),
+    ("zero", 84, 88),
+    ("magic", 88, 96),
+];
+
+/// The parts of an entry's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    pub payload: Vec<u8>,
+    pub manifest: Vec<u8>,
+    pub key: [u8; 32],
+    pub version: u32,
+}
+
+impl Parts {
+    pub fn of(file: &[u8]) -> Self {
+        let (body, footer) = file.split_at(file.len() - FOOTER);
+        let length = u64::from_le_bytes(footer[..8].try_into().expect("eight bytes")) as usize;
+        Self {
+            payload: body[..length].to_vec(),
+            manifest: body[length..].to_vec(),
+            key: footer[16..48].try_into().expect("a key's bytes"),
+            version: u32::from_le_bytes(footer[80..84].try_into().expect("four bytes")),
+        }
+    }
+
+    /// A file with these parts, and the checksum that they have.
+    pub fn file(&self) -> Vec<u8> {
+        self.file_with_lengths(self.payload.len() as u64, self.manifest.len() as u64)
+    }
+
+    /// The same, stating other lengths.
+    pub fn file_with_lengths(&self, payload: u64, manifest: u64) -> Vec<u8> {
+        let mut head = [self.payload.clone(), self.manifest.clone()].concat();
+        head.extend_from_slice(&payload.to_le_bytes());
+        head.extend_from_slice(&manifest.to_le_bytes());
+        head.extend_from_slice(&self.key);
+        let mut tail = self.version.to_le_bytes().to_vec();
+        tail.extend_from_slice(&[0; 4]);
+        tail.extend_from_slice(b"KILN\r\n\x1a\xfe");
+        let checksum = blake3::hash(&[&head[..], &tail].concat());
+        [&head[..], checksum.as_bytes(), &tail].concat()
+    }
+}

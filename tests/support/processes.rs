@@ -1,0 +1,344 @@
+//! Processes of a suite's own: the test binary, started again to do one thing with a store while the
+//! system fails under it, or while its system calls are watched.
+
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
+#![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{self, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use kiln::simulated::Simulator;
+use kiln::store::Durability;
+use kiln::{CacheConfig, Image, Origin, Program, Runtime};
+use serde::{Deserialize, Serialize};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// Holds the order of a process that was started again.
+const ORDER: &str = "KILN_TEST_ORDER";
+
+/// What is this long on its way hangs.
+const HANGS: Duration = Duration::from_secs(100);
+
+/// What a process is to do.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Order {
+    /// The store's directory; that of the environment if there is none.
+    pub root: Option<PathBuf>,
+    pub max_bytes: u64,
+    pub strict: bool,
+    /// Done once the parent has seen to the system.
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Step {
+    /// Builds a program, and waits until it is stored.
+    Build(Sample),
+    /// Collects the store.
+    Collect,
+    /// Makes a system call that nothing else makes, to find in a trace.
+    Mark,
+    /// Deletes the root with everything in it.
+    RemoveRoot,
+    /// Places a file where the root was.
+    BlockRoot,
+    /// Fills the file system of the root.
+    Fill,
+    /// Counts the unfinished files that the store has left.
+    Count,
+}
+
+/// A program that can be told from all others by what it computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    pub number: u32,
+    /// The least size of its binary.
+    pub bytes: usize,
+}
+
+/// What came of an order.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// How each program was come by.
+    pub origins: Vec<String>,
+    /// The programs that computed something else than they should.
+    pub wrong: Vec<u32>,
+    pub disk_failures: u64,
+    pub disk_writes: u64,
+    pub evictions: u64,
+    pub unfinished: usize,
+    pub warnings: Vec<String>,
+}
+
+impl Sample {
+    fn name(self) -> String {
+        format!("sample_{}", self.number)
+    }
+
+    pub fn image(self) -> Image {
+        let (name, bytes) = (self.name(), self.bytes);
+        Image::opencl_c(format!(
+            "#pragma binary_size {bytes}\nkernel void {name}(global uint *x) {{}}"
+        ))
+    }
+
+    /// Whether `program` does what this one should.
+    pub async fn is(self, rt: &Runtime, program: &Program) -> bool {
+        // SAFETY: the kernel stays inside its buffer.
+        let Ok(kernel) = (unsafe { program.kernel(&self.name()) }) else { return false };
+        let x = rt.buffer_from(vec![0u32; 4]).await.expect("there is memory");
+        let queue = rt.queue();
+        queue.submit(kernel.launch(4).args((&x,))).expect("it fits");
+        queue.read(&x).await.expect("it runs") == [self.number; 4]
+    }
+}
+
+/// A runtime that knows what `samples` compute.
+pub async fn runtime(cache: CacheConfig, samples: impl IntoIterator<Item = Sample>) -> Runtime {
+    let simulator = Simulator::immediate();
+    for sample in samples {
+        simulator.kernel(sample.name(), move |call| call.write(0, &[sample.number; 4]));
+    }
+    Runtime::builder().simulator(&simulator).cache(cache).build().await.expect("it starts")
+}
+
+/// Does what the environment orders, and ends the process. Does nothing without an order.
+pub fn obey() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let order: Order = serde_json::from_str(&order).expect("it was written by `Process`");
+    let warnings = Warnings::default();
+    tracing::subscriber::set_global_default(warnings.clone()).expect("it is the first");
+    thread::spawn(|| {
+        thread::sleep(HANGS);
+        process::exit(3);
+    });
+    let stdin = io::stdin().as_fd().try_clone_to_owned().expect("it is open");
+    let parent = UnixDatagram::from(stdin);
+    let report = futures::executor::block_on(order.obey(&parent));
+    let warnings = warnings.0.lock().expect("nobody panicked").clone();
+    let report = serde_json::to_vec(&Report { warnings, ..report }).expect("it is plain data");
+    // By `writev`, and above by `recvfrom`: calls that a store makes may fail.
+    let mut parent = fs::File::from(OwnedFd::from(parent));
+    let sent = parent.write_vectored(&[IoSlice::new(&report)]).expect("the parent waits");
+    assert_eq!(sent, report.len());
+    process::exit(0);
+}
+
+impl Order {
+    fn cache(&self) -> CacheConfig {
+        let cache = self.root.as_ref().map_or_else(CacheConfig::new, CacheConfig::at);
+        let cache = cache.max_bytes(self.max_bytes);
+        if self.strict { cache.durability(Durability::Strict) } else { cache }
+    }
+
+    pub fn samples(&self) -> impl Iterator<Item = Sample> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Build(sample) => Some(*sample),
+            _ => None,
+        })
+    }
+
+    async fn obey(&self, parent: &UnixDatagram) -> Report {
+        let rt = runtime(self.cache(), self.samples()).await;
+        let root = || self.root.as_deref().expect("the order names it");
+        let mut programs = Vec::new();
+        let (mut evictions, mut unfinished) = (0, 0);
+        parent.send(b"ready").expect("the parent waits");
+        parent.recv_from(&mut [0; 8]).expect("the parent lives");
+        for step in &self.steps {
+            match step {
+                Step::Build(sample) => {
+                    let program = rt.build(&sample.image()).await.expect("it builds");
+                    programs.push((sample, program));
+                    rt.drain().await;
+                }
+                Step::Collect => {
+                    let store = self.cache().open_store().expect("it is trusted");
+                    let collected = store.expect("it is wanted").collect(false);
+                    evictions += collected.map_or(0, |collected| collected.removed);
+                }
+                Step::Mark => drop(std::os::unix::process::parent_id()),
+                Step::RemoveRoot => fs::remove_dir_all(root()).expect("it can be removed"),
+                Step::BlockRoot => fs::write(root(), "in the way").expect("nothing is there"),
+                Step::Count => unfinished = files(&root().join("v1/tmp")).len(),
+                Step::Fill => fill(&root().join("full")),
+            }
+        }
+        let stats = rt.stats();
+        let mut report = Report {
+            disk_failures: stats.disk_failures,
+            disk_writes: stats.disk_writes,
+            evictions: evictions + stats.disk_evictions,
+            unfinished,
+            ..Report::default()
+        };
+        for (sample, program) in programs {
+            report.origins.push(format!("{:?}", program.origin()));
+            if !sample.is(&rt, &program).await {
+                report.wrong.push(sample.number);
+            }
+        }
+        report
+    }
+}
+
+impl Report {
+    pub fn came_from(&self, origins: &[Origin]) -> bool {
+        let origins = origins.iter().map(|origin| format!("{origin:?}"));
+        self.origins.iter().cloned().eq(origins)
+    }
+}
+
+/// Writes until there is no room left.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).expect("there is room for a name");
+    for size in [4096, 1] {
+        while file.write_all(&vec![1; size]).is_ok() {}
+    }
+}
+
+/// The files of a directory; none if it is not there.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    entries.map(|entry| entry.expect("it can be listed").path()).collect()
+}
+
+/// A process that has been given an order, and waits to begin.
+pub struct Process {
+    child: process::Child,
+    socket: UnixDatagram,
+    strace: Option<(process::Child, BufReader<ChildStderr>)>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// `None` if it did not live to report.
+    pub report: Option<Report>,
+    pub status: ExitStatus,
+    /// What it printed.
+    pub output: String,
+}
+
+impl Process {
+    /// Starts the test `child` of this binary, which calls [`obey`]. The words of `through`, if any,
+    /// are a command that runs another. Of `without`, nothing is left in the environment.
+    pub fn start(order: &Order, through: &[&str], without: &[&str]) -> Self {
+        let (socket, other) = UnixDatagram::pair().expect("there are sockets");
+        socket.set_read_timeout(Some(HANGS)).expect("it is not zero");
+        let binary = std::env::current_exe().expect("it runs");
+        let mut words = through.iter().map(AsRef::as_ref).chain([binary.as_os_str()]);
+        let mut command = Command::new(words.next().expect("there is at least the binary"));
+        command.args(words).args(["--exact", "child", "--ignored", "--nocapture"]);
+        command.env(ORDER, serde_json::to_string(order).expect("it is plain data"));
+        for variable in without {
+            command.env_remove(variable);
+        }
+        command.stdin(OwnedFd::from(other)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("it can be started");
+        let process = Self { child, socket, strace: None };
+        match process.socket.recv(&mut [0; 8]) {
+            Ok(_) => process,
+            Err(error) => panic!("it does not start: {error}, {:?}", process.wait()),
+        }
+    }
+
+    /// Has `strace` watch all of its threads from here on, and write what it sees to `log`.
+    pub fn traced(mut self, arguments: &[&str], log: &Path) -> Self {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-y", "-o"]).arg(log).args(arguments);
+        command.arg("-p").arg(self.child.id().to_string());
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut strace = command.spawn().expect("it is there");
+        let mut told = BufReader::new(strace.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        told.read_line(&mut line).expect("it can be read");
+        assert!(line.contains("attached"), "strace: {line}");
+        // Whoever closed this would end it at its next word.
+        self.strace = Some((strace, told));
+        self
+    }
+
+    /// Lets it begin, and waits for its end.
+    pub fn run(self) -> Ended {
+        self.socket.send(b"go").expect("it waits");
+        let socket = self.socket.try_clone().expect("there is room for a descriptor");
+        let ended = self.wait();
+        // What was killed has sent nothing.
+        socket.set_nonblocking(true).expect("it is a socket");
+        let mut bytes = vec![0; 1 << 16];
+        let length = socket.recv(&mut bytes).unwrap_or(0);
+        Ended { report: serde_json::from_slice(&bytes[..length]).ok(), ..ended }
+    }
+
+    fn wait(self) -> Ended {
+        let output = self.child.wait_with_output().expect("it was started");
+        if let Some((mut strace, mut told)) = self.strace {
+            let _ = told.read_to_end(&mut Vec::new());
+            strace.wait().expect("it was started");
+        }
+        let text = [output.stdout, output.stderr].concat();
+        Ended {
+            report: None,
+            status: output.status,
+            output: String::from_utf8_lossy(&text).into_owned(),
+        }
+    }
+}
+
+/// Keeps the warnings, and what is worse, that are told through `tracing`.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().expect("nobody panicked").push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!("{field}: {value:?}; ");
+    }
+}
+
+/// Whether a tool can be used here, as `probe` tells. One that cannot is reported by name; if the
+/// environment variable `KILN_REQUIRE_TOOLS` names it, that is a failure.
+pub fn has_tool(name: &str, probe: &[&str]) -> bool {
+    let tried = Command::new(probe[0]).args(&probe[1..]).output();
+    if tried.as_ref().is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    let required = std::env::var("KILN_REQUIRE_TOOLS").unwrap_or_default();
+    assert!(!required.split(',').any(|tool| tool == name), "{name} is required: {tried:?}");
+    eprintln!("skipped: {name} cannot be used here");
+    false
+}
