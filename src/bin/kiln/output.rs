@@ -207,6 +207,8 @@ impl Listing {
 
     /// A row of one line: what is too long is cut.
     pub(crate) fn row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
+        // Where there is room to, not between words.
+        self.table.set_delimiter('\u{1f}');
         let mut row = Row::from(cells.into_iter().map(plain));
         row.max_height(1);
         self.table.add_row(row);
