@@ -31,7 +31,14 @@ fn main() -> Result<()> {
         hits(&directory.path().join("hits"), platform, &raw)?;
         starts(&directory.path().join("starts"), platform)?;
     }
-    puts(&directory.path().join("puts"))?;
+    puts("a new store", &directory.path().join("new"))?;
+    // Each of the 1,024 build locks is a file, made when it is first taken.
+    let used = directory.path().join("used");
+    fs::create_dir_all(used.join("v1/lock")).expect("there is room");
+    for lock in 0..1024 {
+        fs::write(used.join(format!("v1/lock/build-{lock:03x}")), "").expect("there is room");
+    }
+    puts("a store with all its lock files", &used)?;
     collection(&directory.path().join("collection"))
 }
 
@@ -74,13 +81,7 @@ fn hits(directory: &Path, platform: &str, raw: &Raw) -> Result<()> {
             [
                 &mut || keep(|| build(&rt, &image, Origin::Disk)),
                 &mut || keep(|| raw.load(&path, payload)),
-                &mut || {
-                    keep(|| {
-                        let program = raw.load(&path, payload);
-                        program.create_kernels();
-                        program
-                    })
-                },
+                &mut || keep(|| raw.load(&path, payload).create_kernels()),
             ],
         );
         println!("a binary of {payload} bytes");
@@ -151,8 +152,8 @@ fn starts(directory: &Path, platform: &str) -> Result<()> {
 }
 
 /// On a device that builds in no time, what remains is what the disk adds.
-fn puts(directory: &Path) -> Result<()> {
-    heading("a put, on a device that builds in no time");
+fn puts(what: &str, directory: &Path) -> Result<()> {
+    heading(&format!("a put into {what}, on a device that builds in no time"));
     let runtime =
         |cache| block_on(Runtime::builder().simulator(&Simulator::new()).cache(cache).build());
     let (stored, unstored) =

@@ -24,6 +24,8 @@ struct Inner {
     digest: Digest,
     /// What a SPIR-V module says of itself; empty for other formats.
     module: spirv::Module,
+    /// Why it cannot be built for any device.
+    flaw: Option<Error>,
 }
 
 impl Image {
@@ -100,7 +102,13 @@ impl Image {
         hasher.update(&[format as u8]);
         hasher.update(&code);
         let digest = Digest(hasher.finalize().into());
-        Self(Arc::new(Inner { format, code: code.into(), digest, module }))
+        let flaw = if format == ImageFormat::OpenClC { flaw_of_text(&code) } else { None };
+        Self(Arc::new(Inner { format, code: code.into(), digest, module, flaw }))
+    }
+
+    /// Why it cannot be built for any device, as far as it was not refused when it was made.
+    pub(crate) fn flaw(&self) -> Option<&Error> {
+        self.0.flaw.as_ref()
     }
 
     /// The format of the code.
@@ -137,6 +145,16 @@ impl Image {
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
         self.0.module.parameters(kernel)
     }
+}
+
+fn flaw_of_text(text: &[u8]) -> Option<Error> {
+    let flaw = |message: String| Some(Error::new(ErrorKind::InvalidImage, message));
+    if text.trim_ascii().is_empty() {
+        return flaw("the OpenCL C text is empty; give the source of at least one kernel".into());
+    }
+    // Drivers read no further, and what follows would be missing without a word.
+    let at = text.iter().position(|byte| *byte == 0)?;
+    flaw(format!("the OpenCL C text holds a NUL character at byte {at}; text has none"))
 }
 
 named_future! {

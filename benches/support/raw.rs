@@ -13,7 +13,7 @@ use cl3::command_queue::{create_command_queue, finish, flush, release_command_qu
 use cl3::context::create_context;
 use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
 use cl3::event::{CL_COMPLETE, release_event, set_event_callback};
-use cl3::kernel::{create_kernel, create_kernels_in_program, set_kernel_arg};
+use cl3::kernel::{create_kernel, create_kernels_in_program, release_kernel, set_kernel_arg};
 use cl3::memory::{CL_MEM_READ_WRITE, create_buffer};
 use cl3::platform::{CL_PLATFORM_NAME, get_platform_ids, get_platform_info};
 use cl3::program::{
@@ -92,8 +92,8 @@ impl Raw {
         // SAFETY: context and device are alive and belong together.
         let program =
             unsafe { create_program_with_binary(self.context, &[self.device], &[&file[..bytes]]) };
-        let program = RawProgram(program.expect("it is a binary"));
-        build_program(program.0, &[self.device], c"", None, null_mut()).expect("it builds");
+        let program = RawProgram { program: program.expect("it is a binary"), kernels: Vec::new() };
+        build_program(program.program, &[self.device], c"", None, null_mut()).expect("it builds");
         program
     }
 
@@ -152,19 +152,27 @@ extern "C" fn woken(_: cl_event, _: i32, wake: *mut c_void) {
 }
 
 /// A program that was loaded.
-pub(crate) struct RawProgram(cl_program);
+pub(crate) struct RawProgram {
+    program: cl_program,
+    kernels: Vec<cl_kernel>,
+}
 
 impl RawProgram {
     /// Creates its kernels.
-    pub(crate) fn create_kernels(&self) -> Vec<cl_kernel> {
-        create_kernels_in_program(self.0).expect("it has kernels")
+    pub(crate) fn create_kernels(mut self) -> Self {
+        self.kernels = create_kernels_in_program(self.program).expect("it has kernels");
+        self
     }
 }
 
 impl Drop for RawProgram {
     fn drop(&mut self) {
+        for kernel in &self.kernels {
+            // SAFETY: the kernel is this object's own.
+            let _ = unsafe { release_kernel(*kernel) };
+        }
         // SAFETY: the program is this object's own.
-        let _ = unsafe { release_program(self.0) };
+        let _ = unsafe { release_program(self.program) };
     }
 }
 

@@ -101,20 +101,8 @@ impl Recipe {
                 ),
             ));
         }
-        if format == ImageFormat::OpenClC && self.image.code().trim_ascii().is_empty() {
-            return Err(Error::new(
-                ErrorKind::InvalidImage,
-                "the OpenCL C text is empty; give the source of at least one kernel",
-            ));
-        }
-        // Drivers read no further, and what follows would be missing without a word.
-        if format == ImageFormat::OpenClC
-            && let Some(at) = self.image.code().iter().position(|byte| *byte == 0)
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidImage,
-                format!("the OpenCL C text holds a NUL character at byte {at}; text has none"),
-            ));
+        if let Some(flaw) = self.image.flaw() {
+            return Err(flaw.clone());
         }
         if format != ImageFormat::SpirV && !self.constants.is_empty() {
             return Err(Error::invalid(format!(

@@ -15,7 +15,7 @@ use super::lock::{Try, try_lock_file};
 use super::publish::unique;
 use crate::digest::BuildKey;
 
-/// An entry used so recently stays, whatever the limit: those who wait for its build come for it.
+/// An entry stamped so recently stays, whatever the limit: those who wait for its build come for it.
 pub(crate) const YOUNG: Duration = Duration::from_secs(5);
 
 /// A file that is being written is swept only after so long, and if its writer is dead.

@@ -18,7 +18,7 @@
 //!   of it or nothing. [`Runtime::drain`](crate::Runtime::drain) waits for puts.
 //! * **Collection** starts in the background when the store is larger than its limit, and removes
 //!   what was not used for longest until nine tenths of the limit are left. An entry that is replaced
-//!   or used meanwhile stays, and so does one used in the last five seconds.
+//!   or stamped meanwhile stays, and so does one written in the last five seconds.
 //!
 //! # What it promises
 //!
@@ -41,11 +41,11 @@
 //!
 //! # Sizing it
 //!
-//! An entry is as large as the driver's binary: from 5 KiB for a small kernel on a GPU to some 100
-//! KiB for a large program on a CPU. `kiln cache stats` shows what there is. The limit, 1 GiB unless
-//! `KILN_CACHE_MAX_SIZE` or [`CacheConfig::max_bytes`](crate::CacheConfig::max_bytes) says otherwise,
-//! holds at rest; while many processes write at once, it can be passed by what they write during one
-//! collection.
+//! An entry is as large as the driver's binary: with one small kernel 7 KiB on Intel's CPU runtime
+//! and 50 KiB on PoCL, with twenty of them 30 and 310 KiB. The limit is 1 GiB unless
+//! `KILN_CACHE_MAX_SIZE` or [`CacheConfig::max_bytes`](crate::CacheConfig::max_bytes) says otherwise.
+//! It holds at rest; while many processes write at once, it can be passed by what they write during
+//! one collection, and a process that ends before its collection leaves that to the next one's put.
 //!
 //! # Network file systems
 //!
