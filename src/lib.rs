@@ -92,6 +92,8 @@
 //!   starts without one, and [`Runtime::new`] then says what to install.
 //! * `simulated`: the module `simulated`, a device in software whose kernels are closures and whose
 //!   faults come on request, for tests of applications.
+//! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications do not
+//!   need it.
 //!
 //! The minimum supported Rust version is 1.89.
 

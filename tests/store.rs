@@ -81,3 +81,26 @@ fn what_is_known_of_parameters_is_loaded_too() {
         })
     });
 }
+
+/// PoCL compiles kernels when they run for the first time, and when their binary is asked for.
+#[test]
+fn a_binary_is_asked_for_by_many_while_its_program_is_stored_and_runs() {
+    smol::block_on(on_each_device(async |rt: Runtime| {
+        for round in 0..8 {
+            let directory = directory();
+            let rt = start(&rt, directory.path()).await;
+            // A program that no cache of a driver's knows.
+            let name = directory.path().display();
+            let image = Image::opencl_c(format!("// {name}, {round}\n{SAXPY}"));
+            let program = rt.build(&image).await.expect("it builds");
+            std::thread::scope(|scope| {
+                let ask = || program.binary().expect("there is one").len();
+                let askers: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+                smol::block_on(is_right(&rt, &program));
+                let lengths = askers.into_iter().map(|asker| asker.join().expect("it returns"));
+                let lengths: Vec<_> = lengths.collect();
+                assert_eq!(lengths, [lengths[0]; 3]);
+            });
+        }
+    }));
+}

@@ -16,6 +16,7 @@
 //! Version and magic stand at the same distance from the end in every version, past and future.
 
 use std::fmt;
+use std::io::{self, Read, Seek, SeekFrom};
 
 use serde::{Deserialize, Serialize};
 
@@ -195,6 +196,18 @@ fn checksum(parts: &[&[u8]]) -> [u8; 32] {
 /// Verifies the bytes of a file, whosever entry it is.
 pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
     let (body, footer) = bytes.split_last_chunk::<FOOTER>().ok_or(Unusable::Foreign)?;
+    let payload = payload_length(footer, body.len() as u64)? as usize;
+    let (head, tail) = (&footer[..CHECKSUM], &footer[TAIL..]);
+    if checksum(&[body, head, tail]) != footer[CHECKSUM..TAIL] {
+        return Err(Unusable::Checksum);
+    }
+    let key = BuildKey(array(footer, KEY));
+    let manifest = parse(&body[payload..])?;
+    Ok(Entry { bytes, payload, key, manifest })
+}
+
+/// The length of the payload, in an entry of this version with so many bytes before its footer.
+fn payload_length(footer: &[u8; FOOTER], body: u64) -> Result<u64, Unusable> {
     if footer[FOOTER - MAGIC.len()..] != MAGIC {
         return Err(Unusable::Foreign);
     }
@@ -202,21 +215,41 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
     if version != VERSION {
         return Err(Unusable::Version(version));
     }
-    let length = |at| usize::try_from(u64::from_le_bytes(array(footer, at))).ok();
-    let (Some(payload), Some(manifest)) = (length(0), length(8)) else {
-        return Err(Unusable::Lengths);
+    let [payload, manifest] = [0, 8].map(|at| u64::from_le_bytes(array(footer, at)));
+    if payload.checked_add(manifest) != Some(body) { Err(Unusable::Lengths) } else { Ok(payload) }
+}
+
+fn parse(manifest: &[u8]) -> Result<Manifest, Unusable> {
+    serde_json::from_slice(manifest).map_err(|error| Unusable::Manifest(error.to_string()))
+}
+
+/// Reads the manifest of the entry of `key`, of up to `most` bytes, from its file of `length` bytes.
+/// The outer error is the system's.
+pub(crate) fn read_manifest(
+    key: &BuildKey,
+    file: &mut (impl Read + Seek),
+    length: u64,
+    most: u64,
+) -> io::Result<Result<Manifest, Unusable>> {
+    let Some(body) = length.checked_sub(FOOTER as u64) else { return Ok(Err(Unusable::Foreign)) };
+    let mut footer = [0; FOOTER];
+    file.seek(SeekFrom::Start(body))?;
+    file.read_exact(&mut footer)?;
+    let payload = match payload_length(&footer, body) {
+        Ok(payload) => payload,
+        Err(unusable) => return Ok(Err(unusable)),
     };
-    if payload.checked_add(manifest) != Some(body.len()) {
-        return Err(Unusable::Lengths);
+    let found = BuildKey(array(&footer, KEY));
+    if found != *key {
+        return Ok(Err(Unusable::OtherKey(found)));
     }
-    let (head, tail) = (&footer[..CHECKSUM], &footer[TAIL..]);
-    if checksum(&[body, head, tail]) != footer[CHECKSUM..TAIL] {
-        return Err(Unusable::Checksum);
+    if body - payload > most {
+        return Ok(Err(Unusable::TooLarge(length)));
     }
-    let key = BuildKey(array(footer, KEY));
-    let manifest = serde_json::from_slice(&body[payload..])
-        .map_err(|error| Unusable::Manifest(error.to_string()))?;
-    Ok(Entry { bytes, payload, key, manifest })
+    let mut manifest = vec![0; (body - payload) as usize];
+    file.seek(SeekFrom::Start(payload))?;
+    file.read_exact(&mut manifest)?;
+    Ok(parse(&manifest))
 }
 
 /// The same, for the entry of `key`.

@@ -1,14 +1,15 @@
 //! A store as seen from outside: what is in it, whether it is whole, and moving entries about.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
 use super::collect::{Collected, Found, Goal, remove, scan};
-use super::entry::{Entry, Unusable, decode, decode_for};
-use super::layout::Address;
-use super::publish::publish;
-use super::{Store, collect_now};
+use super::entry::{Entry, Manifest, Unusable, decode, decode_for, read_manifest};
+use super::hint::Change;
+use super::layout::{Address, key_of};
+use super::publish::{Published, publish};
+use super::{BESIDE_PAYLOAD, Store, collect_now, open_file};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -27,6 +28,15 @@ impl EntryInfo {
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device
+    }
+
+    /// Its name in every store: the path of its file below the folder of the store's version,
+    /// `<device>/<2 digits>/<62 digits>.kiln`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let key = self.key().to_string();
+        let (shard, file) = key.split_at(2);
+        format!("{}/{shard}/{file}.kiln", self.device())
     }
 
     /// Its file.
@@ -79,6 +89,24 @@ impl Store {
         }
     }
 
+    /// Reads what an entry tells of itself, and nothing else of its file: quick, but the program may
+    /// be damaged all the same. Does not count as a use.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it serves as no entry, as far as that can be
+    /// seen; [`Io`](ErrorKind::Io) if it cannot be read.
+    pub fn manifest(&self, entry: &EntryInfo) -> Result<Manifest> {
+        let read = || {
+            let mut file = open_file(entry.path())?;
+            let length = file.metadata()?.len();
+            read_manifest(&entry.key(), &mut file, length, BESIDE_PAYLOAD)
+        };
+        read()
+            .map_err(|error| cannot("read", entry.path(), error))?
+            .map_err(|unusable| refuse(&unusable))
+    }
+
     /// Removes an entry, unless it was replaced or used since it was found. Tells whether it did.
     #[must_use = "an entry that was replaced or used meanwhile stays"]
     pub fn remove(&self, entry: &EntryInfo) -> bool {
@@ -95,15 +123,44 @@ impl Store {
         let folder = parse_device(device).ok_or_else(|| {
             Error::invalid(format!("`{device}` does not name the folder of a device"))
         })?;
-        let entry = decode(bytes)
-            .map_err(|unusable| Error::invalid(format!("the entry does not verify: {unusable}")))?;
-        let address = Address { device: folder, key: entry.key() };
-        let path = self.0.layout.entry(&address);
-        let durability = self.0.settings.durability;
-        let published = publish(&self.0.layout, &path, [entry.bytes(), &[]], durability)
-            .map_err(|error| cannot_write(&path, error))?;
+        let entry = decode(bytes).map_err(|unusable| refuse(&unusable))?;
+        let published = self.place(folder, &entry)?;
         self.grown(entry.bytes().len() as u64, published);
-        Ok(address.key)
+        Ok(entry.key())
+    }
+
+    /// Adds the file of an entry, read from elsewhere, under the [name](EntryInfo::name) that it has
+    /// there. Of a file that is larger than an entry can be, no more than that is read. Collects
+    /// nothing, whatever the limit: [`collect`](Self::collect) when the last has been added.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named like that, or the file
+    /// is not that of this entry, whole; [`Io`](ErrorKind::Io) if it cannot be read or written.
+    pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
+        let (folder, key) = parse_name(name)
+            .ok_or_else(|| Error::invalid(format!("{name:?} is not the name of an entry")))?;
+        let most = self.most_bytes();
+        let mut bytes = Vec::new();
+        let read = from.take(most.saturating_add(1)).read_to_end(&mut bytes);
+        let length = read.map_err(|error| cannot("read", Path::new(name), error))? as u64;
+        let entry =
+            if length > most { Err(Unusable::TooLarge(length)) } else { decode_for(&key, bytes) };
+        let entry = entry.map_err(|unusable| refuse(&unusable))?;
+        let bytes = entry.bytes().len() as i64;
+        let change = match self.place(folder, &entry)? {
+            Published::New => Change { bytes, entries: 1 },
+            Published::Replaced(replaced) => Change { bytes: bytes - replaced as i64, entries: 0 },
+            Published::Left => return Ok(key),
+        };
+        self.0.hint.add(change);
+        Ok(key)
+    }
+
+    fn place(&self, device: [u8; 8], entry: &Entry) -> Result<Published> {
+        let path = self.0.layout.entry(&Address { device, key: entry.key() });
+        publish(&self.0.layout, &path, [entry.bytes(), &[]], self.0.settings.durability)
+            .map_err(|error| cannot("write", &path, error))
     }
 
     /// Collects now: removes what the limits leave no room for, sweeps up after dead writers, and
@@ -137,6 +194,129 @@ fn parse_device(text: &str) -> Option<[u8; 8]> {
     (format!("{number:016x}") == text).then(|| number.to_be_bytes())
 }
 
-fn cannot_write(path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot write {}", path.display())).with_source(error)
+fn parse_name(name: &str) -> Option<([u8; 8], BuildKey)> {
+    let (device, rest) = name.split_once('/')?;
+    let (shard, file) = rest.split_once('/')?;
+    // The same digits, divided elsewhere, are another name.
+    let key = key_of(shard, file).filter(|_| shard.len() == 2)?;
+    Some((parse_device(device)?, key))
+}
+
+fn refuse(unusable: &Unusable) -> Error {
+    Error::invalid(format!("the entry does not verify: {unusable}"))
+}
+
+fn cannot(what: &str, path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot {what} {}", path.display())).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::entry::encode;
+
+    const KEY: BuildKey = BuildKey([0xAB; 32]);
+
+    fn name() -> String {
+        format!("0123456789abcdef/ab/{}.kiln", "ab".repeat(31))
+    }
+
+    fn file(log: &str) -> Vec<u8> {
+        let manifest = Manifest { build_log: log.to_owned(), ..Manifest::default() };
+        [&b"payload"[..], &encode(&KEY, &manifest, b"payload")].concat()
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path()).unwrap();
+        (directory, store)
+    }
+
+    #[test]
+    fn an_entry_is_imported_under_the_name_that_it_had() {
+        let (_directory, store) = store();
+        assert_eq!(store.import(&name(), &*file("a log")).unwrap(), KEY);
+        let entry = store.entries().next().unwrap();
+        assert_eq!(entry.name(), name());
+        assert!(entry.path().ends_with(name()));
+        assert!(
+            matches!(store.check(&entry), Checked::Whole(whole) if whole.payload() == b"payload")
+        );
+    }
+
+    #[test]
+    fn only_names_of_entries_are_imported() {
+        let (directory, store) = store();
+        let digits = "ab".repeat(31);
+        for name in [
+            "",
+            "/",
+            "../../../tmp/x.kiln",
+            &format!("/{}", name()),
+            &format!("../{}", name()),
+            &format!("./{}", name()),
+            &format!("{}/", name()),
+            &name().to_uppercase(),
+            &name().replace("/ab/", "/a/b/"),
+            &name().replace("/ab/", "//ab"),
+            &name().replace("/ab/", "/abab/").replace("abab.kiln", "ab.kiln"),
+            &format!("0123456789abcdeg/ab/{digits}.kiln"),
+            &format!("+123456789abcdef/ab/{digits}.kiln"),
+            &format!("tmp/ab/{digits}.kiln"),
+            &format!("0123456789abcdef/ab/{digits}"),
+        ] {
+            let refused = store.import(name, &*file("")).expect_err(name);
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
+    }
+
+    #[test]
+    fn a_file_that_is_not_the_named_entry_is_not_imported() {
+        let (_directory, store) = store();
+        let mut flipped = file("");
+        flipped[0] ^= 1;
+        let other = name().replace("ab.kiln", "ac.kiln");
+        for (name, refused) in [
+            (name(), store.import(&name(), &*flipped)),
+            (name(), store.import(&name(), io::empty())),
+            (other.clone(), store.import(&other, &*file(""))),
+        ] {
+            assert_eq!(refused.expect_err(&name).kind(), ErrorKind::InvalidArgument, "{name}");
+        }
+        let settings = super::super::Settings { entry_bytes: 1..=16, ..Default::default() };
+        let small = Store::open(store.root().to_owned(), settings, Default::default()).unwrap();
+        let refused = small.import(&name(), io::repeat(7)).expect_err("it never ends");
+        assert!(refused.to_string().contains("bytes"), "{refused}");
+        assert_eq!(store.entries().count(), 0);
+    }
+
+    #[test]
+    fn a_manifest_is_read_without_the_payload() {
+        let (_directory, store) = store();
+        store.import(&name(), &*file("a log")).unwrap();
+        let entry = store.entries().next().unwrap();
+        let overwrite = |bytes: &[u8]| std::fs::write(entry.path(), bytes).unwrap();
+
+        let mut flipped = file("a log");
+        flipped[0] ^= 1;
+        overwrite(&flipped);
+        assert_eq!(store.manifest(&entry).unwrap().build_log, "a log");
+        assert!(matches!(store.check(&entry), Checked::Unusable(Unusable::Checksum)));
+
+        let whole = file("a log");
+        let mut broken = whole.clone();
+        broken[7] = b'?'; // The first of the manifest.
+        for (bytes, why) in [
+            (&whole[..10], "it does not end as an entry does"),
+            (&whole[1..], "it is not as long as it says"),
+            (&broken, "its manifest cannot be read"),
+        ] {
+            overwrite(bytes);
+            let refused = store.manifest(&entry).expect_err(why);
+            assert!(refused.to_string().contains(why), "{refused}");
+        }
+        std::fs::remove_file(entry.path()).unwrap();
+        assert_eq!(store.manifest(&entry).expect_err("it is gone").kind(), ErrorKind::Io);
+    }
 }

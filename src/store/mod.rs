@@ -201,6 +201,12 @@ impl Store {
         &self.0.root
     }
 
+    /// How many bytes it may hold; no limit if `None`.
+    #[must_use]
+    pub fn max_bytes(&self) -> Option<u64> {
+        self.0.settings.max_bytes
+    }
+
     /// Looks for an entry, and verifies it. Takes no lock.
     pub(crate) fn get(&self, address: &Address) -> Lookup {
         let read = self.read(&self.0.layout.entry(address), true);
@@ -235,8 +241,7 @@ impl Store {
         if !metadata.is_file() {
             return Ok(Err(Unusable::Foreign));
         }
-        let most = self.0.settings.entry_bytes.end().saturating_add(BESIDE_PAYLOAD);
-        if metadata.len() > most {
+        if metadata.len() > self.most_bytes() {
             return Ok(Err(Unusable::TooLarge(metadata.len())));
         }
         // One byte more than it should have shows that it grew meanwhile.
@@ -249,6 +254,11 @@ impl Store {
             let _ = file.set_modified(now);
         }
         Ok(Ok(bytes))
+    }
+
+    /// How large the file of an entry can be.
+    fn most_bytes(&self) -> u64 {
+        self.0.settings.entry_bytes.end().saturating_add(BESIDE_PAYLOAD)
     }
 
     /// Stores a payload, replacing what is in its place.

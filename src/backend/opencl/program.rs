@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use opencl3::error_codes::{
     CL_BUILD_PROGRAM_FAILURE, CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM_EXECUTABLE,
@@ -26,6 +26,8 @@ pub(super) struct ClProgram {
     build_log: String,
     binary_size: Option<usize>,
     object: Arc<ProgramObject>,
+    /// Held while the binary is asked for: PoCL makes it then, and crashes if two threads ask.
+    asking: Mutex<()>,
 }
 
 /// The driver's program; its kernels keep it alive.
@@ -55,6 +57,7 @@ impl Program for ClProgram {
 
     fn binary(&self) -> Result<Vec<u8>> {
         let device = &self.object.context.info.name;
+        let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
                 error(code, format!("the driver of `{device}` does not give the program's binary"))
@@ -91,7 +94,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
     let kernels = create_kernels(&object).map_err(failed)?;
     // Some compilers do their work when kernels are created: only now is the binary complete.
     let binary_size = binary_size(&object);
-    Ok(ClProgram { kernels, build_log, binary_size, object })
+    Ok(ClProgram { kernels, build_log, binary_size, object, asking: Mutex::default() })
 }
 
 /// Has the driver build the program. Returns how that went, as the driver's code, and the log.

@@ -1,0 +1,269 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use kiln::CacheConfig;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well
+  1  something that was asked for did not succeed: a program was not built or not stored, entries
+     are damaged, a key is not there, or two keys differ
+  2  the command line, or a setting in the environment, cannot be used
+
+Environment:
+  KILN_CACHE           on, memory (no disk) or off
+  KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else ~/.cache/kiln
+  KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit
+  KILN_CACHE_TRACE     a file, or stderr: a line of JSON for every program that is asked for
+  KILN_DEVICE          the device, as for --device";
+
+/// Explores the devices of this machine and the programs that Kiln keeps on disk
+#[derive(Parser)]
+#[command(version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// Print JSON, for programs, instead of text and tables
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Use the cache in this directory, whatever the environment says
+    #[arg(long, global = true, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+impl Arguments {
+    pub(crate) fn cache_config(&self) -> CacheConfig {
+        self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at)
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// List the devices, and mark the one that is used unless another is selected
+    Devices,
+    /// Build programs, so that they are in the cache when they are needed
+    ///
+    /// The builds start together; results come in the order of the files. With --json, a line for
+    /// each file: file, device, key, origin (compiled, memory, disk or remote), kernels,
+    /// milliseconds, bytes, and on failure error, with kind, message and log.
+    Build(Build),
+    /// Look into the cache on disk, and look after it
+    Cache {
+        #[command(subcommand)]
+        command: CacheCommand,
+    },
+}
+
+#[derive(Args)]
+pub(crate) struct Build {
+    /// OpenCL C, SPIR-V or native binaries: the format is found by the content
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// What a program depends on beside its image.
+#[derive(Args)]
+pub(crate) struct Settings {
+    /// The device: an API, a kind (gpu, cpu), a number of `kiln devices`, a part of its name or of
+    /// its platform's, or several of these joined by colons
+    #[arg(long, value_name = "SELECTOR")]
+    pub(crate) device: Option<String>,
+
+    /// Set a specialization constant of SPIR-V modules, such as 0=16, 1=1.5 or 2=true; the value is
+    /// read as the constant's type
+    #[arg(long, value_name = "ID=VALUE")]
+    pub(crate) spec: Vec<Spec>,
+
+    /// Options for the compiler, such as "-D N=16 -cl-fast-relaxed-math"
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) options: Option<String>,
+}
+
+/// A specialization constant's id, and its value as text.
+#[derive(Clone)]
+pub(crate) struct Spec {
+    pub(crate) id: u32,
+    pub(crate) value: String,
+}
+
+impl FromStr for Spec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (id, value) = text.split_once('=').ok_or("write ID=VALUE, such as 0=16")?;
+        let id =
+            id.trim().parse().map_err(|_| format!("`{id}` is not the number of a constant"))?;
+        match value.trim() {
+            "" => Err(format!("constant {id} has no value")),
+            value => Ok(Self { id, value: value.to_owned() }),
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum CacheCommand {
+    /// List the entries
+    #[command(after_help = "Contents are not verified: see `kiln cache verify`.")]
+    Ls {
+        /// What to sort by: the latest, the largest, or in alphabetical order
+        #[arg(long, value_enum, default_value_t)]
+        sort: Sort,
+        /// Only entries of devices with this in their name, or of the folder of this name
+        #[arg(long, value_name = "TEXT")]
+        device: Option<String>,
+    },
+    /// Tell everything that is known of an entry
+    Show {
+        /// The key, or its first digits: four or more
+        key: KeyPrefix,
+    },
+    /// Tell how much there is, of which devices and of what age
+    #[command(after_help = "Contents are not verified: see `kiln cache verify`.")]
+    Stats,
+    /// Read every entry, and list those that are damaged
+    #[command(after_help = "Exits with 1 if damaged entries are left.")]
+    Verify {
+        /// Remove what is damaged. Entries of newer versions of Kiln are left alone
+        #[arg(long)]
+        fix: bool,
+    },
+    /// Remove what the limit leaves no room for, and what dead processes left behind
+    Gc {
+        /// Remove nothing, only tell
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Write the binary of an entry, as the driver made it, to a file
+    Extract {
+        /// The key, or its first digits: four or more
+        key: KeyPrefix,
+        /// The file; unless given, standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Write entries to a bundle, a tar file, for `import` elsewhere
+    Export {
+        /// The bundle to write; - for standard output
+        file: PathBuf,
+        /// The entries; all of them unless given
+        #[arg(value_name = "KEY")]
+        keys: Vec<KeyPrefix>,
+    },
+    /// Add the entries of a bundle; those that do not verify are refused by name
+    ///
+    /// Verifying finds damage, not malice: import only bundles whose origin you trust.
+    Import {
+        /// The bundle to read; - for standard input
+        file: PathBuf,
+    },
+    /// Remove all entries
+    Clear {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Tell in which fields two keys differ, or why a source is not in the cache
+    ///
+    /// Each of the two is a key, or a source file, which stands for what building it would ask for
+    /// now. A source alone is compared with the entry that is nearest to it.
+    #[command(
+        after_help = "Exits with 0 if the keys are equal, or the one source is in the cache; else with 1."
+    )]
+    Why {
+        /// A key, or a file; a file whose name could be a key is given as ./FILE
+        #[arg(value_name = "KEY|FILE")]
+        a: Operand,
+        /// The same
+        #[arg(value_name = "KEY|FILE")]
+        b: Option<Operand>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub(crate) enum Sort {
+    /// Last use
+    #[default]
+    Used,
+    /// When it was built
+    Created,
+    /// Size
+    Bytes,
+    /// Name of the device
+    Device,
+}
+
+/// The first digits of a key, or all of them.
+#[derive(Clone)]
+pub(crate) struct KeyPrefix(String);
+
+impl KeyPrefix {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for KeyPrefix {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let fits = (4..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+        if fits {
+            Ok(Self(text.to_ascii_lowercase()))
+        } else {
+            Err("a key has 64 hexadecimal digits; the first 4 or more of them will do")
+        }
+    }
+}
+
+/// What stands for a key.
+#[derive(Clone)]
+pub(crate) enum Operand {
+    Key(KeyPrefix),
+    File(PathBuf),
+}
+
+impl FromStr for Operand {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(text.parse().map_or_else(|_| Self::File(text.into()), Self::Key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_has_the_digits_of_a_key_is_one() {
+        for (text, is_key) in [
+            ("abcd", true),
+            (&"0".repeat(64), true),
+            ("ABCD", true),
+            ("abc", false),
+            (&"0".repeat(65), false),
+            ("./abcd", false),
+            ("abcd.cl", false),
+        ] {
+            let Ok(operand) = text.parse::<Operand>();
+            assert_eq!(matches!(operand, Operand::Key(_)), is_key, "{text}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `kiln build`: warms a cache.
+
+use std::path::Path;
+use std::time::Instant;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures_lite::future::block_on;
+use indicatif::{ProgressBar, ProgressStyle};
+use kiln::{CacheConfig, Program, Runtime};
+use serde::Serialize;
+
+use crate::args::{Build, Settings};
+use crate::output::{Ending, Listing, Output, Result, Width, bytes, note};
+use crate::request::{Problem, request, runtime};
+
+/// What became of a file.
+#[derive(Serialize)]
+struct Line {
+    file: String,
+    device: String,
+    key: Option<String>,
+    origin: Option<String>,
+    kernels: Vec<String>,
+    /// From the start of all builds until this one had ended.
+    milliseconds: f64,
+    /// Those of the device's binary.
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Problem>,
+}
+
+pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Result {
+    block_on(async {
+        if config.open_store()?.is_none() {
+            note("note: the disk is not used, so nothing will be kept; see KILN_CACHE");
+        }
+        let rt = runtime(&build.settings, config).await?;
+        let lines = build_all(out, &rt, build).await?;
+        rt.drain().await;
+
+        if !out.is_json() {
+            out.table(listing(&lines))?;
+            for line in &lines {
+                if let Some(Problem { message, log, .. }) = &line.error {
+                    note(format_args!("{}: {message}", line.file));
+                    log.iter().for_each(|log| note(log.trim_end()));
+                }
+            }
+        }
+        let stored = rt.stats().disk_failures == 0;
+        if !stored {
+            note("error: the cache on disk could not be used, so not all programs are in it");
+        }
+        Ok(Ending::well_if(stored && lines.iter().all(|line| line.error.is_none())))
+    })
+}
+
+/// Starts all builds together; prints JSON as they come, in the order of the files.
+async fn build_all(out: &mut Output, rt: &Runtime, build: &Build) -> Result<Vec<Line>> {
+    // Shown on terminals only.
+    let bar = ProgressBar::new(build.files.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("building {bar:30} {pos}/{len} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.tick();
+    let start = Instant::now();
+    let mut builds: FuturesUnordered<_> = build
+        .files
+        .iter()
+        .enumerate()
+        .map(async |(at, file)| (at, build_one(rt, file, &build.settings, start).await))
+        .collect();
+    let mut early: Vec<_> = build.files.iter().map(|_| None).collect();
+    let mut lines = Vec::new();
+    while let Some((at, line)) = builds.next().await {
+        early[at] = Some(line);
+        while let Some(line) = early.get_mut(lines.len()).and_then(Option::take) {
+            if out.is_json() {
+                bar.suspend(|| out.value(&line).and_then(|()| out.flush()))?;
+            }
+            lines.push(line);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(lines)
+}
+
+async fn build_one(rt: &Runtime, file: &Path, settings: &Settings, start: Instant) -> Line {
+    let mut line = Line {
+        file: file.display().to_string(),
+        device: rt.device().name.clone(),
+        key: None,
+        origin: None,
+        kernels: Vec::new(),
+        milliseconds: 0.0,
+        bytes: None,
+        error: None,
+    };
+    let built = async {
+        let (_, request) = request(rt, file, settings).await?;
+        line.key = Some(request.key()?.to_string());
+        Ok::<_, Problem>(request.await?)
+    };
+    let built = built.await;
+    line.milliseconds = start.elapsed().as_micros() as f64 / 1e3;
+    match built {
+        Ok(program) => tell(&mut line, &program),
+        Err(problem) => line.error = Some(problem),
+    }
+    line
+}
+
+fn tell(line: &mut Line, program: &Program) {
+    line.origin = Some(program.origin().to_string());
+    line.kernels = program.kernel_names().into_iter().map(str::to_owned).collect();
+    match program.binary() {
+        Ok(binary) => line.bytes = Some(binary.len() as u64),
+        Err(error) => line.error = Some(error.into()),
+    }
+}
+
+fn listing(lines: &[Line]) -> Listing {
+    let mut listing = Listing::new(&[
+        ("FILE", Width::Flexible),
+        ("ORIGIN", Width::Whole),
+        ("KERNELS", Width::Flexible),
+        ("MS", Width::Whole),
+        ("BYTES", Width::Whole),
+        ("KEY", Width::Whole),
+    ]);
+    for line in lines {
+        let short = |key: &String| key.chars().take(12).collect();
+        listing.row([
+            line.file.clone(),
+            match &line.error {
+                Some(problem) => problem.kind.clone(),
+                None => line.origin.clone().unwrap_or_default(),
+            },
+            line.kernels.join(", "),
+            format!("{:.1}", line.milliseconds),
+            line.bytes.map(bytes).unwrap_or_default(),
+            line.key.as_ref().map(short).unwrap_or_default(),
+        ]);
+    }
+    listing
+}

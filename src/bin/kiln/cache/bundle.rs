@@ -1,0 +1,201 @@
+//! Programs that leave a store and come back: `extract`, `export` and `import`.
+//!
+//! A bundle is a tar file of entries under the names that they have in every store, so that any tool
+//! can look inside.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::Path;
+
+use kiln::store::{Checked, Entry, EntryInfo, Store};
+use serde::Serialize;
+use tar::{Archive, Builder, EntryType, Header};
+
+use super::find;
+use crate::args::KeyPrefix;
+use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, plain};
+
+#[derive(Serialize)]
+struct Extracted {
+    key: String,
+    file: String,
+    bytes: u64,
+}
+
+pub(super) fn extract(
+    out: &mut Output,
+    store: &Store,
+    key: &KeyPrefix,
+    file: Option<&Path>,
+) -> Result {
+    let info = find(store, key)?;
+    let entry = whole(store, &info)
+        .map_err(|why| Failure::failed(format_args!("the entry of {}: {why}", info.key())))?;
+    let Some(file) = file else {
+        if io::stdout().is_terminal() {
+            return Err(Failure::usage("a binary is nothing for a terminal; give --output FILE"));
+        }
+        out.write_all(entry.payload())?;
+        return Ok(Ending::Well);
+    };
+    std::fs::write(file, entry.payload()).map_err(|error| cannot("write", file, &error))?;
+    let size = entry.payload().len() as u64;
+    if out.is_json() {
+        let (key, file) = (info.key().to_string(), file.display().to_string());
+        out.value(&Extracted { key, file, bytes: size })?;
+    } else {
+        out.line(format_args!("{} written to {}", bytes(size), file.display()))?;
+    }
+    Ok(Ending::Well)
+}
+
+/// An entry, or why it is none.
+fn whole(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
+    match store.check(info) {
+        Checked::Whole(entry) => Ok(entry),
+        Checked::Unusable(unusable) => Err(unusable.to_string()),
+        Checked::Unreadable(error) => Err(error.to_string()),
+        _ => Err("it is of an unknown form".to_owned()),
+    }
+}
+
+fn cannot(what: &str, file: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format_args!("cannot {what} {}: {error}", file.display()))
+}
+
+/// What did not go into a bundle, or come out of it.
+#[derive(Serialize)]
+struct Refused {
+    name: String,
+    reason: String,
+}
+
+impl Refused {
+    fn told(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        let refused = Self { name: name.into(), reason: reason.into() };
+        note(format_args!("{}: {}", plain(&refused.name), plain(&refused.reason)));
+        refused
+    }
+}
+
+#[derive(Serialize)]
+struct Exported {
+    exported: u64,
+    bytes: u64,
+    refused: Vec<Refused>,
+}
+
+pub(super) fn export(out: &mut Output, store: &Store, file: &Path, keys: &[KeyPrefix]) -> Result {
+    let mut entries = if keys.is_empty() {
+        store.entries().collect()
+    } else {
+        keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
+    };
+    // The same entries make the same bundle.
+    entries.sort_by_key(EntryInfo::name);
+    entries.dedup_by_key(|entry| entry.name());
+
+    let to_stdout = file == Path::new("-");
+    let done = if to_stdout {
+        if io::stdout().is_terminal() {
+            return Err(Failure::usage("a bundle is nothing for a terminal; give a file"));
+        }
+        bundle(store, &entries, &mut *out)
+    } else {
+        File::create(file).and_then(|created| bundle(store, &entries, BufWriter::new(created)))
+    };
+    let done = done.map_err(|error| cannot("write", file, &error))?;
+
+    let ending = Ending::well_if(done.refused.is_empty());
+    let told = format!("{} exported", count(done.exported, "entry", "entries"));
+    if to_stdout {
+        note(told);
+    } else if out.is_json() {
+        out.value(&done)?;
+    } else {
+        out.line(format_args!("{told}, {}", bytes(done.bytes)))?;
+    }
+    Ok(ending)
+}
+
+fn bundle(store: &Store, entries: &[EntryInfo], to: impl Write) -> io::Result<Exported> {
+    let mut done = Exported { exported: 0, bytes: 0, refused: Vec::new() };
+    let mut bundle = Builder::new(to);
+    for info in entries {
+        let entry = match whole(store, info) {
+            Ok(entry) => entry,
+            Err(why) => {
+                done.refused.push(Refused::told(info.name(), why));
+                continue;
+            }
+        };
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o644);
+        header.set_mtime(entry.manifest().created);
+        header.set_size(entry.bytes().len() as u64);
+        bundle.append_data(&mut header, info.name(), entry.bytes())?;
+        done.exported += 1;
+        done.bytes += entry.bytes().len() as u64;
+    }
+    bundle.into_inner()?.flush()?;
+    Ok(done)
+}
+
+#[derive(Serialize)]
+struct Imported {
+    imported: Vec<String>,
+    refused: Vec<Refused>,
+}
+
+pub(super) fn import(out: &mut Output, store: &Store, file: &Path) -> Result {
+    let mut done = Imported { imported: Vec::new(), refused: Vec::new() };
+    let read = if file == Path::new("-") {
+        unbundle(store, io::stdin().lock(), &mut done)
+    } else {
+        File::open(file).and_then(|opened| unbundle(store, BufReader::new(opened), &mut done))
+    };
+    if let Err(error) = &read {
+        note(cannot("read", file, error));
+    }
+    // Older entries make room. If another process sees to that at present, so be it.
+    let _ = store.collect(false);
+
+    let ending = Ending::well_if(read.is_ok() && done.refused.is_empty());
+    if out.is_json() {
+        out.value(&done)?;
+    } else {
+        let imported = count(done.imported.len() as u64, "entry", "entries");
+        out.line(format_args!("{imported} imported, {} refused", done.refused.len()))?;
+    }
+    Ok(ending)
+}
+
+/// Imports what is an entry. Nothing is believed of what a bundle says: the store checks the names,
+/// and reads no more of a file than an entry can have.
+fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<()> {
+    let mut archive = Archive::new(from);
+    // Names and sizes of entries fit into plain headers, so extended ones, which would be read into
+    // memory whatever their size, are passed over.
+    for file in archive.entries()?.raw(true) {
+        let file = file?;
+        let name = String::from_utf8_lossy(&file.path_bytes()).into_owned();
+        match file.header().entry_type() {
+            EntryType::Regular => {
+                // Other tools write it in front.
+                let inner = name.strip_prefix("./").unwrap_or(&name);
+                match store.import(inner, file) {
+                    Ok(key) => done.imported.push(key.to_string()),
+                    Err(error) => done.refused.push(Refused::told(name, in_full(&error))),
+                }
+            }
+            EntryType::Directory
+            | EntryType::XHeader
+            | EntryType::XGlobalHeader
+            | EntryType::GNULongName
+            | EntryType::GNULongLink => {}
+            _ => done.refused.push(Refused::told(name, "it is not a regular file")),
+        }
+    }
+    Ok(())
+}

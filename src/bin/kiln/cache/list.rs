@@ -1,0 +1,193 @@
+//! What is in a store: `ls` and `stats`.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use kiln::store::{EntryInfo, Store};
+use serde::Serialize;
+
+use super::{device_of, kernels_of};
+use crate::args::Sort;
+use crate::output::{Ending, Listing, Output, Result, Width, age, bytes, seconds, time};
+
+#[derive(Serialize)]
+struct Line {
+    key: String,
+    device: Option<String>,
+    /// The folder of the device.
+    folder: String,
+    kernels: Vec<String>,
+    bytes: u64,
+    /// In seconds since 1970, like `created`.
+    used: u64,
+    created: Option<u64>,
+    options: Option<String>,
+    /// Why nothing more is known.
+    unusable: Option<String>,
+}
+
+impl Line {
+    fn of(store: &Store, entry: &EntryInfo) -> Self {
+        let mut line = Self {
+            key: entry.key().to_string(),
+            device: None,
+            folder: entry.device().to_owned(),
+            kernels: Vec::new(),
+            bytes: entry.bytes(),
+            used: seconds(entry.used()),
+            created: None,
+            options: None,
+            unusable: None,
+        };
+        match store.manifest(entry) {
+            Ok(manifest) => {
+                line.device = Some(device_of(&manifest).to_owned());
+                line.kernels = kernels_of(&manifest);
+                line.created = Some(manifest.created);
+                line.options = manifest.field("options").map(str::to_owned);
+            }
+            Err(error) => line.unusable = Some(error.to_string()),
+        }
+        line
+    }
+
+    fn fits(&self, device: &str) -> bool {
+        let named = |name: &String| name.to_lowercase().contains(&device.to_lowercase());
+        self.folder == device || self.device.as_ref().is_some_and(named)
+    }
+}
+
+pub(super) fn ls(out: &mut Output, store: &Store, sort: Sort, device: Option<&str>) -> Result {
+    let lines = store.entries().map(|entry| Line::of(store, &entry));
+    let mut lines: Vec<_> =
+        lines.filter(|line| device.is_none_or(|device| line.fits(device))).collect();
+    lines.sort_by(|a, b| a.key.cmp(&b.key));
+    match sort {
+        Sort::Used => lines.sort_by_key(|line| Reverse(line.used)),
+        Sort::Created => lines.sort_by_key(|line| Reverse(line.created)),
+        Sort::Bytes => lines.sort_by_key(|line| Reverse(line.bytes)),
+        Sort::Device => lines.sort_by(|a, b| a.device.cmp(&b.device)),
+    }
+    if out.is_json() {
+        out.value(&lines)?;
+        return Ok(Ending::Well);
+    }
+    if lines.is_empty() {
+        out.line(format_args!("no entries in {}", store.root().display()))?;
+        return Ok(Ending::Well);
+    }
+    let mut listing = Listing::new(&[
+        ("KEY", Width::Whole),
+        ("USED", Width::Whole),
+        ("BYTES", Width::Whole),
+        ("DEVICE", Width::Flexible),
+        ("KERNELS", Width::Flexible),
+        ("OPTIONS", Width::Flexible),
+    ]);
+    for line in &lines {
+        listing.row([
+            &line.key[..12],
+            &age(time(line.used)),
+            &bytes(line.bytes),
+            line.device.as_deref().unwrap_or("damaged"),
+            &line.kernels.join(", "),
+            line.options.as_deref().unwrap_or_default(),
+        ]);
+    }
+    out.table(listing)?;
+    Ok(Ending::Well)
+}
+
+#[derive(Serialize)]
+struct Stats {
+    directory: String,
+    entries: u64,
+    bytes: u64,
+    /// None: without limit.
+    limit: Option<u64>,
+    /// In seconds since 1970.
+    least_recently_used: Option<u64>,
+    most_recently_used: Option<u64>,
+    devices: Vec<Share>,
+}
+
+/// What there is of a device.
+#[derive(Serialize)]
+struct Share {
+    folder: String,
+    name: Option<String>,
+    entries: u64,
+    bytes: u64,
+}
+
+pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
+    let entries: Vec<_> = store.entries().collect();
+    let mut devices = BTreeMap::new();
+    for entry in &entries {
+        let share = devices.entry(entry.device()).or_insert_with(|| Share {
+            folder: entry.device().to_owned(),
+            name: None,
+            entries: 0,
+            bytes: 0,
+        });
+        share.entries += 1;
+        share.bytes += entry.bytes();
+        if share.name.is_none() {
+            // The first that can be read knows it.
+            let manifest = store.manifest(entry).ok();
+            share.name = manifest.map(|manifest| device_of(&manifest).to_owned());
+        }
+    }
+    let stats = Stats {
+        directory: store.root().display().to_string(),
+        entries: entries.len() as u64,
+        bytes: entries.iter().map(EntryInfo::bytes).sum(),
+        limit: store.max_bytes(),
+        least_recently_used: entries.iter().map(EntryInfo::used).min().map(seconds),
+        most_recently_used: entries.iter().map(EntryInfo::used).max().map(seconds),
+        devices: devices.into_values().collect(),
+    };
+    if out.is_json() {
+        out.value(&stats)?;
+    } else {
+        print(out, &stats)?;
+    }
+    Ok(Ending::Well)
+}
+
+fn print(out: &mut Output, stats: &Stats) -> Result<()> {
+    out.line(format_args!("directory  {}", stats.directory))?;
+    out.line(format_args!("entries    {}", stats.entries))?;
+    let limit = match stats.limit {
+        Some(limit) => {
+            let share = stats.bytes as f64 / limit as f64 * 100.0;
+            format!("{} of {} ({share:.1} %)", bytes(stats.bytes), bytes(limit))
+        }
+        None => format!("{}, without limit", bytes(stats.bytes)),
+    };
+    out.line(format_args!("size       {limit}"))?;
+    if let (Some(least), Some(most)) = (stats.least_recently_used, stats.most_recently_used) {
+        let (least, most) = (age(time(least)), age(time(most)));
+        out.line(format_args!("last used  {most} to {least} ago"))?;
+    }
+    if stats.devices.is_empty() {
+        return Ok(());
+    }
+    out.line("")?;
+    let mut listing = Listing::new(&[
+        ("DEVICE", Width::Flexible),
+        ("FOLDER", Width::Whole),
+        ("SIZE", Width::Whole),
+        ("ENTRIES", Width::Whole),
+    ]);
+    for device in &stats.devices {
+        listing.row([
+            device.name.as_deref().unwrap_or("?"),
+            &device.folder,
+            &bytes(device.bytes),
+            &device.entries.to_string(),
+        ]);
+    }
+    out.table(listing)?;
+    Ok(())
+}

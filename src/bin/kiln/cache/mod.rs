@@ -1,0 +1,73 @@
+//! `kiln cache`: a look into a store, and its upkeep.
+
+mod bundle;
+mod list;
+mod show;
+mod upkeep;
+mod why;
+
+use kiln::store::{EntryInfo, Manifest, Store};
+use kiln::{BuildKey, CacheConfig};
+
+use crate::args::{CacheCommand, KeyPrefix};
+use crate::output::{Failure, Output, Result};
+
+pub(crate) fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig) -> Result {
+    let store = config.open_store()?.ok_or_else(|| {
+        Failure::usage(
+            "the disk is not used: KILN_CACHE says so, or no directory is known; \
+             give --cache-dir DIR",
+        )
+    })?;
+    match command {
+        CacheCommand::Ls { sort, device } => list::ls(out, &store, sort, device.as_deref()),
+        CacheCommand::Show { key } => show::run(out, &store, &key),
+        CacheCommand::Stats => list::stats(out, &store),
+        CacheCommand::Verify { fix } => upkeep::verify(out, &store, fix),
+        CacheCommand::Gc { dry_run } => upkeep::gc(out, &store, dry_run),
+        CacheCommand::Extract { key, output } => {
+            bundle::extract(out, &store, &key, output.as_deref())
+        }
+        CacheCommand::Export { file, keys } => bundle::export(out, &store, &file, &keys),
+        CacheCommand::Import { file } => bundle::import(out, &store, &file),
+        CacheCommand::Clear { yes } => upkeep::clear(out, &store, yes),
+        CacheCommand::Why { a, b, settings } => why::run(out, &store, a, b, &settings),
+    }
+}
+
+/// The one entry whose key begins like this.
+fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
+    let prefix = prefix.as_str();
+    let begins = |entry: &EntryInfo| entry.key().to_string().starts_with(prefix);
+    let mut found: Vec<_> = store.entries().filter(begins).collect();
+    found.sort_by_key(EntryInfo::key);
+    found.dedup_by_key(|entry| entry.key());
+    match found.len() {
+        0 => Err(Failure::failed(format_args!(
+            "no key in {} begins with {prefix}",
+            store.root().display()
+        ))),
+        1 => Ok(found.remove(0)),
+        n => {
+            let mut message = format!("{n} keys begin with {prefix}; give more digits:");
+            for entry in &found {
+                message.push_str(&format!("\n  {}", entry.key()));
+            }
+            Err(Failure::Failed(message))
+        }
+    }
+}
+
+/// The entry of this very key.
+fn find_exactly(store: &Store, key: &BuildKey) -> Option<EntryInfo> {
+    store.entries().find(|entry| entry.key() == *key)
+}
+
+/// The name of the device that an entry is for.
+fn device_of(manifest: &Manifest) -> &str {
+    manifest.field("device").unwrap_or("?")
+}
+
+fn kernels_of(manifest: &Manifest) -> Vec<String> {
+    manifest.kernels.iter().map(|kernel| kernel.name.clone()).collect()
+}

@@ -1,0 +1,162 @@
+//! Looking after a store: `verify`, `gc` and `clear`.
+
+use std::io::{self, IsTerminal, Write};
+
+use kiln::store::{Checked, Store, Unusable};
+use serde::Serialize;
+
+use crate::output::{Ending, Failure, Listing, Output, Result, Width, bytes, count, note, short};
+
+#[derive(Serialize)]
+struct Verified {
+    entries: u64,
+    whole: u64,
+    /// Of a newer version of the form, and none of this version's business.
+    newer: u64,
+    damaged: Vec<Damaged>,
+}
+
+#[derive(Serialize)]
+struct Damaged {
+    key: String,
+    file: String,
+    /// The reason in one word.
+    kind: &'static str,
+    reason: String,
+    removed: bool,
+}
+
+pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
+    let mut verified = Verified { entries: 0, whole: 0, newer: 0, damaged: Vec::new() };
+    let mut listing =
+        Listing::new(&[("KEY", Width::Whole), ("KIND", Width::Whole), ("REASON", Width::Flexible)]);
+    for entry in store.entries() {
+        let (kind, reason) = match store.check(&entry) {
+            Checked::Whole(_) => {
+                verified.entries += 1;
+                verified.whole += 1;
+                continue;
+            }
+            Checked::Unusable(unusable) if unusable.is_newer() => {
+                verified.entries += 1;
+                verified.newer += 1;
+                continue;
+            }
+            Checked::Unusable(unusable) => (word(&unusable), unusable.to_string()),
+            // Evicted, meanwhile, by another process.
+            Checked::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Checked::Unreadable(error) => ("unreadable", error.to_string()),
+            _ => ("other", "it is of an unknown form".to_owned()),
+        };
+        verified.entries += 1;
+        // What cannot be read today may be whole.
+        let removed = fix && kind != "unreadable" && store.remove(&entry);
+        listing.tall_row([&*short(&entry.key()), kind, &reason]);
+        let (key, file) = (entry.key().to_string(), entry.path().display().to_string());
+        verified.damaged.push(Damaged { key, file, kind, reason, removed });
+    }
+    let left = verified.damaged.iter().filter(|damaged| !damaged.removed).count();
+    if out.is_json() {
+        out.value(&verified)?;
+        return Ok(Ending::well_if(left == 0));
+    }
+    if !verified.damaged.is_empty() {
+        out.table(listing)?;
+        out.line("")?;
+    }
+    let Verified { entries, whole, newer, damaged } = verified;
+    let entries = count(entries, "entry", "entries");
+    out.line(format_args!("{entries}: {whole} whole, {} damaged", damaged.len()))?;
+    if newer > 0 {
+        let were = if newer == 1 { "is" } else { "are" };
+        out.line(format_args!("{newer} {were} of a newer version of Kiln, and left alone"))?;
+    }
+    if fix && !damaged.is_empty() {
+        out.line(format_args!("{} removed", damaged.len() - left))?;
+    } else if left > 0 {
+        out.line("`kiln cache verify --fix` removes what is damaged")?;
+    }
+    Ok(Ending::well_if(left == 0))
+}
+
+fn word(unusable: &Unusable) -> &'static str {
+    match unusable {
+        Unusable::Foreign => "foreign",
+        Unusable::Version(_) => "version",
+        Unusable::Lengths => "lengths",
+        Unusable::Checksum => "checksum",
+        Unusable::OtherKey(_) => "other-key",
+        Unusable::Manifest(_) => "manifest",
+        Unusable::TooLarge(_) => "too-large",
+        _ => "other",
+    }
+}
+
+#[derive(Serialize)]
+struct Collection {
+    entries: u64,
+    bytes: u64,
+    removed: u64,
+    removed_bytes: u64,
+    /// Files that dead writers left behind.
+    swept: u64,
+    dry_run: bool,
+}
+
+pub(super) fn gc(out: &mut Output, store: &Store, dry_run: bool) -> Result {
+    let collected = store.collect(dry_run)?;
+    let gc = Collection {
+        entries: collected.entries,
+        bytes: collected.bytes,
+        removed: collected.removed,
+        removed_bytes: collected.removed_bytes,
+        swept: collected.swept,
+        dry_run,
+    };
+    if out.is_json() {
+        out.value(&gc)?;
+        return Ok(Ending::Well);
+    }
+    let would = if dry_run { "would be removed" } else { "removed" };
+    let found = count(gc.entries, "entry", "entries");
+    out.line(format_args!("{found} of {} found", bytes(gc.bytes)))?;
+    let removed = count(gc.removed, "entry", "entries");
+    out.line(format_args!("{removed} of {} {would}", bytes(gc.removed_bytes)))?;
+    if gc.swept > 0 {
+        let swept = count(gc.swept, "file", "files");
+        out.line(format_args!("{swept} of dead processes {would}"))?;
+    }
+    Ok(Ending::Well)
+}
+
+#[derive(Serialize)]
+struct Cleared {
+    removed: u64,
+}
+
+pub(super) fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
+    if !yes && !is_agreed(store)? {
+        note("nothing is removed");
+        return Ok(Ending::NotWell);
+    }
+    let removed = store.clear()?;
+    if out.is_json() {
+        out.value(&Cleared { removed })?;
+    } else {
+        out.line(format_args!("{} removed", count(removed, "entry", "entries")))?;
+    }
+    Ok(Ending::Well)
+}
+
+fn is_agreed(store: &Store) -> Result<bool> {
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage("nobody can be asked here; to remove all entries, give --yes"));
+    }
+    let entries = count(store.entries().count() as u64, "entry", "entries");
+    let mut terminal = io::stderr();
+    write!(terminal, "Remove {entries} from {}? [y/N] ", store.root().display())?;
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    read.map_err(|error| Failure::failed(format_args!("cannot read the answer: {error}")))?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}

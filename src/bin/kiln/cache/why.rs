@@ -1,0 +1,286 @@
+//! `why`: what tells two keys apart, or why a source is not in the store.
+
+use std::cmp::Reverse;
+use std::path::Path;
+
+use futures_lite::future::block_on;
+use kiln::store::{Checked, EntryInfo, Store};
+use kiln::{BuildKey, CacheConfig, ImageFormat, Runtime};
+use serde::Serialize;
+
+use super::{find, find_exactly};
+use crate::args::{Operand, Settings};
+use crate::output::{Ending, Failure, Listing, Output, Result, Width, age, plain, short};
+use crate::request::{Problem, request, runtime};
+
+type Fields = Vec<(String, String)>;
+
+/// A key, and what it covers.
+struct Side {
+    /// What people call it.
+    name: String,
+    key: BuildKey,
+    fields: Fields,
+    /// Whether the store may have it: native binaries are loaded, not compiled, and not stored.
+    is_storable: bool,
+}
+
+#[derive(Serialize)]
+struct Difference {
+    field: String,
+    a: Option<String>,
+    b: Option<String>,
+}
+
+pub(super) fn run(
+    out: &mut Output,
+    store: &Store,
+    a: Operand,
+    b: Option<Operand>,
+    settings: &Settings,
+) -> Result {
+    let is_file = |operand: &Operand| matches!(operand, Operand::File(_));
+    let rt = if is_file(&a) || b.as_ref().is_some_and(is_file) {
+        // It builds nothing.
+        Some(block_on(runtime(settings, CacheConfig::disabled()))?)
+    } else {
+        None
+    };
+    let side = |operand| match (operand, &rt) {
+        (Operand::File(file), Some(rt)) => of_file(rt, &file, settings),
+        (Operand::Key(key), _) => of_entry(store, &find(store, &key)?),
+        (Operand::File(file), None) => Err(no_device(&file)),
+    };
+    match (a, b) {
+        (a, Some(b)) => compare(out, store, &side(a)?, &side(b)?),
+        (file @ Operand::File(_), None) => explain(out, store, &side(file)?),
+        (Operand::Key(key), None) => Err(Failure::usage(format_args!(
+            "give a second key or a source file to compare {} with",
+            key.as_str()
+        ))),
+    }
+}
+
+fn no_device(file: &Path) -> Failure {
+    Failure::failed(format_args!("there is no device to build {} for", file.display()))
+}
+
+fn of_entry(store: &Store, info: &EntryInfo) -> Result<Side> {
+    let key = info.key();
+    let manifest = store.manifest(info).map_err(|error| {
+        Failure::failed(format_args!("the entry of {key} cannot be used: {error}"))
+    })?;
+    Ok(Side { name: short(&key), key, fields: manifest.fields, is_storable: true })
+}
+
+fn of_file(rt: &Runtime, file: &Path, settings: &Settings) -> Result<Side> {
+    let name = file.display().to_string();
+    let side = || {
+        let (image, request) = block_on(request(rt, file, settings))?;
+        let (key, fields) = (request.key()?, request.key_fields()?);
+        let is_storable = image.format() != ImageFormat::Native;
+        Ok(Side { name: name.clone(), key, fields, is_storable })
+    };
+    side().map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
+}
+
+/// The fields that are not the same, in their order. A field can have several values.
+fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
+    let values = |fields: &Fields, name: &str| {
+        let values = fields.iter().filter(|(known, _)| known == name);
+        values.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in a.iter().chain(b) {
+        if !names.contains(&&**name) {
+            names.push(name);
+        }
+    }
+    let join = |values: Vec<String>| (!values.is_empty()).then(|| values.join(", "));
+    let each = names.into_iter().filter_map(|name| {
+        let (a, b) = (values(a, name), values(b, name));
+        (a != b).then(|| Difference { field: name.to_owned(), a: join(a), b: join(b) })
+    });
+    each.collect()
+}
+
+fn print_differences(
+    out: &mut Output,
+    [a, b]: [&str; 2],
+    differences: &[Difference],
+) -> Result<()> {
+    let mut listing =
+        Listing::new(&[("FIELD", Width::Whole), (a, Width::Flexible), (b, Width::Flexible)]);
+    for Difference { field, a, b } in differences {
+        let value = |value: &Option<String>| match value.as_deref() {
+            None => "(none)".to_owned(),
+            Some("") => "(empty)".to_owned(),
+            Some(value) => value.to_owned(),
+        };
+        listing.tall_row([field.clone(), value(a), value(b)]);
+    }
+    out.table(listing)?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Compared {
+    equal: bool,
+    a: Told,
+    b: Told,
+    differences: Vec<Difference>,
+}
+
+#[derive(Serialize)]
+struct Told {
+    name: String,
+    key: String,
+    stored: bool,
+}
+
+impl Told {
+    fn of(store: &Store, side: &Side) -> Self {
+        Self {
+            name: side.name.clone(),
+            key: side.key.to_string(),
+            stored: find_exactly(store, &side.key).is_some(),
+        }
+    }
+}
+
+fn compare(out: &mut Output, store: &Store, a: &Side, b: &Side) -> Result {
+    let compared = Compared {
+        equal: a.key == b.key,
+        a: Told::of(store, a),
+        b: Told::of(store, b),
+        differences: differences(&a.fields, &b.fields),
+    };
+    let ending = Ending::well_if(compared.equal);
+    if out.is_json() {
+        out.value(&compared)?;
+        return Ok(ending);
+    }
+    for Told { name, key, stored } in [&compared.a, &compared.b] {
+        let stored = if *stored { "in the cache" } else { "not in the cache" };
+        out.line(format_args!("{key}  {}, {stored}", plain(name)))?;
+    }
+    out.line("")?;
+    if compared.equal {
+        out.line("The keys are equal.")?;
+    } else if compared.differences.is_empty() {
+        // Variables that are not Unicode are listed as near as text comes to them.
+        out.line("The keys differ in the value of a variable that is not Unicode text.")?;
+    } else {
+        print_differences(out, [&a.name, &b.name], &compared.differences)?;
+    }
+    Ok(ending)
+}
+
+#[derive(Serialize)]
+struct Explained {
+    name: String,
+    key: String,
+    /// Whether a build would be loaded.
+    stored: bool,
+    /// Why the entry that there is would not be loaded.
+    unusable: Option<String>,
+    nearest: Option<Nearest>,
+}
+
+/// An entry, and what keeps it from being the one.
+#[derive(Serialize)]
+struct Nearest {
+    key: String,
+    same_image: bool,
+    /// `a` is the source, `b` the entry.
+    differences: Vec<Difference>,
+    #[serde(skip)]
+    info: EntryInfo,
+}
+
+fn explain(out: &mut Output, store: &Store, side: &Side) -> Result {
+    let checked = find_exactly(store, &side.key).map(|info| store.check(&info));
+    let unusable = match &checked {
+        None | Some(Checked::Whole(_)) => None,
+        Some(Checked::Unusable(unusable)) => Some(unusable.to_string()),
+        Some(Checked::Unreadable(error)) => Some(error.to_string()),
+        Some(_) => Some("it is of an unknown form".to_owned()),
+    };
+    let stored = checked.is_some() && unusable.is_none();
+    let nearest = if checked.is_none() && side.is_storable { nearest(store, side) } else { None };
+    let (name, key) = (side.name.clone(), side.key.to_string());
+    let explained = Explained { name, key, stored, unusable, nearest };
+    if out.is_json() {
+        out.value(&explained)?;
+    } else {
+        print(out, side, &explained)?;
+    }
+    Ok(Ending::well_if(stored))
+}
+
+/// The entry that differs in the least: of the same image if there is one, and then in the fewest
+/// fields, and of those the one that was used last.
+fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
+    let all = store.entries().filter_map(|info| {
+        let fields = store.manifest(&info).ok()?.fields;
+        let differences = differences(&side.fields, &fields);
+        let same_image = differences.iter().all(|difference| difference.field != "image");
+        Some(Nearest { key: info.key().to_string(), same_image, differences, info })
+    });
+    all.min_by_key(|nearest| {
+        (!nearest.same_image, nearest.differences.len(), Reverse(nearest.info.used()))
+    })
+}
+
+fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
+    let stored = if explained.stored { "in the cache" } else { "not in the cache" };
+    out.line(format_args!("{}  {}, {stored}", explained.key, plain(&side.name)))?;
+    if let Some(reason) = &explained.unusable {
+        out.line(format_args!("Its entry is not used: {}.", plain(reason)))?;
+    } else if !side.is_storable {
+        out.line("Native binaries are loaded, not compiled, and so not stored.")?;
+    } else if let Some(Nearest { same_image, differences, info, .. }) = &explained.nearest {
+        let (key, ago) = (short(&info.key()), age(info.used()));
+        out.line(if *same_image {
+            format!("The nearest entry, {key}, is of the same image. It was used {ago} ago.")
+        } else {
+            format!("No entry is of this image. The nearest, {key}, was used {ago} ago.")
+        })?;
+        out.line("")?;
+        print_differences(out, [&side.name, &key], differences)?;
+    } else if !explained.stored {
+        out.line("There are no entries.")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(fields: &[(&str, &str)]) -> Fields {
+        fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn told(a: &Fields, b: &Fields) -> Vec<(String, String, String)> {
+        let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        let each = differences(a, b).into_iter();
+        each.map(|difference| (difference.field, text(difference.a), text(difference.b))).collect()
+    }
+
+    #[test]
+    fn fields_that_are_missing_or_repeat_are_compared_too() {
+        let a = fields(&[("schema", "1"), ("image", "x"), ("image", "y"), ("options", "-w")]);
+        let b = fields(&[("schema", "1"), ("image", "x"), ("image", "z"), ("constant 0", "0x10")]);
+        let row = |name: &str, a: &str, b: &str| (name.to_owned(), a.to_owned(), b.to_owned());
+        assert_eq!(
+            told(&a, &b),
+            [
+                row("image", "x, y", "x, z"),
+                row("options", "-w", "-"),
+                row("constant 0", "-", "0x10"),
+            ]
+        );
+        assert_eq!(told(&a, &a), []);
+    }
+}

@@ -1,0 +1,328 @@
+//! What is printed, and how a command ends.
+
+use std::error::Error;
+use std::fmt::{self, Display};
+use std::io::{self, BufWriter, Stdout, Write};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use kiln::{BuildKey, ErrorKind};
+use serde::Serialize;
+
+/// Tables are at most so wide.
+const COLUMNS: u16 = 100;
+
+/// How a command ends that could do its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Well,
+    /// Something that was asked for did not succeed, and was told.
+    NotWell,
+}
+
+impl Ending {
+    pub(crate) fn well_if(well: bool) -> Self {
+        if well { Self::Well } else { Self::NotWell }
+    }
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        Self::from(match ending {
+            Ending::Well => 0,
+            Ending::NotWell => 1,
+        })
+    }
+}
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Failed(String),
+    /// It cannot be done as it was asked for.
+    Usage(String),
+}
+
+pub(crate) type Result<T = Ending> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn failed(message: impl Display) -> Self {
+        Self::Failed(message.to_string())
+    }
+
+    pub(crate) fn usage(message: impl Display) -> Self {
+        Self::Usage(message.to_string())
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Failed(message) | Self::Usage(message)) = self;
+        f.write_str(message)
+    }
+}
+
+impl From<Failure> for ExitCode {
+    fn from(failure: Failure) -> Self {
+        Self::from(match failure {
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+        })
+    }
+}
+
+impl From<kiln::Error> for Failure {
+    fn from(error: kiln::Error) -> Self {
+        match error.kind() {
+            ErrorKind::Configuration => Self::Usage(in_full(&error)),
+            _ => Self::Failed(in_full(&error)),
+        }
+    }
+}
+
+/// Only printing fails with one that says no more.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::failed(format_args!("cannot write the output: {error}"))
+    }
+}
+
+/// An error with what the system said.
+pub(crate) fn in_full(error: &kiln::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // The same error before something was said in front of it.
+        if !cause.is::<kiln::Error>() {
+            text.push_str(&format!(": {cause}"));
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Tells people something beside the output.
+pub(crate) fn note(text: impl Display) {
+    // If nobody reads it, there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Standard output. Once its reader has closed it, the rest goes nowhere, and the work goes on.
+pub(crate) struct Output {
+    json: bool,
+    out: BufWriter<Stdout>,
+    closed: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, out: BufWriter::new(io::stdout()), closed: false }
+    }
+
+    /// Whether programs read it.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    pub(crate) fn line(&mut self, text: impl Display) -> io::Result<()> {
+        self.write(|out| writeln!(out, "{text}"))
+    }
+
+    /// A value on a line of its own.
+    pub(crate) fn value(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string(value)?;
+        self.line(text)
+    }
+
+    pub(crate) fn table(&mut self, mut table: Listing) -> io::Result<()> {
+        table.lines().try_for_each(|line| self.line(line))
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.write(Write::flush)
+    }
+
+    fn write(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        match write(&mut self.out) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            written => written,
+        }
+    }
+}
+
+/// For what is not text.
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Self::write(self, |out| out.write_all(bytes)).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Self::flush(self)
+    }
+}
+
+/// A table for people.
+pub(crate) struct Listing {
+    table: Table,
+    widths: Vec<Width>,
+}
+
+/// Whether a column is as wide as it needs to be, or gives way.
+#[derive(Clone, Copy)]
+pub(crate) enum Width {
+    Whole,
+    Flexible,
+}
+
+impl Listing {
+    pub(crate) fn new(columns: &[(&str, Width)]) -> Self {
+        let mut listing = Self::without_header(columns.iter().map(|(_, width)| *width).collect());
+        listing.table.set_header(columns.iter().map(|(name, _)| *name));
+        listing
+    }
+
+    /// Names and what they stand for.
+    pub(crate) fn of_pairs() -> Self {
+        Self::without_header(vec![Width::Whole, Width::Flexible])
+    }
+
+    fn without_header(widths: Vec<Width>) -> Self {
+        let mut table = Table::new();
+        table.load_style(NOTHING);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(COLUMNS);
+        table.set_truncation_indicator("…");
+        Self { table, widths }
+    }
+
+    /// A row of one line: what is too long is cut.
+    pub(crate) fn row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
+        // Where there is room to, not between words.
+        self.table.set_delimiter('\u{1f}');
+        let mut row = Row::from(cells.into_iter().map(plain));
+        row.max_height(1);
+        self.table.add_row(row);
+    }
+
+    /// A row of as many lines as it needs.
+    pub(crate) fn tall_row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.table.add_row(cells.into_iter().map(plain));
+    }
+
+    fn lines(&mut self) -> impl Iterator<Item = String> {
+        // There are no columns before there are cells.
+        for (column, width) in self.table.column_iter_mut().zip(&self.widths) {
+            column.set_padding((0, 2));
+            if matches!(width, Width::Whole) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+        self.table.lines().map(|line| line.trim_end().to_owned())
+    }
+}
+
+/// Text from files without what would change a terminal.
+pub(crate) fn plain(text: impl Display) -> String {
+    let text = text.to_string();
+    let plain = text.chars().map(|c| match c {
+        '\n' => "\n".to_owned(),
+        '\t' => "    ".to_owned(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    });
+    plain.collect()
+}
+
+/// As many digits of a key as tell it from others.
+pub(crate) fn short(key: &BuildKey) -> String {
+    format!("{key:.12}")
+}
+
+/// A size with a unit.
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let mut size = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    if size < 1.0 {
+        return format!("{bytes} B");
+    }
+    while size >= 1023.95 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    format!("{size:.1} {}", UNITS[unit])
+}
+
+/// How long ago something was.
+pub(crate) fn age(time: SystemTime) -> String {
+    // What is in the future, by some clock's mistake, is now.
+    let seconds = time.elapsed().unwrap_or_default().as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The time that many seconds after 1970.
+pub(crate) fn time(seconds: u64) -> SystemTime {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH)
+}
+
+/// A number of things.
+pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_four_digits_at_most() {
+        for (size, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (1 << 30, "1.0 GiB"),
+            (u64::MAX, "16777216.0 TiB"),
+        ] {
+            assert_eq!(bytes(size), text);
+        }
+    }
+
+    #[test]
+    fn tables_keep_to_their_width_and_cut_what_may_give_way() {
+        let mut listing = Listing::new(&[("KEY", Width::Whole), ("NAME", Width::Flexible)]);
+        listing.row(["0123456789ab", &"long ".repeat(40)]);
+        listing.row(["0123456789ab", &"長い".repeat(40)]);
+        let lines: Vec<_> = listing.lines().collect();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        for line in &lines[1..] {
+            assert!(line.starts_with("0123456789ab  ") && line.contains('…'), "{line}");
+            assert!(line.chars().count() <= usize::from(COLUMNS), "{line}");
+        }
+    }
+
+    #[test]
+    fn text_from_files_commands_no_terminal() {
+        assert_eq!(plain("a\u{1b}[2Jb\u{7}\tc"), "a\\u{1b}[2Jb\\u{7}    c");
+    }
+}

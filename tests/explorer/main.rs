@@ -1,0 +1,306 @@
+//! The explorer, as its users run it: a process with arguments, output and an exit code.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+
+mod builds;
+mod bundles;
+mod cache;
+#[path = "../support/mod.rs"]
+mod support;
+mod why;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use kiln::Runtime;
+use kiln::store::{EntryInfo, Store};
+use serde_json::Value;
+use support::{SAXPY, on_each_device};
+use tempfile::TempDir;
+
+/// As in realistic applications: several kernels to a program, with names that say something.
+const STAGES: &str = "
+    kernel void convert_to_linear_light(global float *pixels) {
+        size_t i = get_global_id(0);
+        pixels[i] = native_powr(pixels[i], GAMMA);
+    }
+    kernel void blur_horizontally(global const float *from, global float *to) {
+        size_t i = get_global_id(0);
+        to[i] = 0.25f * from[i] + 0.5f * from[i + 1] + 0.25f * from[i + 2];
+    }
+    kernel void accumulate_histogram(global const uchar *pixels, global uint *histogram) {
+        atomic_inc(&histogram[pixels[get_global_id(0)]]);
+    }";
+
+const STAGES_OPTIONS: &str = "-D GAMMA=2.2f -cl-fast-relaxed-math -cl-mad-enable";
+
+/// A device, and a directory with sources and a cache, in which the explorer runs.
+struct Bench {
+    folder: TempDir,
+    rt: Runtime,
+}
+
+/// What a run of the explorer came to.
+#[derive(Debug)]
+struct Run {
+    code: i32,
+    out: String,
+    errors: String,
+}
+
+impl Bench {
+    fn new(rt: Runtime) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("saxpy.cl"), SAXPY).unwrap();
+        fs::write(folder.path().join("stages.cl"), STAGES).unwrap();
+        fs::write(folder.path().join("broken.cl"), "kernel void broken() { mistake; }").unwrap();
+        Self { folder, rt }
+    }
+
+    /// One whose cache has the programs of `saxpy.cl` and, with options, `stages.cl`.
+    fn filled(rt: Runtime) -> Self {
+        let bench = Self::new(rt);
+        bench.build("saxpy.cl", &[]);
+        bench.build("stages.cl", &["--options", STAGES_OPTIONS]);
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn device(&self) -> String {
+        self.rt.device().index().to_string()
+    }
+
+    fn store(&self) -> Store {
+        Store::at(self.path("cache")).unwrap()
+    }
+
+    /// The entries, in the order of their keys.
+    fn entries(&self) -> Vec<EntryInfo> {
+        let mut entries: Vec<_> = self.store().entries().collect();
+        entries.sort_by_key(EntryInfo::key);
+        entries
+    }
+
+    /// The explorer, with the cache and the device of this bench and no other environment.
+    fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KILN_")) {
+            command.env_remove(name);
+        }
+        command.env("KILN_CACHE_DIR", "cache").env("KILN_DEVICE", self.device());
+        command.current_dir(&self.folder).stdin(Stdio::null()).args(arguments);
+        command
+    }
+
+    fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
+        Run::of(self.command(arguments).output().unwrap())
+    }
+
+    /// What a run that should do well prints for people: tables that fit.
+    fn text<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
+        self.run(arguments).ended(0).fits().out
+    }
+
+    /// What it prints for programs.
+    fn json<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Value {
+        let run = Run::of(self.command(arguments).arg("--json").output().unwrap());
+        run.ended(0).json()
+    }
+
+    /// Builds a file, and gives its line.
+    fn build(&self, file: &str, more: &[&str]) -> Value {
+        self.json(["build", file].iter().chain(more))
+    }
+}
+
+impl Run {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("the explorer writes UTF-8");
+        let code = output.status.code().expect("no signal ended it");
+        Self { code, out: text(output.stdout), errors: text(output.stderr) }
+    }
+
+    #[track_caller]
+    fn ended(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
+    /// Whether what it printed fits into 100 columns, paths and a compiler's words aside.
+    #[track_caller]
+    fn fits(self) -> Self {
+        let own = self.out.lines().take_while(|line| *line != "The compiler said:");
+        for line in own.filter(|line| !line.contains('/')) {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        self
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Whether the errors say all of this.
+    #[track_caller]
+    fn says(self, words: &[&str]) -> Self {
+        for word in words {
+            assert!(self.errors.contains(word), "{word:?} is missing: {}", self.errors);
+        }
+        self
+    }
+}
+
+/// A test that runs on every device.
+fn on_benches(test: impl AsyncFn(Bench)) {
+    smol::block_on(on_each_device(async |rt: Runtime| test(Bench::new(rt)).await));
+}
+
+/// The same with a cache that has something in it.
+fn on_filled_benches(test: impl AsyncFn(Bench)) {
+    smol::block_on(on_each_device(async |rt: Runtime| test(Bench::filled(rt)).await));
+}
+
+/// Runs the explorer without any device or cache.
+fn run_alone(arguments: &[&str]) -> Run {
+    Run::of(Command::new(env!("CARGO_BIN_EXE_kiln")).args(arguments).output().unwrap())
+}
+
+/// Changes a byte of a file.
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+/// Gives an entry another version of the form, which stands in a fixed place from the end.
+fn set_version(path: &Path, version: u32) {
+    let mut bytes = fs::read(path).unwrap();
+    let at = bytes.len() - 16;
+    bytes[at..at + 4].copy_from_slice(&version.to_le_bytes());
+    fs::write(path, bytes).unwrap();
+}
+
+/// The names below a heading of some help, up to the next empty line. Each must be described.
+fn listed(help: &str, heading: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != heading).skip(1);
+    let items = lines.take_while(|line| !line.is_empty());
+    // What is indented further goes on with a description.
+    let items = items.filter(|line| !line.starts_with("    "));
+    items
+        .map(|line| {
+            let (name, description) = line.trim().split_once("  ").expect(line);
+            assert!(!description.trim().is_empty(), "{line}");
+            name.to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn help_describes_every_command_and_every_option() {
+    fn check(path: &[&str]) -> usize {
+        // The short form has each description beside its name.
+        let run = run_alone(&[path, &["-h"]].concat()).ended(0).fits();
+        let commands = listed(&run.out, "Commands:");
+        for option in listed(&run.out, "Options:") {
+            assert!(option.contains("--"), "{path:?} {option}");
+        }
+        listed(&run.out, "Arguments:");
+        run_alone(&[path, &["--help"]].concat()).ended(0).fits();
+        let below = commands.iter().filter(|command| *command != "help");
+        1 + below.map(|command| check(&[path, &[command]].concat())).sum::<usize>()
+    }
+    assert!(check(&[]) >= 14, "commands are missing from the lists");
+    let help = run_alone(&["--help"]).out;
+    for line in ["Exit codes:", "  0  ", "  1  ", "  2  ", "KILN_CACHE_DIR", "KILN_CACHE_TRACE"] {
+        assert!(help.contains(line), "{line}");
+    }
+}
+
+#[test]
+fn what_cannot_be_understood_ends_with_2() {
+    for arguments in [
+        &[][..],
+        &["nonsense"],
+        &["build"],
+        &["build", "x.cl", "--spec", "0"],
+        &["build", "x.cl", "--spec", "x=1"],
+        &["build", "x.cl", "--spec", "0="],
+        &["cache", "show", "abc"],
+        &["cache", "show", "not-a-key"],
+        &["cache", "extract", &"0".repeat(65)],
+        &["cache", "ls", "--sort", "size-of-the-moon"],
+        &["cache", "why", "abcd"],
+    ] {
+        let run = run_alone(arguments).ended(2);
+        assert!(!run.errors.is_empty() && run.out.is_empty(), "{arguments:?}: {run:?}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_used_end_with_2_and_are_named() {
+    on_benches(async |bench| {
+        for (name, value, word) in [
+            ("KILN_CACHE_MAX_SIZE", "much", "KILN_CACHE_MAX_SIZE"),
+            ("KILN_CACHE", "yes", "KILN_CACHE"),
+            ("KILN_CACHE", "off", "--cache-dir"),
+            ("KILN_CACHE_DIR", "saxpy.cl", "not a directory"),
+        ] {
+            let output = bench.command(["cache", "ls"]).env(name, value).output().unwrap();
+            Run::of(output).ended(2).says(&[word]);
+        }
+        // A directory that is given counts, whatever the environment says.
+        let mut command = bench.command(["cache", "ls", "--cache-dir", "cache"]);
+        Run::of(command.env("KILN_CACHE", "off").output().unwrap()).ended(0);
+    });
+}
+
+#[test]
+fn devices_are_listed() {
+    on_benches(async |bench| {
+        let Value::Array(devices) = bench.json(["devices"]) else { panic!("it is no array") };
+        assert_eq!(devices.len(), bench.rt.devices().len());
+        for (device, line) in bench.rt.devices().iter().zip(&devices) {
+            assert_eq!(line["id"], device.index());
+            assert_eq!(line["backend"], device.backend);
+            assert_eq!(line["name"], *device.name);
+            assert_eq!(line["driver"], *device.driver_version);
+            assert_eq!(line["formats"].as_array().unwrap().len(), device.formats.len());
+            assert_eq!(line["default"], device.index() == bench.rt.device().index());
+        }
+        let text = bench.text(["devices"]);
+        assert!(text.contains(&bench.rt.device().driver_version), "{text}");
+        assert!(text.contains(&format!("{}*", bench.device())), "{text}");
+
+        let run = bench.command(["devices"]).env("KILN_DEVICE", "toaster").output().unwrap();
+        Run::of(run).ended(1).says(&["toaster", &bench.rt.device().name]);
+    });
+}
+
+#[test]
+fn a_reader_that_has_left_stops_nothing() {
+    on_filled_benches(async |bench| {
+        fs::remove_dir_all(bench.path("cache")).unwrap();
+        for arguments in [
+            &["build", "saxpy.cl", "--json"][..],
+            &["cache", "ls"],
+            &["cache", "ls", "--json"],
+            &["cache", "verify"],
+            &["cache", "export", "-"],
+            &["--help"],
+        ] {
+            let (reader, writer) = io::pipe().unwrap();
+            drop(reader);
+            let run = bench.command(arguments).stdout(writer).output().unwrap();
+            let run = Run::of(run).ended(0);
+            assert!(!run.errors.contains("panicked"), "{arguments:?}: {run:?}");
+        }
+        assert_eq!(bench.entries().len(), 1, "the build was not stopped");
+    });
+}

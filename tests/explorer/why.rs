@@ -1,0 +1,110 @@
+//! `why`: what tells two keys apart, and why a source is not in the cache.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{SAXPY, STAGES_OPTIONS, flip, on_benches, on_filled_benches};
+
+/// The fields in which two keys are told to differ.
+fn fields(differences: &Value) -> Vec<&str> {
+    let lines = differences.as_array().unwrap().iter();
+    lines.map(|line| line["field"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn two_keys_differ_in_fields_or_are_equal() {
+    on_filled_benches(async |bench| {
+        let [a, b] = &*bench.entries() else { panic!("there are two") };
+        let [a, b] = [a, b].map(|entry| entry.key().to_string());
+        let why = bench.run(["cache", "why", &a[..8], &b[..8], "--json"]).ended(1).json();
+        assert_eq!((&why["equal"], &why["a"]["key"]), (&false.into(), &a.clone().into()));
+        assert_eq!(fields(&why["differences"]).len(), 2, "{why}");
+        for field in ["image", "options"] {
+            assert!(fields(&why["differences"]).contains(&field), "{why}");
+        }
+        let text = bench.run(["cache", "why", &a, &b]).ended(1).fits().out;
+        assert!(text.contains("-cl-fast-relaxed-math") && text.contains("(none)"), "{text}");
+
+        let why = bench.json(["cache", "why", &a, &a]);
+        assert_eq!((&why["equal"], fields(&why["differences"]).len()), (&true.into(), 0));
+        assert!(bench.text(["cache", "why", &a, &a[..8]]).contains("equal"));
+        bench.run(["cache", "why", &a, &"0".repeat(64)]).ended(1).says(&["no key"]);
+    });
+}
+
+#[test]
+fn a_file_stands_for_what_it_would_ask_for() {
+    on_filled_benches(async |bench| {
+        let saxpy = bench.build("saxpy.cl", &[])["key"].as_str().unwrap().to_owned();
+        let why = bench.json(["cache", "why", &saxpy, "saxpy.cl"]);
+        assert_eq!((&why["equal"], &why["b"]["stored"]), (&true.into(), &true.into()));
+
+        let options = ["--options", "-cl-mad-enable"];
+        let arguments = ["cache", "why", "saxpy.cl", &saxpy, "--json"];
+        let why = bench.run(arguments.iter().chain(&options)).ended(1).json();
+        assert_eq!(fields(&why["differences"]), ["options"]);
+        assert_eq!(why["differences"][0]["a"], "-cl-mad-enable");
+        assert!(why["differences"][0]["b"].is_null());
+        assert_eq!((&why["a"]["stored"], &why["b"]["stored"]), (&false.into(), &true.into()));
+
+        let text = bench.run(["cache", "why", "saxpy.cl", "stages.cl"]).ended(1).fits().out;
+        assert!(text.contains("image") && text.contains("not in the cache"), "{text}");
+        bench.run(["cache", "why", "saxpy.cl", "absent.cl"]).ended(1).says(&["absent.cl"]);
+    });
+}
+
+#[test]
+fn a_source_alone_is_compared_with_the_nearest_entry() {
+    on_filled_benches(async |bench| {
+        let why = bench.json(["cache", "why", "saxpy.cl"]);
+        assert_eq!((&why["stored"], &why["nearest"]), (&true.into(), &Value::Null));
+        assert!(bench.text(["cache", "why", "saxpy.cl"]).contains("in the cache"));
+
+        // Of the same image there is one, with other options.
+        let why = bench.run(["cache", "why", "stages.cl", "--json"]).ended(1).json();
+        assert_eq!((&why["stored"], &why["nearest"]["same_image"]), (&false.into(), &true.into()));
+        assert_eq!(fields(&why["nearest"]["differences"]), ["options"]);
+        assert_eq!(why["nearest"]["differences"][0]["b"], STAGES_OPTIONS);
+        let text = bench.run(["cache", "why", "stages.cl"]).ended(1).fits().out;
+        assert!(text.contains("same image") && text.contains("options"), "{text}");
+
+        // It was changed since.
+        fs::write(bench.path("saxpy.cl"), format!("{SAXPY}\n")).unwrap();
+        let why = bench.run(["cache", "why", "saxpy.cl", "--json"]).ended(1).json();
+        assert_eq!(why["nearest"]["same_image"], false);
+        assert_eq!(fields(&why["nearest"]["differences"]), ["image"]);
+        let text = bench.run(["cache", "why", "saxpy.cl"]).ended(1).fits().out;
+        assert!(text.contains("No entry is of this image"), "{text}");
+    });
+}
+
+#[test]
+fn an_entry_that_would_not_be_loaded_is_told() {
+    on_benches(async |bench| {
+        let run = bench.run(["cache", "why", "saxpy.cl"]).ended(1);
+        assert!(run.out.contains("There are no entries"), "{run:?}");
+
+        bench.build("saxpy.cl", &[]);
+        flip(bench.entries()[0].path(), 0);
+        let why = bench.run(["cache", "why", "saxpy.cl", "--json"]).ended(1).json();
+        assert!(why["unusable"].as_str().unwrap().contains("checksum"), "{why}");
+        let text = bench.run(["cache", "why", "saxpy.cl"]).ended(1).out;
+        assert!(text.contains("checksum"), "{text}");
+
+        fs::write(bench.path("native"), [0xFF, 0xFE, 0x00]).unwrap();
+        let text = bench.run(["cache", "why", "native"]).ended(1).out;
+        assert!(text.contains("not stored"), "{text}");
+    });
+}
+
+/// A file whose name could be a key.
+#[test]
+fn a_path_is_never_taken_for_a_key() {
+    on_benches(async |bench| {
+        fs::write(bench.path("facade"), SAXPY).unwrap();
+        bench.run(["cache", "why", "facade", "saxpy.cl"]).ended(1).says(&["no key", "facade"]);
+        let why = bench.json(["cache", "why", "./facade", "saxpy.cl"]);
+        assert_eq!(why["equal"], true, "the same contents are the same image");
+    });
+}
