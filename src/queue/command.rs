@@ -32,6 +32,16 @@ pub(crate) struct Command {
     pub(crate) traced: Option<Box<super::timeline::Submitted>>,
 }
 
+/// A command as it is handed in.
+pub(crate) struct Submission {
+    pub(crate) work: Work,
+    pub(crate) queue: u64,
+    pub(crate) after: SmallVec<[Event; 1]>,
+    pub(crate) gates: Vec<Gate>,
+    /// Whether it is a launch whose program still builds.
+    pub(crate) building: bool,
+}
+
 /// What a command does.
 pub(crate) enum Work {
     Launch(Box<LaunchWork>),

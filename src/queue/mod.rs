@@ -22,12 +22,11 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 pub use self::command::Launch;
-use self::command::{Landing, Work, check_length, check_same_device};
+use self::command::{Landing, Submission, Work, check_length, check_same_device};
 pub use self::event::{Event, Read, Status, Upload};
 pub use self::host::IntoOutcome;
 use self::host::ToOutcome;
 pub(crate) use self::reactor::Reactor;
-use self::scheduler::Submission;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
 pub(crate) use self::timeline::Timeline;
 pub use self::timeline::{Trace, WriteTrace};

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use smallvec::SmallVec;
 
-use super::command::{Command, Gate, Work};
+use super::command::{Command, Submission, Work};
 use super::completion::{Fired, Phase, Urgency, Wakers};
 use super::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
 use super::event::{Event, Record, Status};
@@ -96,16 +96,6 @@ struct Garbage {
     command: Command,
     /// Unless the callback has yet to come.
     event: Option<Arc<dyn NativeEvent>>,
-}
-
-/// A command as it is handed in.
-pub(crate) struct Submission {
-    pub(crate) work: Work,
-    pub(crate) queue: u64,
-    pub(crate) after: SmallVec<[Event; 1]>,
-    pub(crate) gates: Vec<Gate>,
-    /// Whether it is a launch whose program still builds.
-    pub(crate) building: bool,
 }
 
 /// What a new command comes after, besides what its uses demand.
