@@ -99,7 +99,7 @@ struct Watched {
 fn replace(store: &Store, entry: EntryInfo) -> Option<Watched> {
     let Checked::Whole(whole) = store.check(&entry) else { return None };
     let since = Instant::now();
-    store.insert(entry.device(), whole.bytes().to_vec()).expect("it can be written");
+    store.import(&entry.name(), whole.bytes()).expect("it can be written");
     Some(Watched { entry, since })
 }
 

@@ -249,7 +249,7 @@ impl BuildGraph {
             "build",
             device = %self.device(recipe.device()).name,
             format = %image.format(),
-            image = format_args!("{:.8}", image.digest().to_string()),
+            image = format_args!("{:.8}", image.digest()),
             key = format_args!("{key:.8}"),
             outcome = Empty,
             elapsed_ms = Empty,

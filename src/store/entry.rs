@@ -206,6 +206,12 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
     Ok(Entry { bytes, payload, key, manifest })
 }
 
+/// The same, for the entry of `key`.
+pub(crate) fn decode_for(key: &BuildKey, bytes: Vec<u8>) -> Result<Entry, Unusable> {
+    let entry = decode(bytes)?;
+    if entry.key != *key { Err(Unusable::OtherKey(entry.key)) } else { Ok(entry) }
+}
+
 /// The length of the payload, in an entry of this version with so many bytes before its footer.
 fn payload_length(footer: &[u8; FOOTER], body: u64) -> Result<u64, Unusable> {
     if footer[FOOTER - MAGIC.len()..] != MAGIC {
@@ -250,12 +256,6 @@ pub(crate) fn read_manifest(
     file.seek(SeekFrom::Start(payload))?;
     file.read_exact(&mut manifest)?;
     Ok(parse(&manifest))
-}
-
-/// The same, for the entry of `key`.
-pub(crate) fn decode_for(key: &BuildKey, bytes: Vec<u8>) -> Result<Entry, Unusable> {
-    let entry = decode(bytes)?;
-    if entry.key != *key { Err(Unusable::OtherKey(entry.key)) } else { Ok(entry) }
 }
 
 /// The version in the last bytes of a file, if that is an entry of any version.

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::collect::{Collected, Found, Goal, remove, scan};
-use super::entry::{Entry, Manifest, Unusable, decode, decode_for, read_manifest};
-use super::hint::Change;
+use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
 use super::layout::{Address, key_of};
 use super::publish::{Published, publish};
 use super::{BESIDE_PAYLOAD, Store, collect_now, open_file};
@@ -113,22 +112,6 @@ impl Store {
         remove(&self.0.layout, &entry.0)
     }
 
-    /// Adds the file of an entry, taken from [`Entry::bytes`] elsewhere, to the folder of its device.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the folder is not named as those of devices
-    /// are, or the bytes do not verify; [`Io`](ErrorKind::Io) if they cannot be written.
-    pub fn insert(&self, device: &str, bytes: Vec<u8>) -> Result<BuildKey> {
-        let folder = parse_device(device).ok_or_else(|| {
-            Error::invalid(format!("`{device}` does not name the folder of a device"))
-        })?;
-        let entry = decode(bytes).map_err(|unusable| refuse(&unusable))?;
-        let published = self.place(folder, &entry)?;
-        self.grown(entry.bytes().len() as u64, published);
-        Ok(entry.key())
-    }
-
     /// Adds the file of an entry, read from elsewhere, under the [name](EntryInfo::name) that it has
     /// there. Of a file that is larger than an entry can be, no more than that is read. Collects
     /// nothing, whatever the limit: [`collect`](Self::collect) when the last has been added.
@@ -147,13 +130,10 @@ impl Store {
         let entry =
             if length > most { Err(Unusable::TooLarge(length)) } else { decode_for(&key, bytes) };
         let entry = entry.map_err(|unusable| refuse(&unusable))?;
-        let bytes = entry.bytes().len() as i64;
-        let change = match self.place(folder, &entry)? {
-            Published::New => Change { bytes, entries: 1 },
-            Published::Replaced(replaced) => Change { bytes: bytes - replaced as i64, entries: 0 },
-            Published::Left => return Ok(key),
-        };
-        self.0.hint.add(change);
+        let published = self.place(folder, &entry)?;
+        if let Some(change) = published.change(entry.bytes().len() as u64) {
+            self.0.hint.add(change);
+        }
         Ok(key)
     }
 

@@ -86,7 +86,7 @@ pub(crate) use self::lock::{Lock, Try};
 
 use self::behind::Behind;
 use self::collect::{Goal, YOUNG, collect};
-use self::hint::{Change, Hint, HintFile};
+use self::hint::{HintFile, Size};
 use self::layout::Layout;
 use self::publish::{Published, publish};
 use crate::digest::BuildKey;
@@ -325,18 +325,9 @@ impl Store {
 
     /// Adds a file to the size hint, and has the store collected if it is too large.
     fn grown(&self, bytes: u64, published: Published) {
-        let Inner { settings, hint, .. } = &*self.0;
-        let replaced = match published {
-            Published::New => None,
-            Published::Replaced(bytes) => Some(bytes),
-            Published::Left => return,
-        };
-        let known = hint.add(Change {
-            bytes: bytes as i64 - replaced.unwrap_or(0) as i64,
-            entries: i64::from(replaced.is_none()),
-        });
-        let over = |hint: Hint| settings.max_bytes.is_some_and(|most| hint.size.bytes > most);
-        if known.is_none_or(|hint| hint.is_old() || over(hint)) {
+        let Some(change) = published.change(bytes) else { return };
+        let known = self.0.hint.add(change);
+        if known.is_none_or(|hint| hint.is_old() || self.is_over(hint.size)) {
             self.collect_behind();
         }
     }
@@ -362,7 +353,7 @@ impl Store {
                     thread::sleep(YOUNG);
                 }
                 match collect_now(&store.0, store.goal()) {
-                    Some(collected) if store.is_over(collected) => {}
+                    Some(collected) if store.is_over(collected.size()) => {}
                     // It is done, or another process sees to it.
                     _ => break,
                 }
@@ -375,8 +366,8 @@ impl Store {
         }
     }
 
-    fn is_over(&self, collected: Collected) -> bool {
-        self.0.settings.max_bytes.is_some_and(|most| collected.size().bytes > most)
+    fn is_over(&self, size: Size) -> bool {
+        self.0.settings.max_bytes.is_some_and(|most| size.bytes > most)
     }
 
     /// The build goes on without the disk: that is told once, and counted.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::entry::{self, FOOTER};
+use super::hint::Change;
 use super::layout::{Layout, create_private};
 
 /// How sure it is that a put survives a crash of the whole machine. Whatever it is, a crash leaves
@@ -31,6 +32,19 @@ pub(crate) enum Published {
     Replaced(u64),
     /// A newer version's entry is there, and stays.
     Left,
+}
+
+impl Published {
+    /// What a file of so many bytes changes in the store's size; nothing, if it was not written.
+    pub(crate) fn change(self, bytes: u64) -> Option<Change> {
+        match self {
+            Self::New => Some(Change { bytes: bytes as i64, entries: 1 }),
+            Self::Replaced(replaced) => {
+                Some(Change { bytes: bytes as i64 - replaced as i64, entries: 0 })
+            }
+            Self::Left => None,
+        }
+    }
 }
 
 /// Writes the parts of an entry, and gives it its name.
