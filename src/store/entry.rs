@@ -3,15 +3,18 @@
 //! ```text
 //! payload     the program in the device's own form, from the first byte on
 //! manifest    JSON: what the program was built from, and what was learnt by building it
-//! footer      96 bytes, little-endian:
+//! footer      80 bytes, little-endian:
 //!               0  payload length     8 bytes
 //!               8  manifest length    8
 //!              16  key               32
-//!              48  checksum          32  BLAKE3 of everything else in the file
-//!              80  version            4
-//!              84  zero               4
-//!              88  magic              8
+//!              48  checksum          16  XXH3-128 of everything else in the file
+//!              64  version            4
+//!              68  zero               4
+//!              72  magic              8
 //! ```
+//!
+//! The checksum is there to find damage, at every read. A cryptographic digest finds no more of it
+//! and costs several times as much, and would not keep out who can write to the directory either.
 //!
 //! Version and magic stand at the same distance from the end in every version, past and future.
 
@@ -19,6 +22,7 @@ use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::digest::BuildKey;
 
@@ -26,14 +30,14 @@ use crate::digest::BuildKey;
 pub(crate) const VERSION: u32 = 1;
 
 /// The bytes of a footer.
-pub(crate) const FOOTER: usize = 96;
+pub(crate) const FOOTER: usize = 80;
 
 /// Holds what text mode and seven-bit transfers would change.
 const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
 
 const KEY: usize = 16;
 const CHECKSUM: usize = 48;
-const TAIL: usize = 80;
+const TAIL: usize = 64;
 
 /// What an entry tells of itself beside its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,12 +189,12 @@ pub(crate) fn encode(key: &BuildKey, manifest: &Manifest, payload: &[u8]) -> Vec
     rest
 }
 
-fn checksum(parts: &[&[u8]]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new();
+fn checksum(parts: &[&[u8]]) -> [u8; 16] {
+    let mut hasher = Xxh3Default::new();
     for part in parts {
         hasher.update(part);
     }
-    hasher.finalize().into()
+    hasher.digest128().to_le_bytes()
 }
 
 /// Verifies the bytes of a file, whosever entry it is.

@@ -5,8 +5,8 @@
 //! Files are the truth: every program is one immutable file, named by its [`BuildKey`], below the
 //! folder of its device. There is no database, no index and no daemon.
 //!
-//! * **A hit** opens the file, reads it, and verifies the full key and a BLAKE3 checksum over all of
-//!   it. It takes no lock. At most every ten minutes it sets the file's modification time, which is
+//! * **A hit** opens the file, reads it, and verifies the full key and a checksum (XXH3-128) over all
+//!   of it. It takes no lock. At most every ten minutes it sets the file's modification time, which is
 //!   how the store knows when an entry was last used; access times are never consulted, so `noatime`
 //!   and `relatime` mounts keep the order.
 //! * **A build** that the disk does not have takes one of 1,024 build locks first. Other processes

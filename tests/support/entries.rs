@@ -3,18 +3,20 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
+use xxhash_rust::xxh3::xxh3_128;
+
 /// The bytes of a footer.
-pub const FOOTER: usize = 96;
+pub const FOOTER: usize = 80;
 
 /// The fields of a footer: name, where it begins, and where it ends.
 pub const FIELDS: [(&str, usize, usize); 7] = [
     ("payload length", 0, 8),
     ("manifest length", 8, 16),
     ("key", 16, 48),
-    ("checksum", 48, 80),
-    ("version", 80, 84),
-    ("zero", 84, 88),
-    ("magic", 88, 96),
+    ("checksum", 48, 64),
+    ("version", 64, 68),
+    ("zero", 68, 72),
+    ("magic", 72, 80),
 ];
 
 /// The parts of an entry's file.
@@ -34,7 +36,7 @@ impl Parts {
             payload: body[..length].to_vec(),
             manifest: body[length..].to_vec(),
             key: footer[16..48].try_into().expect("a key's bytes"),
-            version: u32::from_le_bytes(footer[80..84].try_into().expect("four bytes")),
+            version: u32::from_le_bytes(footer[64..68].try_into().expect("four bytes")),
         }
     }
 
@@ -52,7 +54,7 @@ impl Parts {
         let mut tail = self.version.to_le_bytes().to_vec();
         tail.extend_from_slice(&[0; 4]);
         tail.extend_from_slice(b"KILN\r\n\x1a\xfe");
-        let checksum = blake3::hash(&[&head[..], &tail].concat());
-        [&head[..], checksum.as_bytes(), &tail].concat()
+        let checksum = xxh3_128(&[&head[..], &tail].concat());
+        [&head[..], &checksum.to_le_bytes(), &tail].concat()
     }
 }
