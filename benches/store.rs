@@ -8,6 +8,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -28,7 +29,7 @@ fn main() -> Result<()> {
     let directory = tempfile::tempdir().expect("there is room");
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
         let Some(raw) = Raw::new(platform, "kernel void none() {}", "none", 1) else { continue };
-        hits(&directory.path().join("hits"), platform, &raw)?;
+        hits(&directory.path().join("hits"), platform, &Arc::new(raw))?;
         starts(&directory.path().join("starts"), platform)?;
     }
     puts("a new store", &directory.path().join("new"))?;
@@ -68,7 +69,7 @@ fn sized(bytes: usize) -> Image {
     ))
 }
 
-fn hits(directory: &Path, platform: &str, raw: &Raw) -> Result<()> {
+fn hits(directory: &Path, platform: &str, raw: &Arc<Raw>) -> Result<()> {
     let rt = start(platform, directory)?;
     heading(&rt.device().to_string());
     for (name, bytes) in [("64 KiB", 64 << 10), ("1 MiB", 1 << 20)] {
@@ -80,12 +81,18 @@ fn hits(directory: &Path, platform: &str, raw: &Raw) -> Result<()> {
         }
         block_on(rt.drain());
         let (path, payload) = entry(directory, &rt, &image)?;
-        let [kiln, bare, with_kernels] = interleave(
+        let load = || raw.load(&path, payload).create_kernels();
+        let load_on_a_thread = || {
+            let (raw, path) = (Arc::clone(raw), path.clone());
+            block_on(smol::unblock(move || raw.load(&path, payload).create_kernels()))
+        };
+        let [kiln, bare, with_kernels, on_a_thread] = interleave(
             60,
             [
                 &mut || keep(|| build(&rt, &image, Origin::Disk)),
                 &mut || keep(|| raw.load(&path, payload)),
-                &mut || keep(|| raw.load(&path, payload).create_kernels()),
+                &mut || keep(load),
+                &mut || keep(load_on_a_thread),
             ],
         );
         println!("a binary of {payload} bytes");
@@ -97,6 +104,7 @@ fn hits(directory: &Path, platform: &str, raw: &Raw) -> Result<()> {
             1,
             1.05,
         );
+        compare("the same, over these awaited from a thread", kiln, on_a_thread, 1, 0.0);
         compare("the same, over read and build alone", kiln, bare, 1, 0.0);
     }
     Ok(())

@@ -157,6 +157,13 @@ pub(crate) struct RawProgram {
     kernels: Vec<cl_kernel>,
 }
 
+// SAFETY: OpenCL allows the use of these objects from any thread, of a kernel from one at a time.
+unsafe impl Send for RawProgram {}
+// SAFETY: as above.
+unsafe impl Send for Raw {}
+// SAFETY: as above; its kernel is used only by benchmarks of one thread.
+unsafe impl Sync for Raw {}
+
 impl RawProgram {
     /// Creates its kernels.
     pub(crate) fn create_kernels(mut self) -> Self {
