@@ -1,9 +1,14 @@
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
+use proptest::prelude::*;
 use rspirv::binary::Disassemble;
+use rspirv::spirv::{Decoration, LinkageType};
 
+use super::super::module::Function;
+use super::super::stream::{Stream, string_words};
 use super::*;
 use crate::spirv::{Reflection, read};
 
@@ -240,7 +245,7 @@ fn one_of_several_link_once_definitions_is_kept_and_an_export_stands_for_all() {
         assert_valid(&merged.module);
         assert_eq!(merged.module.functions.len(), 2);
         let definitions = merged.module.definitions();
-        let answer = |f: &&super::super::module::Function| f.body.iter().count() == 4;
+        let answer = |f: &&Function| f.body.iter().count() == 4;
         let function = merged.module.functions.iter().find(answer).unwrap();
         let value = function.body.iter().find(|i| i.op() == Some(Op::ReturnValue)).unwrap();
         assert_eq!(definitions.get(value.word(0).unwrap()).unwrap().word(2), Some(42));
@@ -352,4 +357,78 @@ fn instructions_that_are_not_known_are_refused_by_name() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let message = error.to_string();
     assert!(message.contains("tomorrow") && message.contains("opcode 65534"), "{message}");
+}
+
+const FUNCTIONS: u32 = 8;
+
+/// The functions that are a part's, function `n` calling those that `calls` pairs it with; what they
+/// call and the part does not have is imported.
+fn part(parts: &[usize], part: usize, calls: &[(u32, u32)]) -> Module {
+    let is_own = |n: u32| parts[n as usize] == part;
+    let header = Header { version: (1, 2), generator: 0, bound: 1000, schema: 0 };
+    let mut module = Module::empty(header);
+    module.section_mut(Section::Capabilities).push(Op::Capability, [5]);
+    module.section_mut(Section::MemoryModel).push(Op::MemoryModel, [2, 2]);
+    module.section_mut(Section::Globals).push(Op::TypeFloat, [1, 32]);
+    module.section_mut(Section::Globals).push(Op::TypeFunction, [2, 1]);
+    module.section_mut(Section::Globals).push(Op::Constant, [1, 3, 0]);
+    let mut next = 100;
+    for n in 0..FUNCTIONS {
+        let is_called = calls.iter().any(|&(from, to)| is_own(from) && to == n);
+        if !is_own(n) && !is_called {
+            continue;
+        }
+        let id = 10 + n;
+        let name: Vec<_> = string_words(&format!("f{n}")).collect();
+        module.section_mut(Section::Names).push(Op::Name, [id].into_iter().chain(name.clone()));
+        let kind = if is_own(n) { LinkageType::Export } else { LinkageType::Import };
+        let linkage = [id, Decoration::LinkageAttributes as u32].into_iter().chain(name);
+        let annotations = module.section_mut(Section::Annotations);
+        annotations.push(Op::Decorate, linkage.chain([kind as u32]));
+        let mut body = Stream::default();
+        body.push(Op::Function, [1, id, 0, 2]);
+        if is_own(n) {
+            body.push(Op::Label, [next]);
+            for &(_, to) in calls.iter().filter(|&&(from, _)| from == n) {
+                next += 1;
+                body.push(Op::FunctionCall, [1, next, 10 + to]);
+            }
+            next += 1;
+            body.push(Op::ReturnValue, [3]);
+        }
+        body.push(Op::FunctionEnd, []);
+        module.functions.push(Function { id, body });
+    }
+    module
+}
+
+/// Who calls whom, by name, in order.
+fn calls_of(module: &Module) -> BTreeMap<String, Vec<String>> {
+    let names = module.section(Section::Names).iter();
+    let names: HashMap<_, _> =
+        names.map(|i| (i.word(0).unwrap(), i.string(1).unwrap().to_owned())).collect();
+    let called = |function: &Function| {
+        let calls = function.body.iter().filter(|i| i.op() == Some(Op::FunctionCall));
+        calls.map(|call| names[&call.word(2).unwrap()].clone()).collect()
+    };
+    module.functions.iter().map(|f| (names[&f.id].clone(), called(f))).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_module_split_at_random_and_linked_calls_as_the_whole_does(
+        parts in prop::collection::vec(0..4_usize, FUNCTIONS as usize),
+        calls in prop::collection::vec((0..FUNCTIONS, 0..FUNCTIONS), 0..20),
+    ) {
+        let whole = part(&[0; FUNCTIONS as usize], 0, &calls);
+        let split: Vec<_> = (0..4).map(|index| part(&parts, index, &calls)).collect();
+        let inputs: Vec<_> = split.iter().map(|module| Input { name: "part", module }).collect();
+        let merged = merge(&inputs, KEEP).unwrap().module;
+        prop_assert_eq!(calls_of(&merged), calls_of(&whole));
+        prop_assert_eq!(
+            merged.section(Section::Globals).iter().count(),
+            whole.section(Section::Globals).iter().count()
+        );
+        prop_assert!(Module::parse(merged.assemble()).is_ok_and(|again| again == merged));
+    }
 }
