@@ -4,12 +4,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rspirv::spirv::LinkageType;
+
 use crate::backend::Parameter;
 use crate::device::ImageFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
-use crate::spirv;
+use crate::spirv::{self, Symbol, SymbolKind};
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
 ///
@@ -23,7 +25,7 @@ struct Inner {
     code: Box<[u8]>,
     digest: Digest,
     /// What a SPIR-V module says of itself; empty for other formats.
-    module: spirv::Module,
+    reflection: spirv::Reflection,
     /// Why it cannot be built for any device.
     flaw: Option<Error>,
 }
@@ -33,7 +35,7 @@ impl Image {
     #[must_use]
     pub fn opencl_c(text: impl Into<String>) -> Self {
         let code = text.into().into_bytes();
-        Self::new(ImageFormat::OpenClC, code, spirv::Module::default())
+        Self::new(ImageFormat::OpenClC, code, spirv::Reflection::default())
     }
 
     /// A SPIR-V module, in the byte order of its producer.
@@ -43,8 +45,8 @@ impl Image {
     /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are no SPIR-V module: wrong magic
     /// number, unknown version, or instructions or a function that do not end where the module does.
     pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
-        let (code, module) = spirv::read(bytes.into())?;
-        Ok(Self::new(ImageFormat::SpirV, code, module))
+        let (code, reflection) = spirv::read(bytes.into())?;
+        Ok(Self::new(ImageFormat::SpirV, code, reflection))
     }
 
     /// A binary that [`Program::binary`](crate::Program::binary) or a driver's own tool made, for
@@ -62,7 +64,7 @@ impl Image {
                 "the native binary is empty; give the bytes that `Program::binary` returned",
             ));
         }
-        Ok(Self::new(ImageFormat::Native, code, spirv::Module::default()))
+        Ok(Self::new(ImageFormat::Native, code, spirv::Reflection::default()))
     }
 
     /// Reads an image from a file; the format is found by the content: SPIR-V by its magic number,
@@ -97,13 +99,26 @@ impl Image {
         }
     }
 
-    fn new(format: ImageFormat, code: Vec<u8>, module: spirv::Module) -> Self {
+    fn new(format: ImageFormat, code: Vec<u8>, reflection: spirv::Reflection) -> Self {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&[format as u8]);
+        let stated = !reflection.exports.is_empty() || !reflection.imports.is_empty();
+        if format != ImageFormat::SpirV && stated {
+            // Not the byte that others begin with, whatever follows it.
+            hasher.update(&[format as u8 | STATED]);
+            for symbols in [&reflection.exports, &reflection.imports] {
+                hasher.update(&(symbols.len() as u64).to_le_bytes());
+                for symbol in symbols {
+                    hasher.update(&(symbol.name.len() as u64).to_le_bytes());
+                    hasher.update(symbol.name.as_bytes());
+                }
+            }
+        } else {
+            hasher.update(&[format as u8]);
+        }
         hasher.update(&code);
         let digest = Digest(hasher.finalize().into());
         let flaw = if format == ImageFormat::OpenClC { flaw_of_text(&code) } else { None };
-        Self(Arc::new(Inner { format, code: code.into(), digest, module, flaw }))
+        Self(Arc::new(Inner { format, code: code.into(), digest, reflection, flaw }))
     }
 
     /// Why it cannot be built for any device, as far as it was not refused when it was made.
@@ -123,7 +138,7 @@ impl Image {
         &self.0.code
     }
 
-    /// BLAKE3 of the format and the code.
+    /// BLAKE3 of the format, the names that were stated, and the code.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.0.digest
@@ -132,18 +147,60 @@ impl Image {
     /// The names of the kernels of a SPIR-V module, in its order; empty for other formats.
     #[must_use]
     pub fn kernels(&self) -> &[String] {
-        &self.0.module.kernels
+        &self.0.reflection.kernels
     }
 
     /// The specialization constants of a SPIR-V module, sorted by id; empty for other formats.
     #[must_use]
     pub fn specialization_constants(&self) -> &[SpecializationConstant] {
-        &self.0.module.specialization_constants
+        &self.0.reflection.specialization_constants
+    }
+
+    /// States what other images can import from this one: the names of functions and global
+    /// variables. For OpenCL C; SPIR-V modules say so themselves, and nothing is changed for them.
+    ///
+    /// The names are part of the image's content and of its digest; their order is not.
+    #[must_use]
+    pub fn exporting<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
+        let exports = stated(names, LinkageType::Export);
+        self.stating(|reflection| reflection.exports = exports)
+    }
+
+    /// States what this image needs of others: the names of functions and global variables that it
+    /// declares and does not define. For OpenCL C, as [`exporting`](Self::exporting).
+    #[must_use]
+    pub fn importing<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
+        let imports = stated(names, LinkageType::Import);
+        self.stating(|reflection| reflection.imports = imports)
+    }
+
+    fn stating(self, change: impl FnOnce(&mut spirv::Reflection)) -> Self {
+        if self.format() != ImageFormat::OpenClC {
+            return self;
+        }
+        let mut reflection = self.0.reflection.clone();
+        change(&mut reflection);
+        Self::new(self.format(), self.code().to_vec(), reflection)
+    }
+
+    /// The names that other images can import from this one: of a SPIR-V module those with linkage
+    /// `Export` or `LinkOnceODR`, of OpenCL C those that were [stated](Self::exporting).
+    #[must_use]
+    pub fn exports(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.reflection.exports.iter().map(|symbol| symbol.name.as_str())
+    }
+
+    /// The names that this image needs of others: of a SPIR-V module those with linkage `Import`, of
+    /// OpenCL C those that were [stated](Self::importing). Values that each device has, such as the
+    /// global id, are not among them.
+    #[must_use]
+    pub fn imports(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.reflection.imports.iter().map(|symbol| symbol.name.as_str())
     }
 
     /// What a SPIR-V module tells of a kernel's parameters; none for other formats.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
-        self.0.module.parameters(kernel)
+        self.0.reflection.parameters(kernel)
     }
 }
 
@@ -155,6 +212,20 @@ fn flaw_of_text(text: &[u8]) -> Option<Error> {
     // Drivers read no further, and what follows would be missing without a word.
     let at = text.iter().position(|byte| *byte == 0)?;
     flaw(format!("the OpenCL C text holds a NUL character at byte {at}; text has none"))
+}
+
+/// Marks, in a digest, that names come before the code.
+const STATED: u8 = 0x80;
+
+fn stated<S: Into<String>>(
+    names: impl IntoIterator<Item = S>,
+    linkage: LinkageType,
+) -> Vec<Symbol> {
+    let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
+    names.sort_unstable();
+    names.dedup();
+    let symbol = |name| Symbol { name, kind: SymbolKind::Function, linkage, type_name: None };
+    names.into_iter().map(symbol).collect()
 }
 
 named_future! {

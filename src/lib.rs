@@ -131,4 +131,6 @@ pub use crate::queue::{
     Event, IntoOutcome, Launch, Queue, Read, Status, Trace, Upload, WriteTrace,
 };
 pub use crate::runtime::{Drain, Runtime, RuntimeBuilder, Starting};
+#[doc(hidden)]
+pub use crate::spirv::internals as spirv_internals;
 pub use crate::stats::Stats;

@@ -5,9 +5,28 @@
 //! The meaning of instructions is read as far as it goes ([`reflect`]) and is left to the driver to
 //! judge: a module with instructions of an extension nobody here knows is as good as any other.
 //!
+//! A module that is to be changed is taken apart into sections of instructions ([`module`]), with
+//! indexes of ids ([`index`]) by the specification's grammar ([`grammar`]). Types and constants are
+//! kept once ([`intern`]), dead code is dropped ([`prune`]), several are linked to one ([`merge`]).
+//!
+//! Section numbers in comments are those of the SPIR-V specification, version 1.6.
+//!
 //! Memory and time are linear in the size of the module, whatever its header claims.
 
+mod describe;
+mod grammar;
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
+mod index;
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
+mod intern;
+pub mod internals;
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
+mod merge;
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
+mod module;
+mod prune;
 mod reflect;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -16,6 +35,8 @@ mod words;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rspirv::spirv::{AddressingModel, Capability, ExecutionMode, LinkageType, MemoryModel};
+
 use crate::backend::Parameter;
 use crate::error::Result;
 use crate::image::SpecializationConstant;
@@ -23,7 +44,7 @@ use words::Words;
 
 /// What a module says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Module {
+pub(crate) struct Reflection {
     /// The SPIR-V version that it is written in, major and minor.
     pub(crate) version: (u8, u8),
     /// The names of its kernels, in its order, each once.
@@ -31,10 +52,35 @@ pub(crate) struct Module {
     /// Sorted by id, each id once. Integers whose sign the module does not tell, which is all of
     /// them in OpenCL's SPIR-V, are named as unsigned.
     pub(crate) specialization_constants: Vec<SpecializationConstant>,
+    /// What other modules can import, in its order.
+    pub(crate) exports: Vec<Symbol>,
+    /// What it needs of other modules, in its order.
+    pub(crate) imports: Vec<Symbol>,
+    /// Those that are known.
+    pub(crate) capabilities: Vec<Capability>,
+    pub(crate) memory_model: Option<(AddressingModel, MemoryModel)>,
+    /// By kernel, with their literal operands.
+    pub(crate) execution_modes: HashMap<String, Vec<(ExecutionMode, Vec<u32>)>>,
     parameters: HashMap<String, Arc<[Parameter]>>,
 }
 
-impl Module {
+/// A function or a global variable that modules share by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Symbol {
+    pub(crate) name: String,
+    pub(crate) kind: SymbolKind,
+    pub(crate) linkage: LinkageType,
+    /// Such as `float(global float*, uint)`; for messages. `None` if it is not known.
+    pub(crate) type_name: Option<Arc<str>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SymbolKind {
+    Function,
+    Variable,
+}
+
+impl Reflection {
     /// The parameters of a kernel, in order; `None` if the module does not show them.
     ///
     /// A field is set only where the module is certain of it. Types are those of the source, and
@@ -63,8 +109,8 @@ pub(crate) fn has_magic(bytes: &[u8]) -> bool {
 /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module: empty, no whole
 /// number of words, without the magic number, of an unknown version, with a header that is cut
 /// short or has no ids, or with instructions or a function that do not end where the module does.
-pub(crate) fn read(bytes: Vec<u8>) -> Result<(Vec<u8>, Module)> {
+pub(crate) fn read(bytes: Vec<u8>) -> Result<(Vec<u8>, Reflection)> {
     let words = Words::new(bytes)?;
-    let module = reflect::reflect(&words);
-    Ok((words.into_bytes(), module))
+    let reflection = reflect::reflect(&words);
+    Ok((words.into_bytes(), reflection))
 }

@@ -3,11 +3,17 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use rspirv::spirv::{Decoration, ExecutionModel, FunctionParameterAttribute, Op, StorageClass};
+use rspirv::spirv::{
+    AddressingModel, Capability, Decoration, ExecutionMode, ExecutionModel,
+    FunctionParameterAttribute, LinkageType, MemoryModel, Op, StorageClass,
+};
 
-use super::Module;
+use super::describe::{Declarations, describe};
+use super::grammar::Shape;
+use super::module::Linkage;
 use super::types::{Type, Types, constant_scalar};
 use super::words::{Instruction, Words};
+use super::{Reflection, Symbol, SymbolKind};
 use crate::backend::{Access, AddressSpace, Parameter};
 use crate::image::SpecializationConstant;
 
@@ -15,17 +21,23 @@ use crate::image::SpecializationConstant;
 /// without a limit a small module could ask for much memory.
 const MAX_NAME_BYTES: usize = 512;
 
-pub(super) fn reflect(words: &Words) -> Module {
+pub(super) fn reflect(words: &Words) -> Reflection {
     let mut index = Index::default();
     for instruction in words.instructions() {
         // An instruction that lacks operands says nothing; the driver will complain.
         let _ = index.add(&instruction);
     }
-    Module {
-        version: words.version(),
+    let (exports, imports) = index.symbols();
+    Reflection {
+        version: words.header().version,
+        exports,
+        imports,
+        execution_modes: index.execution_modes(),
         kernels: index.kernels(),
         specialization_constants: index.specialization_constants(),
         parameters: index.parameters(),
+        capabilities: index.capabilities,
+        memory_model: index.memory_model,
     }
 }
 
@@ -37,8 +49,18 @@ struct Index<'m> {
     entry_points: Vec<(&'m str, u32)>,
     declared: HashMap<&'m str, Declared<'m>>,
     names: HashMap<u32, &'m str>,
-    decorations: HashMap<u32, Decorations>,
+    decorations: HashMap<u32, Decorations<'m>>,
     types: HashMap<u32, Type>,
+    /// The instructions that declare types and constants.
+    declarations: HashMap<u32, Instruction<'m>>,
+    /// Ids with a linkage decoration, in the module's order.
+    linked: Vec<u32>,
+    /// What those of them are that are functions or variables, and the ids of their types.
+    symbols: HashMap<u32, (SymbolKind, u32)>,
+    capabilities: Vec<Capability>,
+    memory_model: Option<(AddressingModel, MemoryModel)>,
+    /// The mode and its operands, by function.
+    execution_modes: Vec<(u32, Instruction<'m>)>,
     constants: Vec<Constant<'m>>,
     /// The type and the id of each parameter of a kernel's function, once it has been seen.
     functions: HashMap<u32, Option<Vec<(u32, u32)>>>,
@@ -54,10 +76,12 @@ struct Declared<'m> {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Decorations {
+struct Decorations<'m> {
     by_value: bool,
     not_written: bool,
+    built_in: bool,
     spec_id: Option<u32>,
+    linkage: Option<(&'m str, LinkageType)>,
 }
 
 struct Constant<'m> {
@@ -86,10 +110,24 @@ impl<'m> Index<'m> {
                 let name = instruction.string(1).filter(|name| is_kept(name))?;
                 self.names.insert(word(0)?, name);
             }
-            Op::Decorate => self.decorations.entry(word(0)?).or_default().add(instruction)?,
+            Op::Capability => self.capabilities.extend(Capability::from_u32(word(0)?)),
+            Op::MemoryModel => {
+                let memory = MemoryModel::from_u32(word(1)?)?;
+                self.memory_model = Some((AddressingModel::from_u32(word(0)?)?, memory));
+            }
+            Op::ExecutionMode => self.execution_modes.push((word(0)?, *instruction)),
+            Op::Decorate => {
+                let target = word(0)?;
+                let decorations = self.decorations.entry(target).or_default();
+                if word(1) == Some(Decoration::LinkageAttributes as u32) {
+                    self.linked.push(target);
+                }
+                decorations.add(instruction)?;
+            }
             Op::GroupDecorate => {
                 let group = *self.decorations.get(&word(0)?)?;
                 for target in instruction.words_from(1) {
+                    self.linked.extend(group.linkage.map(|_| target));
                     self.decorations.entry(target).or_default().merge(group);
                 }
             }
@@ -99,6 +137,7 @@ impl<'m> Index<'m> {
                 self.add_constant(instruction, Value::Literal(instruction.bytes_from(2)))?;
             }
             Op::Function => {
+                self.add_symbol(SymbolKind::Function, word(1)?, word(3));
                 // Entry points come before all functions.
                 self.function = word(1).filter(|id| self.functions.contains_key(id));
                 *self.functions.get_mut(&self.function?)? = Some(Vec::new());
@@ -107,10 +146,17 @@ impl<'m> Index<'m> {
                 let function = self.functions.get_mut(&self.function?)?.as_mut()?;
                 function.push((word(0)?, word(1)?));
             }
-            _ => {
+            // Lengths of arrays, for the names of types.
+            Op::Constant if self.function.is_none() => {
+                self.declarations.insert(word(1)?, *instruction);
+            }
+            Op::Variable => self.add_symbol(SymbolKind::Variable, word(1)?, word(0)),
+            _ if Shape::of(instruction.opcode()).is_type => {
+                self.declarations.insert(word(0)?, *instruction);
                 let (id, ty) = Type::declared(instruction)?;
                 self.types.insert(id, ty);
             }
+            _ => {}
         }
         Some(())
     }
@@ -135,6 +181,58 @@ impl<'m> Index<'m> {
         let (ty, id) = (instruction.word(0)?, instruction.word(1)?);
         self.constants.push(Constant { ty, id, value });
         Some(())
+    }
+
+    fn add_symbol(&mut self, kind: SymbolKind, id: u32, ty: Option<u32>) {
+        if self.decorations.get(&id).is_some_and(|decorations| decorations.linkage.is_some()) {
+            self.symbols.insert(id, (kind, ty.unwrap_or_default()));
+        }
+    }
+
+    /// Exports and imports.
+    fn symbols(&self) -> (Vec<Symbol>, Vec<Symbol>) {
+        let (mut exports, mut imports) = (Vec::new(), Vec::new());
+        // Symbols of one type share its name, which can be long.
+        let mut types: HashMap<u32, Arc<str>> = HashMap::new();
+        let mut seen = HashSet::new();
+        for id in &self.linked {
+            let Some(&(kind, ty)) = self.symbols.get(id) else { continue };
+            let Some(&Decorations { built_in, linkage: Some((name, linkage)), .. }) =
+                self.decorations.get(id)
+            else {
+                continue;
+            };
+            // Names of values that the device has, such as the global id, are for its driver.
+            if !seen.insert(*id) || (built_in && linkage == LinkageType::Import) {
+                continue;
+            }
+            let type_name = types.entry(ty).or_insert_with(|| describe(ty, self).into());
+            let type_name = Some(Arc::clone(type_name));
+            let symbol = Symbol { name: name.to_owned(), kind, linkage, type_name };
+            let list = if linkage == LinkageType::Import { &mut imports } else { &mut exports };
+            list.push(symbol);
+        }
+        (exports, imports)
+    }
+
+    fn execution_modes(&self) -> HashMap<String, Vec<(ExecutionMode, Vec<u32>)>> {
+        let mut by_kernel: HashMap<String, Vec<_>> = HashMap::new();
+        // A function is that of its first kernel; others with the same are rare.
+        let mut kernels = HashMap::new();
+        for &(kernel, function) in &self.entry_points {
+            kernels.entry(function).or_insert(kernel);
+        }
+        for (function, instruction) in &self.execution_modes {
+            let mode = instruction.word(1).and_then(ExecutionMode::from_u32);
+            if let Some((&kernel, mode)) = kernels.get(function).zip(mode) {
+                let modes = match by_kernel.get_mut(kernel) {
+                    Some(modes) => modes,
+                    None => by_kernel.entry(kernel.to_owned()).or_default(),
+                };
+                modes.push((mode, instruction.words_from(2).collect()));
+            }
+        }
+        by_kernel
     }
 
     fn kernels(&self) -> Vec<String> {
@@ -243,10 +341,25 @@ impl<'m> Index<'m> {
     }
 }
 
-impl Decorations {
-    fn add(&mut self, decorate: &Instruction<'_>) -> Option<()> {
+impl Declarations for Index<'_> {
+    fn declaration(&self, id: u32) -> Option<Instruction<'_>> {
+        self.declarations.get(&id).copied()
+    }
+
+    fn name(&self, id: u32) -> Option<&str> {
+        self.names.get(&id).copied()
+    }
+}
+
+impl<'m> Decorations<'m> {
+    fn add(&mut self, decorate: &Instruction<'m>) -> Option<()> {
         match Decoration::from_u32(decorate.word(1)?)? {
             Decoration::SpecId => self.spec_id = Some(decorate.word(2)?),
+            Decoration::BuiltIn => self.built_in = true,
+            Decoration::LinkageAttributes => {
+                let linkage = Linkage::of(decorate)?;
+                self.linkage = Some((linkage.name, linkage.kind));
+            }
             Decoration::NonWritable => self.not_written = true,
             Decoration::FuncParamAttr => {
                 match FunctionParameterAttribute::from_u32(decorate.word(2)?)? {
@@ -264,7 +377,9 @@ impl Decorations {
     fn merge(&mut self, group: Self) {
         self.by_value |= group.by_value;
         self.not_written |= group.not_written;
+        self.built_in |= group.built_in;
         self.spec_id = self.spec_id.or(group.spec_id);
+        self.linkage = self.linkage.or(group.linkage);
     }
 }
 

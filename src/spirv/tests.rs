@@ -2,13 +2,29 @@
 
 use rspirv::spirv::{Decoration, FunctionParameterAttribute, MAGIC_NUMBER, Op, StorageClass};
 
-use super::{Module, has_magic, read};
+mod edit;
+
+use super::{Reflection, has_magic, read};
 use crate::backend::{Access, AddressSpace, Parameter};
 use crate::error::ErrorKind;
 
 const SAXPY: &[u8] = include_bytes!("../../tests/data/saxpy.spv");
 const MIXED: &[u8] = include_bytes!("../../tests/data/mixed.spv");
 const INFERRED: &[u8] = include_bytes!("../../tests/data/inferred.spv");
+
+/// From several compilers, optimisers and formats of debug information, and written by hand.
+const ALL: [(&str, &[u8]); 10] = [
+    ("saxpy", SAXPY),
+    ("mixed", MIXED),
+    ("inferred", INFERRED),
+    ("application", include_bytes!("../../tests/data/application.spv")),
+    ("library", include_bytes!("../../tests/data/library.spv")),
+    ("library_O0", include_bytes!("../../tests/data/library_O0.spv")),
+    ("library_debug", include_bytes!("../../tests/data/library_debug.spv")),
+    ("library_legacy_debug", include_bytes!("../../tests/data/library_legacy_debug.spv")),
+    ("switches", include_bytes!("../../tests/data/switches.spv")),
+    ("operations", include_bytes!("../../tests/data/operations.spv")),
+];
 
 const KERNEL: u32 = rspirv::spirv::ExecutionModel::Kernel as u32;
 const UNKNOWN_OPCODE: u32 = 0xfffe;
@@ -60,7 +76,7 @@ impl Builder {
         self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    fn module(&self) -> Module {
+    fn module(&self) -> Reflection {
         read(self.bytes()).unwrap().1
     }
 }
@@ -82,7 +98,7 @@ fn parameter_of(module: &Builder) -> Parameter {
 type Expected = (&'static str, Option<&'static str>, Option<AddressSpace>, Option<Access>);
 
 #[track_caller]
-fn assert_parameters(module: &Module, kernel: &str, expected: &[Expected]) {
+fn assert_parameters(module: &Reflection, kernel: &str, expected: &[Expected]) {
     let found: Vec<_> = module.parameters(kernel).unwrap().iter().collect();
     assert_eq!(found.len(), expected.len());
     for (found, &(name, type_name, address_space, access)) in found.into_iter().zip(expected) {

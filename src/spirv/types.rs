@@ -40,7 +40,7 @@ pub(super) enum Type {
 pub(super) struct Image {
     pub(super) read_only: bool,
     /// `None` for combinations that OpenCL C has no type for.
-    name: Option<&'static str>,
+    pub(super) name: Option<&'static str>,
 }
 
 impl Type {
@@ -121,13 +121,17 @@ impl Types<'_, '_> {
         }
     }
 
-    /// LLVM writes `struct.Name`, with a number behind if it met the name twice.
     pub(super) fn struct_name(&self, id: u32) -> Option<String> {
-        let (keyword, rest) = self.names.get(&id)?.split_once('.')?;
-        let name = rest.split('.').next()?;
-        let known = matches!(keyword, "struct" | "union" | "class");
-        (known && !name.is_empty() && name != "anon").then(|| format!("{keyword} {name}"))
+        source_struct(self.names.get(&id)?)
     }
+}
+
+/// LLVM writes `struct.Name`, with a number behind if it met the name twice.
+pub(super) fn source_struct(name: &str) -> Option<String> {
+    let (keyword, rest) = name.split_once('.')?;
+    let name = rest.split('.').next()?;
+    let known = matches!(keyword, "struct" | "union" | "class");
+    (known && !name.is_empty() && name != "anon").then(|| format!("{keyword} {name}"))
 }
 
 /// An integer without a sign is one whose sign is not kept: OpenCL's SPIR-V has no other.

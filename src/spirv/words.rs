@@ -7,9 +7,7 @@ use rspirv::spirv::{MAGIC_NUMBER, Op};
 use crate::error::{Error, ErrorKind, Result};
 
 /// One word as it lies in memory. Modules come in byte vectors, which need not be aligned.
-type Word = [u8; 4];
-
-const HEADER_WORDS: usize = 5;
+pub(super) type Word = [u8; 4];
 
 /// The versions that exist; minor versions add instructions but change no layout.
 const MAJOR_VERSION: u8 = 1;
@@ -36,7 +34,49 @@ pub(super) fn byte_order(bytes: &[u8]) -> Option<ByteOrder> {
 /// A module in little-endian order whose header is sound and whose instructions end where it does.
 pub(super) struct Words {
     bytes: Vec<u8>,
-    version: (u8, u8),
+    header: Header,
+}
+
+/// What the first words of a module say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Major and minor.
+    pub(super) version: (u8, u8),
+    pub(super) generator: u32,
+    /// All ids are below it.
+    pub(super) bound: u32,
+    pub(super) schema: u32,
+}
+
+impl Header {
+    pub(super) const WORDS: usize = 5;
+
+    fn read(bytes: &[u8]) -> Result<Self> {
+        let &[_, version, generator, bound, schema, ..] = bytes.as_chunks::<4>().0 else {
+            return Err(invalid(format!(
+                "the SPIR-V module has {} bytes, but its header alone takes {}; give the whole file",
+                bytes.len(),
+                Self::WORDS * size_of::<Word>()
+            )));
+        };
+        let [version, generator, bound, schema] =
+            [version, generator, bound, schema].map(u32::from_le_bytes);
+        let version = check_version(version)?;
+        // The bound is otherwise not used: nothing here is sized by it.
+        if bound == 0 {
+            return Err(invalid(
+                "the header of the SPIR-V module says that ids are below 0, but every module \
+                 has at least one id; the file is damaged: make it anew",
+            ));
+        }
+        Ok(Self { version, generator, bound, schema })
+    }
+
+    pub(super) fn words(self) -> [Word; Self::WORDS] {
+        let (major, minor) = self.version;
+        let version = u32::from_be_bytes([0, major, minor, 0]);
+        [MAGIC_NUMBER, version, self.generator, self.bound, self.schema].map(u32::to_le_bytes)
+    }
 }
 
 impl Words {
@@ -59,33 +99,21 @@ impl Words {
             bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| word.reverse());
         }
 
-        let words = bytes.as_chunks::<4>().0;
-        let &[_, version, _, bound, _, ..] = words else {
-            return Err(invalid(format!(
-                "the SPIR-V module has {} bytes, but its header alone takes {}; give the whole file",
-                bytes.len(),
-                HEADER_WORDS * size_of::<Word>()
-            )));
-        };
-        let version = check_version(u32::from_le_bytes(version))?;
-        // The bound is otherwise not used: nothing here is sized by it.
-        if u32::from_le_bytes(bound) == 0 {
-            return Err(invalid(
-                "the header of the SPIR-V module says that ids are below 0, but every module \
-                 has at least one id; the file is damaged: make it anew",
-            ));
-        }
-        check_instructions(words)?;
-        Ok(Self { bytes, version })
+        let header = Header::read(&bytes)?;
+        check_instructions(bytes.as_chunks().0)?;
+        Ok(Self { bytes, header })
     }
 
-    /// Major and minor.
-    pub(super) fn version(&self) -> (u8, u8) {
-        self.version
+    pub(super) fn header(&self) -> Header {
+        self.header
     }
 
     pub(super) fn instructions(&self) -> Instructions<'_> {
-        Instructions::after_header(self.bytes.as_chunks().0)
+        Instructions::after_header(self.words())
+    }
+
+    pub(super) fn words(&self) -> &[Word] {
+        self.bytes.as_chunks().0
     }
 
     pub(super) fn into_bytes(self) -> Vec<u8> {
@@ -93,7 +121,7 @@ impl Words {
     }
 }
 
-fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+pub(super) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidImage, message)
 }
 
@@ -157,8 +185,7 @@ fn check_instructions(words: &[Word]) -> Result<()> {
     };
     let at = words.len() - left.len();
     let (opcode, count) = opcode_and_count(first);
-    let name = Op::from_u32(opcode.into())
-        .map_or_else(|| format!("opcode {opcode}"), |op| format!("Op{op:?}"));
+    let name = name_of(opcode);
     Err(invalid(if count == 0 {
         format!(
             "the instruction at word {at} of the SPIR-V module, {name}, has a word count of 0, but \
@@ -173,6 +200,10 @@ fn check_instructions(words: &[Word]) -> Result<()> {
     }))
 }
 
+fn name_of(opcode: u16) -> String {
+    Op::from_u32(opcode.into()).map_or_else(|| format!("opcode {opcode}"), |op| format!("Op{op:?}"))
+}
+
 fn opcode_and_count(word: Word) -> (u16, usize) {
     let [opcode_low, opcode_high, count_low, count_high] = word;
     let count = u16::from_le_bytes([count_low, count_high]);
@@ -180,13 +211,23 @@ fn opcode_and_count(word: Word) -> (u16, usize) {
 }
 
 /// The instructions of a module in order. Stops early, with some left, at one that is malformed.
+#[derive(Clone)]
 pub(super) struct Instructions<'a> {
     rest: &'a [Word],
 }
 
 impl<'a> Instructions<'a> {
     fn after_header(words: &'a [Word]) -> Self {
-        Self { rest: words.get(HEADER_WORDS..).unwrap_or_default() }
+        Self::of(words.get(Header::WORDS..).unwrap_or_default())
+    }
+
+    pub(super) fn of(rest: &'a [Word]) -> Self {
+        Self { rest }
+    }
+
+    /// The words that are left.
+    pub(super) fn words(&self) -> &'a [Word] {
+        self.rest
     }
 }
 
@@ -196,17 +237,20 @@ impl<'a> Iterator for Instructions<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let (opcode, count) = opcode_and_count(*self.rest.first()?);
         let (instruction, rest) = self.rest.split_at_checked(count)?;
-        let (_, operands) = instruction.split_first()?;
+        if instruction.is_empty() {
+            return None;
+        }
         self.rest = rest;
-        Some(Instruction { opcode, operands })
+        Some(Instruction { opcode, words: instruction })
     }
 }
 
 /// An instruction with its operands undecoded. Reading an operand that is not there gives `None`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Instruction<'a> {
     opcode: u16,
-    operands: &'a [Word],
+    /// With the word of opcode and word count.
+    words: &'a [Word],
 }
 
 impl<'a> Instruction<'a> {
@@ -215,20 +259,38 @@ impl<'a> Instruction<'a> {
         Op::from_u32(self.opcode.into())
     }
 
+    pub(super) fn opcode(&self) -> u16 {
+        self.opcode
+    }
+
+    /// Its name in the specification, or its number.
+    pub(super) fn name(&self) -> String {
+        name_of(self.opcode)
+    }
+
+    /// All its words.
+    pub(super) fn words(&self) -> &'a [Word] {
+        self.words
+    }
+
+    pub(super) fn operands(&self) -> &'a [Word] {
+        self.words.get(1..).unwrap_or_default()
+    }
+
     /// The operand word at `index`, counted behind the opcode.
     pub(super) fn word(&self, index: usize) -> Option<u32> {
-        self.operands.get(index).copied().map(u32::from_le_bytes)
+        self.operands().get(index).copied().map(u32::from_le_bytes)
     }
 
     /// The operand words from `index` on.
     pub(super) fn words_from(&self, index: usize) -> impl Iterator<Item = u32> + use<'a> {
-        let operands: &'a [Word] = self.operands.get(index..).unwrap_or_default();
+        let operands: &'a [Word] = self.operands().get(index..).unwrap_or_default();
         operands.iter().copied().map(u32::from_le_bytes)
     }
 
     /// The bytes of the operand words from `index` on, little-endian.
     pub(super) fn bytes_from(&self, index: usize) -> &'a [u8] {
-        self.operands.get(index..).unwrap_or_default().as_flattened()
+        self.operands().get(index..).unwrap_or_default().as_flattened()
     }
 
     /// The literal string that begins at `index`; `None` also if it has no end or is not UTF-8.

@@ -1,0 +1,403 @@
+//! Which words of an instruction are ids, by the grammar that the specification publishes.
+//!
+//! What cannot be known is refused by name: an unknown opcode, an unknown set of extended
+//! instructions, more operands than the grammar has. A module that holds such can be kept and
+//! assembled, but none of its ids can be renumbered.
+
+use std::sync::LazyLock;
+
+use rspirv::grammar::{self, OperandKind, OperandQuantifier};
+use rspirv::spirv::{MemoryAccess, Op};
+
+use super::stream::string_length;
+use super::words::Instruction;
+use crate::error::{Error, ErrorKind, Result};
+
+type Operands = &'static [grammar::LogicalOperand];
+
+/// What an id is in the instruction that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    ResultType,
+    /// The one that the instruction defines.
+    Result,
+    Operand,
+}
+
+/// What must be known of the rest of the module to tell ids from literals.
+pub(super) trait Context {
+    /// The extended instructions that an OpExtInstImport imports.
+    fn extended_set(&self, import: u32) -> ExtendedSet;
+
+    /// The words that a literal of a value's type takes, if it is an integer of up to 64 bits.
+    fn literal_words(&self, value: u32) -> Option<usize>;
+}
+
+/// A set of extended instructions, as far as its operands are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExtendedSet {
+    OpenClStd,
+    GlslStd450,
+    DebugInfo,
+    OpenClDebugInfo100,
+    /// SPV_KHR_non_semantic_info: all operands are ids.
+    NonSemantic,
+    Unknown,
+}
+
+impl ExtendedSet {
+    pub(super) fn named(name: &str) -> Self {
+        match name {
+            "OpenCL.std" => Self::OpenClStd,
+            "GLSL.std.450" => Self::GlslStd450,
+            "DebugInfo" => Self::DebugInfo,
+            // The translator's own name for what became OpenCL.DebugInfo.100.
+            "OpenCL.DebugInfo.100" | "SPIRV.debug" => Self::OpenClDebugInfo100,
+            _ if name.starts_with("NonSemantic.") => Self::NonSemantic,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn operands(self, number: u32) -> Option<Operands> {
+        static SETS: LazyLock<[Table; 4]> = LazyLock::new(|| {
+            [
+                Table::new(grammar::OPENCL_STD_100_INSTRUCTION_TABLE.iter()),
+                Table::new(grammar::GLSL_STD_450_INSTRUCTION_TABLE.iter()),
+                Table::new(grammar::DEBUGINFO_INSTRUCTION_TABLE.iter()),
+                Table::new(grammar::OPENCL_DEBUGINFO_100_INSTRUCTION_TABLE.iter()),
+            ]
+        });
+        static IDS: Operands = &[grammar::LogicalOperand {
+            kind: OperandKind::IdRef,
+            quantifier: OperandQuantifier::ZeroOrMore,
+        }];
+        let [opencl, glsl, debug, opencl_debug] = &*SETS;
+        match self {
+            Self::OpenClStd => opencl.get(number),
+            Self::GlslStd450 => glsl.get(number),
+            Self::DebugInfo => debug.get(number),
+            Self::OpenClDebugInfo100 => opencl_debug.get(number),
+            Self::NonSemantic => Some(IDS),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// Operands by opcode. The grammar's own tables are searched from the start for every look-up.
+struct Table(Vec<Option<Operands>>);
+
+impl Table {
+    fn new<O: Copy + Into<u32> + 'static>(
+        instructions: impl Iterator<Item = &'static grammar::BaseInstruction<'static, O>>,
+    ) -> Self {
+        let mut table = Vec::new();
+        for instruction in instructions {
+            let opcode = instruction.opcode.into() as usize;
+            table.resize(table.len().max(opcode + 1), None);
+            table[opcode] = Some(instruction.operands);
+        }
+        Self(table)
+    }
+
+    fn get(&self, opcode: u32) -> Option<Operands> {
+        *self.0.get(opcode as usize)?
+    }
+}
+
+fn core(opcode: u16) -> Option<Operands> {
+    static CORE: LazyLock<Table> = LazyLock::new(|| Table::new(grammar::INSTRUCTION_TABLE.iter()));
+    CORE.get(opcode.into())
+}
+
+/// Where instructions of an opcode have the id of their result, and before it that of its type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Whether they declare types.
+    pub(super) is_type: bool,
+    pub(super) has_type: bool,
+    pub(super) has_result: bool,
+}
+
+impl Shape {
+    pub(super) fn of(opcode: u16) -> Self {
+        static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
+            let shape = |opcode| {
+                let has = |kind| {
+                    let operands = core(opcode).unwrap_or_default();
+                    operands.iter().any(|operand| operand.kind == kind)
+                };
+                let (has_type, has_result) =
+                    (has(OperandKind::IdResultType), has(OperandKind::IdResult));
+                let op = Op::from_u32(opcode.into());
+                let is_type =
+                    has_result && op.is_some_and(|op| format!("{op:?}").starts_with("Type"));
+                Shape { is_type, has_type, has_result }
+            };
+            (0..=u16::MAX).take_while(|&opcode| opcode < 8192).map(shape).collect()
+        });
+        SHAPES.get(usize::from(opcode)).copied().unwrap_or_default()
+    }
+}
+
+impl Instruction<'_> {
+    /// The id that it defines; `None` also for an opcode that is not known.
+    pub(super) fn result(&self) -> Option<u32> {
+        let shape = Shape::of(self.opcode());
+        if shape.has_result { self.word(shape.has_type.into()) } else { None }
+    }
+
+    /// The type of the value that it defines.
+    pub(super) fn result_type(&self) -> Option<u32> {
+        if Shape::of(self.opcode()).has_type { self.word(0) } else { None }
+    }
+}
+
+/// Calls `found` with the index, among the operand words, of every id that an instruction names.
+///
+/// # Errors
+///
+/// [`Unsupported`](ErrorKind::Unsupported) if that cannot be told,
+/// [`InvalidImage`](ErrorKind::InvalidImage) if operands are missing. `found` may have been called
+/// before.
+pub(super) fn ids(
+    instruction: &Instruction<'_>,
+    context: &impl Context,
+    found: impl FnMut(usize, Role),
+) -> Result<()> {
+    let Some(operands) = core(instruction.opcode()) else {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} is not known, so that it cannot be told which of its operands are ids; modules \
+                 that hold it can be built, but neither linked nor fused",
+                instruction.name()
+            ),
+        ));
+    };
+    let mut walk = Walk { instruction, context, found, at: 0, selector: None };
+    walk.all(operands)?;
+    let (read, length) = (walk.at, instruction.operands().len());
+    if read < length {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} has {length} words of operands, of which only {read} are known; modules with \
+                 such instructions can be built, but neither linked nor fused",
+                instruction.name()
+            ),
+        ));
+    }
+    Ok(())
+}
+
+struct Walk<'a, 'm, C, F> {
+    instruction: &'a Instruction<'m>,
+    context: &'a C,
+    found: F,
+    at: usize,
+    /// The first operand of an OpSwitch.
+    selector: Option<u32>,
+}
+
+impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
+    fn all(&mut self, operands: Operands) -> Result<()> {
+        for operand in operands {
+            match operand.quantifier {
+                OperandQuantifier::One => self.one(operand.kind)?,
+                OperandQuantifier::ZeroOrOne if self.is_left() => self.one(operand.kind)?,
+                OperandQuantifier::ZeroOrOne => {}
+                OperandQuantifier::ZeroOrMore => {
+                    while self.is_left() {
+                        self.one(operand.kind)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_left(&self) -> bool {
+        self.at < self.instruction.operands().len()
+    }
+
+    fn one(&mut self, kind: OperandKind) -> Result<()> {
+        match kind {
+            OperandKind::IdResultType => self.id(Role::ResultType)?,
+            OperandKind::IdResult => self.id(Role::Result)?,
+            OperandKind::IdRef | OperandKind::IdScope | OperandKind::IdMemorySemantics => {
+                if self.instruction.op() == Some(Op::Switch) && self.selector.is_none() {
+                    self.selector = self.instruction.word(self.at);
+                }
+                self.id(Role::Operand)?;
+            }
+            OperandKind::PairIdRefIdRef => {
+                self.id(Role::Operand)?;
+                self.id(Role::Operand)?;
+            }
+            OperandKind::PairIdRefLiteralInteger => {
+                self.id(Role::Operand)?;
+                self.literal()?;
+            }
+            OperandKind::PairLiteralIntegerIdRef => {
+                for _ in 0..self.selector_words()? {
+                    self.literal()?;
+                }
+                self.id(Role::Operand)?;
+            }
+            OperandKind::LiteralString => {
+                let rest = self.instruction.operands().get(self.at..).unwrap_or_default();
+                self.at += string_length(rest).ok_or_else(|| self.cut_short())?;
+            }
+            OperandKind::LiteralExtInstInteger => self.extended()?,
+            OperandKind::LiteralSpecConstantOpInteger => self.spec_constant_op()?,
+            OperandKind::MemoryAccess => self.memory_access()?,
+            // As many words as the type has; nothing follows.
+            OperandKind::LiteralContextDependentNumber => {
+                self.literal()?;
+                self.skip_rest();
+            }
+            // Their parameters are literals, in any number, except in the instructions whose names
+            // say so (OpDecorateId, OpExecutionModeId).
+            OperandKind::Decoration | OperandKind::ExecutionMode => {
+                self.literal()?;
+                if matches!(self.instruction.op(), Some(Op::DecorateId | Op::ExecutionModeId)) {
+                    self.ids_of_rest()?;
+                } else {
+                    self.skip_rest();
+                }
+            }
+            OperandKind::LoopControl => {
+                self.literal()?;
+                self.skip_rest();
+            }
+            OperandKind::ImageOperands
+            | OperandKind::TensorAddressingOperands
+            | OperandKind::TensorOperands => {
+                self.literal()?;
+                self.ids_of_rest()?;
+            }
+            _ => self.literal()?,
+        }
+        Ok(())
+    }
+
+    fn id(&mut self, role: Role) -> Result<()> {
+        let at = self.at;
+        self.literal()?;
+        (self.found)(at, role);
+        Ok(())
+    }
+
+    fn literal(&mut self) -> Result<()> {
+        if !self.is_left() {
+            return Err(self.cut_short());
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn skip_rest(&mut self) {
+        self.at = self.instruction.operands().len();
+    }
+
+    fn ids_of_rest(&mut self) -> Result<()> {
+        while self.is_left() {
+            self.id(Role::Operand)?;
+        }
+        Ok(())
+    }
+
+    fn cut_short(&self) -> Error {
+        let length = self.instruction.operands().len();
+        Error::new(
+            ErrorKind::InvalidImage,
+            format!(
+                "{} has {length} words of operands, which are too few; the module is damaged: make \
+                 it anew",
+                self.instruction.name()
+            ),
+        )
+    }
+
+    /// Literals are as wide as the type of the selector (OpSwitch).
+    fn selector_words(&self) -> Result<usize> {
+        let words = self.selector.and_then(|selector| self.context.literal_words(selector));
+        words.ok_or_else(|| {
+            Error::new(
+                ErrorKind::InvalidImage,
+                format!(
+                    "the selector of an OpSwitch, {}, is no integer of up to 64 bits; the module \
+                     is damaged: make it anew",
+                    self.selector.map_or_else(String::new, |id| format!("%{id}"))
+                ),
+            )
+        })
+    }
+
+    fn extended(&mut self) -> Result<()> {
+        let word = |at: Option<usize>| at.and_then(|at| self.instruction.word(at));
+        let set = word(self.at.checked_sub(1)).map(|id| self.context.extended_set(id));
+        let number = word(Some(self.at)).ok_or_else(|| self.cut_short())?;
+        let operands = set.and_then(|set| set.operands(number)).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "extended instruction {number} is not known, so that it cannot be told which of \
+                     its operands are ids; modules that hold it can be built, but neither linked \
+                     nor fused"
+                ),
+            )
+        })?;
+        self.literal()?;
+        self.all(operands)
+    }
+
+    /// The operands of the operation, without its result (OpSpecConstantOp).
+    fn spec_constant_op(&mut self) -> Result<()> {
+        let opcode = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
+        let operands = u16::try_from(opcode).ok().and_then(core);
+        let operands =
+            operands.filter(|_| opcode != Op::SpecConstantOp as u32).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "OpSpecConstantOp has an operation, opcode {opcode}, that is not known"
+                    ),
+                )
+            })?;
+        self.literal()?;
+        let is_result = |operand: &&grammar::LogicalOperand| {
+            matches!(operand.kind, OperandKind::IdResultType | OperandKind::IdResult)
+        };
+        self.all(&operands[operands.iter().take_while(is_result).count()..])
+    }
+
+    /// Bits that have an operand, in the order of the bits (3.26).
+    fn memory_access(&mut self) -> Result<()> {
+        let mask = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
+        let access = MemoryAccess::from_bits(mask).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{} has memory operands {mask:#x}, not all of which are known; modules with \
+                     such can be built, but neither linked nor fused",
+                    self.instruction.name()
+                ),
+            )
+        })?;
+        self.literal()?;
+        for bit in access.iter() {
+            if bit == MemoryAccess::ALIGNED {
+                self.literal()?;
+            } else if bit.intersects(
+                MemoryAccess::MAKE_POINTER_AVAILABLE
+                    | MemoryAccess::MAKE_POINTER_VISIBLE
+                    | MemoryAccess::ALIAS_SCOPE_INTEL_MASK
+                    | MemoryAccess::NO_ALIAS_INTEL_MASK,
+            ) {
+                self.id(Role::Operand)?;
+            }
+        }
+        Ok(())
+    }
+}

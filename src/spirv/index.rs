@@ -1,0 +1,210 @@
+//! Where ids are defined and used.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::Op;
+
+use super::grammar::{self, Context, ExtendedSet, Role};
+use super::module::{Module, Section};
+use super::words::Instruction;
+use crate::error::Result;
+
+/// Values by id. Small ids, which are all in a module that is not made to harm, are indexes; the
+/// others are hashed, so that memory is bounded by what is put in.
+#[derive(Clone, Debug)]
+pub(super) struct IdMap<T> {
+    dense: Vec<Option<T>>,
+    limit: usize,
+    sparse: HashMap<u32, T, foldhash::fast::RandomState>,
+}
+
+impl<T: Copy> IdMap<T> {
+    /// Ids below `limit` may take memory each, used or not.
+    pub(super) fn with_limit(limit: usize) -> Self {
+        Self { dense: Vec::new(), limit, sparse: HashMap::default() }
+    }
+
+    /// For the ids of a module.
+    pub(super) fn of(module: &Module) -> Self {
+        Self::with_limit(module.streams().map(|stream| stream.words().len()).sum())
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<T> {
+        match self.dense.get(id as usize) {
+            Some(value) => *value,
+            None => self.sparse.get(&id).copied(),
+        }
+    }
+
+    pub(super) fn insert(&mut self, id: u32, value: T) {
+        let index = id as usize;
+        if index >= self.limit {
+            self.sparse.insert(id, value);
+            return;
+        }
+        if index >= self.dense.len() {
+            self.dense.resize(index + 1, None);
+        }
+        self.dense[index] = Some(value);
+    }
+}
+
+/// A set of ids.
+#[derive(Clone, Debug)]
+pub(super) struct IdSet(IdMap<()>);
+
+impl IdSet {
+    pub(super) fn of(module: &Module) -> Self {
+        Self(IdMap::of(module))
+    }
+
+    pub(super) fn contains(&self, id: u32) -> bool {
+        self.0.get(id).is_some()
+    }
+
+    /// Whether it was not there.
+    pub(super) fn insert(&mut self, id: u32) -> bool {
+        let is_new = !self.contains(id);
+        self.0.insert(id, ());
+        is_new
+    }
+}
+
+/// Where an instruction stands: the stream, as [`Module::stream`] counts them, and the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Location {
+    pub(super) stream: u32,
+    pub(super) offset: u32,
+}
+
+impl Location {
+    /// The index of the function that it stands in.
+    pub(super) fn function(self, module: &Module) -> Option<usize> {
+        let index = (self.stream as usize).checked_sub(Section::COUNT)?;
+        (index < module.functions.len()).then_some(index)
+    }
+
+    pub(super) fn instruction(self, module: &Module) -> Option<Instruction<'_>> {
+        module.stream(self.stream as usize)?.at(self.offset as usize)
+    }
+}
+
+/// Calls `f` with every instruction of a module and where it stands.
+fn each<'m>(module: &'m Module, mut f: impl FnMut(Location, Instruction<'m>)) {
+    for (stream, instructions) in (0..).zip(module.streams()) {
+        let mut offset = 0;
+        for instruction in instructions.iter() {
+            f(Location { stream, offset }, instruction);
+            offset += instruction.words().len() as u32;
+        }
+    }
+}
+
+/// The instruction that defines each id. Of two that define one, the last.
+pub(super) struct Definitions<'m> {
+    module: &'m Module,
+    locations: IdMap<Location>,
+    extended_sets: Vec<(u32, ExtendedSet)>,
+}
+
+impl<'m> Definitions<'m> {
+    pub(super) fn of(module: &'m Module) -> Self {
+        let mut locations = IdMap::of(module);
+        each(module, |location, instruction| {
+            if let Some(id) = instruction.result() {
+                locations.insert(id, location);
+            }
+        });
+        Self { module, locations, extended_sets: module.extended_sets() }
+    }
+
+    pub(super) fn location(&self, id: u32) -> Option<Location> {
+        self.locations.get(id)
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<Instruction<'m>> {
+        self.locations.get(id)?.instruction(self.module)
+    }
+
+    /// The type of a value.
+    pub(super) fn type_of(&self, id: u32) -> Option<Instruction<'m>> {
+        self.get(self.get(id)?.result_type()?)
+    }
+}
+
+impl Context for Definitions<'_> {
+    fn extended_set(&self, import: u32) -> ExtendedSet {
+        let set = self.extended_sets.iter().find(|&&(id, _)| id == import);
+        set.map_or(ExtendedSet::Unknown, |&(_, set)| set)
+    }
+
+    fn literal_words(&self, value: u32) -> Option<usize> {
+        let ty = self.type_of(value).filter(|ty| ty.op() == Some(Op::TypeInt))?;
+        match ty.word(1)? {
+            1..=32 => Some(1),
+            33..=64 => Some(2),
+            _ => None,
+        }
+    }
+}
+
+/// The instructions that use each id, in the module's order. Types of results are uses, results
+/// are not.
+pub(super) struct Uses {
+    /// Where the uses of an id begin in `locations`, and how many there are.
+    ranges: IdMap<(u32, u32)>,
+    locations: Vec<Location>,
+}
+
+impl Uses {
+    /// # Errors
+    ///
+    /// As [`grammar::ids`]: a module with instructions that are not known has no such index.
+    pub(super) fn of(module: &Module, definitions: &Definitions<'_>) -> Result<Self> {
+        let mut ranges = IdMap::<(u32, u32)>::of(module);
+        let mut failed = None;
+        let mut count = 0_u32;
+        let mut visit = |f: &mut dyn FnMut(u32, Location)| {
+            each(module, |location, instruction| {
+                let used = grammar::ids(&instruction, definitions, |at, role| {
+                    if role != Role::Result
+                        && let Some(id) = instruction.word(at)
+                    {
+                        f(id, location);
+                    }
+                });
+                if let Err(error) = used {
+                    failed.get_or_insert(error);
+                }
+            });
+        };
+        let mut ids = Vec::new();
+        visit(&mut |id, _| {
+            let (_, uses) = ranges.get(id).unwrap_or_else(|| {
+                ids.push(id);
+                (0, 0)
+            });
+            ranges.insert(id, (0, uses + 1));
+            count += 1;
+        });
+        let mut start = 0;
+        for id in ids {
+            let (_, uses) = ranges.get(id).unwrap_or_default();
+            // Counted again as they are put in their places.
+            ranges.insert(id, (start, 0));
+            start += uses;
+        }
+        let mut locations = vec![Location { stream: 0, offset: 0 }; count as usize];
+        visit(&mut |id, location| {
+            let (start, uses) = ranges.get(id).unwrap_or_default();
+            locations[(start + uses) as usize] = location;
+            ranges.insert(id, (start, uses + 1));
+        });
+        failed.map_or(Ok(Self { ranges, locations }), Err)
+    }
+
+    pub(super) fn of_id(&self, id: u32) -> &[Location] {
+        let (start, count) = self.ranges.get(id).unwrap_or_default();
+        &self.locations[start as usize..(start + count) as usize]
+    }
+}

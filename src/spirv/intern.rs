@@ -1,0 +1,196 @@
+//! Types and constants, each once.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::{Decoration, Op};
+
+use super::grammar::Shape;
+use super::module::{Module, Section};
+use super::words::Instruction;
+use crate::error::Result;
+
+/// Finds the id of a type or constant that is there already.
+///
+/// Types that are no aggregates must not be declared twice (2.8). Arrays and structs may be, and
+/// differ by their decorations; structs also by their names, which tell of the source's types.
+#[derive(Debug, Default)]
+pub(super) struct Interner {
+    ids: HashMap<Box<[u32]>, u32, foldhash::fast::RandomState>,
+}
+
+impl Interner {
+    /// With what a module declares.
+    pub(super) fn of(module: &Module) -> Self {
+        let traits = Traits::of(module);
+        let mut interner = Self::default();
+        for instruction in module.section(Section::Globals).iter() {
+            if let Some((id, op)) = instruction.result().zip(interned(&instruction))
+                && let Some(traits) = traits.get(id)
+            {
+                let key = key(op, &operands(&instruction), traits);
+                interner.ids.entry(key).or_insert(id);
+            }
+        }
+        interner
+    }
+
+    /// The id of a type without decorations; declared at the end of the globals if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Module::fresh_id`].
+    pub(super) fn type_id(&mut self, module: &mut Module, op: Op, operands: &[u32]) -> Result<u32> {
+        self.insert(module, op, None, operands)
+    }
+
+    /// The id of a constant; declared at the end of the globals if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Module::fresh_id`].
+    pub(super) fn constant_id(
+        &mut self,
+        module: &mut Module,
+        op: Op,
+        ty: u32,
+        operands: &[u32],
+    ) -> Result<u32> {
+        self.insert(module, op, Some(ty), operands)
+    }
+
+    fn insert(
+        &mut self,
+        module: &mut Module,
+        op: Op,
+        ty: Option<u32>,
+        operands: &[u32],
+    ) -> Result<u32> {
+        let all: Vec<_> = ty.into_iter().chain(operands.iter().copied()).collect();
+        let key = key(op, &all, &[]);
+        if let Some(&id) = self.ids.get(&key) {
+            return Ok(id);
+        }
+        let id = module.fresh_id()?;
+        let words = ty.into_iter().chain([id]).chain(operands.iter().copied());
+        module.section_mut(Section::Globals).push(op, words);
+        self.ids.insert(key, id);
+        Ok(id)
+    }
+
+    /// The id of what `operands`, without that of the result, and `traits` tell; `new` if there is
+    /// none yet.
+    pub(super) fn find_or(&mut self, op: Op, operands: &[u32], traits: &[u32], new: u32) -> u32 {
+        *self.ids.entry(key(op, operands, traits)).or_insert(new)
+    }
+
+    pub(super) fn find(&self, op: Op, operands: &[u32], traits: &[u32]) -> Option<u32> {
+        self.ids.get(&key(op, operands, traits)).copied()
+    }
+}
+
+fn key(op: Op, operands: &[u32], traits: &[u32]) -> Box<[u32]> {
+    // The length keeps operands apart from traits.
+    [&[op as u32, operands.len() as u32], operands, traits].concat().into()
+}
+
+/// The operands without the result's id.
+pub(super) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
+    let result = usize::from(Shape::of(instruction.opcode()).has_type);
+    let words = instruction.words_from(0).enumerate();
+    words.filter(|&(at, _)| at != result).map(|(_, word)| word).collect()
+}
+
+/// The opcode, if an instruction with the same operands says the same. Specialization constants do
+/// not, for each can have an id of its own to be set by; variables do not.
+pub(super) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
+    let op = instruction.op()?;
+    let is_constant = matches!(
+        op,
+        Op::Undef
+            | Op::ConstantTrue
+            | Op::ConstantFalse
+            | Op::Constant
+            | Op::ConstantComposite
+            | Op::ConstantSampler
+            | Op::ConstantNull
+    );
+    (is_constant || Shape::of(instruction.opcode()).is_type).then_some(op)
+}
+
+/// What tells types and constants of equal operands apart.
+#[derive(Default)]
+pub(super) struct Traits {
+    by_id: HashMap<u32, Vec<u32>, foldhash::fast::RandomState>,
+    /// Those with decorations that refer to ids or come from groups: never the same as another.
+    singular: HashMap<u32, (), foldhash::fast::RandomState>,
+}
+
+impl Traits {
+    pub(super) fn of(module: &Module) -> Self {
+        let globals = module.section(Section::Globals).iter();
+        let types = globals.filter(|i| interned(i).is_some()).filter_map(|i| i.result());
+        let mut traits = Self::default();
+        traits.by_id.extend(types.map(|id| (id, Vec::new())));
+        for instruction in module.section(Section::Annotations).iter() {
+            match instruction.op() {
+                Some(
+                    Op::Decorate
+                    | Op::DecorateString
+                    | Op::MemberDecorate
+                    | Op::MemberDecorateString,
+                ) => {
+                    // Of no matter for what a type or constant is.
+                    if instruction.word(1) == Some(Decoration::LinkageAttributes as u32) {
+                        continue;
+                    }
+                    if let Some(said) = instruction.word(0).and_then(|id| traits.by_id.get_mut(&id))
+                    {
+                        said.push(instruction.words().len() as u32);
+                        said.push(instruction.opcode().into());
+                        said.extend(instruction.words_from(1));
+                    }
+                }
+                Some(Op::DecorateId) => {
+                    traits.singular.extend(instruction.word(0).map(|id| (id, ())));
+                }
+                Some(Op::GroupDecorate | Op::GroupMemberDecorate) => {
+                    traits.singular.extend(instruction.words_from(1).map(|id| (id, ())));
+                }
+                _ => {}
+            }
+        }
+        traits.add_struct_names(module);
+        traits
+    }
+
+    fn add_struct_names(&mut self, module: &Module) {
+        let globals = module.section(Section::Globals).iter();
+        let structs = globals.filter(|i| matches!(i.op(), Some(Op::TypeStruct)));
+        let mut structs: HashMap<_, _> =
+            structs.filter_map(|i| Some((i.result()?, false))).collect();
+        for name in module.section(Section::Names).iter().filter(|i| i.op() == Some(Op::Name)) {
+            let id = name.word(0).unwrap_or_default();
+            let Some(is_named @ false) = structs.get_mut(&id) else { continue };
+            *is_named = true;
+            if let (Some(said), Some(name)) = (self.by_id.get_mut(&id), name.string(1)) {
+                said.extend(super::stream::string_words(source_name(name)));
+            }
+        }
+    }
+
+    /// `None` for what is never the same as another.
+    pub(super) fn get(&self, id: u32) -> Option<&[u32]> {
+        if self.singular.contains_key(&id) {
+            return None;
+        }
+        Some(self.by_id.get(&id).map_or(&[], Vec::as_slice))
+    }
+}
+
+/// LLVM puts a number behind the name of a struct that it met twice: `struct.Pair.12`.
+fn source_name(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
+    }
+}

@@ -1,0 +1,418 @@
+//! Inputs copied into the result, with new ids.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{Decoration, LinkageType, Op};
+
+use super::super::grammar::{self, Role};
+use super::super::index::{IdMap, IdSet};
+use super::super::intern::{Interner, Traits, interned};
+use super::super::module::{Function, Linkage, Module, Section};
+use super::super::stream::Stream;
+use super::super::words::{Header, Instruction};
+use super::resolve::{Pair, Resolution, symbol_type, type_in_words};
+use super::{Dropped, Ids, Options, Source, failed};
+use crate::error::Result;
+
+pub(super) struct Copier<'a, 'm> {
+    sources: &'a [Source<'m>],
+    options: Options,
+    duplicates: Vec<Pair>,
+    imports: Vec<Pair>,
+    module: Module,
+    ids: Ids,
+    /// Ids that are redirected, with all that is inside of them.
+    dropped: Dropped,
+    /// Ids for which an earlier one of the same meaning stands.
+    shared: Vec<IdSet>,
+    /// What is said once: capabilities, extensions, sources and so on.
+    said: HashSet<Vec<u8>>,
+    spec_ids: Vec<HashMap<u32, u32>>,
+    used_spec_ids: HashSet<u32>,
+    /// No id below it is given any more.
+    next_spec_id: u32,
+}
+
+impl<'a, 'm> Copier<'a, 'm> {
+    pub(super) fn new(
+        sources: &'a [Source<'m>],
+        resolution: Resolution,
+        header: Header,
+        options: Options,
+    ) -> Self {
+        let Resolution { redirects, duplicates, imports } = resolution;
+        let mut dropped = Vec::new();
+        for (source, redirects) in sources.iter().zip(&redirects) {
+            let mut set = IdSet::of(source.module);
+            redirects.keys().for_each(|&id| _ = set.insert(id));
+            let functions = source.module.functions.iter();
+            for function in functions.filter(|function| redirects.contains_key(&function.id)) {
+                function.body.iter().filter_map(|i| i.result()).for_each(|id| _ = set.insert(id));
+            }
+            dropped.push(set);
+        }
+        let ids = Ids {
+            maps: sources.iter().map(|source| IdMap::of(source.module)).collect(),
+            redirects,
+            texts: HashMap::new(),
+            first_bound: header.bound,
+            next: header.bound,
+        };
+        Self {
+            sources,
+            options,
+            duplicates,
+            imports,
+            module: Module::empty(header),
+            ids,
+            dropped,
+            shared: sources.iter().map(|source| IdSet::of(source.module)).collect(),
+            said: HashSet::new(),
+            spec_ids: vec![HashMap::new(); sources.len()],
+            used_spec_ids: HashSet::new(),
+            next_spec_id: 0,
+        }
+    }
+
+    pub(super) fn finish(mut self) -> (Module, Vec<Vec<(u32, u32)>>) {
+        self.module.header.bound = self.ids.next;
+        let sorted = |ids: HashMap<u32, u32>| {
+            let mut ids: Vec<_> = ids.into_iter().collect();
+            ids.sort_unstable();
+            ids
+        };
+        (self.module, self.spec_ids.into_iter().map(sorted).collect())
+    }
+
+    pub(super) fn run(&mut self) -> Result<()> {
+        let sources = self.sources;
+        let mut interner = Interner::default();
+        let mut built_ins = HashMap::new();
+        for (index, source) in sources.iter().enumerate() {
+            self.copy_section(index, Section::Capabilities)?;
+            self.copy_section(index, Section::Extensions)?;
+            self.copy_named(index, Section::ExtInstImports)?;
+            self.copy_section(index, Section::MemoryModel)?;
+            self.copy_named(index, Section::Sources)?;
+            self.copy_globals(index, &mut interner, &mut built_ins)
+                .map_err(|error| source.within(&error))?;
+        }
+        self.check_types()?;
+        self.check_duplicates()?;
+        for (index, source) in sources.iter().enumerate() {
+            self.copy_section(index, Section::EntryPoints)?;
+            self.copy_section(index, Section::ExecutionModes)?;
+            self.copy_names(index).map_err(|error| source.within(&error))?;
+            self.copy_section(index, Section::ModuleProcessed)?;
+            self.copy_annotations(index).map_err(|error| source.within(&error))?;
+        }
+        // Declarations come before definitions (2.4).
+        self.copy_functions(Function::is_declaration)?;
+        self.copy_functions(|function| !function.is_declaration())?;
+        for (index, source) in sources.iter().enumerate() {
+            let mut tail = std::mem::take(&mut self.module.tail);
+            for instruction in source.module.tail.iter() {
+                self.push(index, &mut tail, &instruction).map_err(|error| source.within(&error))?;
+            }
+            self.module.tail = tail;
+        }
+        Ok(())
+    }
+
+    /// Appends an instruction with the ids that it has in the result.
+    fn push(
+        &mut self,
+        index: usize,
+        stream: &mut Stream,
+        instruction: &Instruction<'_>,
+    ) -> Result<()> {
+        let definitions = &self.sources[index].definitions;
+        stream.push_renumbered(instruction, definitions, |id, _| self.ids.map(index, id))
+    }
+
+    /// The instructions of a section, except those that are there already.
+    fn copy_section(&mut self, index: usize, section: Section) -> Result<()> {
+        let source = &self.sources[index];
+        for instruction in source.module.section(section).iter() {
+            let mut one = Stream::default();
+            self.push(index, &mut one, &instruction).map_err(|error| source.within(&error))?;
+            if self.said.insert(one.words().as_flattened().to_vec()) {
+                self.module.section_mut(section).append(&one);
+            }
+        }
+        Ok(())
+    }
+
+    /// Strings and imports of extended instructions: the same text is the same id.
+    fn copy_named(&mut self, index: usize, section: Section) -> Result<()> {
+        let source = &self.sources[index];
+        for instruction in source.module.section(section).iter() {
+            let mut one = Stream::default();
+            if let Some(id) = instruction.result() {
+                let key = [
+                    &instruction.opcode().to_le_bytes()[..],
+                    &[section as u8],
+                    instruction.bytes_from(1),
+                ];
+                if let Some(known) = self.ids.text(key.concat(), index, id)? {
+                    self.ids.maps[index].insert(id, known);
+                    self.shared[index].insert(id);
+                    continue;
+                }
+            }
+            self.push(index, &mut one, &instruction).map_err(|error| source.within(&error))?;
+            if instruction.result().is_some()
+                || self.said.insert(one.words().as_flattened().to_vec())
+            {
+                self.module.section_mut(section).append(&one);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_globals(
+        &mut self,
+        index: usize,
+        interner: &mut Interner,
+        built_ins: &mut HashMap<(u32, u32), u32>,
+    ) -> Result<()> {
+        let source = &self.sources[index];
+        let traits = Traits::of(source.module);
+        let mut globals = std::mem::take(self.module.section_mut(Section::Globals));
+        for instruction in source.module.section(Section::Globals).iter() {
+            let Some(id) = instruction.result() else {
+                self.push(index, &mut globals, &instruction)?;
+                continue;
+            };
+            if self.dropped[index].contains(id) {
+                continue;
+            }
+            // What was referred to before it is declared has an id of its own.
+            let is_new = self.ids.known(index, id).is_none();
+            if let Some((op, traits)) = interned(&instruction).zip(traits.get(id)) {
+                let operands = self.operands(index, &instruction)?;
+                if is_new && let Some(known) = interner.find(op, &operands, traits) {
+                    self.ids.maps[index].insert(id, known);
+                    self.shared[index].insert(id);
+                    continue;
+                }
+                let new = self.ids.map(index, id)?;
+                interner.find_or(op, &operands, traits, new);
+            }
+            if let Some(&built_in) = source.built_ins.get(&id) {
+                let ty = self.ids.map(index, instruction.word(0).unwrap_or_default())?;
+                if is_new && let Some(&known) = built_ins.get(&(built_in, ty)) {
+                    self.ids.maps[index].insert(id, known);
+                    self.shared[index].insert(id);
+                    continue;
+                }
+                let new = self.ids.map(index, id)?;
+                built_ins.insert((built_in, ty), new);
+            }
+            self.push(index, &mut globals, &instruction)?;
+        }
+        *self.module.section_mut(Section::Globals) = globals;
+        Ok(())
+    }
+
+    /// The operands as they are in the result, without that of the result's id.
+    fn operands(&mut self, index: usize, instruction: &Instruction<'_>) -> Result<Vec<u32>> {
+        let mut words: Vec<_> = instruction.words_from(0).collect();
+        let (mut result, mut failed) = (None, None);
+        let definitions = &self.sources[index].definitions;
+        grammar::ids(instruction, definitions, |at, role| {
+            if role == Role::Result {
+                result = Some(at);
+            } else if let Some(word) = words.get_mut(at) {
+                match self.ids.map(index, *word) {
+                    Ok(new) => *word = new,
+                    Err(error) => failed = Some(error),
+                }
+            }
+        })?;
+        if let Some(result) = result {
+            words.remove(result);
+        }
+        failed.map_or(Ok(words), Err)
+    }
+
+    /// Each import and its export are of one type, once the types of both are in the result.
+    fn check_types(&self) -> Result<()> {
+        for Pair { name, first, second } in &self.imports {
+            let [exporter, importer] = [first, second].map(|&(index, _)| &self.sources[index]);
+            let known = |&(index, id): &(usize, u32)| {
+                let source = &self.sources[index];
+                let op = source.definitions.get(id)?.op()?;
+                Some((op, self.ids.known(index, symbol_type(source, id)?)?))
+            };
+            if known(first).is_none() || known(first) != known(second) {
+                return Err(failed(format!(
+                    "{} imports `{name}` as {}, but {} exports it as {}; declare it as it is \
+                     defined",
+                    importer.name,
+                    type_in_words(importer, second.1),
+                    exporter.name,
+                    type_in_words(exporter, first.1)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_duplicates(&self) -> Result<()> {
+        for Pair { name, first, second } in &self.duplicates {
+            let equal = match (self.definition(*first)?, self.definition(*second)?) {
+                (Some(first), Some(second)) => first == second,
+                _ => false,
+            };
+            if !equal {
+                let [first, second] = [first, second].map(|&(index, id)| {
+                    let source = &self.sources[index];
+                    format!("{} ({})", source.name, type_in_words(source, id))
+                });
+                return Err(failed(format!(
+                    "`{name}` is exported by {first} and by {second}, with different definitions; \
+                     rename one, or declare it `static`"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// A definition whose ids are those of the result, or numbers in order where it defines them
+    /// itself.
+    fn definition(&self, (index, id): (usize, u32)) -> Result<Option<Vec<u32>>> {
+        let source = &self.sources[index];
+        let Some(location) = source.definitions.location(id) else { return Ok(None) };
+        let function = location.function(source.module);
+        let body: Vec<_> = match function {
+            Some(function) => source.module.functions[function].body.iter().collect(),
+            None => location.instruction(source.module).into_iter().collect(),
+        };
+        let inside: HashMap<_, _> =
+            body.iter().filter_map(Instruction::result).zip(0_u32..).collect();
+        let mut definition = Vec::new();
+        for instruction in body {
+            if matches!(instruction.op(), Some(Op::Line | Op::NoLine)) {
+                continue;
+            }
+            definition.push(instruction.opcode().into());
+            let start = definition.len();
+            definition.extend(instruction.words_from(0));
+            let mut is_known = true;
+            grammar::ids(&instruction, &source.definitions, |at, _| {
+                let id = instruction.word(at).unwrap_or_default();
+                let known = inside.get(&id).copied().or_else(|| self.ids.known(index, id));
+                is_known &= known.is_some();
+                definition[start + at] = known.unwrap_or_default();
+                // Keeps the two kinds of numbers apart.
+                definition.push(inside.contains_key(&id).into());
+            })
+            .map_err(|error| source.within(&error))?;
+            if !is_known {
+                return Ok(None);
+            }
+        }
+        Ok(Some(definition))
+    }
+
+    fn is_gone(&self, index: usize, id: u32) -> bool {
+        self.dropped[index].contains(id) || self.shared[index].contains(id)
+    }
+
+    fn copy_names(&mut self, index: usize) -> Result<()> {
+        let mut names = std::mem::take(self.module.section_mut(Section::Names));
+        for name in self.sources[index].module.section(Section::Names).iter() {
+            if name.word(0).is_none_or(|target| !self.is_gone(index, target)) {
+                self.push(index, &mut names, &name)?;
+            }
+        }
+        *self.module.section_mut(Section::Names) = names;
+        Ok(())
+    }
+
+    fn copy_annotations(&mut self, index: usize) -> Result<()> {
+        let source = &self.sources[index];
+        let mut annotations = std::mem::take(self.module.section_mut(Section::Annotations));
+        let own = spec_ids(source.module);
+        for instruction in source.module.section(Section::Annotations).iter() {
+            let target = instruction.word(0).unwrap_or_default();
+            match instruction.op() {
+                Some(op @ (Op::GroupDecorate | Op::GroupMemberDecorate)) => {
+                    let step = if op == Op::GroupDecorate { 1 } else { 2 };
+                    let operands: Vec<_> = instruction.words_from(1).collect();
+                    let mut words = vec![self.ids.map(index, target)?];
+                    for operand in operands.chunks(step) {
+                        if !self.is_gone(index, operand[0]) {
+                            words.push(self.ids.map(index, operand[0])?);
+                            words.extend(&operand[1..]);
+                        }
+                    }
+                    if words.len() > 1 {
+                        annotations.push(op, words);
+                    }
+                }
+                Some(Op::Decorate) if self.is_gone(index, target) => {}
+                Some(Op::Decorate) if instruction.word(1) == Some(Decoration::SpecId as u32) => {
+                    let old = instruction.word(2).unwrap_or_default();
+                    let new = self.spec_id(index, old, &own);
+                    let target = self.ids.map(index, target)?;
+                    annotations.push(Op::Decorate, [target, Decoration::SpecId as u32, new]);
+                }
+                Some(Op::Decorate) if !self.options.keep_exports && is_export(&instruction) => {}
+                _ if self.is_gone(index, target) => {}
+                _ => self.push(index, &mut annotations, &instruction)?,
+            }
+        }
+        self.used_spec_ids.extend(self.spec_ids[index].values());
+        *self.module.section_mut(Section::Annotations) = annotations;
+        Ok(())
+    }
+
+    /// An id by which a constant of this input alone is set. `own` are those that it has itself.
+    fn spec_id(&mut self, index: usize, old: u32, own: &HashSet<u32>) -> u32 {
+        if let Some(&new) = self.spec_ids[index].get(&old) {
+            return new;
+        }
+        let mut new = old;
+        if self.used_spec_ids.contains(&old) {
+            let free = self.next_spec_id..=u32::MAX;
+            let is_free = |id: &u32| !self.used_spec_ids.contains(id) && !own.contains(id);
+            new = free.into_iter().find(is_free).unwrap_or(old);
+            self.next_spec_id = new.saturating_add(1);
+        }
+        self.spec_ids[index].insert(old, new);
+        new
+    }
+
+    fn copy_functions(&mut self, is_wanted: impl Fn(&Function) -> bool) -> Result<()> {
+        for (index, source) in self.sources.iter().enumerate() {
+            for function in &source.module.functions {
+                if self.dropped[index].contains(function.id) || !is_wanted(function) {
+                    continue;
+                }
+                let mut body = Stream::default();
+                for instruction in function.body.iter() {
+                    self.push(index, &mut body, &instruction)
+                        .map_err(|error| source.within(&error))?;
+                }
+                let id = self.ids.map(index, function.id)?;
+                self.module.functions.push(Function { id, body });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_export(instruction: &Instruction<'_>) -> bool {
+    Linkage::of(instruction).is_some_and(|linkage| linkage.kind != LinkageType::Import)
+}
+
+fn spec_ids(module: &Module) -> HashSet<u32> {
+    let annotations = module.section(Section::Annotations).iter();
+    annotations
+        .filter(|i| i.op() == Some(Op::Decorate))
+        .filter(|i| i.word(1) == Some(Decoration::SpecId as u32))
+        .filter_map(|i| i.word(2))
+        .collect()
+}

@@ -1,0 +1,157 @@
+//! What a module that was put together needs to be valid again.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::Op;
+
+use super::super::grammar::{self, Role};
+use super::super::index::IdSet;
+use super::super::module::{Module, Section};
+use super::super::stream::{Stream, string_length, string_words};
+use crate::error::Result;
+
+/// From this version on, entry points list all global variables that they use (OpEntryPoint).
+const INTERFACES_ARE_COMPLETE: (u8, u8) = (1, 4);
+
+/// Puts globals after what they refer to (2.4: definitions come before uses). A variable that stood
+/// for one of a later input is used before that is defined.
+pub(super) fn order_globals(module: &mut Module) -> Result<()> {
+    let definitions = module.definitions();
+    let globals = module.section(Section::Globals);
+    let instructions: Vec<_> = globals.iter().collect();
+    let positions: HashMap<_, _> =
+        instructions.iter().enumerate().filter_map(|(at, i)| Some((i.result()?, at))).collect();
+    let forward: HashSet<_> = globals
+        .iter()
+        .filter(|i| i.op() == Some(Op::TypeForwardPointer))
+        .filter_map(|i| i.word(0))
+        .collect();
+    let uses = |at: usize| {
+        let mut uses = Vec::new();
+        let found = grammar::ids(&instructions[at], &definitions, |operand, role| {
+            let id = instructions[at].word(operand).unwrap_or_default();
+            // Debug information refers forwards as it likes.
+            let is_free = forward.contains(&id) || instructions[at].op() == Some(Op::ExtInst);
+            if role != Role::Result && !is_free {
+                uses.extend(positions.get(&id).copied());
+            }
+        });
+        found.map(|()| uses)
+    };
+    let mut is_ordered = true;
+    for at in 0..instructions.len() {
+        is_ordered &= uses(at)?.into_iter().all(|used| used < at);
+    }
+    if is_ordered {
+        return Ok(());
+    }
+    let mut ordered = Stream::default();
+    let mut state = vec![State::Waiting; instructions.len()];
+    // Depth first, without recursion: initializers can refer to one another in long chains.
+    let mut stack = Vec::new();
+    for at in 0..instructions.len() {
+        stack.push(at);
+        while let Some(&top) = stack.last() {
+            match state[top] {
+                State::Waiting => {
+                    state[top] = State::Begun;
+                    let used = uses(top)?.into_iter();
+                    stack.extend(used.filter(|&used| state[used] == State::Waiting));
+                }
+                State::Begun => {
+                    ordered.push_instruction(&instructions[top]);
+                    state[top] = State::Done;
+                    stack.pop();
+                }
+                State::Done => _ = stack.pop(),
+            }
+        }
+    }
+    *module.section_mut(Section::Globals) = ordered;
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Waiting,
+    Begun,
+    Done,
+}
+
+/// Adds to the interfaces of entry points the global variables that their calls reach now.
+pub(super) fn complete_interfaces(module: &mut Module) -> Result<()> {
+    if module.header.version < INTERFACES_ARE_COMPLETE {
+        return Ok(());
+    }
+    let definitions = module.definitions();
+    let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
+    let mut entry_points = Stream::default();
+    for entry in module.section(Section::EntryPoints).iter() {
+        let name = entry.operands().get(2..).and_then(string_length).unwrap_or_default();
+        let mut interface: Vec<u32> = entry.words_from(2 + name).collect();
+        let mut seen = IdSet::of(module);
+        interface.iter().for_each(|&id| _ = seen.insert(id));
+        let mut found = vec![entry.word(1).unwrap_or_default()];
+        while let Some(id) = found.pop() {
+            let Some(definition) = definitions.get(id) else { continue };
+            let is_global = definitions
+                .location(id)
+                .is_some_and(|location| location.function(module).is_none());
+            let body = functions.get(&id).map(|function| function.body.iter());
+            for instruction in body.into_iter().flatten().chain([definition]) {
+                if instruction.op() == Some(Op::Variable) && is_global {
+                    interface.push(id);
+                }
+                grammar::ids(&instruction, &definitions, |at, role| {
+                    let id = instruction.word(at).unwrap_or_default();
+                    if role == Role::Operand && seen.insert(id) {
+                        found.push(id);
+                    }
+                })?;
+            }
+        }
+        let mut listed = HashSet::new();
+        interface.retain(|id| listed.insert(*id));
+        if Stream::holds(2 + name + interface.len()) {
+            let words = entry.words_from(0).take(2 + name).chain(interface);
+            entry_points.push(Op::EntryPoint, words);
+        } else {
+            entry_points.push_instruction(&entry);
+        }
+    }
+    *module.section_mut(Section::EntryPoints) = entry_points;
+    Ok(())
+}
+
+/// Gives functions of one name different ones. The names mean nothing to the specification, but
+/// Intel's compiler makes them the names of its own functions and fails if two are the same.
+pub(super) fn make_names_unique(module: &mut Module) {
+    let functions: HashSet<_> = module.functions.iter().map(|function| function.id).collect();
+    let linkages: HashMap<u32, String> =
+        module.linkages().iter().map(|l| (l.target, l.name.to_owned())).collect();
+    let mut taken: HashSet<String> = linkages.values().cloned().collect();
+    let mut counts: HashMap<String, u32> = HashMap::new();
+    let mut names = Stream::default();
+    for name in module.section(Section::Names).iter() {
+        let id = name.word(0).unwrap_or_default();
+        let text = name.string(1).unwrap_or_default();
+        if name.op() != Some(Op::Name) || !functions.contains(&id) || text.is_empty() {
+            names.push_instruction(&name);
+            continue;
+        }
+        if linkages.get(&id).is_some_and(|linked| linked == text) || taken.insert(text.to_owned()) {
+            names.push_instruction(&name);
+            continue;
+        }
+        let count = counts.entry(text.to_owned()).or_default();
+        let unique = loop {
+            *count += 1;
+            let unique = format!("{text}.{count}");
+            if taken.insert(unique.clone()) {
+                break unique;
+            }
+        };
+        names.push(Op::Name, [id].into_iter().chain(string_words(&unique)));
+    }
+    *module.section_mut(Section::Names) = names;
+}

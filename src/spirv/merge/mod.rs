@@ -1,0 +1,243 @@
+//! Several modules made one: imports resolved against exports, types and constants shared.
+//!
+//! Device libraries are linked by this where the driver cannot link SPIR-V itself; kernels are
+//! fused on top of it.
+
+mod copy;
+mod finish;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use rspirv::spirv::{AddressingModel, MemoryModel, Op};
+
+use super::index::{Definitions, IdMap, IdSet};
+use super::module::{Linkage, Module, Section};
+use super::words::{Header, Instruction};
+use crate::error::{Error, ErrorKind, Result};
+use copy::Copier;
+
+/// A module to be merged, and what it is called in messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input<'m> {
+    pub(crate) name: &'m str,
+    pub(crate) module: &'m Module,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// Whether exports are seen from outside of the result. If not, what no kernel reaches is
+    /// dropped.
+    pub(crate) keep_exports: bool,
+    /// Whether imports that nothing exports may stay.
+    pub(crate) allow_unresolved: bool,
+}
+
+/// The result of [`merge`].
+#[derive(Clone, Debug)]
+pub(crate) struct Merged {
+    pub(crate) module: Module,
+    /// For each input, the `SpecId`s that it had and those that they became, sorted. They differ
+    /// where an earlier input has the same.
+    pub(crate) spec_ids: Vec<Vec<(u32, u32)>>,
+}
+
+/// Links modules into one. The first keeps its ids.
+///
+/// Of several definitions of a symbol, those of linkage LinkOnceODR stand for one another, and an
+/// export stands for them; other exports of one name must have equal definitions.
+///
+/// # Errors
+///
+/// [`BuildFailed`](ErrorKind::BuildFailed), naming inputs, symbol and types, if an import has no
+/// export or one of another type, if a symbol or a kernel is defined twice, or if the modules have
+/// different addressing or memory models. [`Unsupported`](ErrorKind::Unsupported) if an input has
+/// instructions that are not known. [`InvalidImage`](ErrorKind::InvalidImage) if one is damaged.
+pub(crate) fn merge(inputs: &[Input<'_>], options: Options) -> Result<Merged> {
+    let Some(first) = inputs.first() else {
+        return Err(Error::invalid("there are no modules to link; give at least one"));
+    };
+    check_memory_models(inputs)?;
+    check_kernels(inputs)?;
+    let sources: Vec<_> = inputs.iter().map(|&input| Source::new(input)).collect();
+    let resolution = resolve::resolve(&sources, options)?;
+    let header = Header {
+        version: inputs.iter().map(|i| i.module.header.version).max().unwrap_or((1, 0)),
+        // The one that stands for "unregistered".
+        generator: 0,
+        ..first.module.header
+    };
+    let mut copier = Copier::new(&sources, resolution, header, options);
+    copier.run()?;
+    let (mut module, spec_ids) = copier.finish();
+    finish::order_globals(&mut module)?;
+    finish::complete_interfaces(&mut module)?;
+    finish::make_names_unique(&mut module);
+    if !options.keep_exports && !module.section(Section::EntryPoints).is_empty() {
+        module.prune()?;
+    }
+    Ok(Merged { module, spec_ids })
+}
+
+/// An input with its indexes.
+struct Source<'m> {
+    name: &'m str,
+    module: &'m Module,
+    definitions: Definitions<'m>,
+    linkages: Vec<Linkage<'m>>,
+    /// The variables that stand for a value of the device's, such as the global id (3.21).
+    built_ins: HashMap<u32, u32>,
+    names: HashMap<u32, &'m str>,
+}
+
+impl<'m> Source<'m> {
+    fn new(input: Input<'m>) -> Self {
+        let Input { name, module } = input;
+        let names = module.section(Section::Names).iter();
+        let names = names.filter(|i| i.op() == Some(Op::Name));
+        Self {
+            name,
+            module,
+            definitions: module.definitions(),
+            linkages: module.linkages(),
+            built_ins: resolve::built_ins(module),
+            names: names.filter_map(|i| Some((i.word(0)?, i.string(1)?))).collect(),
+        }
+    }
+
+    fn within(&self, error: &Error) -> Error {
+        error.clone().within(self.name)
+    }
+}
+
+impl super::describe::Declarations for Source<'_> {
+    fn declaration(&self, id: u32) -> Option<Instruction<'_>> {
+        self.definitions.get(id)
+    }
+
+    fn name(&self, id: u32) -> Option<&str> {
+        self.names.get(&id).copied()
+    }
+}
+
+fn failed(message: String) -> Error {
+    Error::new(ErrorKind::BuildFailed, message)
+}
+
+/// All modules of a program agree on how wide pointers are and how memory behaves (3.4, 3.5).
+fn check_memory_models(inputs: &[Input<'_>]) -> Result<()> {
+    let model = |module: &Module| {
+        let mut models = module.section(Section::MemoryModel).iter();
+        let model = models.find(|i| i.op() == Some(Op::MemoryModel))?;
+        Some((model.word(0)?, model.word(1)?))
+    };
+    let described = |(addressing, memory): (u32, u32)| {
+        let addressing = AddressingModel::from_u32(addressing);
+        let memory = MemoryModel::from_u32(memory);
+        let unknown = || "an unknown one".to_owned();
+        format!(
+            "{} and {}",
+            addressing.map_or_else(unknown, |model| format!("{model:?}")),
+            memory.map_or_else(unknown, |model| format!("{model:?}"))
+        )
+    };
+    let mut models = Vec::new();
+    for input in inputs {
+        models.push((
+            input.name,
+            model(input.module).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidImage,
+                    "the module states no memory model; it is damaged",
+                )
+                .within(input.name)
+            })?,
+        ));
+    }
+    match models.iter().find(|(_, model)| *model != models[0].1) {
+        None => Ok(()),
+        Some(&(name, model)) => Err(failed(format!(
+            "{} and {name} cannot be linked: the addressing and memory model of the one are {}, of \
+             the other {}; compile both for the same target, `spir64` or `spir`",
+            models[0].0,
+            described(models[0].1),
+            described(model)
+        ))),
+    }
+}
+
+/// No two entry points of an execution model have one name (2.16.1).
+fn check_kernels(inputs: &[Input<'_>]) -> Result<()> {
+    let mut kernels = HashMap::new();
+    for input in inputs {
+        for entry in input.module.section(Section::EntryPoints).iter() {
+            let name = entry.string(2).unwrap_or_default();
+            if let Some(other) = kernels.insert((entry.word(0), name), input.name) {
+                return Err(failed(format!(
+                    "the kernel `{name}` is in {other} and in {}; rename one",
+                    input.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Which ids of the inputs are which of the result.
+struct Ids {
+    maps: Vec<IdMap<u32>>,
+    /// Imports and surplus definitions, with the input and the id that stand for them.
+    redirects: Vec<HashMap<u32, (usize, u32)>>,
+    /// Strings and imports of extended instructions, by opcode and text.
+    texts: HashMap<Vec<u8>, u32>,
+    first_bound: u32,
+    next: u32,
+}
+
+impl Ids {
+    fn known(&self, source: usize, id: u32) -> Option<u32> {
+        let (source, id) = self.target(source, id);
+        self.maps[source].get(id)
+    }
+
+    /// The id that a text has already; else it is that of `id` from now on.
+    fn text(&mut self, key: Vec<u8>, source: usize, id: u32) -> Result<Option<u32>> {
+        if let Some(&known) = self.texts.get(&key) {
+            return Ok(Some(known));
+        }
+        let new = self.map(source, id)?;
+        self.texts.insert(key, new);
+        Ok(None)
+    }
+
+    fn target(&self, source: usize, id: u32) -> (usize, u32) {
+        self.redirects[source].get(&id).copied().unwrap_or((source, id))
+    }
+
+    /// The id in the result; a fresh one, at first sight.
+    fn map(&mut self, source: usize, id: u32) -> Result<u32> {
+        let (source, id) = self.target(source, id);
+        if let Some(known) = self.maps[source].get(id) {
+            return Ok(known);
+        }
+        let new = if source == 0 && id < self.first_bound {
+            id
+        } else {
+            let new = self.next;
+            self.next = new.checked_add(1).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Unsupported,
+                    "the modules together have more ids than 32 bits",
+                )
+            })?;
+            new
+        };
+        self.maps[source].insert(id, new);
+        Ok(new)
+    }
+}
+
+/// For each input, what of it does not come into the result.
+type Dropped = Vec<IdSet>;

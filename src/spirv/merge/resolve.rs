@@ -1,0 +1,143 @@
+//! Which definition each import stands for.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{Decoration, LinkageType, Op};
+
+use super::super::describe::describe;
+use super::super::module::{Linkage, Module, Section};
+use super::{Options, Source, failed};
+use crate::error::Result;
+
+/// The outcome of matching imports with exports.
+pub(super) struct Resolution {
+    /// For each input: an id, and the input and id that take its place.
+    pub(super) redirects: Vec<HashMap<u32, (usize, u32)>>,
+    /// Symbols exported more than once; their definitions must turn out to be equal.
+    pub(super) duplicates: Vec<Pair>,
+    /// Imports with their exports; their types must turn out to be equal.
+    pub(super) imports: Vec<Pair>,
+}
+
+/// Two of one name.
+#[derive(Clone)]
+pub(super) struct Pair {
+    pub(super) name: String,
+    pub(super) first: (usize, u32),
+    pub(super) second: (usize, u32),
+}
+
+/// The variables with a BuiltIn decoration. Translators declare them as imports, which only the
+/// driver can resolve.
+pub(super) fn built_ins(module: &Module) -> HashMap<u32, u32> {
+    let annotations = module.section(Section::Annotations).iter();
+    let built_ins = annotations
+        .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32));
+    built_ins.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect()
+}
+
+struct Exported {
+    source: usize,
+    id: u32,
+    is_once: bool,
+}
+
+pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolution> {
+    let mut redirects = vec![HashMap::new(); sources.len()];
+    let mut duplicates = Vec::new();
+    let mut exports: HashMap<&str, Exported> = HashMap::new();
+    for (source, linkage) in symbols(sources, |kind| kind != LinkageType::Import) {
+        let is_once = linkage.kind == LinkageType::LinkOnceODR;
+        let new = Exported { source, id: linkage.target, is_once };
+        let Some(first) = exports.get_mut(linkage.name) else {
+            exports.insert(linkage.name, new);
+            continue;
+        };
+        if (first.source, first.id) == (source, linkage.target) {
+            continue;
+        }
+        // An export stands for all that may be left out.
+        let surplus = if first.is_once && !is_once { std::mem::replace(first, new) } else { new };
+        if !first.is_once && !surplus.is_once {
+            duplicates.push(Pair {
+                name: linkage.name.to_owned(),
+                first: (first.source, first.id),
+                second: (surplus.source, surplus.id),
+            });
+        }
+        redirects[surplus.source].insert(surplus.id, (first.source, first.id));
+    }
+    // What took the place of another may itself have been replaced since.
+    for (source, linkage) in symbols(sources, |kind| kind != LinkageType::Import) {
+        if let Some(redirect) = redirects[source].get_mut(&linkage.target) {
+            let last = &exports[linkage.name];
+            *redirect = (last.source, last.id);
+        }
+    }
+
+    let entry_points: Vec<HashSet<u32>> = sources.iter().map(|s| entry_points(s.module)).collect();
+    let mut imports = Vec::new();
+    let mut unresolved: HashMap<&str, (usize, u32)> = HashMap::new();
+    for (source, linkage) in symbols(sources, |kind| kind == LinkageType::Import) {
+        if sources[source].built_ins.contains_key(&linkage.target) {
+            continue;
+        }
+        let importer = (source, linkage.target);
+        let exporter = match exports.get(linkage.name) {
+            Some(export) if entry_points[export.source].contains(&export.id) => {
+                return Err(failed(format!(
+                    "{} imports `{}`, which is a kernel of {}; SPIR-V does not let kernels be \
+                     called: move what it does into a function, and export that",
+                    sources[source].name, linkage.name, sources[export.source].name
+                )));
+            }
+            Some(export) => (export.source, export.id),
+            None if !options.allow_unresolved => {
+                return Err(failed(format!(
+                    "{} imports `{}`, {}, which none of {} exports; add the module that does",
+                    sources[source].name,
+                    linkage.name,
+                    type_in_words(&sources[source], linkage.target),
+                    sources.iter().map(|source| source.name).collect::<Vec<_>>().join(", ")
+                )));
+            }
+            // One declaration does for all.
+            None => *unresolved.entry(linkage.name).or_insert(importer),
+        };
+        if exporter != importer {
+            redirects[source].insert(linkage.target, exporter);
+            let name = linkage.name.to_owned();
+            imports.push(Pair { name, first: exporter, second: importer });
+        }
+    }
+    Ok(Resolution { redirects, duplicates, imports })
+}
+
+fn symbols<'a, 'm>(
+    sources: &'a [Source<'m>],
+    is_wanted: impl Fn(LinkageType) -> bool + Copy + 'a,
+) -> impl Iterator<Item = (usize, Linkage<'m>)> + 'a {
+    sources.iter().enumerate().flat_map(move |(index, source)| {
+        let wanted = source.linkages.iter().filter(move |linkage| is_wanted(linkage.kind));
+        wanted.map(move |&linkage| (index, linkage))
+    })
+}
+
+fn entry_points(module: &Module) -> HashSet<u32> {
+    module.section(Section::EntryPoints).iter().filter_map(|entry| entry.word(1)).collect()
+}
+
+/// The type of a function or of a global variable.
+pub(super) fn type_in_words(source: &Source<'_>, id: u32) -> String {
+    symbol_type(source, id).map_or_else(|| "of unknown type".to_owned(), |ty| describe(ty, source))
+}
+
+/// The id of the OpTypeFunction of a function, or of the OpTypePointer of a variable.
+pub(super) fn symbol_type(source: &Source<'_>, id: u32) -> Option<u32> {
+    let definition = source.definitions.get(id)?;
+    match definition.op()? {
+        Op::Function => definition.word(3),
+        Op::Variable => definition.word(0),
+        _ => None,
+    }
+}

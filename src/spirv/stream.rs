@@ -1,0 +1,115 @@
+//! Instructions one behind the other, as words: what a module's sections and functions are made of.
+
+use rspirv::spirv::Op;
+
+use super::grammar::{self, Context, Role};
+use super::words::{Instruction, Instructions, Word};
+use crate::error::Result;
+
+/// Whole instructions in a row. Holds nothing but the words, so that a module takes no more memory
+/// than its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stream(Vec<Word>);
+
+impl Stream {
+    /// From words that hold whole instructions.
+    pub(super) fn of(words: &[Word]) -> Self {
+        Self(words.to_vec())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn words(&self) -> &[Word] {
+        &self.0
+    }
+
+    pub(super) fn iter(&self) -> Instructions<'_> {
+        Instructions::of(&self.0)
+    }
+
+    /// The instruction that begins at a word.
+    pub(super) fn at(&self, offset: usize) -> Option<Instruction<'_>> {
+        Instructions::of(self.0.get(offset..)?).next()
+    }
+
+    /// Whether such an instruction could be written: the count of its words is one of 16 bits.
+    pub(super) fn holds(operands: usize) -> bool {
+        operands < usize::from(u16::MAX)
+    }
+
+    /// Appends an instruction. Operands beyond what an instruction can have are cut off; ask
+    /// [`holds`](Self::holds) where they can be so many.
+    pub(super) fn push(&mut self, op: Op, operands: impl IntoIterator<Item = u32>) {
+        let start = self.0.len();
+        self.0.push([0; 4]);
+        self.0.extend(operands.into_iter().take(usize::from(u16::MAX) - 1).map(u32::to_le_bytes));
+        let count = (self.0.len() - start) as u32;
+        self.0[start] = (count << 16 | op as u32).to_le_bytes();
+    }
+
+    pub(super) fn push_instruction(&mut self, instruction: &Instruction<'_>) {
+        self.0.extend_from_slice(instruction.words());
+    }
+
+    /// Appends an instruction with every id replaced.
+    ///
+    /// # Errors
+    ///
+    /// As [`grammar::ids`], and what `id` returns.
+    pub(super) fn push_renumbered(
+        &mut self,
+        instruction: &Instruction<'_>,
+        context: &impl Context,
+        mut id: impl FnMut(u32, Role) -> Result<u32>,
+    ) -> Result<()> {
+        let start = self.0.len();
+        self.push_instruction(instruction);
+        let operands = &mut self.0[start + 1..];
+        let mut failed = None;
+        grammar::ids(instruction, context, |at, role| {
+            if let Some(word) = operands.get_mut(at) {
+                match id(u32::from_le_bytes(*word), role) {
+                    Ok(new) => *word = new.to_le_bytes(),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn append(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+    }
+
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Instruction<'_>) -> bool) {
+        let (mut read, mut write) = (0, 0);
+        while let Some(instruction) = self.at(read) {
+            let count = instruction.words().len();
+            if keep(&instruction) {
+                self.0.copy_within(read..read + count, write);
+                write += count;
+            }
+            read += count;
+        }
+        self.0.truncate(write);
+    }
+}
+
+/// The words of a literal string: UTF-8, ended by a zero, filled up with zeros (2.2.1).
+pub(super) fn string_words(text: &str) -> impl Iterator<Item = u32> {
+    (0..text.len() / 4 + 1).map(move |word| {
+        let mut bytes = [0; 4];
+        let rest = &text.as_bytes()[word * 4..];
+        let count = rest.len().min(4);
+        bytes[..count].copy_from_slice(&rest[..count]);
+        u32::from_le_bytes(bytes)
+    })
+}
+
+/// How many words a literal string takes that begins with the first of them; `None` if it has no
+/// end.
+pub(super) fn string_length(words: &[Word]) -> Option<usize> {
+    words.iter().position(|word| word.contains(&0)).map(|last| last + 1)
+}

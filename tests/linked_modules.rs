@@ -1,0 +1,99 @@
+//! SPIR-V modules made one, and what a driver's compiler says to the result.
+
+mod support;
+
+use kiln::spirv_internals::link;
+use kiln::{Image, Kernel, Runtime};
+
+const APPLICATION: &[u8] = include_bytes!("data/application.spv");
+const LIBRARY: &[u8] = include_bytes!("data/library.spv");
+const LIBRARY_O0: &[u8] = include_bytes!("data/library_O0.spv");
+const LIBRARY_DEBUG: &[u8] = include_bytes!("data/library_debug.spv");
+
+/// What `run` of application.cl does to a value, with library.cl.
+fn expected(x: f32, by: f32, at: usize) -> f32 {
+    let bumped = x + by;
+    (bumped + 1.0) * 2.0 * by + (x + 1.0) + [1.0, 2.0, 3.0, 4.0][at & 3]
+}
+
+async fn kernel(rt: &Runtime, image: &Image, name: &str) -> Kernel {
+    let program = rt.build(image).await.expect("the linked module builds");
+    // SAFETY: the kernels touch one element a work-item.
+    unsafe { program.kernel(name) }.expect("the kernel is there")
+}
+
+async fn runs(rt: &Runtime, image: &Image) -> kiln::Result<()> {
+    let queue = rt.queue();
+    let values: Vec<f32> = (0..64_u8).map(f32::from).collect();
+    let buffer = rt.buffer_from(values.clone()).await?;
+    let run = kernel(rt, image, "run").await;
+    queue.submit(run.launch(64).args((&buffer, 3.0_f32)))?;
+    let found = queue.read(&buffer).await?;
+    let expected: Vec<_> = values.iter().enumerate().map(|(at, &x)| expected(x, 3.0, at)).collect();
+    assert_eq!(found, expected);
+
+    let own = kernel(rt, image, "own").await;
+    queue.submit(own.launch(64).args((&buffer,)))?;
+    assert_eq!(queue.read(&buffer).await?, vec![4.0; 64]);
+    Ok(())
+}
+
+#[test]
+fn linked_modules_build_and_run_where_spirv_is_taken() {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        if !rt.device().formats.contains(&kiln::ImageFormat::SpirV) {
+            return;
+        }
+        for library in [LIBRARY, LIBRARY_O0, LIBRARY_DEBUG] {
+            let (application, library) = (("application", APPLICATION), ("library", library));
+            for modules in [[application, library], [library, application]] {
+                for keep_exports in [true, false] {
+                    let linked = link(&modules, keep_exports).unwrap();
+                    let image = Image::spirv(linked).unwrap();
+                    assert_eq!(image.imports().len(), 0);
+                    assert_eq!(image.exports().len(), if keep_exports { 5 } else { 0 });
+                    runs(&rt, &image).await.unwrap();
+                }
+            }
+        }
+    }));
+}
+
+#[test]
+fn images_know_their_symbols() {
+    let application = Image::spirv(APPLICATION).unwrap();
+    assert_eq!(application.exports().collect::<Vec<_>>(), ["run"]);
+    assert_eq!(application.imports().collect::<Vec<_>>(), ["table", "bump", "scale"]);
+    let library = Image::spirv(LIBRARY).unwrap();
+    assert_eq!(library.exports().collect::<Vec<_>>(), ["table", "scale", "bump", "own"]);
+    assert_eq!(library.imports().len(), 0);
+    // SPIR-V says so itself.
+    let stated = library.clone().exporting(["more"]).importing(["more"]);
+    assert_eq!((stated.exports().len(), stated.imports().len()), (4, 0));
+    assert_eq!(stated.digest(), library.digest());
+}
+
+#[test]
+fn symbols_of_opencl_c_are_stated_and_are_part_of_the_digest() {
+    let plain = || Image::opencl_c("float scale(float x) { return by(x); }");
+    let stated = plain().exporting(["scale", "bump", "scale"]).importing(["by"]);
+    assert_eq!(stated.exports().collect::<Vec<_>>(), ["bump", "scale"]);
+    assert_eq!(stated.imports().collect::<Vec<_>>(), ["by"]);
+    assert_eq!(stated.code(), plain().code());
+    assert_eq!(plain().exports().len(), 0);
+
+    let same = plain().importing(["by"]).exporting(vec!["bump".to_owned(), "scale".to_owned()]);
+    assert_eq!(stated.digest(), same.digest());
+    let nothing = plain().exporting([""; 0]);
+    assert_eq!(nothing.digest(), plain().digest());
+    let images = [
+        plain(),
+        plain().exporting(["by"]),
+        plain().importing(["by"]),
+        plain().exporting(["scale", "bump"]),
+        plain().exporting(["scalebump"]),
+        stated,
+    ];
+    let digests: std::collections::HashSet<_> = images.iter().map(Image::digest).collect();
+    assert_eq!(digests.len(), images.len());
+}
