@@ -107,6 +107,9 @@ pub struct DeviceInfo {
     pub il_version: String,
     /// The image formats that it takes.
     pub formats: Vec<ImageFormat>,
+    /// Those among them of which it links several images to one program. Kiln itself links SPIR-V
+    /// where the device does not.
+    pub links: Vec<ImageFormat>,
     /// What it can hold and run.
     pub limits: Limits,
 }

@@ -130,6 +130,9 @@ impl Error {
         if let Some(code) = self.0.driver {
             outer = outer.with_code(code);
         }
+        if let Some(log) = self.build_log() {
+            outer = outer.with_log(log);
+        }
         if self.0.source.is_some() {
             outer = outer.with_source(self);
         }

@@ -1,5 +1,6 @@
 //! Device code as it is handed in, with its content digest.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +46,10 @@ impl Image {
     /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are no SPIR-V module: wrong magic
     /// number, unknown version, or instructions or a function that do not end where the module does.
     pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
-        let (code, reflection) = spirv::read(bytes.into())?;
+        let (code, mut reflection) = spirv::read(bytes.into())?;
+        // Some compilers export the functions behind the kernels, too, and that of every kernel.
+        let kernels: HashSet<_> = reflection.kernels.iter().map(String::as_str).collect();
+        reflection.exports.retain(|symbol| !kernels.contains(&*symbol.name));
         Ok(Self::new(ImageFormat::SpirV, code, reflection))
     }
 
@@ -184,7 +188,7 @@ impl Image {
     }
 
     /// The names that other images can import from this one: of a SPIR-V module those with linkage
-    /// `Export` or `LinkOnceODR`, of OpenCL C those that were [stated](Self::exporting).
+    /// `Export` or `LinkOnceODR`, except those of its kernels, which cannot be imported; of OpenCL C those that were [stated](Self::exporting).
     #[must_use]
     pub fn exports(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.reflection.exports.iter().map(|symbol| symbol.name.as_str())
@@ -196,6 +200,13 @@ impl Image {
     #[must_use]
     pub fn imports(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.reflection.imports.iter().map(|symbol| symbol.name.as_str())
+    }
+
+    /// Whether it exports the name as what other modules may define just as well: of linkage
+    /// `LinkOnceODR`.
+    pub(crate) fn exports_mergeably(&self, name: &str) -> bool {
+        let symbol = self.0.reflection.exports.iter().find(|symbol| symbol.name == name);
+        symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
     }
 
     /// What a SPIR-V module tells of a kernel's parameters; none for other formats.

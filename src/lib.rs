@@ -120,7 +120,9 @@ pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::simulated;
 pub use crate::backend::{Access, AddressSpace, Parameter, Profile};
 pub use crate::buffer::{Buffer, BufferArgument};
-pub use crate::build::{Build, BuildRequest, Kernel, Origin, Program, SpecializationValue};
+pub use crate::build::{
+    Build, BuildRequest, DuplicateExports, Kernel, Origin, Program, SpecializationValue,
+};
 pub use crate::config::CacheConfig;
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::digest::{BuildKey, Digest};

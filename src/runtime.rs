@@ -10,13 +10,13 @@ use bytemuck::Pod;
 
 use crate::backend::{Adapter, Backend, DeviceSlot};
 use crate::buffer::Buffer;
-use crate::build::{BuildGraph, BuildRequest, Disk, LookupTrace, Pool, Setting};
+use crate::build::{BuildGraph, BuildRequest, Disk, DuplicateExports, LookupTrace, Pool, Setting};
 use crate::config::CacheConfig;
 use crate::device::{Device, DeviceKind, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
 use crate::future::named_future;
-use crate::image::Image;
+use crate::image::{Image, OpenImage};
 use crate::queue::{Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload};
 use crate::stats::{Counters, Stats};
 
@@ -55,6 +55,7 @@ pub struct RuntimeBuilder {
     cache: Option<CacheConfig>,
     max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
+    duplicate_exports: DuplicateExports,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
 }
@@ -87,6 +88,7 @@ impl Default for RuntimeBuilder {
             cache: None,
             max_in_flight: None,
             profiling: false,
+            duplicate_exports: DuplicateExports::default(),
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
         }
@@ -144,6 +146,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// What to do where several libraries export a symbol that an image imports. Unless this is set,
+    /// that is an error.
+    pub fn duplicate_exports(mut self, duplicates: DuplicateExports) -> Self {
+        self.duplicate_exports = duplicates;
+        self
+    }
+
     /// Adds a simulated device, and leaves out the real ones.
     #[cfg(feature = "simulated")]
     pub fn simulator(mut self, simulator: &crate::simulated::Simulator) -> Self {
@@ -196,6 +205,7 @@ impl RuntimeBuilder {
             disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
             trace: caching.trace.as_ref().map(LookupTrace::open).transpose()?,
             identity: cache.identity().cloned(),
+            duplicates: self.duplicate_exports,
             counters: counters.clone(),
         };
         let shared = Shared {
@@ -321,6 +331,43 @@ impl Runtime {
     /// Asks for a program: await the request, or [`start`](BuildRequest::start) it.
     pub fn build(&self, image: &Image) -> BuildRequest {
         BuildRequest::new(self.inner.graph.clone(), self.device, image)
+    }
+
+    /// Registers a device library: what it exports resolves the imports of every program that is asked
+    /// for from now on, on all devices. `false` if it was registered already.
+    ///
+    /// A library is compiled when a program needs it, once for each device, and linked into each such
+    /// program. It may import from other libraries, and from the image that imports from it.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the image exports nothing.
+    pub fn register(&self, library: &Image) -> Result<bool> {
+        self.inner.graph.register(library)
+    }
+
+    /// Takes a device library back: programs that are asked for from now on are resolved without it.
+    /// `false` if it was not registered.
+    ///
+    /// Programs that were linked with it leave the memory, except those that are in use; builds that
+    /// have begun end with it.
+    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    pub fn unregister(&self, library: &Image) -> bool {
+        self.inner.graph.unregister(library)
+    }
+
+    /// Opens an image and registers it as a device library.
+    ///
+    /// # Errors
+    ///
+    /// From the future, as for [`Image::open`] and [`register`](Self::register).
+    pub fn open_library(&self, path: impl Into<PathBuf>) -> OpenImage {
+        let (graph, path) = (self.inner.graph.clone(), path.into());
+        OpenImage::new(async move {
+            let image = Image::open(&path).await?;
+            graph.register(&image).map_err(|error| error.within(path.display()))?;
+            Ok(image)
+        })
     }
 
     /// A new queue. Queues cost nothing and impose no order; see [`Queue`].

@@ -67,6 +67,8 @@ counters! {
     lock_timeouts,
     /// Times that a driver's compiler was called, or its loader for a native image.
     compiles,
+    /// Times that a driver's linker was called.
+    links,
     /// Builds that the compiler refused, or that could not be right on any try.
     failed_builds,
     /// Builds given up after failures of circumstance, such as exhausted memory.

@@ -42,6 +42,15 @@ pub(crate) trait Device: Send + Sync {
     /// (`OutOfResources`, `DeviceLost`).
     fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
 
+    /// Compiles an image, in a format that [`DeviceInfo::links`] lists, to an object: a program that
+    /// has no kernels yet and that [`link`](Self::link) takes. Of [`ImageFormat::Native`], takes the
+    /// binary of such an object. Blocks and fails as [`build`](Self::build).
+    fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
+
+    /// Links objects of this device, at least one, to a program with all their kernels. Blocks and
+    /// fails as [`build`](Self::build).
+    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>>;
+
     /// Allocates `bytes`, more than zero, of device memory with unspecified contents.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
 
@@ -60,9 +69,10 @@ pub(crate) struct Source<'a> {
     pub(crate) constants: &'a [(u32, Vec<u8>)],
 }
 
-/// A program built for one device.
-pub(crate) trait Program: Send + Sync {
-    /// Its kernels, created with it.
+/// A program built for one device, or an object to link into one. Passed back to the device that
+/// made it, only.
+pub(crate) trait Program: Any + Send + Sync {
+    /// Its kernels, created with it; an object has none.
     fn kernels(&self) -> &[Arc<dyn Kernel>];
 
     /// The compiler's messages; empty if none.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::backend::{self, Access, AddressSpace, DeviceSlot, Parameter, Source};
-use crate::build::program::{Built, Origin, Told};
+use crate::build::key::NodeKind;
+use crate::build::program::{Built, Origin, Part, Told};
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
@@ -69,6 +70,8 @@ impl Disk {
         &self,
         address: &Address,
         slot: &DeviceSlot,
+        kind: NodeKind,
+        parts: Box<[Part]>,
     ) -> Result<std::result::Result<Arc<Built>, Miss>> {
         let entry = match self.store.get(address) {
             Lookup::Hit(entry) => entry,
@@ -87,13 +90,19 @@ impl Disk {
             constants: &[],
         };
         let manifest = entry.manifest();
-        let refused = match slot.open()?.build(&source) {
+        let device = slot.open()?;
+        let loaded = match kind {
+            NodeKind::Program => device.build(&source),
+            NodeKind::Object => device.compile(&source),
+        };
+        let refused = match loaded {
             Ok(native) if has_kernels(&*native, manifest) => {
                 self.counters.disk_bytes_read.add(entry.bytes().len() as u64);
                 let told = Told {
                     origin: Origin::Disk,
                     build_log: &manifest.build_log,
                     size: entry.payload().len(),
+                    parts,
                 };
                 let device = slot.handle().clone();
                 let parameters = |kernel: &str| parameters(manifest, kernel);

@@ -7,7 +7,7 @@
 //! map, so no request slips between the two and builds a second time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use moka::notification::RemovalCause;
@@ -20,15 +20,17 @@ use crate::build::disk::Disk;
 use crate::build::flight::{Flight, flight};
 use crate::build::job::Job;
 use crate::build::key::DeviceKey;
+use crate::build::link::{DuplicateExports, Libraries};
 use crate::build::pool::Pool;
-use crate::build::program::Built;
-use crate::build::recipe::Recipe;
+use crate::build::program::{Built, Part};
+use crate::build::recipe::{Recipe, Wanted, Way};
 use crate::build::trace::{Line, LookupTrace};
 use crate::config::DeviceIdentity;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
+use crate::image::Image;
 use crate::stats::{Counters, Stats};
 use crate::store::Address;
 
@@ -52,6 +54,23 @@ pub(crate) enum Answer {
     Building(Flight),
 }
 
+impl Answer {
+    /// The outcome, once there is one.
+    pub(super) async fn landed(self) -> Outcome {
+        match self {
+            Self::Kept(outcome) => outcome,
+            Self::Refused(error) => Err(error),
+            Self::Building(flight) => flight.await,
+        }
+    }
+}
+
+/// Where there was something already.
+enum Found {
+    Kept,
+    Flying,
+}
+
 /// What a graph works with.
 pub(crate) struct Setting {
     pub(crate) devices: Arc<[Arc<DeviceSlot>]>,
@@ -64,6 +83,7 @@ pub(crate) struct Setting {
     pub(crate) memory_limit: u64,
     pub(crate) disk: Option<Disk>,
     pub(crate) trace: Option<LookupTrace>,
+    pub(crate) duplicates: DuplicateExports,
     /// What stands for a device in keys, if it is not the device's own identity.
     pub(crate) identity: Option<DeviceIdentity>,
     pub(crate) counters: Arc<Counters>,
@@ -76,6 +96,7 @@ pub(crate) struct BuildGraph {
     device_keys: Box<[DeviceKey]>,
     kept: Cache<NodeId, Outcome, foldhash::fast::RandomState>,
     flights: Mutex<HashMap<NodeId, Flight>>,
+    libraries: RwLock<Libraries>,
 }
 
 impl BuildGraph {
@@ -106,29 +127,43 @@ impl BuildGraph {
                 }
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
-        Arc::new(Self { setting, device_keys, kept, flights: Mutex::default() })
+        let libraries = RwLock::new(Libraries::new(setting.duplicates));
+        Arc::new(Self { setting, device_keys, kept, flights: Mutex::default(), libraries })
     }
 
-    /// The program for a recipe: kept, in flight, or from now on in flight. Never blocks on a
+    /// The program that is wanted: kept, in flight, or from now on in flight. Never blocks on a
     /// driver.
-    pub(crate) fn ask(self: &Arc<Self>, recipe: Recipe) -> Answer {
-        if let Err(error) = self.check(&recipe) {
-            return Answer::Refused(self.refuse(error));
-        }
+    pub(crate) fn ask(self: &Arc<Self>, wanted: Wanted) -> Answer {
+        let recipe = match self.resolve(wanted) {
+            Ok(recipe) => recipe,
+            Err(error) => return Answer::Refused(self.refuse(error)),
+        };
         let counters = self.counters();
         counters.builds_requested.add_one();
+        self.ask_for(recipe, |found| match found {
+            Found::Kept => counters.memory_hits.add_one(),
+            Found::Flying => counters.joined_builds.add_one(),
+        })
+    }
+
+    /// The object that a program is linked from, in the same way.
+    pub(super) fn ask_for_object(self: &Arc<Self>, recipe: Recipe) -> Answer {
+        self.ask_for(recipe, |_| ())
+    }
+
+    fn ask_for(self: &Arc<Self>, recipe: Recipe, count: impl FnOnce(Found)) -> Answer {
         let key = self.key(&recipe);
         let node = (recipe.device(), key);
         let (flight, lander) = loop {
-            if let Some(outcome) = self.kept.get(&node) {
-                counters.memory_hits.add_one();
+            if let Some(outcome) = self.kept.get(&node).or_else(|| self.serving(&recipe)) {
+                count(Found::Kept);
                 self.trace(&recipe, key, "memory", None, None);
                 return Answer::Kept(outcome);
             }
             let mut flights = self.flights();
             if let Some(flight) = flights.get(&node).cloned() {
                 drop(flights);
-                counters.joined_builds.add_one();
+                count(Found::Flying);
                 self.trace(&recipe, key, "joined", None, None);
                 return Answer::Building(flight);
             }
@@ -145,6 +180,20 @@ impl BuildGraph {
         let span = self.span(&recipe, key);
         Job::new(Arc::clone(self), node, recipe, span, lander).submit();
         Answer::Building(flight)
+    }
+
+    /// A program in memory that was linked from the same images and more: it has the same kernels.
+    fn serving(&self, recipe: &Recipe) -> Option<Outcome> {
+        if !matches!(recipe.way(), Way::Link | Way::Merge) {
+            return None;
+        }
+        let parts = recipe.parts(&self.device_keys[recipe.device()]);
+        let (node, _) = self.kept.iter().find(|(node, outcome)| {
+            let Ok(built) = outcome else { return false };
+            node.0 == recipe.device() && parts.iter().all(|part| built.parts().contains(part))
+        })?;
+        // Not the iterator's own: a `get` counts as use.
+        self.kept.get(&*node)
     }
 
     /// The threads for calls that block.
@@ -174,9 +223,31 @@ impl BuildGraph {
         self.disk().map(|disk| disk.store().settled())
     }
 
-    /// Whether a recipe can be built at all.
-    pub(crate) fn check(&self, recipe: &Recipe) -> Result<()> {
-        recipe.check(self.device(recipe.device()))
+    /// Finds the images that a program is made of, and whether it can be built at all.
+    pub(crate) fn resolve(&self, wanted: Wanted) -> Result<Recipe> {
+        let device = self.device(wanted.device());
+        // No code of others runs under the lock, and a panic leaves a list that is whole.
+        let libraries = self.libraries.read().unwrap_or_else(PoisonError::into_inner);
+        wanted.resolve(device, &libraries)
+    }
+
+    /// Adds a device library. `false` if it was there.
+    pub(crate) fn register(&self, image: &Image) -> Result<bool> {
+        self.libraries.write().unwrap_or_else(PoisonError::into_inner).register(image)
+    }
+
+    /// Removes a device library, and the programs linked with it that nobody uses. `false` if it was
+    /// not there.
+    pub(crate) fn unregister(&self, image: &Image) -> bool {
+        let removed =
+            self.libraries.write().unwrap_or_else(PoisonError::into_inner).unregister(image);
+        if removed {
+            let digest = image.digest();
+            self.drop_idle(|built| {
+                built.parts().len() > 1 && built.parts().iter().any(|part| part.image == digest)
+            });
+        }
+        removed
     }
 
     pub(crate) fn key(&self, recipe: &Recipe) -> BuildKey {
@@ -185,6 +256,11 @@ impl BuildGraph {
 
     pub(crate) fn key_fields(&self, recipe: &Recipe) -> Vec<(String, String)> {
         recipe.key_fields(&self.device_keys[recipe.device()])
+    }
+
+    /// What the program of a recipe is linked from.
+    pub(super) fn parts(&self, recipe: &Recipe) -> Box<[Part]> {
+        recipe.parts(&self.device_keys[recipe.device()])
     }
 
     /// Where the disk has the program of a recipe.
@@ -244,12 +320,11 @@ impl BuildGraph {
 
     /// Made where the build is asked for, so that it stands below the caller's span.
     fn span(&self, recipe: &Recipe, key: BuildKey) -> tracing::Span {
-        let image = recipe.image();
         let span = tracing::info_span!(
             "build",
             device = %self.device(recipe.device()).name,
-            format = %image.format(),
-            image = format_args!("{:.8}", image.digest()),
+            format = %recipe.format(),
+            images = recipe.images_in_short(),
             key = format_args!("{key:.8}"),
             outcome = Empty,
             elapsed_ms = Empty,
@@ -262,10 +337,14 @@ impl BuildGraph {
 
     /// Drops the kept programs that nobody else holds, to give their memory back to the device.
     pub(super) fn drop_idle_programs(&self) -> usize {
+        self.drop_idle(|_| true)
+    }
+
+    fn drop_idle(&self, is_meant: impl Fn(&Built) -> bool) -> usize {
         let mut dropped = 0;
         for (node, outcome) in &self.kept {
             // One holder is the cache, the other this loop.
-            if outcome.is_ok_and(|built| Arc::strong_count(&built) == 2) {
+            if outcome.is_ok_and(|built| Arc::strong_count(&built) == 2 && is_meant(&built)) {
                 self.kept.invalidate(&*node);
                 dropped += 1;
             }

@@ -1,9 +1,11 @@
-//! The building of one node: from the disk if it has the program, else by the driver's compiler, of
-//! which one process at a time runs.
+//! The building of one node: from the disk if it has the program, else by the driver's compiler or
+//! linker, of which one process at a time runs. What is linked are nodes of their own, and waiting
+//! for them takes no thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::try_join_all;
 use tracing::field::display;
 
 use crate::build::disk::{Disk, Miss, Turn, Waiting};
@@ -11,7 +13,7 @@ use crate::build::flight::Lander;
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
-use crate::build::recipe::Recipe;
+use crate::build::recipe::{Recipe, Way};
 use crate::error::{ErrorKind, Result};
 use crate::store::{Lock, Pending};
 
@@ -27,6 +29,8 @@ pub(super) struct Job {
     lander: Option<Lander>,
     start: Instant,
     waiting: Waiting,
+    /// What is to be linked, once it is there.
+    objects: Option<Vec<Arc<Built>>>,
     /// Why the disk had no program, once it was asked.
     miss: Option<Miss>,
     /// Keeps those waiting who want everything on disk.
@@ -40,6 +44,8 @@ enum Step {
     Compiled(Arc<Built>, Duration, Option<Lock>),
     /// Another process builds it: look again after a pause.
     Wait(Duration),
+    /// Its objects have to be there first.
+    Gather,
 }
 
 impl Job {
@@ -60,6 +66,7 @@ impl Job {
             lander: Some(lander),
             start: Instant::now(),
             waiting: Waiting::default(),
+            objects: None,
             miss: None,
         }
     }
@@ -83,6 +90,7 @@ impl Job {
                 drop(lock);
             }
             Ok(Step::Wait(pause)) => self.submit_after(pause),
+            Ok(Step::Gather) => self.submit_with_objects(),
             Err(error) => self.end(Err(error)),
         }
     }
@@ -95,14 +103,39 @@ impl Job {
         });
     }
 
+    /// Has the objects built, all at once, and goes on when they are there. No lock is held
+    /// meanwhile: they have locks of their own, and two processes could wait for each other.
+    fn submit_with_objects(mut self) {
+        let ask = |object: Recipe| {
+            let name = object.image_in_words();
+            let answer = self.graph.ask_for_object(object);
+            async { answer.landed().await.map_err(|error| error.within(name)) }
+        };
+        let objects: Vec<_> = self.recipe.objects().map(ask).collect();
+        let host = self.graph.host().clone();
+        host.spawn(async move {
+            match try_join_all(objects).await {
+                Ok(objects) => {
+                    self.objects = Some(objects);
+                    self.submit();
+                }
+                Err(error) => self.end(Err(error)),
+            }
+        });
+    }
+
     fn step(&mut self) -> Result<Step> {
         let graph = self.graph.clone();
-        let Some(disk) = graph.disk().filter(|_| self.recipe.is_stored()) else {
-            return self.compile().map(Step::Done);
-        };
-        if let Some(built) = self.load(disk)? {
+        let disk = graph.disk().filter(|_| self.recipe.is_stored());
+        if let Some(disk) = disk
+            && let Some(built) = self.load(disk)?
+        {
             return Ok(Step::Done(built));
         }
+        if self.recipe.way() == Way::Link && self.objects.is_none() {
+            return Ok(Step::Gather);
+        }
+        let Some(disk) = disk else { return self.compile().map(Step::Done) };
         let lock = match disk.turn(&self.node.1, &mut self.waiting) {
             Turn::Wait(pause) => return Ok(Step::Wait(pause)),
             Turn::Build(lock) => lock,
@@ -123,7 +156,10 @@ impl Job {
         let address = self.graph.address(&self.recipe, self.node.1);
         let slot = self.graph.slot(&self.recipe);
         let counters = self.graph.counters();
-        match self.with_retries(|| disk.load(&address, slot))? {
+        let kind = self.recipe.kind();
+        match self
+            .with_retries(|| disk.load(&address, slot, kind, self.graph.parts(&self.recipe)))?
+        {
             Ok(built) => {
                 counters.disk_hits.add_one();
                 Ok(Some(built))
@@ -145,14 +181,28 @@ impl Job {
     fn try_compile(&self) -> Outcome {
         let slot = self.graph.slot(&self.recipe);
         let device = slot.open()?;
-        self.graph.counters().compiles.add_one();
-        let native = self.recipe.with_source(|source| device.build(source))?;
-        let image = self.recipe.image();
+        let counters = self.graph.counters();
+        let native = match (self.recipe.way(), &self.objects) {
+            (Way::Link, Some(objects)) => {
+                counters.links.add_one();
+                let objects: Vec<_> = objects.iter().map(|object| object.native()).collect();
+                device.link(&objects)
+            }
+            (Way::Compile, _) => self.recipe.with_source(|source| {
+                counters.compiles.add_one();
+                device.compile(source)
+            }),
+            _ => self.recipe.with_source(|source| {
+                counters.compiles.add_one();
+                device.build(source)
+            }),
+        }?;
         let build_log = native.build_log().to_owned();
         // A driver that does not tell the size of its binary must not make the program weightless.
-        let size = native.binary_size().unwrap_or(image.code().len());
-        let told = Told { origin: Origin::Compiled, build_log: &build_log, size };
-        let parameters = |kernel: &str| image.parameters(kernel).map(<[_]>::to_vec);
+        let size = native.binary_size().unwrap_or_else(|| self.recipe.code_len());
+        let parts = self.graph.parts(&self.recipe);
+        let told = Told { origin: Origin::Compiled, build_log: &build_log, size, parts };
+        let parameters = |kernel: &str| self.recipe.parameters(kernel).map(<[_]>::to_vec);
         let device = slot.handle().clone();
         Ok(Arc::new(Built::new(native, device, self.node.1, told, parameters)))
     }

@@ -243,29 +243,48 @@ impl DeviceFields<'_> {
     }
 }
 
-/// Everything that a program's key covers.
-pub(crate) struct ProgramFields<'a> {
-    /// The images that it is made of, in order.
-    pub(crate) images: &'a [Digest],
+/// What a key names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeKind {
+    /// With kernels.
+    Program,
+    /// What a linker takes.
+    Object,
+}
+
+/// What a key covers of one image.
+pub(crate) struct UnitFields<'a> {
+    pub(crate) image: Digest,
     /// Sorted by id.
     pub(crate) constants: &'a [(u32, ConstantBytes)],
     /// Canonical: see [`canonical_options`].
     pub(crate) options: &'a str,
+}
+
+/// Everything that a program's key covers.
+pub(crate) struct ProgramFields<'a> {
+    pub(crate) kind: NodeKind,
+    /// Those of the images that it is made of, in order.
+    pub(crate) units: &'a [UnitFields<'a>],
     pub(crate) device: &'a DeviceKey,
 }
 
 impl ProgramFields<'_> {
     fn visit(&self, sink: &mut impl Sink) {
         sink.field(Tag::Schema, Value::Number(SCHEMA));
-        sink.field(Tag::Kind, Value::Text("program"));
-        for image in self.images {
-            sink.field(Tag::Image, Value::Digest(image));
-        }
-        for (id, bytes) in self.constants {
-            sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
-        }
-        if !self.options.is_empty() {
-            sink.field(Tag::Options, Value::Text(self.options));
+        let kind = match self.kind {
+            NodeKind::Program => "program",
+            NodeKind::Object => "object",
+        };
+        sink.field(Tag::Kind, Value::Text(kind));
+        for unit in self.units {
+            sink.field(Tag::Image, Value::Digest(&unit.image));
+            for (id, bytes) in unit.constants {
+                sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
+            }
+            if !unit.options.is_empty() {
+                sink.field(Tag::Options, Value::Text(unit.options));
+            }
         }
         sink.field(Tag::Device, Value::Device(self.device));
     }

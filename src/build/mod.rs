@@ -9,6 +9,7 @@ mod flight;
 mod graph;
 mod job;
 mod key;
+mod link;
 mod pool;
 mod program;
 mod recipe;
@@ -17,6 +18,7 @@ mod request;
 mod tests;
 mod trace;
 
+pub use link::DuplicateExports;
 pub use program::{Kernel, Origin, Program};
 pub use recipe::SpecializationValue;
 pub use request::{Build, BuildRequest};

@@ -8,7 +8,7 @@ use crate::args::ElementType;
 use crate::backend::{self, Parameter};
 use crate::build::request::Build;
 use crate::device::Device;
-use crate::digest::BuildKey;
+use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a program came from.
@@ -45,6 +45,15 @@ pub(crate) struct Built {
     origin: Origin,
     build_log: Box<str>,
     weight: AtomicUsize,
+    parts: Box<[Part]>,
+}
+
+/// An image of a program that was linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) image: Digest,
+    /// The key of its object: of the image with its constants and options.
+    pub(crate) object: BuildKey,
 }
 
 /// What is known of a program beside what its driver tells.
@@ -55,6 +64,8 @@ pub(crate) struct Told<'a> {
     pub(crate) build_log: &'a str,
     /// Its size in bytes.
     pub(crate) size: usize,
+    /// What it was linked from; nothing if it was not.
+    pub(crate) parts: Box<[Part]>,
 }
 
 struct BuiltKernel {
@@ -77,7 +88,7 @@ impl Built {
             let elements = parameters.iter().map(ElementType::of).collect();
             BuiltKernel { native: Arc::clone(kernel), parameters, elements }
         });
-        let Told { origin, build_log, size } = told;
+        let Told { origin, build_log, size, parts } = told;
         let build_log = build_log.into();
         Self {
             kernels: kernels.collect(),
@@ -87,6 +98,7 @@ impl Built {
             origin,
             build_log,
             weight: size.into(),
+            parts,
         }
     }
 
@@ -103,6 +115,16 @@ impl Built {
     /// Its kernels with what is known of their parameters.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = (&str, &[Parameter])> {
         self.kernels.iter().map(|kernel| (kernel.native.name(), &*kernel.parameters))
+    }
+
+    /// As the driver has it.
+    pub(crate) fn native(&self) -> &dyn backend::Program {
+        &*self.native
+    }
+
+    /// What it was linked from; nothing if it was not.
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
     }
 
     /// The driver's binary.

@@ -1,96 +1,91 @@
-//! What to build: an image for a device, with specialization constants and options, checked as far
-//! as that needs no driver.
+//! What to build: images for a device, with their specialization constants and options, checked as
+//! far as that needs no driver.
 
-use crate::backend::Source;
-use crate::build::key::{ConstantBytes, DeviceKey, ProgramFields, canonical_options};
+use smallvec::{SmallVec, smallvec};
+
+use crate::backend::{Parameter, Source};
+use crate::build::key::{
+    ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields, canonical_options,
+};
+use crate::build::link::{Libraries, describe};
+use crate::build::program::Part;
 use crate::device::{Device, ImageFormat};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, SpecializationConstant};
+use crate::spirv::{self, Module};
 
-/// The inputs of one build.
+/// An image of a program, and what its compile depends on beside it.
 #[derive(Clone)]
-pub(crate) struct Recipe {
+pub(crate) struct Unit {
     image: Image,
-    /// The device's position in the graph.
-    device: usize,
     /// Sorted by id, each id once.
     constants: Vec<(u32, ConstantBytes)>,
     options: String,
 }
 
-impl Recipe {
-    pub(crate) fn new(image: Image, device: usize) -> Self {
-        Self { image, device, constants: Vec::new(), options: String::new() }
-    }
+/// Specialization constants as a backend takes them.
+type Constants = Vec<(u32, Vec<u8>)>;
 
-    pub(crate) fn set_device(&mut self, device: usize) {
-        self.device = device;
+/// What was asked for, before the image's imports are resolved.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    unit: Unit,
+    /// The device's position in the graph.
+    device: usize,
+    /// Constants of libraries, by their images.
+    of_libraries: Vec<(Image, u32, ConstantBytes)>,
+}
+
+/// The inputs of one build.
+#[derive(Clone)]
+pub(crate) struct Recipe {
+    /// Sorted by the images' digests, each once: the order of registration makes no difference.
+    units: SmallVec<[Unit; 1]>,
+    device: usize,
+    way: Way,
+}
+
+/// How the device comes from the images to what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The image is built at once.
+    Build,
+    /// The image is compiled to an object.
+    Compile,
+    /// The objects of the images, nodes of their own, are linked.
+    Link,
+    /// The images, modules of SPIR-V, are made one, and that is built.
+    Merge,
+}
+
+impl Unit {
+    fn new(image: Image) -> Self {
+        Self { image, constants: Vec::new(), options: String::new() }
     }
 
     /// The last value given for an id counts.
-    pub(crate) fn set_constant(&mut self, id: u32, value: ConstantBytes) {
+    fn set_constant(&mut self, id: u32, value: ConstantBytes) {
         match self.constants.binary_search_by_key(&id, |(id, _)| *id) {
             Ok(at) => self.constants[at].1 = value,
             Err(at) => self.constants.insert(at, (id, value)),
         }
     }
 
-    pub(crate) fn set_options(&mut self, options: &str) -> Result<()> {
-        if let Some(at) = options.find('\0') {
-            return Err(Error::invalid(format!(
-                "the build options hold a NUL character at byte {at}; drivers take text without any"
-            )));
-        }
-        self.options = canonical_options(options).into_owned();
-        Ok(())
-    }
-
-    pub(crate) fn image(&self) -> &Image {
-        &self.image
-    }
-
-    /// Whether the program is worth storing: native images are what would be stored.
-    pub(crate) fn is_stored(&self) -> bool {
-        self.image.format() != ImageFormat::Native
-    }
-
-    pub(crate) fn device(&self) -> usize {
-        self.device
-    }
-
-    pub(crate) fn key(&self, device: &DeviceKey) -> BuildKey {
-        self.with_fields(device, |fields| fields.key())
-    }
-
-    /// The key's fields by name and value.
-    pub(crate) fn key_fields(&self, device: &DeviceKey) -> Vec<(String, String)> {
-        self.with_fields(device, |fields| fields.fields())
-    }
-
-    fn with_fields<T>(&self, device: &DeviceKey, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
-        read(&ProgramFields {
-            images: &[self.image.digest()],
+    fn fields(&self) -> UnitFields<'_> {
+        UnitFields {
+            image: self.image.digest(),
             constants: &self.constants,
             options: &self.options,
-            device,
-        })
+        }
     }
 
-    /// Calls `build` with the recipe as a backend takes it.
-    pub(crate) fn with_source<T>(&self, build: impl FnOnce(&Source<'_>) -> T) -> T {
-        let constants: Vec<_> =
-            self.constants.iter().map(|(id, value)| (*id, value.to_vec())).collect();
-        build(&Source {
-            format: self.image.format(),
-            code: self.image.code(),
-            options: &self.options,
-            constants: &constants,
-        })
+    fn constant(&self, id: u32) -> Option<&SpecializationConstant> {
+        self.image.specialization_constants().iter().find(|constant| constant.id == id)
     }
 
     /// Whether it can be built at all, as far as the image and the device's description tell.
-    pub(crate) fn check(&self, device: &Device) -> Result<()> {
+    fn check(&self, device: &Device) -> Result<()> {
         let format = self.image.format();
         if !device.formats.contains(&format) {
             return Err(Error::new(
@@ -115,7 +110,7 @@ impl Recipe {
 
     fn check_constant(&self, id: u32, value: &[u8]) -> Result<()> {
         let there = self.image.specialization_constants();
-        let Some(constant) = there.iter().find(|constant| constant.id == id) else {
+        let Some(constant) = self.constant(id) else {
             return Err(Error::invalid(format!(
                 "the image has no specialization constant with id {id}; it has {}",
                 constants_in_words(there)
@@ -133,6 +128,258 @@ impl Recipe {
         }
         Ok(())
     }
+}
+
+impl Wanted {
+    pub(crate) fn new(image: Image, device: usize) -> Self {
+        Self { unit: Unit::new(image), device, of_libraries: Vec::new() }
+    }
+
+    pub(crate) fn set_device(&mut self, device: usize) {
+        self.device = device;
+    }
+
+    pub(crate) fn set_constant(&mut self, id: u32, value: ConstantBytes) {
+        self.unit.set_constant(id, value);
+    }
+
+    pub(crate) fn set_constant_of(&mut self, library: &Image, id: u32, value: ConstantBytes) {
+        self.of_libraries.push((library.clone(), id, value));
+    }
+
+    pub(crate) fn set_options(&mut self, options: &str) -> Result<()> {
+        if let Some(at) = options.find('\0') {
+            return Err(Error::invalid(format!(
+                "the build options hold a NUL character at byte {at}; drivers take text without any"
+            )));
+        }
+        self.unit.options = canonical_options(options).into_owned();
+        Ok(())
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.unit.image
+    }
+
+    pub(crate) fn device(&self) -> usize {
+        self.device
+    }
+
+    /// Resolves the imports, and finds out how the device comes from the images to a program.
+    pub(crate) fn resolve(self, device: &Device, libraries: &Libraries) -> Result<Recipe> {
+        let Self { unit, device: position, of_libraries } = self;
+        let image = &unit.image;
+        let alone = image.imports().len() == 0 && image.exports().len() == 0;
+        let others = if alone { Vec::new() } else { libraries.resolve(image)? };
+        let way = way(device, image, &others)?;
+        let mut units: SmallVec<[Unit; 1]> = smallvec![unit];
+        units.extend(others.into_iter().map(Unit::new));
+        set_constants(&mut units, of_libraries)?;
+        units.iter().try_for_each(|unit| unit.check(device))?;
+        units.sort_unstable_by_key(|unit| unit.image.digest());
+        Ok(Recipe { units, device: position, way })
+    }
+}
+
+/// How a device comes to a program of an image and of those that it needs.
+fn way(device: &Device, image: &Image, others: &[Image]) -> Result<Way> {
+    let format = image.format();
+    let exchanges = image.imports().len() > 0 || image.exports().len() > 0;
+    let imports_its_own =
+        |image: &Image| image.imports().any(|name| image.exports().any(|own| own == name));
+    let own = imports_its_own(image) || others.iter().any(imports_its_own);
+    Ok(match format {
+        _ if !exchanges => Way::Build,
+        // Drivers take a module that imports what it exports for one that defines it twice.
+        ImageFormat::SpirV if own => Way::Merge,
+        _ if device.links.contains(&format) => Way::Link,
+        _ if image.imports().len() == 0 => Way::Build,
+        ImageFormat::SpirV => Way::Merge,
+        _ => {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "{} imports `{}`, and {device} does not link {format}",
+                    describe(image),
+                    image.imports().next().unwrap_or_default()
+                ),
+            ));
+        }
+    })
+}
+
+/// Gives constants to those units that have them. The first unit is the image that was asked for: an
+/// id that it has is its own.
+fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, ConstantBytes)>) -> Result<()> {
+    if let [first, libraries @ ..] = units {
+        let given = std::mem::take(&mut first.constants);
+        for (id, value) in given {
+            let mut owners: Vec<_> =
+                libraries.iter_mut().filter(|unit| unit.constant(id).is_some()).collect();
+            match &mut owners[..] {
+                [library] if first.constant(id).is_none() => library.set_constant(id, value),
+                [_, _, ..] if first.constant(id).is_none() => {
+                    let images: Vec<_> = owners.iter().map(|unit| describe(&unit.image)).collect();
+                    return Err(Error::invalid(format!(
+                        "several of the linked images have a specialization constant with id {id}: \
+                         {}; set it with `specialize_in`, which names the image",
+                        images.join("; ")
+                    )));
+                }
+                // If nobody has it, the check of this unit says so.
+                _ => first.set_constant(id, value),
+            }
+        }
+    }
+    for (image, id, value) in of_libraries {
+        match units.iter_mut().find(|unit| unit.image.digest() == image.digest()) {
+            Some(unit) => unit.set_constant(id, value),
+            None => {
+                let linked: Vec<_> = units.iter().map(|unit| describe(&unit.image)).collect();
+                return Err(Error::invalid(format!(
+                    "specialization constant {id} is set in {}, which is not part of the program; \
+                     its images are: {}",
+                    describe(&image),
+                    linked.join("; ")
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Recipe {
+    pub(crate) fn way(&self) -> Way {
+        self.way
+    }
+
+    pub(crate) fn device(&self) -> usize {
+        self.device
+    }
+
+    pub(crate) fn format(&self) -> ImageFormat {
+        // A linker takes images of one format.
+        self.units[0].image.format()
+    }
+
+    /// Its image as messages name it; that of an object is the only one.
+    pub(crate) fn image_in_words(&self) -> String {
+        describe(&self.units[0].image)
+    }
+
+    /// The images, by the beginnings of their digests.
+    pub(crate) fn images_in_short(&self) -> String {
+        let each = self.units.iter().map(|unit| format!("{:.8}", unit.image.digest()));
+        each.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Bytes of code, of all images.
+    pub(crate) fn code_len(&self) -> usize {
+        self.units.iter().map(|unit| unit.image.code().len()).sum()
+    }
+
+    pub(crate) fn kind(&self) -> NodeKind {
+        match self.way {
+            Way::Compile => NodeKind::Object,
+            Way::Build | Way::Link | Way::Merge => NodeKind::Program,
+        }
+    }
+
+    /// The recipes of the objects that its images are compiled to, for the linker.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Self> {
+        self.units.iter().map(|unit| Self {
+            units: smallvec![unit.clone()],
+            device: self.device,
+            way: Way::Compile,
+        })
+    }
+
+    /// What it is linked from; nothing if it is not.
+    pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[Part]> {
+        if !matches!(self.way, Way::Link | Way::Merge) {
+            return Box::default();
+        }
+        let part = |object: Self| Part {
+            image: object.units[0].image.digest(),
+            object: object.key(device),
+        };
+        self.objects().map(part).collect()
+    }
+
+    /// Whether what comes of it is worth storing: native images are what would be stored.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.format() != ImageFormat::Native
+    }
+
+    pub(crate) fn key(&self, device: &DeviceKey) -> BuildKey {
+        self.with_fields(device, |fields| fields.key())
+    }
+
+    /// The key's fields by name and value.
+    pub(crate) fn key_fields(&self, device: &DeviceKey) -> Vec<(String, String)> {
+        self.with_fields(device, |fields| fields.fields())
+    }
+
+    fn with_fields<T>(&self, device: &DeviceKey, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
+        let units: SmallVec<[UnitFields<'_>; 1]> = self.units.iter().map(Unit::fields).collect();
+        read(&ProgramFields { kind: self.kind(), units: &units, device })
+    }
+
+    /// What the images tell of a kernel's parameters.
+    pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
+        self.units.iter().find_map(|unit| unit.image.parameters(kernel))
+    }
+
+    /// Calls `build` with what the device's compiler gets: the one image, or the one module that is
+    /// made of several.
+    pub(crate) fn with_source<T>(&self, build: impl FnOnce(&Source<'_>) -> Result<T>) -> Result<T> {
+        let merged;
+        let (code, constants) = match &self.units[..] {
+            [unit] if self.way != Way::Merge => {
+                let owned = |(id, value): &(u32, ConstantBytes)| (*id, value.to_vec());
+                (unit.image.code(), unit.constants.iter().map(owned).collect())
+            }
+            units => {
+                let constants;
+                (merged, constants) = merge(units)?;
+                (&*merged, constants)
+            }
+        };
+        // Only the image that was asked for has any.
+        let options = self.units.iter().map(|unit| &*unit.options).find(|text| !text.is_empty());
+        build(&Source {
+            format: self.format(),
+            code,
+            options: options.unwrap_or_default(),
+            constants: &constants,
+        })
+    }
+}
+
+/// Links modules of SPIR-V to one, with the constants under their ids in that.
+fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
+    let names: Vec<_> = units.iter().map(|unit| describe(&unit.image)).collect();
+    let mut modules = Vec::with_capacity(units.len());
+    for (unit, name) in units.iter().zip(&names) {
+        let module = Module::parse(unit.image.code()).map_err(|error| error.within(name))?;
+        modules.push(module);
+    }
+    let inputs: Vec<_> =
+        names.iter().zip(&modules).map(|(name, module)| spirv::Input { name, module }).collect();
+    let spirv::Merged { module, spec_ids } = spirv::merge(&inputs, spirv::Options::default())?;
+    let (code, reflection) = spirv::read(module.assemble())?;
+    let mut constants = Vec::new();
+    for (unit, ids) in units.iter().zip(&spec_ids) {
+        for (id, value) in &unit.constants {
+            let became = ids.iter().find(|(before, _)| before == id).map(|(_, after)| *after);
+            // One that no kernel reaches is not there any more.
+            let there = &reflection.specialization_constants;
+            let found = there.iter().find(|constant| Some(constant.id) == became);
+            constants.extend(found.map(|constant| (constant.id, value.to_vec())));
+        }
+    }
+    constants.sort_unstable_by_key(|(id, _)| *id);
+    Ok((code, constants))
 }
 
 fn constants_in_words(constants: &[SpecializationConstant]) -> String {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use crate::build::flight::Flight;
 use crate::build::graph::{Answer, BuildGraph, Outcome};
 use crate::build::program::{Kernel, Origin, Program};
-use crate::build::recipe::{Recipe, SpecializationValue};
+use crate::build::recipe::{Recipe, SpecializationValue, Wanted};
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::image::Image;
 #[must_use = "nothing is built until the request is awaited or started"]
 pub struct BuildRequest {
     graph: Arc<BuildGraph>,
-    recipe: Recipe,
+    wanted: Wanted,
     /// The first setting that cannot be used, told when the build is asked for.
     refused: Option<Error>,
 }
@@ -28,7 +28,7 @@ pub struct BuildRequest {
 impl BuildRequest {
     /// For the device at `device` in the graph.
     pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, image: &Image) -> Self {
-        Self { graph, recipe: Recipe::new(image.clone(), device), refused: None }
+        Self { graph, wanted: Wanted::new(image.clone(), device), refused: None }
     }
 
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
@@ -38,21 +38,35 @@ impl BuildRequest {
     /// not looked into: if their contents change, set another option, such as a macro of your own,
     /// to get a new build.
     pub fn options(mut self, options: &str) -> Self {
-        let result = self.recipe.set_options(options);
+        let result = self.wanted.set_options(options);
         self.note(result);
         self
     }
 
     /// Sets the specialization constant with this `SpecId` of a SPIR-V image. The value has the
     /// size of the constant's type; the last one given for an id counts.
+    ///
+    /// An id that the image itself does not have is that of the one linked library that has it.
     pub fn specialize(mut self, id: u32, value: impl SpecializationValue) -> Self {
-        self.recipe.set_constant(id, value.to_constant());
+        self.wanted.set_constant(id, value.to_constant());
+        self
+    }
+
+    /// Sets the specialization constant with this `SpecId` of one of the linked images, where several
+    /// have the id.
+    pub fn specialize_in(
+        mut self,
+        image: &Image,
+        id: u32,
+        value: impl SpecializationValue,
+    ) -> Self {
+        self.wanted.set_constant_of(image, id, value.to_constant());
         self
     }
 
     /// Builds for this device of the runtime rather than for its default one.
     pub fn device(mut self, device: &Device) -> Self {
-        let result = self.graph.position(device).map(|position| self.recipe.set_device(position));
+        let result = self.graph.position(device).map(|position| self.wanted.set_device(position));
         self.note(result);
         self
     }
@@ -62,7 +76,7 @@ impl BuildRequest {
     pub fn start(self) -> Build {
         match self.refused {
             Some(error) => Build::ready(Err(self.graph.refuse(error))),
-            None => Build::new(self.graph.ask(self.recipe)),
+            None => Build::new(self.graph.ask(self.wanted)),
         }
     }
 
@@ -72,7 +86,7 @@ impl BuildRequest {
     ///
     /// The settings that cannot be used, as from [`Build`].
     pub fn key(&self) -> Result<BuildKey> {
-        self.usable().map(|()| self.graph.key(&self.recipe))
+        self.recipe().map(|recipe| self.graph.key(&recipe))
     }
 
     /// What the key covers, field by field: two requests whose fields are equal have equal keys, and
@@ -82,13 +96,13 @@ impl BuildRequest {
     ///
     /// As for [`key`](Self::key).
     pub fn key_fields(&self) -> Result<Vec<(String, String)>> {
-        self.usable().map(|()| self.graph.key_fields(&self.recipe))
+        self.recipe().map(|recipe| self.graph.key_fields(&recipe))
     }
 
-    fn usable(&self) -> Result<()> {
+    fn recipe(&self) -> Result<Recipe> {
         match &self.refused {
             Some(error) => Err(error.clone()),
-            None => self.graph.check(&self.recipe),
+            None => self.graph.resolve(self.wanted.clone()),
         }
     }
 
@@ -111,8 +125,8 @@ impl IntoFuture for BuildRequest {
 impl fmt::Debug for BuildRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BuildRequest")
-            .field("image", self.recipe.image())
-            .field("device", self.graph.device(self.recipe.device()))
+            .field("image", self.wanted.image())
+            .field("device", self.graph.device(self.wanted.device()))
             .finish_non_exhaustive()
     }
 }

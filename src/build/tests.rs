@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 
 use self::fake::{FakeAdapter, Script, info};
-use super::{BuildGraph, BuildRequest, Origin, Pool, Setting};
+use super::{BuildGraph, BuildRequest, DuplicateExports, Origin, Pool, Setting};
 use crate::backend::{AddressSpace, DeviceSlot};
 use crate::device::{Device, DeviceInfo, ImageFormat};
 use crate::error::{ErrorKind, Result};
@@ -44,6 +44,7 @@ impl Bench {
             memory_limit,
             disk: None,
             trace: None,
+            duplicates: DuplicateExports::default(),
             identity: None,
             counters: Arc::clone(&counters),
         });

@@ -15,14 +15,12 @@
 
 mod describe;
 mod grammar;
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "uses are for what rewrites modules"))]
 mod index;
 #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 mod intern;
 pub mod internals;
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 mod merge;
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 mod module;
 mod prune;
 mod reflect;
@@ -41,6 +39,9 @@ use crate::backend::Parameter;
 use crate::error::Result;
 use crate::image::SpecializationConstant;
 use words::Words;
+
+pub(crate) use merge::{Input, Merged, Options, merge};
+pub(crate) use module::Module;
 
 /// What a module says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

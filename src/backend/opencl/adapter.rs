@@ -178,6 +178,10 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
     if il_version.contains("SPIR-V") {
         formats.push(ImageFormat::SpirV);
     }
+    let mut links = formats.clone();
+    if !query.integer(CL_DEVICE_LINKER_AVAILABLE).is_ok_and(|available| available != 0) {
+        links.clear();
+    }
     formats.push(ImageFormat::Native);
 
     let info = DeviceInfo {
@@ -189,6 +193,7 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
         device_version,
         il_version,
         formats,
+        links,
         limits,
         name,
     };

@@ -58,6 +58,14 @@ impl Device for ClDevice {
         Ok(Arc::new(program::build(&self.context, source)?))
     }
 
+    fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(program::compile_object(&self.context, source)?))
+    }
+
+    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(program::link(&self.context, objects)?))
+    }
+
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
         Ok(Arc::new(ClMemory::allocate(&self.context, bytes)?))
     }

@@ -1,11 +1,13 @@
 //! Building programs.
 
+use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use opencl3::error_codes::{
-    CL_BUILD_PROGRAM_FAILURE, CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM_EXECUTABLE,
+    CL_BUILD_PROGRAM_FAILURE, CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM,
+    CL_INVALID_PROGRAM_EXECUTABLE, CL_SUCCESS,
 };
 use opencl3::program::*;
 
@@ -74,49 +76,141 @@ impl Program for ClProgram {
     }
 }
 
+impl ClProgram {
+    fn new(object: Arc<ProgramObject>, kernels: Vec<Arc<dyn Kernel>>, build_log: String) -> Self {
+        // Some compilers do their work when kernels are created: only now is the binary complete.
+        let binary_size = binary_size(&object);
+        Self { kernels, build_log, binary_size, object, asking: Mutex::default() }
+    }
+}
+
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
     let options = c_string(source.options)?;
-    let object =
-        Arc::new(ProgramObject { program: create(context, source)?, context: Arc::clone(context) });
-    specialize(&object, source.constants)?;
-
+    let object = prepare(context, source)?;
     let (built, build_log) = match source.format {
         ImageFormat::OpenClC => {
             let reflecting = c_string(&format!("{ARG_INFO} {}", source.options))?;
-            compile_reflecting(&object, &reflecting, &options)
+            build_reflecting(&object, &reflecting, &options)
         }
-        ImageFormat::SpirV | ImageFormat::Native => compile(&object, &options),
+        ImageFormat::SpirV | ImageFormat::Native => build_plainly(&object, &options),
     };
     let failed = |code| failure(context, source, code).with_log(build_log.as_str());
     built.map_err(failed)?;
-
     let kernels = create_kernels(&object).map_err(failed)?;
-    // Some compilers do their work when kernels are created: only now is the binary complete.
-    let binary_size = binary_size(&object);
-    Ok(ClProgram { kernels, build_log, binary_size, object, asking: Mutex::default() })
+    Ok(ClProgram::new(object, kernels, build_log))
+}
+
+/// Compiles an object, or takes the binary of one.
+pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
+    let object = prepare(context, source)?;
+    let device = context.device();
+    if source.format == ImageFormat::Native {
+        // An object is what it is; building it, some drivers make an executable of it.
+        let kind = get_program_build_info(object.raw(), device, CL_PROGRAM_BINARY_TYPE);
+        let kind = kind.map_err(|code| failure(context, source, code))?;
+        if cl_uint::from(kind) != CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT {
+            return Err(Error::new(
+                ErrorKind::BuildFailed,
+                format!("`{}` makes no object of the binary of one", context.info.name),
+            ));
+        }
+        return Ok(ClProgram::new(object, Vec::new(), String::new()));
+    }
+    let options = match source.format {
+        ImageFormat::OpenClC => c_string(&format!("{ARG_INFO} {}", source.options))?,
+        ImageFormat::SpirV | ImageFormat::Native => c_string(source.options)?,
+    };
+    let compiled =
+        compile_program(object.raw(), &[device], &options, &[], &[], None, ptr::null_mut());
+    let log = build_log(&object);
+    compiled.map_err(|code| failure(context, source, code).with_log(log.as_str()))?;
+    Ok(ClProgram::new(object, Vec::new(), log))
+}
+
+/// Links objects to a program and creates all its kernels.
+pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<ClProgram> {
+    let mut raw = Vec::with_capacity(objects.len());
+    for object in objects {
+        let object = (*object as &dyn Any).downcast_ref::<ClProgram>().ok_or_else(|| {
+            Error::invalid("an object to link belongs to a device of another backend")
+        })?;
+        raw.push(object.object.raw());
+    }
+    let name = &context.info.name;
+    let (program, linked) = link_objects(context, &raw).ok_or_else(|| {
+        let message = format!("the OpenCL loader has no linker for `{name}`");
+        Error::new(ErrorKind::Unsupported, message)
+    })?;
+    let object =
+        program.map(|program| Arc::new(ProgramObject { program, context: Arc::clone(context) }));
+    let log = object.as_deref().map(build_log).unwrap_or_default();
+    let failed = |code| {
+        let message = format!("`{name}` cannot link the {} images", raw.len());
+        error_of(build_kind(code), code, message).with_log(log.as_str())
+    };
+    linked.map_err(failed)?;
+    let object = object.ok_or_else(|| failed(CL_INVALID_PROGRAM))?;
+    let kernels = create_kernels(&object).map_err(failed)?;
+    Ok(ClProgram::new(object, kernels, log))
+}
+
+/// Calls the linker. `None` if there is none to call; a program may come with an error, and has its
+/// log, which is why this is not `opencl3`'s function.
+fn link_objects(
+    context: &Context,
+    objects: &[cl_program],
+) -> Option<(Option<OwnedProgram>, Result<(), cl_int>)> {
+    let opencl = cl3::load_library().as_ref().ok()?;
+    let device = context.device();
+    let mut code = CL_SUCCESS;
+    let program = opencl.clLinkProgram(
+        context.raw(),
+        1,
+        &raw const device,
+        c"".as_ptr(),
+        objects.len() as cl_uint,
+        objects.as_ptr(),
+        None,
+        ptr::null_mut(),
+        &raw mut code,
+    )?;
+    // SAFETY: just created, and referenced here alone.
+    let program = (!program.is_null()).then(|| unsafe { OwnedProgram::new(program) });
+    Some((program, if code == CL_SUCCESS { Ok(()) } else { Err(code) }))
+}
+
+/// A program with its constants set, to be built or compiled.
+fn prepare(context: &Arc<Context>, source: &Source<'_>) -> Result<Arc<ProgramObject>> {
+    let program = create(context, source)?;
+    let object = ProgramObject { program, context: Arc::clone(context) };
+    specialize(&object, source.constants)?;
+    Ok(Arc::new(object))
 }
 
 /// Has the driver build the program. Returns how that went, as the driver's code, and the log.
-fn compile(object: &ProgramObject, options: &CStr) -> (Result<(), cl_int>, String) {
+fn build_plainly(object: &ProgramObject, options: &CStr) -> (Result<(), cl_int>, String) {
     let device = object.context.device();
     let built = build_program(object.raw(), &[device], options, None, ptr::null_mut());
-    let log = get_program_build_data(object.raw(), device, CL_PROGRAM_BUILD_LOG)
-        .map_or_else(|_| String::new(), |log| text(&log));
-    (built, log)
+    (built, build_log(object))
+}
+
+fn build_log(object: &ProgramObject) -> String {
+    get_program_build_data(object.raw(), object.context.device(), CL_PROGRAM_BUILD_LOG)
+        .map_or_else(|_| String::new(), |log| text(&log))
 }
 
 /// The same with options that ask for signatures, or with plain ones where those cannot be had.
-fn compile_reflecting(
+fn build_reflecting(
     object: &ProgramObject,
     reflecting: &CStr,
     plain: &CStr,
 ) -> (Result<(), cl_int>, String) {
-    let (built, log) = compile(object, reflecting);
+    let (built, log) = build_plainly(object, reflecting);
     // For kernels without parameters, NVIDIA's compiler then writes PTX that its own assembler
     // refuses.
     if built == Err(CL_BUILD_PROGRAM_FAILURE) && log.contains("ptxas") {
-        return compile(object, plain);
+        return build_plainly(object, plain);
     }
     (built, log)
 }

@@ -34,6 +34,8 @@ impl Simulated {
             device_version: "simulated 1.0".to_owned(),
             il_version: "SPIR-V_1.6".to_owned(),
             formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
+            // So that it is Kiln that links SPIR-V.
+            links: vec![ImageFormat::OpenClC],
             limits: Limits {
                 compute_units: 8,
                 max_work_group_size: MAX_WORK_GROUP_SIZE,
@@ -47,6 +49,20 @@ impl Simulated {
             },
         };
         Self { shared, info: Arc::new(info) }
+    }
+}
+
+impl Simulated {
+    /// Counts a call of the compiler, which then takes its time and fails if it was told to.
+    fn begin(&self, source: &Source<'_>) -> Result<()> {
+        let shared = &self.shared;
+        count(match source.format {
+            ImageFormat::OpenClC | ImageFormat::SpirV => &shared.counters.builds,
+            ImageFormat::Native => &shared.counters.loads,
+        });
+        shared.builds.pass();
+        shared.build_delay.spend();
+        shared.build_faults.take().map_or(Ok(()), |fault| Err(fault.of_build()))
     }
 }
 
@@ -72,17 +88,18 @@ impl Adapter for Simulated {
 
 impl Device for Simulated {
     fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
-        let shared = &self.shared;
-        count(match source.format {
-            ImageFormat::OpenClC | ImageFormat::SpirV => &shared.counters.builds,
-            ImageFormat::Native => &shared.counters.loads,
-        });
-        shared.builds.pass();
-        shared.build_delay.spend();
-        if let Some(fault) = shared.build_faults.take() {
-            return Err(fault.of_build());
-        }
-        program::build(shared, source)
+        self.begin(source)?;
+        program::build(&self.shared, source)
+    }
+
+    fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+        self.begin(source)?;
+        program::compile(&self.shared, source)
+    }
+
+    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+        count(&self.shared.counters.links);
+        program::link(&self.shared, objects)
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {

@@ -245,6 +245,8 @@ pub struct Counts {
     pub builds: u64,
     /// Builds from native binaries, failed ones included.
     pub loads: u64,
+    /// Programs linked from objects.
+    pub links: u64,
     /// Commands queued.
     pub commands: u64,
     /// Kernel launches among them.

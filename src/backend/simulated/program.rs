@@ -1,6 +1,7 @@
 //! Programs: what the compiler makes of an image, and the binary form that it loads again.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::str;
 use std::sync::Arc;
 
@@ -28,27 +29,62 @@ pub(super) fn refused(log: impl Into<String>) -> Error {
 
 /// Compiles or loads `source`.
 pub(super) fn build(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
-    if source.options.split_whitespace().any(|option| option == "--refuse") {
-        return Err(refused("error: unknown option `--refuse`"));
+    let binary = match source.format {
+        ImageFormat::OpenClC => Binary::new(Form::OpenClC, source),
+        ImageFormat::SpirV => Binary::new(Form::SpirV, source),
+        ImageFormat::Native => Ok(Binary::read(source.code)?),
+    }?;
+    let scan = match binary.form {
+        Form::SpirV => reflect(shared, &binary.code, source.constants)?,
+        Form::OpenClC => scan(&binary.code)?,
+        Form::Object => return Err(refused("error: the binary is an object, to be linked")),
+    };
+    Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
+}
+
+/// Compiles or loads an object.
+pub(super) fn compile(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+    let binary = match source.format {
+        ImageFormat::OpenClC => Binary::new(Form::Object, source)?,
+        ImageFormat::SpirV => return Err(refused("error: the linker takes no SPIR-V")),
+        ImageFormat::Native => Binary::read(source.code)?,
+    };
+    if binary.form != Form::Object {
+        return Err(refused("error: the binary is no object"));
     }
-    let image = match source.format {
-        ImageFormat::OpenClC | ImageFormat::SpirV => {
-            let code = source.code.to_vec();
-            Binary { format: source.format, code, size: 0 }
+    let scan = Scan { signatures: Vec::new(), ..scan(&binary.code)? };
+    Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
+}
+
+/// Links objects: the text of the program is that of its objects.
+pub(super) fn link(shared: &Arc<Shared>, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+    let mut code = Vec::new();
+    let mut size = 0;
+    let mut kernels = HashSet::new();
+    for object in objects {
+        let object = (*object as &dyn Any)
+            .downcast_ref::<SimulatedProgram>()
+            .filter(|object| object.binary.form == Form::Object)
+            .ok_or_else(|| foreign("object"))?;
+        for Signature { name, .. } in scan(&object.binary.code)?.signatures {
+            if kernels.contains(&name) {
+                return Err(refused(format!("error: the kernel `{name}` is defined twice")));
+            }
+            kernels.insert(name);
         }
-        ImageFormat::Native => Binary::read(source.code).ok_or_else(|| {
-            refused("error: the binary is damaged or was made for another device")
-        })?,
-    };
-    let scan = match image.format {
-        ImageFormat::SpirV => reflect(shared, &image.code, source.constants)?,
-        _ => {
-            let text = str::from_utf8(&image.code)
-                .map_err(|error| refused(format!("error: the source is no text: {error}")))?;
-            scan::scan(text).map_err(refused)?
-        }
-    };
-    Ok(Arc::new(SimulatedProgram::new(shared, image, scan)))
+        code.extend_from_slice(&object.binary.code);
+        code.push(b'\n');
+        size += object.binary.size;
+    }
+    let scan = scan(&code)?;
+    let binary = Binary { form: Form::OpenClC, code, size };
+    Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
+}
+
+fn scan(code: &[u8]) -> Result<Scan> {
+    let text = str::from_utf8(code)
+        .map_err(|error| refused(format!("error: the source is no text: {error}")))?;
+    scan::scan(text).map_err(refused)
 }
 
 /// The kernels of a SPIR-V module, or those that are registered if it has none. The values of its
@@ -82,10 +118,20 @@ fn reflect(shared: &Shared, bytes: &[u8], constants: &[(u32, Vec<u8>)]) -> Resul
 /// The native form: the image itself behind a header with a checksum, so that damage is noticed as
 /// by a real loader.
 struct Binary {
-    format: ImageFormat,
+    form: Form,
     code: Vec<u8>,
     /// The least size of the whole; zeros fill up what the image leaves.
     size: usize,
+}
+
+/// What the code of a binary is, and the byte that says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Form {
+    OpenClC = b'C',
+    SpirV = b'S',
+    /// OpenCL C that is not linked yet.
+    Object = b'O',
 }
 
 impl Binary {
@@ -93,6 +139,13 @@ impl Binary {
     const CHECKSUM: usize = blake3::OUT_LEN;
     /// Magic, checksum of all that follows, format, length of the image.
     const HEADER: usize = Self::MAGIC.len() + Self::CHECKSUM + 1 + size_of::<u64>();
+
+    fn new(form: Form, source: &Source<'_>) -> Result<Self> {
+        if source.options.split_whitespace().any(|option| option == "--refuse") {
+            return Err(refused("error: unknown option `--refuse`"));
+        }
+        Ok(Self { form, code: source.code.to_vec(), size: 0 })
+    }
 
     fn len(&self) -> usize {
         self.size.max(Self::HEADER + self.code.len())
@@ -107,7 +160,7 @@ impl Binary {
         })?;
         bytes.extend_from_slice(Self::MAGIC);
         bytes.extend_from_slice(&[0; Self::CHECKSUM]);
-        bytes.push(if self.format == ImageFormat::SpirV { b'S' } else { b'C' });
+        bytes.push(self.form as u8);
         bytes.extend_from_slice(&(self.code.len() as u64).to_le_bytes());
         bytes.extend_from_slice(&self.code);
         bytes.resize(self.len(), 0);
@@ -116,7 +169,12 @@ impl Binary {
         Ok(bytes)
     }
 
-    fn read(bytes: &[u8]) -> Option<Self> {
+    fn read(bytes: &[u8]) -> Result<Self> {
+        Self::parse(bytes)
+            .ok_or_else(|| refused("error: the binary is damaged or was made for another device"))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
         let (checksum, rest) = bytes.strip_prefix(Self::MAGIC)?.split_first_chunk()?;
         if blake3::hash(rest) != *checksum {
             return None;
@@ -125,11 +183,9 @@ impl Binary {
         let (length, rest) = rest.split_first_chunk()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         Some(Self {
-            format: match format {
-                b'C' => ImageFormat::OpenClC,
-                b'S' => ImageFormat::SpirV,
-                _ => return None,
-            },
+            form: [Form::OpenClC, Form::SpirV, Form::Object]
+                .into_iter()
+                .find(|form| *form as u8 == format)?,
             code: rest.get(..length)?.to_vec(),
             size: bytes.len(),
         })

@@ -211,6 +211,7 @@ impl Gate {
 pub(super) struct Counters {
     pub(super) builds: AtomicU64,
     pub(super) loads: AtomicU64,
+    pub(super) links: AtomicU64,
     pub(super) launches: AtomicU64,
     pub(super) other_commands: AtomicU64,
     pub(super) notifications: AtomicU64,
@@ -227,6 +228,7 @@ impl Counters {
         Counts {
             builds: self.builds.load(Relaxed),
             loads: self.loads.load(Relaxed),
+            links: self.links.load(Relaxed),
             commands: launches + self.other_commands.load(Relaxed),
             launches,
             notifications: self.notifications.load(Relaxed),

@@ -99,6 +99,14 @@ impl backend::Device for FakeDevice {
         }
     }
 
+    fn compile(&self, _: &Source<'_>) -> Result<Arc<dyn backend::Program>> {
+        Err(Error::new(ErrorKind::Driver, "has no linker"))
+    }
+
+    fn link(&self, _: &[&dyn backend::Program]) -> Result<Arc<dyn backend::Program>> {
+        Err(Error::new(ErrorKind::Driver, "has no linker"))
+    }
+
     fn allocate(&self, _: usize) -> Result<Arc<dyn backend::Memory>> {
         Err(Error::new(ErrorKind::Driver, "has no memory"))
     }
@@ -161,6 +169,7 @@ pub(super) fn info() -> DeviceInfo {
         device_version: "2.0".to_owned(),
         il_version: "SPIR-V_1.2".to_owned(),
         formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
+        links: Vec::new(),
         limits: Limits {
             compute_units: 1,
             max_work_group_size: 1,

@@ -4,13 +4,17 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 
 use super::fake::info;
-use crate::build::key::{ConstantBytes, DeviceKey, ProgramFields, canonical_options};
+use crate::build::key::{
+    ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields, canonical_options,
+};
 use crate::device::DeviceInfo;
 use crate::digest::Digest;
 use crate::image::Image;
 
 struct Inputs {
+    kind: NodeKind,
     images: Vec<Digest>,
+    /// Those of the last image, as are the options.
     constants: Vec<(u32, ConstantBytes)>,
     options: String,
     info: DeviceInfo,
@@ -19,6 +23,7 @@ struct Inputs {
 
 fn inputs() -> Inputs {
     Inputs {
+        kind: NodeKind::Program,
         images: vec![Digest([1; 32]), Digest([2; 32])],
         constants: vec![
             (3, ConstantBytes::from_slice(&[1, 2, 3, 4])),
@@ -36,10 +41,14 @@ impl Inputs {
             .environment
             .iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let plain = |image: &Digest| UnitFields { image: *image, constants: &[], options: "" };
+        let mut units: Vec<_> = self.images.iter().map(plain).collect();
+        if let Some(last) = units.last_mut() {
+            (last.constants, last.options) = (&self.constants, &self.options);
+        }
         read(&ProgramFields {
-            images: &self.images,
-            constants: &self.constants,
-            options: &self.options,
+            kind: self.kind,
+            units: &units,
             device: &DeviceKey::new(self.info.identity(), variables),
         })
     }
@@ -66,6 +75,7 @@ fn the_key_is_stable() {
 fn every_field_alone_changes_the_key() {
     type Change = fn(&mut Inputs);
     let changes: &[(&str, Change)] = &[
+        ("the kind", |i| i.kind = NodeKind::Object),
         ("an image", |i| i.images[0].0[31] ^= 1),
         ("the order of images", |i| i.images.swap(0, 1)),
         ("an image less", |i| i.images.truncate(1)),
@@ -199,6 +209,7 @@ fn keys_are_those_of_the_golden_file() {
     let mut keys = String::new();
     for (name, change) in requests {
         let mut request = Inputs {
+            kind: NodeKind::Program,
             images: vec![Image::opencl_c("kernel void f() {}").digest()],
             constants: Vec::new(),
             options: String::new(),

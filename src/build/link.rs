@@ -1,0 +1,266 @@
+//! Which images make up a program: imports resolved against the exports of the registered libraries.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::image::Image;
+
+/// What to do where several libraries export a symbol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DuplicateExports {
+    /// An error that names them.
+    #[default]
+    Refuse,
+    /// The library that was registered first is taken.
+    FirstRegistered,
+}
+
+/// How like a name must be to be told as what may have been meant; 1 is the same name.
+const NEAR: f64 = 0.7;
+
+/// Names told of those that are near, or of what is there.
+const TOLD: usize = 3;
+
+/// The device libraries of a runtime.
+#[derive(Debug, Default)]
+pub(crate) struct Libraries {
+    duplicates: DuplicateExports,
+    /// In the order of their registration.
+    images: Vec<Image>,
+    /// Who exports a name, in the same order.
+    exporters: HashMap<String, Vec<Image>>,
+}
+
+/// An image of the set that makes up a program.
+struct Member {
+    image: Image,
+    /// The member that needs it, and for which symbol; `None` for the image that was asked for.
+    needed_by: Option<(usize, String)>,
+}
+
+impl Libraries {
+    pub(crate) fn new(duplicates: DuplicateExports) -> Self {
+        Self { duplicates, ..Self::default() }
+    }
+
+    /// Adds a library. `false` if it was there.
+    pub(crate) fn register(&mut self, image: &Image) -> Result<bool> {
+        if image.exports().len() == 0 {
+            return Err(Error::invalid(format!(
+                "{} exports nothing that others could import; SPIR-V exports what has a linkage \
+                 decoration, and for OpenCL C `Image::exporting` states the names",
+                describe(image)
+            )));
+        }
+        if self.images.iter().any(|known| known.digest() == image.digest()) {
+            return Ok(false);
+        }
+        self.images.push(image.clone());
+        for name in image.exports() {
+            match self.exporters.get_mut(name) {
+                Some(exporters) => exporters.push(image.clone()),
+                None => drop(self.exporters.insert(name.to_owned(), vec![image.clone()])),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes a library. `false` if it was not there.
+    pub(crate) fn unregister(&mut self, image: &Image) -> bool {
+        let before = self.images.len();
+        self.images.retain(|known| known.digest() != image.digest());
+        for name in image.exports() {
+            if let Some(exporters) = self.exporters.get_mut(name) {
+                exporters.retain(|known| known.digest() != image.digest());
+                if exporters.is_empty() {
+                    self.exporters.remove(name);
+                }
+            }
+        }
+        self.images.len() < before
+    }
+
+    /// The libraries that an image needs, those that they need themselves included, and the image
+    /// itself not.
+    ///
+    /// An import of what its own image exports is that. Any other is resolved against the image that
+    /// was asked for and the libraries of its format, since a linker takes one format.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildFailed`](ErrorKind::BuildFailed) if nobody, or more than one, exports a symbol.
+    pub(crate) fn resolve(&self, image: &Image) -> Result<Vec<Image>> {
+        let asked: HashSet<_> = image.exports().collect();
+        let mut members = vec![Member { image: image.clone(), needed_by: None }];
+        let mut digests = HashSet::from([image.digest()]);
+        let mut at = 0;
+        while let Some(Member { image: importer, .. }) = members.get(at) {
+            let importer = importer.clone();
+            let own: HashSet<_> = importer.exports().collect();
+            for name in importer.imports().filter(|name| !own.contains(name)) {
+                let is_of_asked = asked.contains(name);
+                let Some(exporter) = self.exporter(name, is_of_asked, &members, at)? else {
+                    continue;
+                };
+                if digests.insert(exporter.digest()) {
+                    let needed_by = Some((at, name.to_owned()));
+                    members.push(Member { image: exporter, needed_by });
+                }
+            }
+            at += 1;
+        }
+        check_exports(&members)?;
+        Ok(members.into_iter().skip(1).map(|member| member.image).collect())
+    }
+
+    /// Which library exports a name that the member at `at` imports. `None` if it is taken from the
+    /// image that was asked for, the first member.
+    fn exporter(
+        &self,
+        name: &str,
+        is_of_asked: bool,
+        members: &[Member],
+        at: usize,
+    ) -> Result<Option<Image>> {
+        let asked = &members[0].image;
+        let known = self.exporters.get(name).map_or(&[][..], Vec::as_slice);
+        let fits = |library: &&Image| {
+            library.format() == asked.format() && library.digest() != asked.digest()
+        };
+        let mut fitting = known.iter().filter(fits);
+        let first = fitting.next();
+        if is_of_asked {
+            return match first {
+                Some(library) if self.duplicates == DuplicateExports::Refuse => {
+                    Err(ambiguous(name, &members[at].image, &[asked, library]))
+                }
+                _ => Ok(None),
+            };
+        }
+        let Some(first) = first else { return Err(self.unresolved(name, known, members, at)) };
+        let others: Vec<_> = fitting.collect();
+        // Functions that every module may bring along are the same wherever they are.
+        let merges = |image: &Image| image.exports_mergeably(name);
+        if self.duplicates == DuplicateExports::Refuse
+            && others.iter().any(|other| !(merges(first) && merges(other)))
+        {
+            let exporters: Vec<_> = [first].into_iter().chain(others).collect();
+            return Err(ambiguous(name, &members[at].image, &exporters));
+        }
+        Ok(Some(first.clone()))
+    }
+
+    fn unresolved(&self, name: &str, known: &[Image], members: &[Member], at: usize) -> Error {
+        let importer = &members[at].image;
+        let mut message = format!("{} imports `{name}`", describe(importer));
+        if let Some(other) = known.first() {
+            let _ = write!(
+                message,
+                ", which only {} exports; images of different formats cannot be linked",
+                describe(other)
+            );
+        } else {
+            message.push_str(", which no registered library exports");
+        }
+        message.push_str(&chain(members, at));
+        let asked = &members[0].image;
+        let kernel = |image: &&Image| image.kernels().iter().any(|kernel| kernel == name);
+        if let Some(image) = [asked].into_iter().chain(&self.images).find(kernel) {
+            let _ = write!(
+                message,
+                "; there is a kernel of this name in {}, but kernels cannot be imported: export a \
+                 function that the kernel calls",
+                describe(image)
+            );
+        } else if known.is_empty() {
+            match &self.near(name)[..] {
+                [] if self.images.is_empty() => {
+                    message.push_str("; there are no libraries: see `Runtime::register`");
+                }
+                [] => {}
+                near => {
+                    let near: Vec<_> = near.iter().map(|name| format!("`{name}`")).collect();
+                    let _ = write!(message, "; exported are, among others: {}", near.join(", "));
+                }
+            }
+        }
+        Error::new(ErrorKind::BuildFailed, message)
+    }
+
+    /// Exported names that look like `name`, the likest first.
+    fn near(&self, name: &str) -> Vec<&str> {
+        let mut near: Vec<_> = self
+            .exporters
+            .keys()
+            .map(|known| (strsim::jaro_winkler(name, known), known.as_str()))
+            .filter(|(likeness, _)| *likeness >= NEAR)
+            .collect();
+        near.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
+        near.into_iter().take(TOLD).map(|(_, known)| known).collect()
+    }
+}
+
+/// A linker takes one definition of a symbol, whoever needs it.
+fn check_exports(members: &[Member]) -> Result<()> {
+    let mut exporters: HashMap<&str, &Image> = HashMap::new();
+    for Member { image, .. } in members {
+        for name in image.exports() {
+            let Some(other) = exporters.insert(name, image) else { continue };
+            if image.exports_mergeably(name) || other.exports_mergeably(name) {
+                continue;
+            }
+            return Err(Error::new(
+                ErrorKind::BuildFailed,
+                format!(
+                    "`{name}` is exported by {} and by {}, and the program needs both; a program \
+                     has one definition of a symbol",
+                    describe(other),
+                    describe(image)
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn ambiguous(name: &str, importer: &Image, exporters: &[&Image]) -> Error {
+    let exporters: Vec<_> = exporters.iter().map(|image| describe(image)).collect();
+    Error::new(
+        ErrorKind::BuildFailed,
+        format!(
+            "{} imports `{name}`, which several images export: {}; unregister all but one, or have \
+             the first one taken: `RuntimeBuilder::duplicate_exports`",
+            describe(importer),
+            exporters.join("; ")
+        ),
+    )
+}
+
+/// Why the member at `at` is part of the program.
+fn chain(members: &[Member], at: usize) -> String {
+    let mut text = String::new();
+    let mut member = &members[at];
+    while let Some((by, symbol)) = &member.needed_by {
+        member = &members[*by];
+        let _ = write!(text, ", needed for `{symbol}` by {}", describe(&member.image));
+    }
+    text
+}
+
+/// An image as messages name it: by what it is known for, since images have no names.
+pub(crate) fn describe(image: &Image) -> String {
+    let digest: Digest = image.digest();
+    let mut text = format!("the {} image {digest:.8}", image.format());
+    let kernels = image.kernels().iter().map(String::as_str);
+    let mut known_for: Vec<_> = image.exports().chain(kernels).take(TOLD + 1).collect();
+    if known_for.len() > TOLD {
+        known_for[TOLD] = "..";
+    }
+    if !known_for.is_empty() {
+        let _ = write!(text, " ({})", known_for.join(", "));
+    }
+    text
+}
