@@ -1,34 +1,25 @@
 //! Device libraries: imports resolved at run time, each image compiled once, and programs linked from
-//! them kept in memory and on disk.
+//! them kept in memory and on disk. All of it with OpenCL C and, where the device takes it, SPIR-V.
 
+#[path = "support/libraries.rs"]
+mod libraries;
 mod support;
 
 use std::path::Path;
 
-use kiln::{CacheConfig, DuplicateExports, ErrorKind, Image, Origin, Program, Runtime};
+use kiln::{
+    CacheConfig, DuplicateExports, ErrorKind, Image, ImageFormat, Origin, Program, Runtime,
+};
+use libraries::{Function, function, image, image_that_imports};
 use support::{builder, on_each_device};
 
-/// Writes `f(x)` for every `x`, `f` being a function of some library.
-fn application(function: &str) -> Image {
-    Image::opencl_c(format!(
-        "float {function}(float x);
-         kernel void apply(global float *x) {{
-             size_t i = get_global_id(0);
-             x[i] = {function}(x[i]);
-         }}"
-    ))
-    .importing([function])
+/// A kernel `apply` that applies these functions of libraries, and adds up.
+fn application(format: ImageFormat, calls: &[&str]) -> Image {
+    image(format, &[], &[("apply", calls)])
 }
 
-/// Exports `name(x)`, which is `body`.
-fn library(name: &str, body: &str) -> Image {
-    Image::opencl_c(format!("float {name}(float x) {{ return {body}; }}")).exporting([name])
-}
-
-/// The same, calling a function of another library.
-fn library_over(name: &str, body: &str, imported: &str) -> Image {
-    let text = format!("float {imported}(float x); float {name}(float x) {{ return {body}; }}");
-    Image::opencl_c(text).exporting([name]).importing([imported])
+fn library(format: ImageFormat, functions: &[Function<'_>]) -> Image {
+    image(format, functions, &[])
 }
 
 /// What a kernel makes of 1, 2, 3.
@@ -59,90 +50,76 @@ async fn fresh_at(like: &Runtime, directory: &Path) -> Runtime {
     builder.build().await.expect("it starts")
 }
 
-fn compiles(rt: &Runtime) -> (u64, u64) {
+/// Images compiled, and programs linked.
+fn work(rt: &Runtime) -> (u64, u64) {
     (rt.stats().compiles, rt.stats().links)
 }
 
-everywhere! {
-    async fn a_chain_of_four_libraries_is_linked(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let libraries = [
-            library_over("one", "two(x) + 1", "two"),
-            library_over("two", "three(x) * 2", "three"),
-            library_over("three", "four(x) + 3", "four"),
-            library("four", "x * 4"),
-        ];
-        register(&rt, &libraries.each_ref());
-        let program = rt.build(&application("one")).await.expect("it links");
-        assert_eq!(run(&rt, &program, "apply").await, [15.0, 23.0, 31.0]);
-        assert_eq!(compiles(&rt), (5, 1));
-    }
-}
-
-everywhere! {
-    async fn images_may_import_from_each_other(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let application = Image::opencl_c(
-            "float even(float x);
-             float odd(float x) { return x == 0 ? 0 : even(x - 1); }
-             kernel void apply(global float *x) {
-                 size_t i = get_global_id(0);
-                 x[i] = odd(x[i]);
-             }",
-        )
-        .exporting(["odd"])
-        .importing(["even"]);
-        let library = Image::opencl_c(
-            "float odd(float x);
-             float even(float x) { return x == 0 ? 1 : odd(x - 1); }
-             kernel void other(global float *x) {
-                 size_t i = get_global_id(0);
-                 x[i] = even(x[i]);
-             }",
-        )
-        .exporting(["even"])
-        .importing(["odd"]);
-        register(&rt, &[&application, &library]);
-        // Not every compiler takes recursion, which OpenCL C does not allow.
-        match rt.build(&application).await {
-            Ok(program) => {
-                assert_eq!(program.kernel_names().len(), 2);
-                let again = rt.build(&library).await.expect("it is the same program");
-                assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
+/// A test that runs under every executor, on every device, with every format that the device links.
+macro_rules! with_each_format {
+    ($(#[$meta:meta])* async fn $name:ident($rt:ident, $format:ident) $body:block) => {
+        everywhere! {
+            $(#[$meta])*
+            async fn $name(like: Runtime) {
+                for $format in like.device().links.clone() {
+                    let $rt = fresh(&like).await;
+                    $body
+                }
             }
-            Err(error) => assert_eq!(error.kind(), ErrorKind::BuildFailed),
         }
-        assert_eq!(compiles(&rt), (2, 1));
-    }
+    };
 }
 
-/// Two images that call functions of each other, without recursion.
-fn mutual() -> [Image; 2] {
-    let application = Image::opencl_c(
-        "float twice(float x);
-         float bias(void) { return 10; }
-         kernel void apply(global float *x) {
-             size_t i = get_global_id(0);
-             x[i] = twice(x[i]);
-         }",
-    );
-    let library = Image::opencl_c(
-        "float bias(void);
-         float twice(float x) { return 2 * x + bias(); }
-         kernel void own(global float *x) {
-             size_t i = get_global_id(0);
-             x[i] = twice(x[i]) + 1;
-         }",
-    );
+#[test]
+fn the_devices_link() {
+    smol::block_on(on_each_device(async |rt| {
+        let links = &rt.device().links;
+        assert!(links.contains(&ImageFormat::OpenClC));
+        let takes = &rt.device().formats;
+        assert_eq!(links.contains(&ImageFormat::SpirV), takes.contains(&ImageFormat::SpirV));
+    }));
+}
+
+/// Two images that call functions of each other.
+fn mutual(format: ImageFormat) -> [Image; 2] {
     [
-        application.exporting(["bias"]).importing(["twice"]),
-        library.exporting(["twice"]).importing(["bias"]),
+        image(format, &[function("bias").plus(10.0)], &[("apply", &["twice"])]),
+        // 2x + 10, which is bias(x) + x.
+        image(
+            format,
+            &[
+                function("twice").of("bias").times(2.0).plus(-10.0),
+                function("more").of("twice").plus(1.0),
+            ],
+            &[("own", &["more"])],
+        ),
     ]
 }
 
-everywhere! {
-    async fn mutual_imports_are_one_program_from_either_side(rt: Runtime) {
-        let [application, library] = mutual();
+async fn lax(like: &Runtime) -> Runtime {
+    let builder = builder().device(like.device().index().to_string());
+    let builder = builder.duplicate_exports(DuplicateExports::FirstRegistered);
+    builder.build().await.expect("it starts")
+}
+
+with_each_format! {
+    async fn a_chain_of_four_libraries_is_linked(rt, format) {
+        let libraries = [
+            library(format, &[function("one").of("two").plus(1.0)]),
+            library(format, &[function("two").of("three").times(2.0)]),
+            library(format, &[function("three").of("four").plus(3.0)]),
+            library(format, &[function("four").times(4.0)]),
+        ];
+        register(&rt, &libraries.each_ref());
+        let program = rt.build(&application(format, &["one"])).await.expect("it links");
+        assert_eq!(run(&rt, &program, "apply").await, [15.0, 23.0, 31.0]);
+        assert_eq!(work(&rt), (5, 1));
+    }
+}
+
+with_each_format! {
+    async fn mutual_imports_are_one_program_from_either_side(rt, format) {
+        let [application, library] = mutual(format);
         for first in [&application, &library] {
             let rt = fresh(&rt).await;
             register(&rt, &[&application, &library]);
@@ -153,15 +130,14 @@ everywhere! {
                 let again = rt.build(image).await.expect("it is there");
                 assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
             }
-            assert_eq!(compiles(&rt), (2, 1));
+            assert_eq!(work(&rt), (2, 1));
         }
     }
 }
 
-everywhere! {
-    async fn an_unregistered_application_may_be_imported_from(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let [application, library] = mutual();
+with_each_format! {
+    async fn a_library_may_import_from_the_application_that_imports_from_it(rt, format) {
+        let [application, library] = mutual(format);
         register(&rt, &[&library]);
         let program = rt.build(&application).await.expect("it links");
         assert_eq!(run(&rt, &program, "apply").await, [12.0, 14.0, 16.0]);
@@ -170,47 +146,31 @@ everywhere! {
     }
 }
 
-everywhere! {
-    async fn a_library_of_two_applications_is_compiled_once(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let library = library("scale", "x * 3");
-        register(&rt, &[&library]);
-        let other = Image::opencl_c(
-            "float scale(float x);
-             kernel void other(global float *x) { x[get_global_id(0)] = scale(1) + 4; }",
-        )
-        .importing(["scale"]);
-        let (first, second) =
-            futures::join!(rt.build(&application("scale")).into_future(), rt.build(&other).into_future());
-        assert_eq!(run(&rt, &first.expect("it links"), "apply").await, [3.0, 6.0, 9.0]);
-        assert_eq!(run(&rt, &second.expect("it links"), "other").await, [7.0; 3]);
-        assert_eq!(compiles(&rt), (3, 2), "two applications and one library");
+with_each_format! {
+    async fn a_library_of_two_applications_is_compiled_once(rt, format) {
+        register(&rt, &[&library(format, &[function("scale").times(3.0)])]);
+        let other = image(format, &[], &[("other", &["scale", "scale"])]);
+        let one = rt.build(&application(format, &["scale"])).start();
+        let (one, other) = futures::join!(one, rt.build(&other).into_future());
+        assert_eq!(run(&rt, &one.expect("it links"), "apply").await, [3.0, 6.0, 9.0]);
+        assert_eq!(run(&rt, &other.expect("it links"), "other").await, [6.0, 12.0, 18.0]);
+        assert_eq!(work(&rt), (3, 2), "two applications and one library");
     }
 }
 
-/// Exports a function, and has a kernel of its own.
-fn library_with_kernel() -> Image {
-    Image::opencl_c(
-        "float scale(float x) { return 3 * x; }
-         kernel void own(global float *x) {
-             size_t i = get_global_id(0);
-             x[i] = scale(x[i]) + 1;
-         }",
-    )
-    .exporting(["scale"])
-}
-
-everywhere! {
-    async fn kernels_of_a_library_come_before_or_after_an_application_s(rt: Runtime) {
-        let (library, application) = (library_with_kernel(), application("scale"));
+with_each_format! {
+    async fn kernels_of_a_library_come_before_or_after_those_of_an_application(rt, format) {
+        let library =
+            image(format, &[function("scale").times(3.0)], &[("own", &["scale", "scale"])]);
+        let application = application(format, &["scale"]);
 
         let before = fresh(&rt).await;
         register(&before, &[&library]);
         let own = before.build(&library).await.expect("it builds");
-        assert_eq!(run(&before, &own, "own").await, [4.0, 7.0, 10.0]);
+        assert_eq!(run(&before, &own, "own").await, [6.0, 12.0, 18.0]);
         let program = before.build(&application).await.expect("it links");
         assert_eq!(run(&before, &program, "apply").await, [3.0, 6.0, 9.0]);
-        assert_eq!(compiles(&before), (2, 2), "the library is not compiled again");
+        assert_eq!(work(&before), (2, 2), "the library is not compiled again");
 
         let after = fresh(&rt).await;
         register(&after, &[&library]);
@@ -218,23 +178,19 @@ everywhere! {
         assert_eq!(run(&after, &program, "apply").await, [3.0, 6.0, 9.0]);
         let own = after.build(&library).await.expect("it is there");
         assert_eq!(own.origin(), Origin::Memory, "the program that is there has its kernel");
-        assert_eq!(run(&after, &own, "own").await, [4.0, 7.0, 10.0]);
-        assert_eq!(compiles(&after), (2, 1));
+        assert_eq!(run(&after, &own, "own").await, [6.0, 12.0, 18.0]);
+        assert_eq!(work(&after), (2, 1));
     }
 }
 
-everywhere! {
-    async fn the_same_images_in_another_order_are_the_same_program(rt: Runtime) {
+with_each_format! {
+    async fn the_same_images_in_another_order_are_the_same_program(rt, format) {
         let directory = tempfile::tempdir().expect("there is room");
-        let application = Image::opencl_c(
-            "float a(float x); float b(float x);
-             kernel void apply(global float *x) {
-                 size_t i = get_global_id(0);
-                 x[i] = a(x[i]) + b(x[i]);
-             }",
-        )
-        .importing(["a", "b"]);
-        let (a, b) = (library("a", "x + 1"), library("b", "x * 10"));
+        let (a, b) = (
+            library(format, &[function("a").plus(1.0)]),
+            library(format, &[function("b").times(10.0)]),
+        );
+        let application = application(format, &["a", "b"]);
         let first = fresh_at(&rt, directory.path()).await;
         register(&first, &[&a, &b]);
         let program = first.build(&application).await.expect("it links");
@@ -243,7 +199,7 @@ everywhere! {
         register(&first, &[&a]);
         let again = first.build(&application).await.expect("it is there");
         assert_eq!((again.origin(), again.key()), (Origin::Memory, program.key()));
-        assert_eq!(compiles(&first), (3, 1));
+        assert_eq!(work(&first), (3, 1));
         first.drain().await;
 
         let second = fresh_at(&rt, directory.path()).await;
@@ -251,167 +207,110 @@ everywhere! {
         let loaded = second.build(&application).await.expect("it loads");
         assert_eq!((loaded.origin(), loaded.key()), (Origin::Disk, program.key()));
         assert_eq!(run(&second, &loaded, "apply").await, [12.0, 23.0, 34.0]);
-        assert_eq!(compiles(&second), (0, 0));
+        assert_eq!(work(&second), (0, 0));
 
         // Objects are on disk as well: another application compiles itself only.
         let third = fresh_at(&rt, directory.path()).await;
         register(&third, &[&a, &b]);
-        let other = Image::opencl_c(
-            "float a(float x);
-             kernel void apply(global float *x) { x[get_global_id(0)] = a(5); }",
-        )
-        .importing(["a"]);
+        let other = image(format, &[], &[("other", &["a"])]);
         let program = third.build(&other).await.expect("it links");
-        assert_eq!(run(&third, &program, "apply").await, [6.0; 3]);
-        assert_eq!(compiles(&third), (1, 1));
+        assert_eq!(run(&third, &program, "other").await, [2.0, 3.0, 4.0]);
+        assert_eq!(work(&third), (1, 1));
     }
 }
 
-everywhere! {
-    async fn what_nobody_exports_is_an_error_that_tells_the_way_there(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let error = rt.build(&application("scale")).await.expect_err("there is no library");
+with_each_format! {
+    async fn what_nobody_exports_is_an_error_that_tells_the_way_there(rt, format) {
+        let scale = application(format, &["scale"]);
+        let error = rt.build(&scale).await.expect_err("there is no library");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         let text = error.to_string();
         assert!(text.contains("`scale`") && text.contains("Runtime::register"), "{text}");
 
-        register(&rt, &[
-            &library_over("outer", "scale(x)", "scale"),
-            &library("scales", "x"),
-            &library("unlike", "x"),
-        ]);
-        let text = rt.build(&application("outer")).await.expect_err("no `scale`").to_string();
+        let libraries = [
+            library(format, &[function("outer").of("scale")]),
+            library(format, &[function("scales")]),
+            library(format, &[function("unlike")]),
+        ];
+        register(&rt, &libraries.each_ref());
+        let outer = application(format, &["outer"]);
+        let text = rt.build(&outer).await.expect_err("no `scale`").to_string();
         for part in ["imports `scale`", "(outer)", "needed for `outer` by", "`scales`"] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
         assert!(!text.contains("`unlike`"), "{text}");
-        assert_eq!(compiles(&rt), (0, 0), "no driver was asked");
+        assert_eq!(work(&rt), (0, 0), "no driver was asked");
 
-        register(&rt, &[&library("scale", "x + 1")]);
-        let program = rt.build(&application("outer")).await.expect("now it is there");
+        register(&rt, &[&library(format, &[function("scale").plus(1.0)])]);
+        let program = rt.build(&outer).await.expect("now it is there");
         assert_eq!(run(&rt, &program, "apply").await, [2.0, 3.0, 4.0]);
     }
 }
 
-everywhere! {
-    async fn several_exporters_are_an_error_unless_the_first_is_to_win(rt: Runtime) {
-        let (first, second) = (library("scale", "x * 2"), library("scale", "x * 3"));
-        let strict = fresh(&rt).await;
-        register(&strict, &[&first, &second]);
-        assert!(!strict.register(&first).expect("it exports"), "once is enough");
-        let text = strict.build(&application("scale")).await.expect_err("which?").to_string();
+with_each_format! {
+    async fn several_exporters_are_an_error_unless_the_first_is_to_be_taken(rt, format) {
+        let first = library(format, &[function("scale").times(2.0)]);
+        let second = library(format, &[function("scale").times(3.0)]);
+        let application = application(format, &["scale"]);
+        register(&rt, &[&first, &second]);
+        assert!(!rt.register(&first).expect("it exports"), "once is enough");
+        let text = rt.build(&application).await.expect_err("which?").to_string();
         for image in [&first, &second] {
             assert!(text.contains(&format!("{:.8}", image.digest())), "{text}");
         }
-        assert!(strict.unregister(&second));
-        assert!(!strict.unregister(&second), "it is gone");
-        let program = strict.build(&application("scale")).await.expect("one is left");
-        assert_eq!(run(&strict, &program, "apply").await, [2.0, 4.0, 6.0]);
+        assert!(rt.unregister(&second));
+        assert!(!rt.unregister(&second), "it is gone");
+        let program = rt.build(&application).await.expect("one is left");
+        assert_eq!(run(&rt, &program, "apply").await, [2.0, 4.0, 6.0]);
 
-        let device = rt.device().index().to_string();
-        let lax = builder().device(device).duplicate_exports(DuplicateExports::FirstRegistered);
-        let lax = lax.build().await.expect("it starts");
+        let lax = lax(&rt).await;
         register(&lax, &[&second, &first]);
-        let program = lax.build(&application("scale")).await.expect("the first is taken");
+        let program = lax.build(&application).await.expect("the first is taken");
         assert_eq!(run(&lax, &program, "apply").await, [3.0, 6.0, 9.0]);
     }
 }
 
-everywhere! {
-    async fn what_two_needed_images_define_is_an_error(rt: Runtime) {
-        let device = rt.device().index().to_string();
-        let rt = builder().device(device).duplicate_exports(DuplicateExports::FirstRegistered);
-        let rt = rt.build().await.expect("it starts");
-        let pair = Image::opencl_c("float a(float x) { return 1; } float b(float x) { return 2; }");
-        register(&rt, &[&library("a", "x"), &pair.exporting(["a", "b"])]);
-        let both = Image::opencl_c(
-            "float a(float x); float b(float x);
-             kernel void apply(global float *x) { *x = a(1) + b(1); }",
-        );
-        let error = rt.build(&both.importing(["a", "b"])).await.expect_err("`a` is there twice");
+with_each_format! {
+    async fn a_symbol_that_two_needed_images_define_is_an_error(rt, format) {
+        let rt = lax(&rt).await;
+        let pair = library(format, &[function("a"), function("b")]);
+        register(&rt, &[&library(format, &[function("a").plus(1.0)]), &pair]);
+        let error = rt.build(&application(format, &["a", "b"])).await;
+        let error = error.expect_err("`a` would be there twice");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.to_string().contains("`a` is exported by"), "{error}");
     }
 }
 
-everywhere! {
-    async fn an_image_s_own_definition_comes_first(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        register(&rt, &[&library("scale", "x * 100")]);
-        let own = Image::opencl_c(
-            "float scale(float x) { return x + 1; }
-             kernel void apply(global float *x) {
-                 size_t i = get_global_id(0);
-                 x[i] = scale(x[i]);
-             }",
-        )
-        .exporting(["scale"])
-        .importing(["scale"]);
-        let program = rt.build(&own).await.expect("it needs nobody");
-        assert_eq!(run(&rt, &program, "apply").await, [2.0, 3.0, 4.0]);
-        assert_eq!(compiles(&rt), (1, 1));
-    }
-}
-
-everywhere! {
-    async fn images_of_another_format_are_not_linked(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let module = include_bytes!("data/library.spv");
-        register(&rt, &[&Image::spirv(*module).expect("it is a module")]);
-        let error = rt.build(&application("scale")).await.expect_err("that is SPIR-V");
+with_each_format! {
+    async fn images_of_another_format_are_not_linked(rt, format) {
+        let other = match format {
+            ImageFormat::SpirV => ImageFormat::OpenClC,
+            _ => ImageFormat::SpirV,
+        };
+        register(&rt, &[&library(other, &[function("scale")])]);
+        let error = rt.build(&application(format, &["scale"])).await;
+        let error = error.expect_err("the library has another format");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.to_string().contains("different formats"), "{error}");
-
-        let nothing = Image::opencl_c("kernel void f() {}");
-        let error = rt.register(&nothing).expect_err("it exports nothing");
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        let native = Image::native(*b"\x7fELF").expect("it is not empty");
-        assert_eq!(rt.register(&native).expect_err("nor does it").kind(), ErrorKind::InvalidArgument);
     }
 }
 
-everywhere! {
-    async fn kernels_cannot_be_imported(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        register(&rt, &[&Image::spirv(*include_bytes!("data/library.spv")).expect("a module")]);
-        let error = rt.build(&application("own")).await.expect_err("`own` is a kernel");
-        let text = error.to_string();
-        assert!(text.contains("kernels cannot be imported"), "{text}");
-    }
-}
-
-everywhere! {
-    async fn a_linker_s_refusal_is_kept_with_what_it_says(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        // States what it does not have.
-        let liar = Image::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
-        register(&rt, &[&liar]);
-        let error = rt.build(&application("scale")).await.expect_err("the linker finds nothing");
+with_each_format! {
+    async fn a_kernel_of_a_module_cannot_be_imported(rt, format) {
+        let library = image(ImageFormat::SpirV, &[function("f")], &[("own", &["f"])]);
+        register(&rt, &[&library]);
+        let error = rt.build(&application(format, &["own"])).await.expect_err("it is a kernel");
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
-        assert!(error.driver_code().is_some(), "{error}");
-        let again = rt.build(&application("scale")).await.expect_err("as before");
-        assert!(again.same(&error));
-        assert_eq!(compiles(&rt), (2, 1));
+        assert!(error.to_string().contains("kernels cannot be imported"), "{error}");
     }
 }
 
-everywhere! {
-    async fn a_library_that_does_not_compile_is_named(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let broken = library("scale", "undeclared");
-        register(&rt, &[&broken]);
-        let error = rt.build(&application("scale")).await.expect_err("it does not compile");
-        assert_eq!(error.kind(), ErrorKind::BuildFailed);
-        assert!(error.to_string().contains(&format!("{:.8}", broken.digest())), "{error}");
-        assert!(error.build_log().is_some_and(|log| log.contains("undeclared")), "{error}");
-    }
-}
-
-everywhere! {
-    async fn unregistering_leaves_what_is_in_use_and_what_is_being_built(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let (old, new) = (library("scale", "x * 2"), library("scale", "x * 3"));
-        let application = application("scale");
+with_each_format! {
+    async fn unregistering_leaves_what_is_in_use_and_what_is_being_built(rt, format) {
+        let old = library(format, &[function("scale").times(2.0)]);
+        let new = library(format, &[function("scale").times(3.0)]);
+        let application = application(format, &["scale"]);
         register(&rt, &[&old]);
         let building = rt.build(&application).start();
         assert!(rt.unregister(&old));
@@ -430,16 +329,15 @@ everywhere! {
         let program = rt.build(&application).await.expect("it links");
         assert_eq!(run(&rt, &program, "apply").await, [3.0, 6.0, 9.0]);
         assert_eq!(queue.read(&x).await.expect("they ran"), [1024.0; 3]);
-        assert_eq!(compiles(&rt), (3, 2), "the application is not compiled again");
+        assert_eq!(work(&rt), (3, 2), "the application is not compiled again");
     }
 }
 
-everywhere! {
-    async fn programs_of_an_unregistered_library_leave_the_memory(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        let library = library("scale", "x * 2");
+with_each_format! {
+    async fn programs_of_an_unregistered_library_leave_the_memory_unless_they_are_held(rt, format) {
+        let library = library(format, &[function("scale")]);
         register(&rt, &[&library]);
-        let program = rt.build(&application("scale")).await.expect("it links");
+        let program = rt.build(&application(format, &["scale"])).await.expect("it links");
         let kept = rt.stats().programs_in_memory;
         rt.unregister(&library);
         assert_eq!(rt.stats().programs_in_memory, kept, "it is held");
@@ -450,36 +348,183 @@ everywhere! {
     }
 }
 
+with_each_format! {
+    async fn an_image_s_own_definition_comes_first(rt, format) {
+        register(&rt, &[&library(format, &[function("scale").times(100.0)])]);
+        let functions = [function("scale").plus(1.0)];
+        let own = image_that_imports(format, &functions, &[("apply", &["scale"])], &["scale"]);
+        assert_eq!(own.imports().collect::<Vec<_>>(), ["scale"]);
+        let program = rt.build(&own).await.expect("it needs nobody");
+        assert_eq!(run(&rt, &program, "apply").await, [2.0, 3.0, 4.0]);
+        assert_eq!(rt.stats().compiles, 1);
+    }
+}
+
 #[test]
-fn overlapping_sets_that_are_built_at_once_compile_each_image_once() {
+fn what_exports_nothing_is_no_library() {
     smol::block_on(on_each_device(async |rt| {
+        let native = Image::native(*b"\x7fELF").expect("it is not empty");
+        for image in [application(ImageFormat::OpenClC, &["f"]), native] {
+            let error = rt.register(&image).expect_err("it exports nothing");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            assert!(!rt.unregister(&image), "it is not there");
+        }
+    }));
+}
+
+everywhere! {
+    async fn a_linker_s_refusal_is_kept_with_what_it_says(rt: Runtime) {
         let rt = fresh(&rt).await;
-        let libraries: Vec<_> =
-            (0..6).map(|n| library(&format!("f{n}"), &format!("x + {n}"))).collect();
+        // States what it does not have.
+        let liar = Image::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
+        register(&rt, &[&liar]);
+        let application = application(ImageFormat::OpenClC, &["scale"]);
+        let error = rt.build(&application).await.expect_err("the linker finds nothing");
+        assert_eq!(error.kind(), ErrorKind::BuildFailed);
+        assert!(error.driver_code().is_some(), "{error}");
+        let again = rt.build(&application).await.expect_err("as before");
+        assert!(again.same(&error));
+        assert_eq!(work(&rt), (2, 1));
+    }
+}
+
+everywhere! {
+    async fn a_library_that_does_not_compile_is_named(rt: Runtime) {
+        let rt = fresh(&rt).await;
+        let text = "float scale(float x) { return undeclared; }";
+        let broken = Image::opencl_c(text).exporting(["scale"]);
+        register(&rt, &[&broken]);
+        let error = rt.build(&application(ImageFormat::OpenClC, &["scale"])).await;
+        let error = error.expect_err("it does not compile");
+        assert_eq!(error.kind(), ErrorKind::BuildFailed);
+        assert!(error.to_string().contains(&format!("{:.8}", broken.digest())), "{error}");
+        assert!(error.build_log().is_some_and(|log| log.contains("undeclared")), "{error}");
+    }
+}
+
+everywhere! {
+    async fn a_library_is_opened_and_registered_in_one_step(rt: Runtime) {
+        let rt = fresh(&rt).await;
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("library.spv");
+        let library = library(ImageFormat::SpirV, &[function("scale")]);
+        std::fs::write(&path, library.code()).expect("there is room");
+        let opened = rt.open_library(&path).await.expect("it exports something");
+        assert_eq!(opened.digest(), library.digest());
+        assert!(rt.unregister(&library));
+
+        let path = directory.path().join("text.cl");
+        std::fs::write(&path, "kernel void f() {}").expect("there is room");
+        let error = rt.open_library(&path).await.expect_err("it states no exports");
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("text.cl"), "{error}");
+    }
+}
+
+with_each_format! {
+    async fn overlapping_sets_that_are_built_at_once_compile_each_image_once(rt, format) {
+        const LIBRARIES: usize = 6;
+        const APPLICATIONS: usize = 8;
+        let names: Vec<_> = (0..LIBRARIES).map(|n| format!("f{n}")).collect();
+        let one = |n: usize| library(format, &[function(&names[n]).plus(n as f32)]);
+        let libraries: Vec<_> = (0..LIBRARIES).map(one).collect();
         register(&rt, &libraries.iter().collect::<Vec<_>>());
-        let applications: Vec<_> = (0..8)
+        let called = |n: usize| [0, 1, 2].map(|k| (n + k * (1 + n / LIBRARIES)) % LIBRARIES);
+        let applications: Vec<_> = (0..APPLICATIONS)
             .map(|n| {
-                let names = [0, 1, 2].map(|k| format!("f{}", (n + k * (1 + n / 6)) % 6));
-                let declared: String =
-                    names.iter().map(|name| format!("float {name}(float x);")).collect();
-                let called: Vec<_> = names.iter().map(|name| format!("{name}(x[i])")).collect();
-                Image::opencl_c(format!(
-                    "{declared} kernel void apply{n}(global float *x) {{
-                         size_t i = get_global_id(0);
-                         x[i] = {};
-                     }}",
-                    called.join("+")
-                ))
-                .importing(names)
+                let calls = called(n).map(|library| names[library].as_str());
+                image(format, &[], &[(&format!("apply{n}"), &calls)])
             })
             .collect();
         let builds = applications.iter().map(|image| rt.build(image).into_future());
         let programs = futures::future::join_all(builds).await;
         for (n, program) in programs.into_iter().enumerate() {
-            let expected: usize = (0..3).map(|k| (n + k * (1 + n / 6)) % 6).sum();
+            let sum: usize = called(n).iter().sum();
             let found = run(&rt, &program.expect("it links"), &format!("apply{n}")).await;
-            assert_eq!(found, [1, 2, 3].map(|x| (3 * x + expected) as f32), "apply{n}");
+            assert_eq!(found, [1, 2, 3].map(|x| (3 * x + sum) as f32), "apply{n}");
         }
-        assert_eq!(compiles(&rt), (14, 8));
+        assert_eq!(work(&rt), ((LIBRARIES + APPLICATIONS) as u64, APPLICATIONS as u64));
+    }
+}
+
+everywhere! {
+    async fn constants_of_every_linked_image_can_be_set(rt: Runtime) {
+        if !rt.device().links.contains(&ImageFormat::SpirV) {
+            return;
+        }
+        let rt = fresh(&rt).await;
+        let format = ImageFormat::SpirV;
+        // Both have the id 7.
+        let a = library(format, &[function("a").plus_constant(7, 1.0)]);
+        let b = library(
+            format,
+            &[function("b").plus_constant(7, 2.0), function("c").plus_constant(8, 4.0)],
+        );
+        register(&rt, &[&a, &b]);
+        let application = image(
+            format,
+            &[function("own").plus_constant(9, 8.0)],
+            &[("apply", &["a", "b", "c", "own"])],
+        );
+        // 4x and the terms.
+        let apply = async |request: kiln::BuildRequest| {
+            let program = request.await.expect("it links");
+            run(&rt, &program, "apply").await[0] - 4.0
+        };
+        let request = || rt.build(&application);
+        assert_eq!(apply(request()).await, 15.0, "the defaults");
+        assert_eq!(apply(request().specialize(9, 80.0f32)).await, 87.0);
+        assert_eq!(apply(request().specialize(8, 40.0f32)).await, 51.0, "one library has it");
+        let both = request().specialize_in(&a, 7, 10.0f32).specialize_in(&b, 7, 20.0f32);
+        assert_eq!(apply(both).await, 42.0);
+        let last = request().specialize_in(&a, 7, 10.0f32).specialize_in(&a, 7, 20.0f32);
+        assert_eq!(apply(last).await, 34.0, "the last one counts");
+
+        let refused = async |request: kiln::BuildRequest| {
+            let error = request.await.expect_err("it is wrong");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+            error.to_string()
+        };
+        let text = refused(request().specialize(7, 1.0f32)).await;
+        for image in [&a, &b] {
+            assert!(text.contains(&format!("{:.8}", image.digest())), "{text}");
+        }
+        let text = refused(request().specialize(3, 1.0f32)).await;
+        for id in ["7 ", "8 ", "9 "] {
+            assert!(text.contains(id), "all that there are: {text}");
+        }
+        let text = refused(request().specialize_in(&b, 8, 1u8)).await;
+        assert!(text.contains("1 bytes") && text.contains("7 "), "{text}");
+        let stranger = library(format, &[function("d").plus_constant(7, 1.0)]);
+        let text = refused(request().specialize_in(&stranger, 7, 1.0f32)).await;
+        assert!(text.contains("not part of the program"), "{text}");
+    }
+}
+
+/// How long that takes, `benches/link.rs` tells.
+#[test]
+fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
+    const LIBRARIES: usize = 100;
+    const SYMBOLS: usize = 100;
+    smol::block_on(on_each_device(async |rt| {
+        let name = |n: usize| format!("function_{n}");
+        let names: Vec<_> = (0..LIBRARIES * SYMBOLS).map(name).collect();
+        let calls: Vec<_> = names.iter().map(String::as_str).collect();
+        let application = application(ImageFormat::OpenClC, &calls);
+        let libraries: Vec<_> = names
+            .chunks(SYMBOLS)
+            .map(|names| {
+                let functions: Vec<_> = names.iter().map(|name| function(name)).collect();
+                library(ImageFormat::OpenClC, &functions)
+            })
+            .collect();
+        let key = async |order: &mut dyn Iterator<Item = &Image>| {
+            let rt = fresh(&rt).await;
+            register(&rt, &order.collect::<Vec<_>>());
+            rt.build(&application).key_fields().expect("they are all there")
+        };
+        let forth = key(&mut libraries.iter()).await;
+        assert_eq!(forth.iter().filter(|(name, _)| name == "image").count(), LIBRARIES + 1);
+        assert_eq!(key(&mut libraries.iter().rev()).await, forth);
     }));
 }

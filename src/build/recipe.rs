@@ -208,28 +208,41 @@ fn way(device: &Device, image: &Image, others: &[Image]) -> Result<Way> {
     })
 }
 
-/// Gives constants to those units that have them. The first unit is the image that was asked for: an
-/// id that it has is its own.
+/// Whose constant an id is. The first unit is the image that was asked for: an id that it has is its
+/// own.
+fn owner(units: &[Unit], id: u32) -> Result<usize> {
+    let has = |at: &usize| units[*at].constant(id).is_some();
+    // If the only image does not have it either, its check says so.
+    if units.len() == 1 || has(&0) {
+        return Ok(0);
+    }
+    let owners: Vec<_> = (1..units.len()).filter(has).collect();
+    let in_words = |units: &mut dyn Iterator<Item = &Unit>| {
+        let constants = |unit: &Unit| {
+            let constants = constants_in_words(unit.image.specialization_constants());
+            format!("{} has {constants}", describe(&unit.image))
+        };
+        units.map(constants).collect::<Vec<_>>().join("; ")
+    };
+    match owners[..] {
+        [owner] => Ok(owner),
+        [] => Err(Error::invalid(format!(
+            "none of the linked images has a specialization constant with id {id}; {}",
+            in_words(&mut units.iter())
+        ))),
+        _ => Err(Error::invalid(format!(
+            "several of the linked images have a specialization constant with id {id}; set it with \
+             `specialize_in`, which names the image: {}",
+            in_words(&mut owners.iter().map(|at| &units[*at]))
+        ))),
+    }
+}
+
+/// Gives constants to the units that have them. The first unit is the image that was asked for.
 fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, ConstantBytes)>) -> Result<()> {
-    if let [first, libraries @ ..] = units {
-        let given = std::mem::take(&mut first.constants);
-        for (id, value) in given {
-            let mut owners: Vec<_> =
-                libraries.iter_mut().filter(|unit| unit.constant(id).is_some()).collect();
-            match &mut owners[..] {
-                [library] if first.constant(id).is_none() => library.set_constant(id, value),
-                [_, _, ..] if first.constant(id).is_none() => {
-                    let images: Vec<_> = owners.iter().map(|unit| describe(&unit.image)).collect();
-                    return Err(Error::invalid(format!(
-                        "several of the linked images have a specialization constant with id {id}: \
-                         {}; set it with `specialize_in`, which names the image",
-                        images.join("; ")
-                    )));
-                }
-                // If nobody has it, the check of this unit says so.
-                _ => first.set_constant(id, value),
-            }
-        }
+    for (id, value) in std::mem::take(&mut units[0].constants) {
+        let owner = owner(units, id)?;
+        units[owner].set_constant(id, value);
     }
     for (image, id, value) in of_libraries {
         match units.iter_mut().find(|unit| unit.image.digest() == image.digest()) {
