@@ -17,7 +17,8 @@ use cl3::kernel::{create_kernel, create_kernels_in_program, release_kernel, set_
 use cl3::memory::{CL_MEM_READ_WRITE, create_buffer};
 use cl3::platform::{CL_PLATFORM_NAME, get_platform_ids, get_platform_info};
 use cl3::program::{
-    build_program, create_program_with_binary, create_program_with_source, release_program,
+    build_program, compile_program, create_program_with_binary, create_program_with_source,
+    link_program, release_program,
 };
 use cl3::types::{
     cl_command_queue, cl_context, cl_device_id, cl_event, cl_kernel, cl_mem, cl_program,
@@ -95,6 +96,24 @@ impl Raw {
         let program = RawProgram { program: program.expect("it is a binary"), kernels: Vec::new() };
         build_program(program.program, &[self.device], c"", None, null_mut()).expect("it builds");
         program
+    }
+
+    /// Compiles an object to be linked.
+    pub(crate) fn compile(&self, source: &str) -> RawProgram {
+        let program = create_program_with_source(self.context, &[source]).expect("it is text");
+        let program = RawProgram { program, kernels: Vec::new() };
+        compile_program(program.program, &[self.device], c"", &[], &[], None, null_mut())
+            .expect("it compiles");
+        program
+    }
+
+    /// Links objects, and creates the kernels.
+    pub(crate) fn link(&self, objects: [&RawProgram; 2]) -> RawProgram {
+        let objects = objects.map(|object| object.program);
+        // SAFETY: context, device and objects are alive and belong together.
+        let linked =
+            unsafe { link_program(self.context, &[self.device], c"", &objects, None, null_mut()) };
+        RawProgram { program: linked.expect("they fit"), kernels: Vec::new() }.create_kernels()
     }
 
     /// Enqueues with an event, and gives that.
