@@ -1,0 +1,119 @@
+//! Device code in libraries: two applications call a function that a library brings at run time, and
+//! a second version of the library takes its place while launches of the first are awaited.
+//!
+//! ```sh
+//! cargo run --release --example device_library
+//! ```
+//!
+//! After each step it prints the nodes of the build graph that were built for it, and those that
+//! were there already: objects, one for each image, and the programs that are linked from them.
+
+#![allow(clippy::print_stdout)]
+
+use std::error::Error;
+
+use futures::future::join_all;
+use kiln::{Buffer, CacheConfig, Image, Kernel, Program, Runtime};
+
+const LEN: usize = 1 << 16;
+const LAUNCHES: usize = 50;
+
+/// What the applications are written against.
+const HEADER: &str = "float tone(float x);";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    smol::block_on(async {
+        // Without a disk, so that every run shows the same.
+        let rt = Runtime::builder().cache(CacheConfig::memory_only()).build().await?;
+        println!("{}, {}\n", rt.device(), rt.device().platform);
+
+        let picture = application("picture", "x[i] = tone(x[i]);");
+        let preview = application("preview", "x[i] = (i % 4) ? x[i] : tone(x[i]);");
+        // The second version splits its work: it brings a library of its own.
+        let first = library("float tone(float x) { return x * 2; }", "tone");
+        let curve = library("float curve(float x) { return x * x; }", "curve");
+        let second =
+            library("float curve(float x); float tone(float x) { return curve(x) + 1; }", "tone")
+                .importing(["curve"]);
+
+        println!("{:<46} {:>8} {:>8} {:>8}", "", "compiled", "linked", "reused");
+        let mut table = Table { rt: &rt, compiles: 0, links: 0 };
+
+        rt.register(&first)?;
+        let old = rt.build(&picture).await?;
+        table.row("picture, with version 1", 2);
+        rt.build(&preview).await?;
+        table.row("preview, with version 1", 2);
+
+        let (old, x) = (kernel(&old, "picture")?, buffer(&rt).await?);
+        let queue = rt.queue();
+        let launches = (0..LAUNCHES).map(|_| queue.submit(old.launch(LEN).args((&x,))));
+        let launches = launches.collect::<Result<Vec<_>, _>>()?;
+        // What was built stays what it is: the launches end with version 1.
+        rt.unregister(&first);
+        rt.register(&curve)?;
+        rt.register(&second)?;
+        let swapped = async {
+            let picture = rt.build(&picture).await?;
+            table.row("picture, with version 2, while launches run", 3);
+            Ok::<_, kiln::Error>(picture)
+        };
+        let (ended, new) = futures::join!(join_all(launches), swapped);
+        ended.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let new = new?;
+        rt.build(&preview).await?;
+        table.row("preview, with version 2", 3);
+
+        rt.unregister(&second);
+        rt.register(&first)?;
+        rt.build(&picture).await?;
+        table.row("picture, with version 1 again", 2);
+
+        let grown = queue.read(&x).await?;
+        assert!(grown.iter().all(|x| *x == 2.0f32.powi(LAUNCHES as i32)));
+        let (new, x) = (kernel(&new, "picture")?, buffer(&rt).await?);
+        queue.submit(new.launch(LEN).args((&x,)))?;
+        assert!(queue.read(&x).await?.iter().all(|x| *x == 2.0));
+        println!("\n{LAUNCHES} launches of version 1 and one of version 2 are right");
+        Ok(())
+    })
+}
+
+/// A kernel that imports from whatever library is registered.
+fn application(kernel: &str, body: &str) -> Image {
+    let text = format!(
+        "{HEADER}
+         kernel void {kernel}(global float *x) {{ size_t i = get_global_id(0); {body} }}"
+    );
+    Image::opencl_c(text).importing(["tone"])
+}
+
+fn library(text: &str, exported: &str) -> Image {
+    Image::opencl_c(text).exporting([exported])
+}
+
+fn kernel(program: &Program, name: &str) -> kiln::Result<Kernel> {
+    // SAFETY: both kernels touch `x[i]` for i below the global size, which is the buffer's length.
+    unsafe { program.kernel(name) }
+}
+
+async fn buffer(rt: &Runtime) -> kiln::Result<Buffer<f32>> {
+    rt.buffer_from(vec![1.0; LEN]).await
+}
+
+/// What each step added to the counts of the runtime.
+struct Table<'a> {
+    rt: &'a Runtime,
+    compiles: u64,
+    links: u64,
+}
+
+impl Table<'_> {
+    /// For a step that needs so many images, and the program linked from them.
+    fn row(&mut self, step: &str, images: u64) {
+        let stats = self.rt.stats();
+        let (compiles, links) = (stats.compiles - self.compiles, stats.links - self.links);
+        (self.compiles, self.links) = (stats.compiles, stats.links);
+        println!("{step:<46} {compiles:>8} {links:>8} {:>8}", images + 1 - compiles - links);
+    }
+}
