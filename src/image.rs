@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rspirv::spirv::LinkageType;
+use rspirv::spirv::{Capability, LinkageType};
 
 use crate::backend::Parameter;
 use crate::device::ImageFormat;
@@ -207,6 +207,11 @@ impl Image {
     pub(crate) fn exports_mergeably(&self, name: &str) -> bool {
         let symbol = self.0.reflection.exports.iter().find(|symbol| symbol.name == name);
         symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
+    }
+
+    /// Whether it is a SPIR-V module with pointers to functions.
+    pub(crate) fn has_function_pointers(&self) -> bool {
+        self.0.reflection.capabilities.contains(&Capability::FunctionPointersINTEL)
     }
 
     /// What a SPIR-V module tells of a kernel's parameters; none for other formats.

@@ -282,6 +282,24 @@ with_each_format! {
     }
 }
 
+everywhere! {
+    async fn what_every_module_may_bring_along_is_no_duplicate(rt: Runtime) {
+        if !rt.device().links.contains(&ImageFormat::SpirV) {
+            return;
+        }
+        let rt = fresh(&rt).await;
+        let shared = function("shared").plus(1.0).mergeable();
+        let one = |name| library(ImageFormat::SpirV, &[shared, function(name).of("shared")]);
+        register(&rt, &[&one("a"), &one("b")]);
+        let both = application(ImageFormat::SpirV, &["a", "b"]);
+        let program = rt.build(&both).await.expect("they have the same definition");
+        assert_eq!(run(&rt, &program, "apply").await, [4.0, 6.0, 8.0]);
+        let direct = application(ImageFormat::SpirV, &["shared"]);
+        let program = rt.build(&direct).await.expect("either serves");
+        assert_eq!(run(&rt, &program, "apply").await, [2.0, 3.0, 4.0]);
+    }
+}
+
 with_each_format! {
     async fn images_of_another_format_are_not_linked(rt, format) {
         let other = match format {
@@ -527,4 +545,73 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
         assert_eq!(forth.iter().filter(|(name, _)| name == "image").count(), LIBRARIES + 1);
         assert_eq!(key(&mut libraries.iter().rev()).await, forth);
     }));
+}
+
+/// Calls `scale`, of another module, through a pointer.
+fn with_function_pointers() -> Image {
+    Image::spirv(*include_bytes!("data/function_pointers.spv")).expect("it is a module")
+}
+
+everywhere! {
+    async fn pointers_to_functions_of_other_images_are_linked(rt: Runtime) {
+        let rt = fresh(&rt).await;
+        register(&rt, &[&library(ImageFormat::SpirV, &[function("scale").times(3.0)])]);
+        match rt.build(&with_function_pointers()).await {
+            Ok(program) => assert_eq!(run(&rt, &program, "apply").await, [3.0, 6.0, 9.0]),
+            Err(error) => {
+                assert!(!rt.device().formats.contains(&ImageFormat::SpirV), "{error}");
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+            }
+        }
+    }
+}
+
+/// On a device that links no SPIR-V, Kiln does.
+#[cfg(feature = "simulated")]
+mod without_a_linker {
+    use super::*;
+    use kiln::simulated::{Fault, Simulator};
+
+    async fn start(simulator: &Simulator) -> Runtime {
+        Runtime::builder().simulator(simulator).build().await.expect("it starts")
+    }
+
+    #[test]
+    fn modules_are_linked_before_they_are_built() {
+        smol::block_on(async {
+            let simulator = Simulator::new();
+            let rt = start(&simulator).await;
+            let format = ImageFormat::SpirV;
+            assert!(!rt.device().links.contains(&format));
+            let libraries = [
+                library(format, &[function("outer").of("inner")]),
+                image(format, &[function("inner").plus_constant(3, 1.0)], &[("own", &["inner"])]),
+                library(format, &[function("stranger")]),
+            ];
+            register(&rt, &libraries.each_ref());
+            let application = application(format, &["outer"]);
+            let program = rt.build(&application).specialize(3, 2.0f32).await;
+            let program = program.expect("the simulator takes what is one valid module");
+            let mut kernels = program.kernel_names();
+            kernels.sort_unstable();
+            assert_eq!(kernels, ["apply", "own"]);
+            assert_eq!((simulator.counts().builds, simulator.counts().links), (1, 0));
+
+            let error = rt.build(&image(format, &[], &[("k", &["nobody"])])).await;
+            assert_eq!(error.expect_err("as everywhere").kind(), ErrorKind::BuildFailed);
+        });
+    }
+
+    #[test]
+    fn a_refusal_tells_of_pointers_to_functions() {
+        smol::block_on(async {
+            let simulator = Simulator::new();
+            let rt = start(&simulator).await;
+            register(&rt, &[&library(ImageFormat::SpirV, &[function("scale")])]);
+            simulator.fail_builds(1, Fault::Refused);
+            let error = rt.build(&with_function_pointers()).await.expect_err("it is refused");
+            assert_eq!(error.kind(), ErrorKind::BuildFailed);
+            assert!(error.to_string().contains("pointers to functions"), "{error}");
+        });
+    }
 }

@@ -175,7 +175,7 @@ impl Job {
     }
 
     fn compile(&self) -> Outcome {
-        self.with_retries(|| self.try_compile())
+        self.with_retries(|| self.try_compile()).map_err(|error| self.recipe.explain(error))
     }
 
     fn try_compile(&self) -> Outcome {

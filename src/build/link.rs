@@ -264,3 +264,74 @@ pub(crate) fn describe(image: &Image) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(exports: &[&str], imports: &[&str]) -> Image {
+        let text = format!("// {exports:?} {imports:?}");
+        Image::opencl_c(text).exporting(exports.to_vec()).importing(imports.to_vec())
+    }
+
+    fn libraries(images: &[&Image]) -> Libraries {
+        let mut libraries = Libraries::default();
+        for image in images {
+            assert!(libraries.register(image).expect("it exports something"));
+        }
+        libraries
+    }
+
+    fn digests(images: &[Image]) -> HashSet<Digest> {
+        images.iter().map(Image::digest).collect()
+    }
+
+    #[test]
+    fn what_is_needed_is_found_through_any_number_of_libraries_and_nothing_else_is() {
+        let chain = [image(&["a"], &["b", "c"]), image(&["b"], &["c"]), image(&["c"], &["a"])];
+        let stranger = image(&["d"], &["nobody"]);
+        let [a, b, c] = &chain;
+        let application = image(&[], &["a"]);
+        for order in [[a, b, c, &stranger], [&stranger, c, b, a], [b, &stranger, a, c]] {
+            let found = libraries(&order).resolve(&application).expect("all are there");
+            assert_eq!(found.len(), chain.len(), "each once");
+            assert_eq!(digests(&found), digests(&chain));
+        }
+        let found = libraries(&[a, b, c]).resolve(a).expect("all are there");
+        assert_eq!(digests(&found), digests(&chain[1..]), "without itself");
+    }
+
+    #[test]
+    fn a_library_that_left_is_not_found() {
+        let (library, application) = (image(&["a", "b"], &[]), image(&[], &["b"]));
+        let mut libraries = libraries(&[&library]);
+        assert_eq!(libraries.resolve(&application).expect("it is there").len(), 1);
+        assert!(libraries.unregister(&library));
+        assert!(!libraries.unregister(&library));
+        assert!(libraries.resolve(&application).is_err());
+        assert!(libraries.exporters.is_empty() && libraries.images.is_empty());
+    }
+
+    #[test]
+    fn an_error_tells_every_step_to_the_one_who_asked() {
+        let (a, b) = (image(&["a"], &["b"]), image(&["b"], &["missing"]));
+        let text = libraries(&[&a, &b]).resolve(&image(&[], &["a"])).expect_err("one is missing");
+        let text = text.to_string();
+        let steps = ["(b) imports `missing`", "needed for `b` by", "(a)", "needed for `a` by"];
+        let mut rest = text.as_str();
+        for step in steps {
+            let at = rest.find(step).unwrap_or_else(|| panic!("{step} is not next in: {text}"));
+            rest = &rest[at + step.len()..];
+        }
+    }
+
+    #[test]
+    fn images_are_told_by_what_they_are_known_for() {
+        let few = describe(&image(&["a", "b", "c"], &[]));
+        assert!(few.starts_with("the OpenCL C image ") && few.ends_with(" (a, b, c)"), "{few}");
+        let many = describe(&image(&["a", "b", "c", "d"], &[]));
+        assert!(many.ends_with(" (a, b, c, ..)"), "{many}");
+        let nothing = describe(&image(&[], &[]));
+        assert!(!nothing.contains('('), "{nothing}");
+    }
+}

@@ -275,6 +275,18 @@ impl Recipe {
         self.units[0].image.format()
     }
 
+    /// Adds to a driver's refusal what it may have refused.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
+        if refused && self.units.iter().any(|unit| unit.image.has_function_pointers()) {
+            return error.within(
+                "the program has pointers to functions (SPV_INTEL_function_pointers), which few \
+                 drivers take",
+            );
+        }
+        error
+    }
+
     /// Its image as messages name it; that of an object is the only one.
     pub(crate) fn image_in_words(&self) -> String {
         describe(&self.units[0].image)

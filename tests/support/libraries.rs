@@ -23,10 +23,12 @@ pub struct Function<'a> {
     pub term: f32,
     /// The term is a specialization constant with this id; in SPIR-V only.
     pub term_id: Option<u32>,
+    /// Other modules may define it just the same; in SPIR-V only.
+    pub mergeable: bool,
 }
 
 pub const fn function(name: &str) -> Function<'_> {
-    Function { name, factor: 1.0, inner: None, term: 0.0, term_id: None }
+    Function { name, factor: 1.0, inner: None, term: 0.0, term_id: None, mergeable: false }
 }
 
 impl<'a> Function<'a> {
@@ -42,6 +44,11 @@ impl<'a> Function<'a> {
 
     pub const fn plus(mut self, term: f32) -> Self {
         self.term = term;
+        self
+    }
+
+    pub const fn mergeable(mut self) -> Self {
+        self.mergeable = true;
         self
     }
 
@@ -131,7 +138,10 @@ fn module(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&s
         share(&mut b, id, name, LinkageType::Import);
         ids.insert(name, id);
     }
-    for Function { name, factor, inner, term, term_id } in functions {
+    if functions.iter().any(|function| function.mergeable) {
+        b.extension("SPV_KHR_linkonce_odr");
+    }
+    for Function { name, factor, inner, term, term_id, mergeable } in functions {
         let factor = b.constant_bit32(float, factor.to_bits());
         let term = match term_id {
             None => b.constant_bit32(float, term.to_bits()),
@@ -152,7 +162,8 @@ fn module(functions: &[Function<'_>], kernels: &[(&str, &[&str])], imports: &[&s
         let value = b.f_add(float, None, value, term).expect("a block is open");
         b.ret_value(value).expect("a block is open");
         b.end_function().expect("it was begun");
-        share(&mut b, id, name, LinkageType::Export);
+        let linkage = if *mergeable { LinkageType::LinkOnceODR } else { LinkageType::Export };
+        share(&mut b, id, name, linkage);
     }
     for (name, calls) in kernels {
         kernel(&mut b, float, name, calls, &ids);
