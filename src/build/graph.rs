@@ -226,9 +226,10 @@ impl BuildGraph {
     /// Finds the images that a program is made of, and whether it can be built at all.
     pub(crate) fn resolve(&self, wanted: Wanted) -> Result<Recipe> {
         let device = self.device(wanted.device());
-        // No code of others runs under the lock, and a panic leaves a list that is whole.
-        let libraries = self.libraries.read().unwrap_or_else(PoisonError::into_inner);
-        wanted.resolve(device, &libraries)
+        wanted.resolve(device, |image| {
+            // No code of others runs under the lock, and a panic leaves a list that is whole.
+            self.libraries.read().unwrap_or_else(PoisonError::into_inner).resolve(image)
+        })
     }
 
     /// Adds a device library. `false` if it was there.

@@ -1,13 +1,15 @@
 //! What to build: images for a device, with their specialization constants and options, checked as
 //! far as that needs no driver.
 
+use std::collections::HashSet;
+
 use smallvec::{SmallVec, smallvec};
 
 use crate::backend::{Parameter, Source};
 use crate::build::key::{
     ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields, canonical_options,
 };
-use crate::build::link::{Libraries, describe};
+use crate::build::link::describe;
 use crate::build::program::Part;
 use crate::device::{Device, ImageFormat};
 use crate::digest::BuildKey;
@@ -165,13 +167,18 @@ impl Wanted {
         self.device
     }
 
-    /// Resolves the imports, and finds out how the device comes from the images to a program.
-    pub(crate) fn resolve(self, device: &Device, libraries: &Libraries) -> Result<Recipe> {
+    /// Finds out how the device comes from the images to a program. `libraries` gives those that an
+    /// image needs, and is only called for one that shares symbols.
+    pub(crate) fn resolve(
+        self,
+        device: &Device,
+        libraries: impl FnOnce(&Image) -> Result<Vec<Image>>,
+    ) -> Result<Recipe> {
         let Self { unit, device: position, of_libraries } = self;
         let image = &unit.image;
-        let alone = image.imports().len() == 0 && image.exports().len() == 0;
-        let others = if alone { Vec::new() } else { libraries.resolve(image)? };
-        let way = way(device, image, &others)?;
+        let shares = image.imports().len() > 0 || image.exports().len() > 0;
+        let others = if shares { libraries(image)? } else { Vec::new() };
+        let way = if shares { way(device, image, &others)? } else { Way::Build };
         let mut units: SmallVec<[Unit; 1]> = smallvec![unit];
         units.extend(others.into_iter().map(Unit::new));
         set_constants(&mut units, of_libraries)?;
@@ -181,17 +188,18 @@ impl Wanted {
     }
 }
 
-/// How a device comes to a program of an image and of those that it needs.
+/// How a device comes to a program of an image that shares symbols, and of those that it needs.
 fn way(device: &Device, image: &Image, others: &[Image]) -> Result<Way> {
     let format = image.format();
-    let exchanges = image.imports().len() > 0 || image.exports().len() > 0;
-    let imports_its_own =
-        |image: &Image| image.imports().any(|name| image.exports().any(|own| own == name));
-    let own = imports_its_own(image) || others.iter().any(imports_its_own);
+    let imports_its_own = |image: &Image| {
+        let own: HashSet<_> = image.exports().collect();
+        image.imports().any(|name| own.contains(name))
+    };
     Ok(match format {
-        _ if !exchanges => Way::Build,
         // Drivers take a module that imports what it exports for one that defines it twice.
-        ImageFormat::SpirV if own => Way::Merge,
+        ImageFormat::SpirV if imports_its_own(image) || others.iter().any(imports_its_own) => {
+            Way::Merge
+        }
         _ if device.links.contains(&format) => Way::Link,
         _ if image.imports().len() == 0 => Way::Build,
         ImageFormat::SpirV => Way::Merge,
