@@ -66,6 +66,30 @@
 //! tried again. Programs are kept up to a limit in bytes, the least recently used go first, and one
 //! that is in use survives its eviction.
 //!
+//! **Device libraries.** An image can import functions that another one exports. The libraries given to
+//! [`Runtime::register`] resolve what is imported, through each other where they import themselves,
+//! and what belongs together is linked:
+//!
+//! ```no_run
+//! use kiln::{Image, Runtime};
+//!
+//! # async fn example(rt: Runtime) -> kiln::Result<()> {
+//! let library = Image::opencl_c("float tone(float x) { return x * x; }").exporting(["tone"]);
+//! rt.register(&library)?; // or `rt.open_library(path)`, of SPIR-V, which says itself what it exports
+//! let application = Image::opencl_c(
+//!     "float tone(float x);
+//!      kernel void apply(global float *x) { x[get_global_id(0)] = tone(x[get_global_id(0)]); }",
+//! );
+//! let program = rt.build(&application.importing(["tone"])).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each image is compiled once for a device, to an object that any number of programs are linked from.
+//! A program's key covers the set of its images, so the order of registration makes no difference;
+//! swapping a library compiles the new one and links, nothing else. OpenCL C is linked by the driver,
+//! SPIR-V by the driver or, where that has no linker for it, by Kiln.
+//!
 //! **The disk.** Below memory lies a [store] of files that all processes of a user share. Processes
 //! that start together share each compile, the next start compiles nothing, and what is wrong with
 //! the disk costs a compile and nothing else. [`CacheConfig`] and the environment say where it is and

@@ -195,6 +195,10 @@ fn merge(driver: &[Parameter], others: Option<&[Parameter]>) -> Box<[Parameter]>
 }
 
 /// An image built for a device: a handle, cheap to clone, that keeps the program usable.
+///
+/// With the images that it imports from, if there are any, and all their kernels. A request for an
+/// image that shares symbols can be answered by a larger program that holds it and is in memory, such
+/// as a library's by that of an application: its kernels are the same.
 #[derive(Clone)]
 pub struct Program {
     built: Arc<Built>,
@@ -230,7 +234,7 @@ impl Program {
         self.built.build_log()
     }
 
-    /// The names of its kernels, in the driver's order.
+    /// The names of its kernels, those of linked libraries included, in the driver's order.
     #[must_use]
     pub fn kernel_names(&self) -> Vec<&str> {
         self.built.names()

@@ -3,7 +3,8 @@
 //! # How it works
 //!
 //! Files are the truth: every program is one immutable file, named by its [`BuildKey`], below the
-//! folder of its device. There is no database, no index and no daemon.
+//! folder of its device. There is no database, no index and no daemon. What is said of programs here
+//! is as true of objects, the compiled images that programs are linked from.
 //!
 //! * **A hit** opens the file, reads it, and verifies the full key and a checksum (XXH3-128) over all
 //!   of it. It takes no lock. At most every ten minutes it sets the file's modification time, which is
