@@ -10,7 +10,7 @@ mod support;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use entries::{FIELDS, FOOTER, Parts};
+use entries::{FIELDS, FOOTER, Parts, version};
 use futures::executor::block_on;
 use kiln::simulated::{Fault, Simulator};
 use kiln::store::{Checked, Store};
@@ -149,8 +149,7 @@ fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
         for bits in [0x01, 0x80, 0xFF] {
             let mut bytes = whole.clone();
             bytes[at] ^= bits;
-            let version = &bytes[bytes.len() - FOOTER..][80..84];
-            if u32::from_le_bytes(version.try_into().expect("four bytes")) > 1 {
+            if version(&bytes) > 1 {
                 continue; // Now it is an entry of a newer version, which is left alone.
             }
             write(&path, &bytes);

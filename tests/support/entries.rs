@@ -19,6 +19,12 @@ pub const FIELDS: [(&str, usize, usize); 7] = [
     ("magic", 72, 80),
 ];
 
+/// The version that a file states.
+pub fn version(file: &[u8]) -> u32 {
+    let footer = &file[file.len() - FOOTER..];
+    u32::from_le_bytes(footer[64..68].try_into().expect("four bytes"))
+}
+
 /// The parts of an entry's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
@@ -36,7 +42,7 @@ impl Parts {
             payload: body[..length].to_vec(),
             manifest: body[length..].to_vec(),
             key: footer[16..48].try_into().expect("a key's bytes"),
-            version: u32::from_le_bytes(footer[64..68].try_into().expect("four bytes")),
+            version: version(file),
         }
     }
 
