@@ -272,6 +272,7 @@ fn devices_are_listed() {
             assert_eq!(line["name"], *device.name);
             assert_eq!(line["driver"], *device.driver_version);
             assert_eq!(line["formats"].as_array().unwrap().len(), device.formats.len());
+            assert_eq!(line["links"].as_array().unwrap().len(), device.links.len());
             assert_eq!(line["default"], device.index() == bench.rt.device().index());
         }
         let text = bench.text(["devices"]);
