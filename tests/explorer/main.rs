@@ -5,6 +5,9 @@
 mod builds;
 mod bundles;
 mod cache;
+#[path = "../support/libraries.rs"]
+mod images;
+mod libraries;
 #[path = "../support/mod.rs"]
 mod support;
 mod why;
@@ -232,6 +235,12 @@ fn what_cannot_be_understood_ends_with_2() {
         &["build", "x.cl", "--spec", "0"],
         &["build", "x.cl", "--spec", "x=1"],
         &["build", "x.cl", "--spec", "0="],
+        &["build", "x.cl", "--spec", "lib.spv:0=1"],
+        &["build", "x.cl", "--library", "lib.cl="],
+        &["build", "x.cl", "--library", "lib.cl=1"],
+        &["build", "x.cl", "--import", "x.cl"],
+        &["build", "x.cl", "--import", "y.cl=scale"],
+        &["cache", "why", "x.cl", "--import", "y.cl=scale"],
         &["cache", "show", "abc"],
         &["cache", "show", "not-a-key"],
         &["cache", "extract", &"0".repeat(65)],
