@@ -5,6 +5,9 @@
 mod builds;
 mod bundles;
 mod cache;
+#[path = "../support/libraries.rs"]
+mod images;
+mod libraries;
 #[path = "../support/mod.rs"]
 mod support;
 mod why;
@@ -232,6 +235,12 @@ fn what_cannot_be_understood_ends_with_2() {
         &["build", "x.cl", "--spec", "0"],
         &["build", "x.cl", "--spec", "x=1"],
         &["build", "x.cl", "--spec", "0="],
+        &["build", "x.cl", "--spec", "lib.spv:0=1"],
+        &["build", "x.cl", "--library", "lib.cl="],
+        &["build", "x.cl", "--library", "lib.cl=1"],
+        &["build", "x.cl", "--import", "x.cl"],
+        &["build", "x.cl", "--import", "y.cl=scale"],
+        &["cache", "why", "x.cl", "--import", "y.cl=scale"],
         &["cache", "show", "abc"],
         &["cache", "show", "not-a-key"],
         &["cache", "extract", &"0".repeat(65)],
@@ -272,6 +281,7 @@ fn devices_are_listed() {
             assert_eq!(line["name"], *device.name);
             assert_eq!(line["driver"], *device.driver_version);
             assert_eq!(line["formats"].as_array().unwrap().len(), device.formats.len());
+            assert_eq!(line["links"].as_array().unwrap().len(), device.links.len());
             assert_eq!(line["default"], device.index() == bench.rt.device().index());
         }
         let text = bench.text(["devices"]);

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{PathBuf, is_separator};
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -77,9 +77,19 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) device: Option<String>,
 
-    /// Set a specialization constant of SPIR-V modules, such as 0=16, 1=1.5 or 2=true; the value is
-    /// read as the constant's type
-    #[arg(long, value_name = "ID=VALUE")]
+    /// Register a device library; SPIR-V says itself what it exports, and for OpenCL C it is named,
+    /// such as lib.cl=scale,bump
+    #[arg(long, value_name = "FILE[=NAME,..]")]
+    pub(crate) library: Vec<Stated>,
+
+    /// Name what a file or a library in OpenCL C imports, such as app.cl=scale,bump
+    #[arg(long, value_name = "FILE=NAME,..", value_parser = Stated::with_names)]
+    pub(crate) import: Vec<Stated>,
+
+    /// Set a specialization constant of SPIR-V modules, such as 0=16, 1=1.5 or 2=true, or that of a
+    /// library where several have the id, such as lib.spv:0=16; the value is read as the constant's
+    /// type
+    #[arg(long, value_name = "[FILE:]ID=VALUE")]
     pub(crate) spec: Vec<Spec>,
 
     /// Options for the compiler, such as "-D N=16 -cl-fast-relaxed-math"
@@ -87,9 +97,49 @@ pub(crate) struct Settings {
     pub(crate) options: Option<String>,
 }
 
+/// A file, and names of functions and variables that it does not state itself.
+#[derive(Clone)]
+pub(crate) struct Stated {
+    pub(crate) file: PathBuf,
+    pub(crate) names: Vec<String>,
+}
+
+impl Stated {
+    fn with_names(text: &str) -> Result<Self, String> {
+        let stated: Self = text.parse()?;
+        if stated.names.is_empty() {
+            return Err("write FILE=NAME,.., such as app.cl=scale,bump".to_owned());
+        }
+        Ok(stated)
+    }
+}
+
+impl FromStr for Stated {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Directories may have the sign in their names.
+        let named = text.rsplit_once('=').filter(|(_, names)| !names.contains(is_separator));
+        let Some((file, names)) = named else {
+            return Ok(Self { file: text.into(), names: Vec::new() });
+        };
+        let name = |name: &str| {
+            let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if name.is_empty() || !is_word || name.starts_with(|c: char| c.is_ascii_digit()) {
+                return Err(format!("`{name}` is not the name of a function or a variable"));
+            }
+            Ok(name.to_owned())
+        };
+        let names = names.split(',').map(|text| name(text.trim())).collect::<Result<_, _>>()?;
+        Ok(Self { file: file.into(), names })
+    }
+}
+
 /// A specialization constant's id, and its value as text.
 #[derive(Clone)]
 pub(crate) struct Spec {
+    /// The library that has it, if that was said.
+    pub(crate) library: Option<PathBuf>,
     pub(crate) id: u32,
     pub(crate) value: String,
 }
@@ -98,12 +148,16 @@ impl FromStr for Spec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (id, value) = text.split_once('=').ok_or("write ID=VALUE, such as 0=16")?;
+        let (constant, value) = text.rsplit_once('=').ok_or("write ID=VALUE, such as 0=16")?;
+        let (library, id) = match constant.rsplit_once(':') {
+            Some((library, id)) => (Some(library.into()), id),
+            None => (None, constant),
+        };
         let id =
             id.trim().parse().map_err(|_| format!("`{id}` is not the number of a constant"))?;
         match value.trim() {
             "" => Err(format!("constant {id} has no value")),
-            value => Ok(Self { id, value: value.to_owned() }),
+            value => Ok(Self { library, id, value: value.to_owned() }),
         }
     }
 }
@@ -249,6 +303,26 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn names_follow_the_last_part_of_a_path() {
+        for (text, file, names) in [
+            ("lib.spv", "lib.spv", Vec::new()),
+            ("lib.cl=scale", "lib.cl", vec!["scale"]),
+            ("N=16/lib.cl=scale, _bump2", "N=16/lib.cl", vec!["scale", "_bump2"]),
+            ("N=16/lib.spv", "N=16/lib.spv", Vec::new()),
+        ] {
+            let stated: Stated = text.parse().expect(text);
+            assert_eq!(
+                (stated.file, stated.names),
+                (PathBuf::from(file), names.into_iter().map(str::to_owned).collect()),
+                "{text}"
+            );
+        }
+        for text in ["lib.cl=", "lib.cl=a,", "lib.cl=a,,b", "lib.cl=2a", "lib.cl=a b"] {
+            assert!(text.parse::<Stated>().is_err(), "{text}");
+        }
     }
 
     #[test]

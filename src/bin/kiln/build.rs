@@ -1,17 +1,17 @@
 //! `kiln build`: warms a cache.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures_lite::future::block_on;
 use indicatif::{ProgressBar, ProgressStyle};
-use kiln::{CacheConfig, Program, Runtime};
+use kiln::{CacheConfig, Program};
 use serde::Serialize;
 
-use crate::args::{Build, Settings};
+use crate::args::Build;
 use crate::output::{Ending, Listing, Output, Result, Width, bytes, note};
-use crate::request::{Problem, request, runtime};
+use crate::request::{Problem, Setup};
 
 /// What became of a file.
 #[derive(Serialize)]
@@ -34,9 +34,10 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
         if config.open_store()?.is_none() {
             note("note: the disk is not used, so nothing will be kept; see KILN_CACHE");
         }
-        let rt = runtime(&build.settings, config).await?;
-        let lines = build_all(out, &rt, build).await?;
-        rt.drain().await;
+        let files: Vec<_> = build.files.iter().map(PathBuf::as_path).collect();
+        let setup = Setup::new(&build.settings, config, &files).await?;
+        let lines = build_all(out, &setup, &files).await?;
+        setup.rt.drain().await;
 
         if !out.is_json() {
             out.table(listing(&lines))?;
@@ -47,7 +48,7 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
                 }
             }
         }
-        let stored = rt.stats().disk_failures == 0;
+        let stored = setup.rt.stats().disk_failures == 0;
         if !stored {
             note("error: the cache on disk could not be used, so not all programs are in it");
         }
@@ -56,21 +57,20 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
 }
 
 /// Starts all builds together; prints JSON as they come, in the order of the files.
-async fn build_all(out: &mut Output, rt: &Runtime, build: &Build) -> Result<Vec<Line>> {
+async fn build_all(out: &mut Output, setup: &Setup<'_>, files: &[&Path]) -> Result<Vec<Line>> {
     // Shown on terminals only.
-    let bar = ProgressBar::new(build.files.len() as u64);
+    let bar = ProgressBar::new(files.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("building {bar:30} {pos}/{len} {elapsed}") {
         bar.set_style(style);
     }
     bar.tick();
     let start = Instant::now();
-    let mut builds: FuturesUnordered<_> = build
-        .files
+    let mut builds: FuturesUnordered<_> = files
         .iter()
         .enumerate()
-        .map(async |(at, file)| (at, build_one(rt, file, &build.settings, start).await))
+        .map(async |(at, file)| (at, build_one(setup, file, start).await))
         .collect();
-    let mut early: Vec<_> = build.files.iter().map(|_| None).collect();
+    let mut early: Vec<_> = files.iter().map(|_| None).collect();
     let mut lines = Vec::new();
     while let Some((at, line)) = builds.next().await {
         early[at] = Some(line);
@@ -86,10 +86,10 @@ async fn build_all(out: &mut Output, rt: &Runtime, build: &Build) -> Result<Vec<
     Ok(lines)
 }
 
-async fn build_one(rt: &Runtime, file: &Path, settings: &Settings, start: Instant) -> Line {
+async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
     let mut line = Line {
         file: file.display().to_string(),
-        device: rt.device().name.clone(),
+        device: setup.rt.device().name.clone(),
         key: None,
         origin: None,
         kernels: Vec::new(),
@@ -98,7 +98,7 @@ async fn build_one(rt: &Runtime, file: &Path, settings: &Settings, start: Instan
         error: None,
     };
     let built = async {
-        let (_, request) = request(rt, file, settings).await?;
+        let (_, request) = setup.request(file).await?;
         line.key = Some(request.key()?.to_string());
         Ok::<_, Problem>(request.await?)
     };

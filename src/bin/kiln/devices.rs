@@ -13,6 +13,8 @@ struct Line<'a> {
     name: &'a str,
     driver: &'a str,
     formats: Vec<&'static str>,
+    /// Those of which the device links several images to one program.
+    links: Vec<&'static str>,
     platform: &'a str,
     kind: String,
     /// Whether it is the one that is used unless another is selected.
@@ -30,6 +32,7 @@ pub(crate) fn run(out: &mut Output) -> Result {
             name: &device.name,
             driver: &device.driver_version,
             formats: device.formats.iter().map(|format| word(*format)).collect(),
+            links: device.links.iter().map(|format| word(*format)).collect(),
             platform: &device.platform,
             kind: device.kind.to_string(),
             default: device.index() == rt.device().index(),

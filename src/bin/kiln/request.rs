@@ -1,13 +1,16 @@
 //! From a file and settings to a request for a program.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use kiln::{BuildRequest, CacheConfig, Error, ErrorKind, Image, Runtime, SpecializationConstant};
+use kiln::{
+    BuildRequest, CacheConfig, Error, ErrorKind, Image, ImageFormat, Runtime,
+    SpecializationConstant,
+};
 use serde::Serialize;
 
-use crate::args::{Settings, Spec};
-use crate::output::in_full;
+use crate::args::{Settings, Spec, Stated};
+use crate::output::{self, Failure, in_full};
 
 /// Why there is no program.
 #[derive(Clone, Debug, Serialize)]
@@ -40,54 +43,156 @@ fn unfit(message: impl Display) -> Problem {
     Problem { kind, message: message.to_string(), log: None }
 }
 
-/// A runtime with the device that the settings select.
-pub(crate) async fn runtime(settings: &Settings, cache: CacheConfig) -> kiln::Result<Runtime> {
-    let mut builder = Runtime::builder().cache(cache);
-    if let Some(device) = &settings.device {
-        builder = builder.device(device);
-    }
-    builder.build().await
+/// A runtime with the device that the settings select, and their device libraries.
+pub(crate) struct Setup<'a> {
+    pub(crate) rt: Runtime,
+    settings: &'a Settings,
+    libraries: Vec<(&'a Path, Image)>,
 }
 
-/// What building the file with these settings would ask for.
-pub(crate) async fn request(
-    rt: &Runtime,
-    file: &Path,
-    settings: &Settings,
-) -> Result<(Image, BuildRequest), Problem> {
-    let image = Image::open(file).await?;
-    let mut request = rt.build(&image);
-    if let Some(options) = &settings.options {
-        request = request.options(options);
+impl<'a> Setup<'a> {
+    /// The files are all that are asked for.
+    pub(crate) async fn new(
+        settings: &'a Settings,
+        cache: CacheConfig,
+        files: &[&Path],
+    ) -> output::Result<Self> {
+        check(settings, files)?;
+        let mut builder = Runtime::builder().cache(cache);
+        if let Some(device) = &settings.device {
+            builder = builder.device(device);
+        }
+        let rt = builder.build().await?;
+        let mut setup = Self { rt, settings, libraries: Vec::new() };
+        for Stated { file, .. } in &settings.library {
+            let library = setup.library(file).await.map_err(|problem| {
+                Failure::failed(format_args!("library {}: {}", file.display(), problem.message))
+            })?;
+            setup.libraries.push((file, library));
+        }
+        Ok(setup)
     }
-    for spec in &settings.spec {
-        request = specialize(request, &image, spec)?;
+
+    async fn library(&self, file: &Path) -> Result<Image, Problem> {
+        let image = self.image(file).await?;
+        if image.format() == ImageFormat::OpenClC && image.exports().len() == 0 {
+            return Err(unfit(format_args!(
+                "OpenCL C does not say what it exports; name it: --library {}=NAME,..",
+                file.display()
+            )));
+        }
+        self.rt.register(&image)?;
+        Ok(image)
     }
-    Ok((image, request))
+
+    /// The image of a file, with what the settings state of it.
+    async fn image(&self, file: &Path) -> Result<Image, Problem> {
+        let image = Image::open(file).await?;
+        let stated = |all: &[Stated]| {
+            let of_file = all.iter().filter(|stated| stated.file == file);
+            of_file.flat_map(|stated| stated.names.clone()).collect::<Vec<_>>()
+        };
+        let (exports, imports) = (stated(&self.settings.library), stated(&self.settings.import));
+        let format = image.format();
+        if format != ImageFormat::OpenClC && !(exports.is_empty() && imports.is_empty()) {
+            return Err(unfit(format_args!(
+                "names of exports or imports are given, but its format is {format}, and only \
+                 OpenCL C does not say itself what it has"
+            )));
+        }
+        Ok(image.exporting(exports).importing(imports))
+    }
+
+    /// What building the file would ask for.
+    pub(crate) async fn request(&self, file: &Path) -> Result<(Image, BuildRequest), Problem> {
+        let image = self.image(file).await?;
+        let mut request = self.rt.build(&image);
+        if let Some(options) = &self.settings.options {
+            request = request.options(options);
+        }
+        for spec in &self.settings.spec {
+            request = match self.owner(&request, &image, spec)? {
+                Some(owner) => specialize(request, owner, spec)?,
+                // With any value: the library tells which constants there are.
+                None => request.specialize(spec.id, 0u32),
+            };
+        }
+        Ok((image, request))
+    }
+
+    /// The one of the images behind a request that a constant is of; none if that is not clear.
+    fn owner<'b>(
+        &'b self,
+        request: &BuildRequest,
+        image: &'b Image,
+        spec: &Spec,
+    ) -> Result<Option<&'b Image>, Problem> {
+        let mut libraries = self.libraries.iter();
+        if let Some(file) = &spec.library {
+            let named = libraries.find(|(known, _)| known == file);
+            return Ok(named.map(|(_, library)| library));
+        }
+        if constant(image, spec.id).is_some() {
+            return Ok(Some(image));
+        }
+        let fields = request.key_fields()?;
+        let is_linked = |library: &Image| {
+            let digest = library.digest().to_string();
+            fields.iter().any(|(name, value)| name == "image" && *value == digest)
+        };
+        let libraries = libraries.map(|(_, library)| library);
+        let mut owners: Vec<_> =
+            libraries.filter(|has| constant(has, spec.id).is_some() && is_linked(has)).collect();
+        owners.dedup_by_key(|library| library.digest());
+        Ok(if owners.len() == 1 { owners.pop() } else { None })
+    }
 }
 
-/// Sets a constant to a value of its type.
-fn specialize(request: BuildRequest, image: &Image, spec: &Spec) -> Result<BuildRequest, Problem> {
+/// Whether the settings speak of files only that there are.
+fn check(settings: &Settings, files: &[&Path]) -> output::Result<()> {
+    let is_library = |file: &PathBuf| settings.library.iter().any(|known| known.file == *file);
+    let mut libraries = settings.spec.iter().filter_map(|spec| spec.library.as_ref());
+    if let Some(file) = libraries.find(|file| !is_library(file)) {
+        return Err(Failure::usage(format_args!(
+            "--spec speaks of {0}, which is no library; give --library {0}, too",
+            file.display()
+        )));
+    }
+    let mut importers = settings.import.iter().map(|stated| &stated.file);
+    if let Some(file) = importers.find(|file| !is_library(file) && !files.contains(&&***file)) {
+        return Err(Failure::usage(format_args!(
+            "--import speaks of {}, which is neither among the files nor a library",
+            file.display()
+        )));
+    }
+    Ok(())
+}
+
+fn constant(image: &Image, id: u32) -> Option<&SpecializationConstant> {
+    image.specialization_constants().iter().find(|constant| constant.id == id)
+}
+
+/// Sets a constant of one of the images behind a request to a value of its type.
+fn specialize(request: BuildRequest, owner: &Image, spec: &Spec) -> Result<BuildRequest, Problem> {
     let id = spec.id;
-    let constants = image.specialization_constants();
-    let Some(constant) = constants.iter().find(|constant| constant.id == id) else {
-        // With any value: the library tells which there are.
-        return Ok(request.specialize(id, 0u32));
+    let Some(constant) = constant(owner, id) else {
+        // With any value, as above.
+        return Ok(request.specialize_in(owner, id, 0u32));
     };
     let text = spec.value.as_str();
     Ok(match constant.type_name.as_str() {
-        "bool" => request.specialize(id, boolean(constant, text)?),
-        "float" => request.specialize(id, parsed::<f32>(constant, text)?),
-        "double" => request.specialize(id, parsed::<f64>(constant, text)?),
-        "char" => request.specialize(id, integer::<i8>(constant, text)?),
-        "uchar" => request.specialize(id, integer::<u8>(constant, text)?),
-        "short" => request.specialize(id, integer::<i16>(constant, text)?),
+        "bool" => request.specialize_in(owner, id, boolean(constant, text)?),
+        "float" => request.specialize_in(owner, id, parsed::<f32>(constant, text)?),
+        "double" => request.specialize_in(owner, id, parsed::<f64>(constant, text)?),
+        "char" => request.specialize_in(owner, id, integer::<i8>(constant, text)?),
+        "uchar" => request.specialize_in(owner, id, integer::<u8>(constant, text)?),
+        "short" => request.specialize_in(owner, id, integer::<i16>(constant, text)?),
         // The bits of a half are given: Rust has no such type.
-        "ushort" | "half" => request.specialize(id, integer::<u16>(constant, text)?),
-        "int" => request.specialize(id, integer::<i32>(constant, text)?),
-        "uint" => request.specialize(id, integer::<u32>(constant, text)?),
-        "long" => request.specialize(id, integer::<i64>(constant, text)?),
-        "ulong" => request.specialize(id, integer::<u64>(constant, text)?),
+        "ushort" | "half" => request.specialize_in(owner, id, integer::<u16>(constant, text)?),
+        "int" => request.specialize_in(owner, id, integer::<i32>(constant, text)?),
+        "uint" => request.specialize_in(owner, id, integer::<u32>(constant, text)?),
+        "long" => request.specialize_in(owner, id, integer::<i64>(constant, text)?),
+        "ulong" => request.specialize_in(owner, id, integer::<u64>(constant, text)?),
         other => return Err(unfit(format_args!("constant {id} has the type {other}"))),
     })
 }

@@ -6,13 +6,15 @@ use std::collections::BTreeMap;
 use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 
-use super::{device_of, kernels_of};
+use super::{OBJECT, device_of, kernels_of, kind_of};
 use crate::args::Sort;
-use crate::output::{Ending, Listing, Output, Result, Width, age, bytes, seconds, time};
+use crate::output::{Ending, Listing, Output, Result, Width, age, bytes, count, seconds, time};
 
 #[derive(Serialize)]
 struct Line {
     key: String,
+    /// `program` or `object`.
+    kind: Option<String>,
     device: Option<String>,
     /// The folder of the device.
     folder: String,
@@ -30,6 +32,7 @@ impl Line {
     fn of(store: &Store, entry: &EntryInfo) -> Self {
         let mut line = Self {
             key: entry.key().to_string(),
+            kind: None,
             device: None,
             folder: entry.device().to_owned(),
             kernels: Vec::new(),
@@ -41,6 +44,7 @@ impl Line {
         };
         match store.manifest(entry) {
             Ok(manifest) => {
+                line.kind = Some(kind_of(&manifest).to_owned());
                 line.device = Some(device_of(&manifest).to_owned());
                 line.kernels = kernels_of(&manifest);
                 line.created = Some(manifest.created);
@@ -49,6 +53,14 @@ impl Line {
             Err(error) => line.unusable = Some(error.to_string()),
         }
         line
+    }
+
+    /// What people read of the kernels: objects have none.
+    fn kernels(&self) -> String {
+        match self.kind.as_deref() {
+            Some(OBJECT) => "(object)".to_owned(),
+            _ => self.kernels.join(", "),
+        }
     }
 
     fn fits(&self, device: &str) -> bool {
@@ -90,7 +102,7 @@ pub(super) fn ls(out: &mut Output, store: &Store, sort: Sort, device: Option<&st
             &age(time(line.used)),
             &bytes(line.bytes),
             line.device.as_deref().unwrap_or("damaged"),
-            &line.kernels.join(", "),
+            &line.kernels(),
             line.options.as_deref().unwrap_or_default(),
         ]);
     }
@@ -102,6 +114,8 @@ pub(super) fn ls(out: &mut Output, store: &Store, sort: Sort, device: Option<&st
 struct Stats {
     directory: String,
     entries: u64,
+    /// Those among the entries that are objects, which programs are linked from.
+    objects: u64,
     bytes: u64,
     /// None: without limit.
     limit: Option<u64>,
@@ -123,6 +137,7 @@ struct Share {
 pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
     let entries: Vec<_> = store.entries().collect();
     let mut devices = BTreeMap::new();
+    let mut objects = 0;
     for entry in &entries {
         let share = devices.entry(entry.device()).or_insert_with(|| Share {
             folder: entry.device().to_owned(),
@@ -132,15 +147,15 @@ pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
         });
         share.entries += 1;
         share.bytes += entry.bytes();
-        if share.name.is_none() {
-            // The first that can be read knows it.
-            let manifest = store.manifest(entry).ok();
-            share.name = manifest.map(|manifest| device_of(&manifest).to_owned());
-        }
+        let Ok(manifest) = store.manifest(entry) else { continue };
+        objects += u64::from(kind_of(&manifest) == OBJECT);
+        // The first that can be read knows it.
+        share.name.get_or_insert_with(|| device_of(&manifest).to_owned());
     }
     let stats = Stats {
         directory: store.root().display().to_string(),
         entries: entries.len() as u64,
+        objects,
         bytes: entries.iter().map(EntryInfo::bytes).sum(),
         limit: store.max_bytes(),
         least_recently_used: entries.iter().map(EntryInfo::used).min().map(seconds),
@@ -157,7 +172,11 @@ pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
 
 fn print(out: &mut Output, stats: &Stats) -> Result<()> {
     out.line(format_args!("directory  {}", stats.directory))?;
-    out.line(format_args!("entries    {}", stats.entries))?;
+    let objects = match stats.objects {
+        0 => String::new(),
+        objects => format!(", of which {}", count(objects, "is an object", "are objects")),
+    };
+    out.line(format_args!("entries    {}{objects}", stats.entries))?;
     let limit = match stats.limit {
         Some(limit) => {
             let share = stats.bytes as f64 / limit as f64 * 100.0;

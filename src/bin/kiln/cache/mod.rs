@@ -68,6 +68,13 @@ fn device_of(manifest: &Manifest) -> &str {
     manifest.field("device").unwrap_or("?")
 }
 
+/// What there is of an entry: a program with kernels, or an object that programs are linked from.
+fn kind_of(manifest: &Manifest) -> &str {
+    manifest.field("kind").unwrap_or("?")
+}
+
+const OBJECT: &str = "object";
+
 fn kernels_of(manifest: &Manifest) -> Vec<String> {
     manifest.kernels.iter().map(|kernel| kernel.name.clone()).collect()
 }

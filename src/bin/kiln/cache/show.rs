@@ -3,7 +3,7 @@
 use kiln::store::{Checked, EntryInfo, KernelRecord, Manifest, Store};
 use serde::Serialize;
 
-use super::find;
+use super::{OBJECT, find, kind_of};
 use crate::args::KeyPrefix;
 use crate::output::{Ending, Failure, Listing, Output, Result, age, bytes, plain, seconds, time};
 
@@ -70,12 +70,16 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     }
     out.table(fields)?;
 
-    out.line("\nKernels:")?;
-    let mut kernels = Listing::of_pairs();
-    for kernel in &manifest.kernels {
-        kernels.tall_row([format!("  {}", kernel.name), parameters(kernel)]);
+    if kind_of(manifest) == OBJECT {
+        out.line("\nAn object: programs are linked from it, and those have the kernels.")?;
+    } else {
+        out.line("\nKernels:")?;
+        let mut kernels = Listing::of_pairs();
+        for kernel in &manifest.kernels {
+            kernels.tall_row([format!("  {}", kernel.name), parameters(kernel)]);
+        }
+        out.table(kernels)?;
     }
-    out.table(kernels)?;
 
     if !manifest.build_log.trim().is_empty() {
         out.line("\nThe compiler said:")?;

@@ -1,17 +1,18 @@
 //! `why`: what tells two keys apart, or why a source is not in the store.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::path::Path;
 
 use futures_lite::future::block_on;
 use kiln::store::{Checked, EntryInfo, Store};
-use kiln::{BuildKey, CacheConfig, ImageFormat, Runtime};
+use kiln::{BuildKey, CacheConfig, ImageFormat};
 use serde::Serialize;
 
-use super::{find, find_exactly};
+use super::{OBJECT, find, find_exactly, kind_of};
 use crate::args::{Operand, Settings};
 use crate::output::{Ending, Failure, Listing, Output, Result, Width, age, plain, short};
-use crate::request::{Problem, request, runtime};
+use crate::request::{Problem, Setup};
 
 type Fields = Vec<(String, String)>;
 
@@ -39,25 +40,32 @@ pub(super) fn run(
     b: Option<Operand>,
     settings: &Settings,
 ) -> Result {
-    let is_file = |operand: &Operand| matches!(operand, Operand::File(_));
-    let rt = if is_file(&a) || b.as_ref().is_some_and(is_file) {
-        // It builds nothing.
-        Some(block_on(runtime(settings, CacheConfig::disabled()))?)
-    } else {
+    let files: Vec<_> = [Some(&a), b.as_ref()].into_iter().flatten().filter_map(file_of).collect();
+    let setup = if files.is_empty() {
         None
+    } else {
+        // It builds nothing.
+        Some(block_on(Setup::new(settings, CacheConfig::disabled(), &files))?)
     };
-    let side = |operand| match (operand, &rt) {
-        (Operand::File(file), Some(rt)) => of_file(rt, &file, settings),
-        (Operand::Key(key), _) => of_entry(store, &find(store, &key)?),
-        (Operand::File(file), None) => Err(no_device(&file)),
+    let side = |operand: &Operand| match (operand, &setup) {
+        (Operand::File(file), Some(setup)) => of_file(setup, file),
+        (Operand::Key(key), _) => of_entry(store, &find(store, key)?),
+        (Operand::File(file), None) => Err(no_device(file)),
     };
-    match (a, b) {
+    match (&a, &b) {
         (a, Some(b)) => compare(out, store, &side(a)?, &side(b)?),
         (file @ Operand::File(_), None) => explain(out, store, &side(file)?),
         (Operand::Key(key), None) => Err(Failure::usage(format_args!(
             "give a second key or a source file to compare {} with",
             key.as_str()
         ))),
+    }
+}
+
+fn file_of(operand: &Operand) -> Option<&Path> {
+    match operand {
+        Operand::File(file) => Some(file),
+        Operand::Key(_) => None,
     }
 }
 
@@ -73,10 +81,10 @@ fn of_entry(store: &Store, info: &EntryInfo) -> Result<Side> {
     Ok(Side { name: short(&key), key, fields: manifest.fields, is_storable: true })
 }
 
-fn of_file(rt: &Runtime, file: &Path, settings: &Settings) -> Result<Side> {
+fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
     let name = file.display().to_string();
     let side = || {
-        let (image, request) = block_on(request(rt, file, settings))?;
+        let (image, request) = block_on(setup.request(file))?;
         let (key, fields) = (request.key()?, request.key_fields()?);
         let is_storable = image.format() != ImageFormat::Native;
         Ok(Side { name: name.clone(), key, fields, is_storable })
@@ -84,7 +92,8 @@ fn of_file(rt: &Runtime, file: &Path, settings: &Settings) -> Result<Side> {
     side().map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
 }
 
-/// The fields that are not the same, in their order. A field can have several values.
+/// The fields that are not the same, in their order. A field can have several values; of the images
+/// those that only one of the two has are told.
 fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     let values = |fields: &Fields, name: &str| {
         let values = fields.iter().filter(|(known, _)| known == name);
@@ -96,10 +105,14 @@ fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
             names.push(name);
         }
     }
-    let join = |values: Vec<String>| (!values.is_empty()).then(|| values.join(", "));
     let each = names.into_iter().filter_map(|name| {
         let (a, b) = (values(a, name), values(b, name));
-        (a != b).then(|| Difference { field: name.to_owned(), a: join(a), b: join(b) })
+        let told = |of: &[String], other: &[String]| {
+            let told = of.iter().filter(|value| name != "image" || !other.contains(value));
+            let told: Vec<_> = told.map(String::as_str).collect();
+            (!told.is_empty()).then(|| told.join(", "))
+        };
+        (a != b).then(|| Difference { field: name.to_owned(), a: told(&a, &b), b: told(&b, &a) })
     });
     each.collect()
 }
@@ -218,18 +231,34 @@ fn explain(out: &mut Output, store: &Store, side: &Side) -> Result {
     Ok(Ending::well_if(stored))
 }
 
-/// The entry that differs in the least: of the same image if there is one, and then in the fewest
-/// fields, and of those the one that was used last.
+/// The program that differs in the least: in the fewest images, and then in the fewest fields, and
+/// of those the one that was used last.
 fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
     let all = store.entries().filter_map(|info| {
-        let fields = store.manifest(&info).ok()?.fields;
-        let differences = differences(&side.fields, &fields);
-        let same_image = differences.iter().all(|difference| difference.field != "image");
-        Some(Nearest { key: info.key().to_string(), same_image, differences, info })
+        let manifest = store.manifest(&info).ok()?;
+        // A source asks for a program.
+        if kind_of(&manifest) == OBJECT {
+            return None;
+        }
+        let differences = differences(&side.fields, &manifest.fields);
+        let other_images = other_images(&side.fields, &manifest.fields);
+        let same_image = other_images == 0;
+        let nearest = Nearest { key: info.key().to_string(), same_image, differences, info };
+        Some((other_images, nearest))
     });
-    all.min_by_key(|nearest| {
-        (!nearest.same_image, nearest.differences.len(), Reverse(nearest.info.used()))
-    })
+    let nearest = all.min_by_key(|(other_images, nearest)| {
+        (*other_images, nearest.differences.len(), Reverse(nearest.info.used()))
+    });
+    nearest.map(|(_, nearest)| nearest)
+}
+
+/// How many images only one of the two has.
+fn other_images(a: &Fields, b: &Fields) -> usize {
+    let [a, b] = [a, b].map(|fields| {
+        let images = fields.iter().filter(|(name, _)| name == "image");
+        images.map(|(_, digest)| digest.as_str()).collect::<HashSet<_>>()
+    });
+    a.symmetric_difference(&b).count()
 }
 
 fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
@@ -241,15 +270,18 @@ fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
         out.line("Native binaries are loaded, not compiled, and so not stored.")?;
     } else if let Some(Nearest { same_image, differences, info, .. }) = &explained.nearest {
         let (key, ago) = (short(&info.key()), age(info.used()));
+        let linked = side.fields.iter().filter(|(name, _)| name == "image").count() > 1;
+        let (these, images) =
+            if linked { ("these images", "images") } else { ("this image", "image") };
         out.line(if *same_image {
-            format!("The nearest entry, {key}, is of the same image. It was used {ago} ago.")
+            format!("The nearest entry, {key}, is of the same {images}. It was used {ago} ago.")
         } else {
-            format!("No entry is of this image. The nearest, {key}, was used {ago} ago.")
+            format!("No program is of {these}. The nearest, {key}, was used {ago} ago.")
         })?;
         out.line("")?;
         print_differences(out, [&side.name, &key], differences)?;
     } else if !explained.stored {
-        out.line("There are no entries.")?;
+        out.line("There are no programs.")?;
     }
     Ok(())
 }
@@ -271,15 +303,17 @@ mod tests {
     #[test]
     fn fields_that_are_missing_or_repeat_are_compared_too() {
         let a = fields(&[("schema", "1"), ("image", "x"), ("image", "y"), ("options", "-w")]);
-        let b = fields(&[("schema", "1"), ("image", "x"), ("image", "z"), ("constant 0", "0x10")]);
+        let b = fields(&[
+            ("schema", "1"),
+            ("image", "x"),
+            ("image", "z"),
+            ("image", "w"),
+            ("constant 0", "0x10"),
+        ]);
         let row = |name: &str, a: &str, b: &str| (name.to_owned(), a.to_owned(), b.to_owned());
         assert_eq!(
             told(&a, &b),
-            [
-                row("image", "x, y", "x, z"),
-                row("options", "-w", "-"),
-                row("constant 0", "-", "0x10"),
-            ]
+            [row("image", "y", "z, w"), row("options", "-w", "-"), row("constant 0", "-", "0x10")]
         );
         assert_eq!(told(&a, &a), []);
     }

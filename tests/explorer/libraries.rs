@@ -1,0 +1,241 @@
+//! Device libraries, for builds and for what builds would ask for, and the objects that they become.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use kiln::store::EntryInfo;
+use kiln::{Image, ImageFormat};
+use serde_json::Value;
+
+use crate::images::{function, image};
+use crate::{Bench, on_benches};
+
+/// An application, the library that it imports from, and the one that this imports from.
+struct Linked {
+    images: [Image; 3],
+    file: &'static str,
+    /// What tells the explorer of the libraries.
+    settings: Vec<String>,
+}
+
+fn linked(bench: &Bench, format: ImageFormat) -> Linked {
+    let images = [
+        image(format, &[], &[("apply", &["outer"])]),
+        image(format, &[function("outer").of("inner").times(2.0)], &[]),
+        image(format, &[function("inner").plus(1.0)], &[]),
+    ];
+    let (files, settings): (_, &[&str]) = match format {
+        ImageFormat::SpirV => (
+            ["apply.spv", "outer.spv", "inner.spv"],
+            &["--library=outer.spv", "--library=inner.spv"],
+        ),
+        _ => (
+            ["apply.cl", "outer.cl", "inner.cl"],
+            &[
+                "--library=outer.cl=outer",
+                "--library=inner.cl=inner",
+                "--import=apply.cl=outer",
+                "--import=outer.cl=inner",
+            ],
+        ),
+    };
+    for (file, image) in files.iter().zip(&images) {
+        fs::write(bench.path(file), image.code()).unwrap();
+    }
+    let settings = settings.iter().map(|&text| text.to_owned()).collect();
+    Linked { images, file: files[0], settings }
+}
+
+impl Linked {
+    /// Arguments that end with the file and the settings.
+    fn arguments<'a>(&'a self, command: &[&'a str]) -> Vec<&'a str> {
+        let settings = self.settings.iter().map(String::as_str);
+        command.iter().copied().chain([self.file]).chain(settings).collect()
+    }
+
+    /// The key that an application gets which has the same images.
+    fn key(&self, bench: &Bench) -> String {
+        let [application, libraries @ ..] = &self.images;
+        for library in libraries {
+            bench.rt.register(library).unwrap();
+        }
+        bench.rt.build(application).key().unwrap().to_string()
+    }
+}
+
+/// A test with each format that each device links, and a cache that is empty at first.
+fn on_linked(test: impl AsyncFn(&Bench, Linked)) {
+    on_benches(async |bench| {
+        for format in [ImageFormat::OpenClC, ImageFormat::SpirV] {
+            if bench.rt.device().links.contains(&format) {
+                let _ = fs::remove_dir_all(bench.path("cache"));
+                test(&bench, linked(&bench, format)).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_program_is_linked_from_the_libraries_that_are_given() {
+    on_linked(async |bench, linked| {
+        let built = bench.json(linked.arguments(&["build"]));
+        assert_eq!(built["origin"], "compiled");
+        assert_eq!(built["kernels"], serde_json::json!(["apply"]));
+        assert_eq!(built["key"], linked.key(bench), "an application will find it");
+        assert_eq!(bench.json(linked.arguments(&["build"]))["origin"], "disk");
+        bench.text(linked.arguments(&["build"]));
+    });
+}
+
+#[test]
+fn a_symbol_that_no_given_library_exports_is_named() {
+    on_linked(async |bench, mut linked| {
+        linked.settings.retain(|text| !text.starts_with("--library=inner"));
+        bench.run(linked.arguments(&["build"])).ended(1).says(&[linked.file, "`inner`"]);
+        bench.run(linked.arguments(&["cache", "why"])).ended(1).says(&[linked.file, "`inner`"]);
+    });
+}
+
+#[test]
+fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
+    on_benches(async |bench| {
+        linked(&bench, ImageFormat::SpirV);
+        fs::write(bench.path("nothing.spv"), crate::builds::module()).unwrap();
+        fs::write(bench.path("native"), [0xFF, 0xFE, 0x00]).unwrap();
+        for (library, words) in [
+            ("absent.spv", &["No such file"][..]),
+            ("saxpy.cl", &["--library saxpy.cl=NAME"]),
+            ("nothing.spv", &["exports nothing"]),
+            ("native", &["exports nothing"]),
+            ("inner.spv=inner", &["SPIR-V", "OpenCL C"]),
+        ] {
+            let file = library.split('=').next().unwrap();
+            for command in [&["build", "saxpy.cl"][..], &["cache", "why", "saxpy.cl"]] {
+                let run = bench.run(command.iter().chain(&["--library", library])).ended(1);
+                assert!(run.out.is_empty(), "nothing was begun: {run:?}");
+                run.says(&[&format!("library {file}: ")]).says(words);
+            }
+        }
+        // What it imports, a module says itself, too.
+        let run = bench.run(["build", "apply.spv", "--import", "apply.spv=outer"]);
+        run.ended(1).says(&["apply.spv: ", "SPIR-V"]);
+    });
+}
+
+#[test]
+fn why_compares_programs_with_all_their_images() {
+    on_linked(async |bench, linked| {
+        let why = linked.arguments(&["cache", "why"]);
+        let json = [&*why, &["--json"]].concat();
+        let key = bench.json(linked.arguments(&["build"]))["key"].as_str().unwrap().to_owned();
+        assert_eq!(bench.json(&why)["stored"], true);
+
+        // The program of other images was used since, and so were the objects.
+        bench.build("saxpy.cl", &[]);
+        let entries = bench.entries();
+        let program = entries.iter().find(|entry| entry.key().to_string() == key).unwrap();
+        let used = SystemTime::now() - Duration::from_secs(3600);
+        fs::File::open(program.path()).unwrap().set_modified(used).unwrap();
+
+        // A library was changed.
+        let changed = image(linked.images[2].format(), &[function("inner").plus(2.0)], &[]);
+        let inner = linked.file.replace("apply", "inner");
+        fs::write(bench.path(&inner), changed.code()).unwrap();
+        let told = bench.run(&json).ended(1).json();
+        assert_eq!((&told["stored"], &told["nearest"]["key"]), (&false.into(), &key.into()));
+        assert_eq!(told["nearest"]["same_image"], false);
+        let differences = told["nearest"]["differences"].as_array().unwrap();
+        assert_eq!(differences.len(), 1, "{told}");
+        assert_eq!(differences[0]["a"], changed.digest().to_string());
+        assert_eq!(differences[0]["b"], linked.images[2].digest().to_string());
+        let text = bench.run(&why).ended(1).fits().out;
+        assert!(text.contains("No program is of these images"), "{text}");
+
+        // Objects of its images are no programs.
+        let programs = bench.json(["cache", "ls"]);
+        for line in programs.as_array().unwrap().iter().filter(|line| line["kind"] == "program") {
+            let is_it = |entry: &&EntryInfo| line["key"] == entry.key().to_string();
+            fs::remove_file(bench.entries().iter().find(is_it).unwrap().path()).unwrap();
+        }
+        let text = bench.run(&why).ended(1).fits().out;
+        assert!(text.contains("There are no programs"), "{text}");
+    });
+}
+
+#[test]
+fn the_constants_of_libraries_are_set_by_id_or_by_library() {
+    on_benches(async |bench| {
+        if !bench.rt.device().links.contains(&ImageFormat::SpirV) {
+            return;
+        }
+        let format = ImageFormat::SpirV;
+        let application = image(format, &[], &[("apply", &["a", "b", "c"])]);
+        let a = image(format, &[function("a").plus_constant(7, 1.0)], &[]);
+        let b = [function("b").plus_constant(7, 1.0), function("c").plus_constant(8, 1.0)];
+        let b = image(format, &b, &[]);
+        // Nobody imports from it.
+        let idle = image(format, &[function("idle").plus_constant(8, 1.0)], &[]);
+        let mut settings = Vec::new();
+        for (name, library) in [("a.spv", &a), ("b.spv", &b), ("idle.spv", &idle)] {
+            fs::write(bench.path(name), library.code()).unwrap();
+            bench.rt.register(library).unwrap();
+            settings.extend(["--library", name]);
+        }
+        fs::write(bench.path("apply.spv"), application.code()).unwrap();
+        let run = |specs: &[&str]| {
+            let specs = specs.iter().flat_map(|spec| ["--spec", spec]);
+            bench.run(
+                ["build", "apply.spv", "--json"]
+                    .iter()
+                    .copied()
+                    .chain(settings.clone())
+                    .chain(specs),
+            )
+        };
+
+        let request = bench.rt.build(&application);
+        let request = request.specialize_in(&a, 7, 2.0f32).specialize_in(&b, 8, 40.0f32);
+        let built = run(&["a.spv:7=2", "8=40"]).ended(0).json();
+        assert_eq!(built["key"], request.key().unwrap().to_string());
+
+        for (spec, words) in [
+            ("7=2", &["several", "(a)", "(b, c)"][..]),
+            ("3=2", &["id 3", "7 ", "8 "]),
+            ("a.spv:8=2", &["id 8", "7 "]),
+            ("b.spv:8=true", &["`true`", "float"]),
+            ("idle.spv:8=2", &["not part of the program"]),
+        ] {
+            let line: Value = run(&[spec]).ended(1).json();
+            let message = line["error"]["message"].as_str().unwrap();
+            words.iter().for_each(|word| assert!(message.contains(word), "{spec}: {message}"));
+        }
+    });
+}
+
+#[test]
+fn objects_are_told_from_programs() {
+    on_linked(async |bench, linked| {
+        bench.json(linked.arguments(&["build"]));
+        let Value::Array(lines) = bench.json(["cache", "ls"]) else { panic!("it is no array") };
+        let (objects, programs): (Vec<_>, Vec<_>) =
+            lines.iter().partition(|line| line["kind"] == "object");
+        let [program] = &*programs else { panic!("{lines:?}") };
+        assert_eq!((&program["kind"], objects.len()), (&"program".into(), 3));
+        let text = bench.text(["cache", "ls"]);
+        assert_eq!(text.matches("(object)").count(), 3, "{text}");
+        assert_eq!(text.matches("apply").count(), 1, "{text}");
+
+        let stats = bench.json(["cache", "stats"]);
+        assert_eq!((&stats["entries"], &stats["objects"]), (&4.into(), &3.into()));
+        let text = bench.text(["cache", "stats"]);
+        assert!(text.contains("4, of which 3 are objects"), "{text}");
+
+        let shown = bench.text(["cache", "show", program["key"].as_str().unwrap()]);
+        for image in &linked.images {
+            assert!(shown.contains(&image.digest().to_string()), "{shown}");
+        }
+        assert!(shown.contains("Kernels:") && !shown.contains("An object"), "{shown}");
+        let shown = bench.text(["cache", "show", objects[0]["key"].as_str().unwrap()]);
+        assert!(shown.contains("An object") && !shown.contains("Kernels:"), "{shown}");
+    });
+}
