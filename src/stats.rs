@@ -40,9 +40,10 @@ counters! {
     memory_hits,
     /// Builds that joined one already in flight.
     joined_builds,
-    /// Builds answered by a program loaded from the disk.
+    /// Programs loaded from the disk. In this count and those of the disk below, objects that programs
+    /// are linked from count like programs.
     disk_hits,
-    /// Builds that the disk had no program for.
+    /// Programs that the disk was asked for and did not have.
     disk_misses,
     /// Misses among them for which the disk had something that does not verify.
     disk_damaged,
@@ -65,7 +66,8 @@ counters! {
     lock_waits,
     /// Waits given up at the deadline; the program was then built here as well.
     lock_timeouts,
-    /// Times that a driver's compiler was called, or its loader for a native image.
+    /// Times that a driver's compiler was called, or its loader for a native image: once for each
+    /// image of a program that is linked.
     compiles,
     /// Times that a driver's linker was called.
     links,

@@ -6,6 +6,8 @@
 
 #[path = "support/children.rs"]
 mod children;
+#[path = "support/libraries.rs"]
+mod libraries;
 mod support;
 
 use std::fmt::Write as _;
@@ -19,7 +21,8 @@ use children::{Child, Report, report, sum, told};
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::store::Store;
-use kiln::{BuildKey, CacheConfig, Image, Program, Runtime};
+use kiln::{BuildKey, CacheConfig, Image, ImageFormat, Program, Runtime};
+use libraries::{Function, function};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use support::on_each_device;
 use tempfile::TempDir;
@@ -27,6 +30,8 @@ use tempfile::TempDir;
 const PROCESSES: usize = 8;
 const PROGRAMS: u32 = 20;
 const ALL: u64 = PROGRAMS as u64;
+const LIBRARIES: usize = 6;
+const APPLICATIONS: usize = 8;
 
 /// As long as no healthy process ever waits here.
 const PATIENT: Duration = Duration::from_secs(600);
@@ -97,6 +102,46 @@ fn child() {
     });
 }
 
+/// The images of [`linking_child`]: applications, each of three libraries.
+fn linked_images() -> [Vec<Image>; 2] {
+    let names: Vec<_> = (0..LIBRARIES).map(|n| format!("f{n}")).collect();
+    let library = |n: usize| image_of(&[function(&names[n]).plus(n as f32)], &[]);
+    let application = |n: usize| {
+        let calls = [0, 1, 2].map(|k| names[(n + k * (1 + n / LIBRARIES)) % LIBRARIES].as_str());
+        image_of(&[], &[("apply", &calls)])
+    };
+    [(0..LIBRARIES).map(library).collect(), (0..APPLICATIONS).map(application).collect()]
+}
+
+fn image_of(functions: &[Function<'_>], kernels: &[(&str, &[&str])]) -> Image {
+    libraries::image(ImageFormat::OpenClC, functions, kernels)
+}
+
+/// One of the processes: wants all applications at once, linked.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn linking_child() {
+    block_on(async {
+        let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(PATIENT);
+        let builder = Runtime::builder().device(told("KILN_TEST_DEVICE")).cache(cache);
+        let rt = builder.build().await.expect("it starts");
+        let [libraries, applications] = linked_images();
+        for library in &libraries {
+            rt.register(library).expect("it exports something");
+        }
+        let builds: Vec<_> = applications.iter().map(|image| rt.build(image).start()).collect();
+        for program in join_all(builds).await {
+            assert_eq!(program.expect("it links").kernel_names(), ["apply"]);
+        }
+        rt.drain().await;
+        let stats = rt.stats();
+        report("compiles", stats.compiles);
+        report("links", stats.links);
+        report("timeouts", stats.lock_timeouts);
+        report("unwell", stats.disk_failures + stats.disk_damaged + stats.disk_refused);
+    });
+}
+
 /// A store for one test on one device, and what the drivers keep for themselves.
 struct Bench {
     device: String,
@@ -121,10 +166,14 @@ impl Bench {
 
     /// Starts a process that waits so long for the builds of others.
     fn start(&self, wait: Duration) -> Child {
+        self.start_test("child", wait)
+    }
+
+    fn start_test(&self, test: &str, wait: Duration) -> Child {
         // A cache of its own for every process: PoCL must not share compiles where Kiln should.
         let own = tempfile::tempdir_in(self.directory.path()).expect("there is room").keep();
         Child::start(
-            "child",
+            test,
             [
                 ("KILN_TEST_STORE", self.root().as_os_str()),
                 ("KILN_TEST_DEVICE", self.device.as_ref()),
@@ -269,5 +318,19 @@ fn a_process_that_is_stopped_holds_the_others_up_until_their_deadline_only() {
         assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
         bench.assert_complete();
         drop(victim);
+    }));
+}
+
+#[test]
+fn processes_that_link_compile_each_image_and_link_each_program_once() {
+    block_on(on_each_device(async |rt: Runtime| {
+        let bench = Bench::new(&rt, 1);
+        let children: Vec<_> =
+            (0..PROCESSES).map(|_| bench.start_test("linking_child", PATIENT)).collect();
+        let reports: Vec<_> = children.into_iter().map(Child::report).collect();
+        assert_eq!(sum(&reports, "compiles"), (LIBRARIES + APPLICATIONS) as u64, "{reports:#?}");
+        assert_eq!(sum(&reports, "links"), APPLICATIONS as u64, "{reports:#?}");
+        assert_eq!(sum(&reports, "timeouts"), 0, "{reports:#?}");
+        assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
     }));
 }

@@ -11,6 +11,7 @@ use tracing::field::display;
 use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::flight::Lander;
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
+use crate::build::key::NodeKind;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Recipe, Way};
@@ -241,7 +242,10 @@ impl Job {
     fn end(&mut self, outcome: Outcome) {
         let Some(lander) = self.lander.take() else { return };
         let took = self.start.elapsed();
-        self.graph.count(&outcome);
+        // An object's failure is that of every program that needs it.
+        if self.recipe.kind() == NodeKind::Program {
+            self.graph.count(&outcome);
+        }
         self.graph.publish(self.node, &outcome);
         let told = match &outcome {
             Ok(built) if built.origin() == Origin::Disk => "disk",
