@@ -4,38 +4,17 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use futures_lite::future::block_on;
 use kiln::simulated::Simulator;
 use kiln::{Buffer, Image, Kernel, Queue, Runtime};
+use peak_alloc::PeakAlloc;
 use support::{absolute, median};
 
-/// Counts the bytes in use.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static MEMORY: PeakAlloc = PeakAlloc;
 
 const SOURCE: &str = "kernel void copy(global const uint *from, global uint *to) {}";
 
@@ -82,9 +61,9 @@ fn main() -> kiln::Result<()> {
     println!("\nbytes in use, a command in flight (goal: 1024)");
     for (name, shape) in SHAPES {
         let paused = simulator.pause();
-        let before = IN_USE.load(Relaxed);
+        let before = MEMORY.current_usage();
         (0..100_000).for_each(|n| bench.submit(shape(n)));
-        println!("{name:60} {:>6}", (IN_USE.load(Relaxed) - before) / 100_000);
+        println!("{name:60} {:>6}", (MEMORY.current_usage() - before) / 100_000);
         drop(paused);
         block_on(rt.drain());
     }
