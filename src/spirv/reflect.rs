@@ -150,7 +150,9 @@ impl<'m> Index<'m> {
             Op::Constant if self.function.is_none() => {
                 self.declarations.insert(word(1)?, *instruction);
             }
-            Op::Variable => self.add_symbol(SymbolKind::Variable, word(1)?, word(0)),
+            Op::Variable | Op::UntypedVariableKHR => {
+                self.add_symbol(SymbolKind::Variable, word(1)?, word(0));
+            }
             _ if Shape::of(instruction.opcode()).is_type => {
                 self.declarations.insert(word(0)?, *instruction);
                 let (id, ty) = Type::declared(instruction)?;

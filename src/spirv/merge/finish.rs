@@ -99,7 +99,8 @@ pub(super) fn complete_interfaces(module: &mut Module) -> Result<()> {
                 .is_some_and(|location| location.function(module).is_none());
             let body = functions.get(&id).map(|function| function.body.iter());
             for instruction in body.into_iter().flatten().chain([definition]) {
-                if instruction.op() == Some(Op::Variable) && is_global {
+                let op = instruction.op();
+                if matches!(op, Some(Op::Variable | Op::UntypedVariableKHR)) && is_global {
                     interface.push(id);
                 }
                 grammar::ids(&instruction, &definitions, |at, role| {

@@ -132,12 +132,12 @@ pub(super) fn type_in_words(source: &Source<'_>, id: u32) -> String {
     symbol_type(source, id).map_or_else(|| "of unknown type".to_owned(), |ty| describe(ty, source))
 }
 
-/// The id of the OpTypeFunction of a function, or of the OpTypePointer of a variable.
+/// The id of the type of a function, or of the pointer that a variable is.
 pub(super) fn symbol_type(source: &Source<'_>, id: u32) -> Option<u32> {
     let definition = source.definitions.get(id)?;
     match definition.op()? {
         Op::Function => definition.word(3),
-        Op::Variable => definition.word(0),
+        Op::Variable | Op::UntypedVariableKHR => definition.word(0),
         _ => None,
     }
 }
