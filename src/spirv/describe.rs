@@ -64,6 +64,10 @@ fn add(text: &mut String, id: u32, declarations: &impl Declarations, depth: usiz
             part(text, 2);
             text.push('*');
         }
+        Some(Op::TypeUntypedPointerKHR) => {
+            text.push_str(space(ty.word(1)));
+            text.push_str("void*");
+        }
         Some(Op::TypeFunction) => {
             part(text, 1);
             text.push('(');

@@ -77,10 +77,9 @@ impl Interner {
         Ok(id)
     }
 
-    /// The id of what `operands`, without that of the result, and `traits` tell; `new` if there is
-    /// none yet.
-    pub(super) fn find_or(&mut self, op: Op, operands: &[u32], traits: &[u32], new: u32) -> u32 {
-        *self.ids.entry(key(op, operands, traits)).or_insert(new)
+    /// Lets others find what `operands`, without that of the result, and `traits` tell.
+    pub(super) fn insert_id(&mut self, op: Op, operands: &[u32], traits: &[u32], id: u32) {
+        self.ids.insert(key(op, operands, traits), id);
     }
 
     pub(super) fn find(&self, op: Op, operands: &[u32], traits: &[u32]) -> Option<u32> {
@@ -188,7 +187,7 @@ impl Traits {
 }
 
 /// LLVM puts a number behind the name of a struct that it met twice: `struct.Pair.12`.
-fn source_name(name: &str) -> &str {
+pub(super) fn source_name(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,

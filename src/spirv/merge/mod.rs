@@ -5,13 +5,15 @@
 
 mod copy;
 mod finish;
+mod groups;
 mod resolve;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::collections::HashMap;
 
-use rspirv::spirv::{AddressingModel, MemoryModel, Op};
+use rspirv::spirv::{AddressingModel, LinkageType, MemoryModel, Op};
 
 use super::index::{Definitions, IdMap, IdSet};
 use super::module::{Linkage, Module, Section};
@@ -105,6 +107,11 @@ impl<'m> Source<'m> {
             built_ins: resolve::built_ins(module),
             names: names.filter_map(|i| Some((i.word(0)?, i.string(1)?))).collect(),
         }
+    }
+
+    fn imports(&self, id: u32) -> bool {
+        let mut linkages = self.linkages.iter().filter(|linkage| linkage.target == id);
+        linkages.any(|linkage| linkage.kind == LinkageType::Import)
     }
 
     fn within(&self, error: &Error) -> Error {
@@ -222,19 +229,16 @@ impl Ids {
         if let Some(known) = self.maps[source].get(id) {
             return Ok(known);
         }
-        let new = if source == 0 && id < self.first_bound {
-            id
-        } else {
-            let new = self.next;
-            self.next = new.checked_add(1).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Unsupported,
-                    "the modules together have more ids than 32 bits",
-                )
-            })?;
-            new
-        };
+        let new = if source == 0 && id < self.first_bound { id } else { self.fresh()? };
         self.maps[source].insert(id, new);
+        Ok(new)
+    }
+
+    fn fresh(&mut self) -> Result<u32> {
+        let new = self.next;
+        self.next = new.checked_add(1).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "the modules together have more ids than 32 bits")
+        })?;
         Ok(new)
     }
 }
