@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
 
 use super::grammar::{self, Role};
-use super::index::{Definitions, IdMap, Location, Uses};
+use super::index::{Definitions, IdSet, Location, Uses, all_located};
 use super::merge::{Input, Options, merge};
 use super::module::{Module, Section};
 use super::reflect::reflect;
@@ -60,29 +60,23 @@ fn is_closed(module: &Module) -> bool {
         return false;
     }
     let mut is_closed = true;
-    let mut defined = IdMap::<Location>::of(module);
-    for (stream, instructions) in (0..).zip(module.streams()) {
-        let mut offset = 0;
-        for instruction in instructions.iter() {
-            if let Some(id) = instruction.result() {
-                is_closed &= defined.get(id).is_none();
-                defined.insert(id, Location { stream, offset });
-            }
-            let _ = grammar::ids(&instruction, &definitions, |at, role| {
-                let id = instruction.word(at).unwrap_or_default();
-                is_closed &=
-                    role == Role::Result || is_visible(module, &definitions, id, stream as usize);
-            });
-            offset += instruction.words().len() as u32;
+    let mut defined = IdSet::of(module);
+    for (location, instruction) in all_located(module) {
+        if let Some(id) = instruction.result() {
+            is_closed &= defined.insert(id);
         }
+        let _ = grammar::ids(&instruction, &definitions, |at, role| {
+            let id = instruction.word(at).unwrap_or_default();
+            is_closed &= role == Role::Result || is_visible(module, &definitions, id, location);
+        });
     }
     is_closed
 }
 
-fn is_visible(module: &Module, definitions: &Definitions<'_>, id: u32, stream: usize) -> bool {
+fn is_visible(module: &Module, definitions: &Definitions<'_>, id: u32, from: Location) -> bool {
     let Some(location) = definitions.location(id) else { return false };
     let function = location.function(module);
     let is_local = function.is_some_and(|function| module.functions[function].id != id);
-    let speaks_of_all = [Section::Names as usize, Section::Annotations as usize].contains(&stream);
-    !is_local || speaks_of_all || location.stream as usize == stream
+    let of_all = [Section::Names as u32, Section::Annotations as u32];
+    !is_local || of_all.contains(&from.stream) || location.stream == from.stream
 }

@@ -7,7 +7,7 @@ use petgraph::graph::DiGraph;
 use rspirv::spirv::Op;
 
 use super::super::grammar::{self, Role};
-use super::super::index::IdSet;
+use super::super::index::located;
 use super::super::intern::interned;
 use super::super::module::Section;
 use super::super::words::Instruction;
@@ -49,16 +49,15 @@ pub(super) fn each_group(
 
 /// Whether a type or constant refers to one that is declared later.
 fn refers_forwards(source: &Source<'_>) -> Result<bool> {
-    let mut declared = IdSet::of(source.module);
+    let globals = source.module.section(Section::Globals);
     let mut found = false;
-    for instruction in source.module.section(Section::Globals).iter() {
+    for (location, instruction) in located((Section::Globals as u32, globals)) {
         if interned(&instruction).is_some() {
             grammar::ids(&instruction, &source.definitions, |operand, role| {
                 let id = instruction.word(operand).unwrap_or_default();
-                found |= role != Role::Result && !declared.contains(id);
+                found |= role != Role::Result && source.definitions.is_global_from(id, location);
             })?;
         }
-        instruction.result().map(|id| declared.insert(id));
     }
     Ok(found)
 }

@@ -119,7 +119,7 @@ impl<'m> Source<'m> {
     }
 }
 
-impl super::describe::Declarations for Source<'_> {
+impl super::types::Declarations for Source<'_> {
     fn declaration(&self, id: u32) -> Option<Instruction<'_>> {
         self.definitions.get(id)
     }

@@ -139,7 +139,7 @@ fn mismatch(sources: &[Source<'_>], pair: &Pair) -> crate::Error {
 /// The type of a function or of a global variable, for messages.
 pub(super) fn in_words(source: &Source<'_>, id: u32) -> String {
     let ty = op_and_type(source, id);
-    ty.map_or_else(|| "of unknown type".to_owned(), |(_, ty)| describe(ty, source))
+    ty.map_or_else(|| "something of unknown type".to_owned(), |(_, ty)| describe(ty, source))
 }
 
 /// The type of a function, or of the pointer that a variable is.
