@@ -12,13 +12,17 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use kiln::spirv_fuzzing::exercise;
 use libfuzzer_sys::fuzz_target;
 
-const MODULES: [&[u8]; 8] = [
+const MODULES: [&[u8]; 12] = [
     include_bytes!("../../tests/data/application.spv"),
     include_bytes!("../../tests/data/library.spv"),
     include_bytes!("../../tests/data/library_O0.spv"),
     include_bytes!("../../tests/data/library_debug.spv"),
     include_bytes!("../../tests/data/library_legacy_debug.spv"),
     include_bytes!("../../tests/data/inferred.spv"),
+    include_bytes!("../../tests/data/application_inferred.spv"),
+    include_bytes!("../../tests/data/library_inferred.spv"),
+    include_bytes!("../../tests/data/application_intel.spv"),
+    include_bytes!("../../tests/data/library_intel.spv"),
     include_bytes!("../../tests/data/switches.spv"),
     include_bytes!("../../tests/data/operations.spv"),
 ];

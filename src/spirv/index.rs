@@ -1,6 +1,6 @@
 //! Where ids are defined and used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rspirv::spirv::Op;
 
@@ -107,7 +107,7 @@ pub(super) fn all_located(module: &Module) -> impl Iterator<Item = (Location, In
 pub(super) struct Definitions<'m> {
     module: &'m Module,
     locations: IdMap<Location>,
-    extended_sets: Vec<(u32, ExtendedSet)>,
+    extended_sets: HashMap<u32, ExtendedSet>,
 }
 
 impl<'m> Definitions<'m> {
@@ -144,8 +144,7 @@ impl<'m> Definitions<'m> {
 
 impl Context for Definitions<'_> {
     fn extended_set(&self, import: u32) -> ExtendedSet {
-        let set = self.extended_sets.iter().find(|&&(id, _)| id == import);
-        set.map_or(ExtendedSet::Unknown, |&(_, set)| set)
+        self.extended_sets.get(&import).copied().unwrap_or(ExtendedSet::Unknown)
     }
 
     fn literal_words(&self, value: u32) -> Option<usize> {
@@ -160,12 +159,14 @@ impl Context for Definitions<'_> {
 
 /// The instructions that use each id, in the module's order. Types of results are uses, results
 /// are not.
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 pub(super) struct Uses {
     /// Where the uses of an id begin in `locations`, and how many there are.
     ranges: IdMap<(u32, u32)>,
     locations: Vec<Location>,
 }
 
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 impl Uses {
     /// # Errors
     ///

@@ -19,6 +19,7 @@ pub(super) struct Interner {
     ids: HashMap<Box<[u32]>, u32, foldhash::fast::RandomState>,
 }
 
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 impl Interner {
     /// With what a module declares.
     pub(super) fn of(module: &Module) -> Self {
@@ -77,7 +78,9 @@ impl Interner {
         self.ids.insert(key, id);
         Ok(id)
     }
+}
 
+impl Interner {
     /// Lets others find what `operands`, without that of the result, and `traits` tell.
     pub(super) fn insert_id(&mut self, op: Op, operands: &[u32], traits: &[u32], id: u32) {
         self.ids.insert(key(op, operands, traits), id);
@@ -94,6 +97,7 @@ fn key(op: Op, operands: &[u32], traits: &[u32]) -> Box<[u32]> {
 }
 
 /// The operands without the result's id.
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 pub(super) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
     let result = usize::from(Shape::of(instruction.opcode()).has_type);
     let words = instruction.words_from(0).enumerate();
