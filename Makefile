@@ -31,12 +31,13 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		cargo test --target $(HOST) --target-dir target/asan --test soundness --features simulated
 
 # cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. What it finds is kept
-# below `fuzz/`. For longer: `make fuzz SECONDS=3600`.
+# below `fuzz/`. For longer: `make fuzz SECONDS=3600`, which is the time of each target.
 SECONDS = 60
 
-fuzz: rust ## fuzz the decoder of stored programs
+fuzz: rust ## fuzz what reads stored programs and SPIR-V modules
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run entry -- -max_total_time=$(SECONDS) -max_len=4096
+	RUSTC_BOOTSTRAP=1 cargo fuzz run module -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
 
 features: rust ## compile with each feature alone
 	scripts/check-features

@@ -157,6 +157,9 @@ pub use crate::queue::{
     Event, IntoOutcome, Launch, Queue, Read, Status, Trace, Upload, WriteTrace,
 };
 pub use crate::runtime::{Drain, Runtime, RuntimeBuilder, Starting};
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use crate::spirv::fuzzing as spirv_fuzzing;
 #[doc(hidden)]
 pub use crate::spirv::internals as spirv_internals;
 pub use crate::stats::Stats;

@@ -7,6 +7,10 @@ use kiln::{Image, Kernel, Runtime};
 
 const APPLICATION: &[u8] = include_bytes!("data/application.spv");
 const LIBRARY: &[u8] = include_bytes!("data/library.spv");
+const APPLICATION_INTEL: &[u8] = include_bytes!("data/application_intel.spv");
+const LIBRARY_INTEL: &[u8] = include_bytes!("data/library_intel.spv");
+const APPLICATION_INFERRED: &[u8] = include_bytes!("data/application_inferred.spv");
+const LIBRARY_INFERRED: &[u8] = include_bytes!("data/library_inferred.spv");
 const LIBRARY_O0: &[u8] = include_bytes!("data/library_O0.spv");
 const LIBRARY_DEBUG: &[u8] = include_bytes!("data/library_debug.spv");
 
@@ -54,6 +58,23 @@ fn linked_modules_build_and_run_where_spirv_is_taken() {
                     assert_eq!(image.exports().len(), if keep_exports { 3 } else { 0 });
                     runs(&rt, &image).await.unwrap();
                 }
+            }
+        }
+    }));
+}
+
+/// One compiler types all pointers, one none, one infers what they point to.
+#[test]
+fn modules_of_different_compilers_build_and_run_together() {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        if !rt.device().formats.contains(&kiln::ImageFormat::SpirV) {
+            return;
+        }
+        for application in [APPLICATION, APPLICATION_INTEL, APPLICATION_INFERRED] {
+            for library in [LIBRARY, LIBRARY_INTEL, LIBRARY_INFERRED] {
+                let modules = [("application", application), ("library", library)];
+                let image = Image::spirv(link(&modules, false).unwrap()).unwrap();
+                runs(&rt, &image).await.unwrap();
             }
         }
     }));

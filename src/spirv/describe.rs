@@ -4,18 +4,11 @@ use std::fmt::Write;
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::types::{Type, constant_scalar, source_struct};
-use super::words::Instruction;
+use super::types::{Declarations, Type, constant_scalar, source_struct};
 
 /// Types can share parts, so that one spelled out in full may be longer than its module.
 const MAX_BYTES: usize = 200;
 const MAX_DEPTH: usize = 8;
-
-/// What is known of a module's types.
-pub(super) trait Declarations {
-    fn declaration(&self, id: u32) -> Option<Instruction<'_>>;
-    fn name(&self, id: u32) -> Option<&str>;
-}
 
 /// Such as `float(global float*, uint)`. Integers are named as unsigned where their sign is not
 /// kept.
@@ -64,6 +57,10 @@ fn add(text: &mut String, id: u32, declarations: &impl Declarations, depth: usiz
             part(text, 2);
             text.push('*');
         }
+        Some(Op::TypeUntypedPointerKHR) => {
+            text.push_str(space(ty.word(1)));
+            text.push_str("void*");
+        }
         Some(Op::TypeFunction) => {
             part(text, 1);
             text.push('(');
@@ -78,9 +75,9 @@ fn add(text: &mut String, id: u32, declarations: &impl Declarations, depth: usiz
             text.push(')');
         }
         _ => match Type::declared(&ty) {
-            Some((_, Type::Image(image))) => text.push_str(image.name.unwrap_or("image")),
-            Some((_, Type::Handle(name))) => text.push_str(name),
-            Some((_, ty)) if constant_scalar(ty).is_some() => {
+            Some(Type::Image(image)) => text.push_str(image.name.unwrap_or("image")),
+            Some(Type::Handle(name)) => text.push_str(name),
+            Some(ty) if constant_scalar(ty).is_some() => {
                 text.push_str(constant_scalar(ty).map_or("?", |(name, _)| name));
             }
             _ => text.push_str(&ty.name()),

@@ -1,32 +1,30 @@
 //! Where ids are defined and used.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rspirv::spirv::Op;
 
 use super::grammar::{self, Context, ExtendedSet, Role};
 use super::module::{Module, Section};
+use super::stream::Stream;
 use super::words::Instruction;
 use crate::error::Result;
 
 /// Values by id. Small ids, which are all in a module that is not made to harm, are indexes; the
-/// others are hashed, so that memory is bounded by what is put in.
+/// others are searched for, so that memory is bounded by what is put in.
 #[derive(Clone, Debug)]
 pub(super) struct IdMap<T> {
     dense: Vec<Option<T>>,
+    /// Ids below it may take memory each, used or not.
     limit: usize,
-    sparse: HashMap<u32, T, foldhash::fast::RandomState>,
+    sparse: BTreeMap<u32, T>,
 }
 
 impl<T: Copy> IdMap<T> {
-    /// Ids below `limit` may take memory each, used or not.
-    pub(super) fn with_limit(limit: usize) -> Self {
-        Self { dense: Vec::new(), limit, sparse: HashMap::default() }
-    }
-
-    /// For the ids of a module.
     pub(super) fn of(module: &Module) -> Self {
-        Self::with_limit(module.streams().map(|stream| stream.words().len()).sum())
+        let words: usize = module.streams().map(|stream| stream.words().len()).sum();
+        // Instructions that define an id have some four words.
+        Self { dense: Vec::new(), limit: words / 3, sparse: BTreeMap::new() }
     }
 
     pub(super) fn get(&self, id: u32) -> Option<T> {
@@ -89,37 +87,49 @@ impl Location {
     }
 }
 
-/// Calls `f` with every instruction of a module and where it stands.
-fn each<'m>(module: &'m Module, mut f: impl FnMut(Location, Instruction<'m>)) {
-    for (stream, instructions) in (0..).zip(module.streams()) {
-        let mut offset = 0;
-        for instruction in instructions.iter() {
-            f(Location { stream, offset }, instruction);
-            offset += instruction.words().len() as u32;
-        }
-    }
+/// The instructions of a stream, and where they stand; `stream` is its number.
+pub(super) fn located(
+    (stream, instructions): (u32, &Stream),
+) -> impl Iterator<Item = (Location, Instruction<'_>)> {
+    instructions.iter().scan(0, move |end, instruction| {
+        let offset = *end;
+        *end += instruction.words().len() as u32;
+        Some((Location { stream, offset }, instruction))
+    })
+}
+
+/// Every instruction of a module, and where it stands.
+pub(super) fn all_located(module: &Module) -> impl Iterator<Item = (Location, Instruction<'_>)> {
+    (0..).zip(module.streams()).flat_map(located)
 }
 
 /// The instruction that defines each id. Of two that define one, the last.
 pub(super) struct Definitions<'m> {
     module: &'m Module,
     locations: IdMap<Location>,
-    extended_sets: Vec<(u32, ExtendedSet)>,
+    extended_sets: HashMap<u32, ExtendedSet>,
 }
 
 impl<'m> Definitions<'m> {
     pub(super) fn of(module: &'m Module) -> Self {
         let mut locations = IdMap::of(module);
-        each(module, |location, instruction| {
+        for (location, instruction) in all_located(module) {
             if let Some(id) = instruction.result() {
                 locations.insert(id, location);
             }
-        });
+        }
         Self { module, locations, extended_sets: module.extended_sets() }
     }
 
     pub(super) fn location(&self, id: u32) -> Option<Location> {
         self.locations.get(id)
+    }
+
+    /// Whether an id is that of a type, constant or variable which stands at a location or behind it.
+    pub(super) fn is_global_from(&self, id: u32, location: Location) -> bool {
+        let found = self.location(id);
+        location.stream == Section::Globals as u32
+            && found.is_some_and(|found| found.stream == location.stream && found >= location)
     }
 
     pub(super) fn get(&self, id: u32) -> Option<Instruction<'m>> {
@@ -134,8 +144,7 @@ impl<'m> Definitions<'m> {
 
 impl Context for Definitions<'_> {
     fn extended_set(&self, import: u32) -> ExtendedSet {
-        let set = self.extended_sets.iter().find(|&&(id, _)| id == import);
-        set.map_or(ExtendedSet::Unknown, |&(_, set)| set)
+        self.extended_sets.get(&import).copied().unwrap_or(ExtendedSet::Unknown)
     }
 
     fn literal_words(&self, value: u32) -> Option<usize> {
@@ -150,12 +159,14 @@ impl Context for Definitions<'_> {
 
 /// The instructions that use each id, in the module's order. Types of results are uses, results
 /// are not.
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 pub(super) struct Uses {
     /// Where the uses of an id begin in `locations`, and how many there are.
     ranges: IdMap<(u32, u32)>,
     locations: Vec<Location>,
 }
 
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 impl Uses {
     /// # Errors
     ///
@@ -165,7 +176,7 @@ impl Uses {
         let mut failed = None;
         let mut count = 0_u32;
         let mut visit = |f: &mut dyn FnMut(u32, Location)| {
-            each(module, |location, instruction| {
+            for (location, instruction) in all_located(module) {
                 let used = grammar::ids(&instruction, definitions, |at, role| {
                     if role != Role::Result
                         && let Some(id) = instruction.word(at)
@@ -176,7 +187,7 @@ impl Uses {
                 if let Err(error) = used {
                     failed.get_or_insert(error);
                 }
-            });
+            }
         };
         let mut ids = Vec::new();
         visit(&mut |id, _| {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rspirv::spirv::{Decoration, Op};
 
 use super::grammar::Shape;
+use super::index::IdSet;
 use super::module::{Module, Section};
 use super::words::Instruction;
 use crate::error::Result;
@@ -18,6 +19,7 @@ pub(super) struct Interner {
     ids: HashMap<Box<[u32]>, u32, foldhash::fast::RandomState>,
 }
 
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 impl Interner {
     /// With what a module declares.
     pub(super) fn of(module: &Module) -> Self {
@@ -76,11 +78,12 @@ impl Interner {
         self.ids.insert(key, id);
         Ok(id)
     }
+}
 
-    /// The id of what `operands`, without that of the result, and `traits` tell; `new` if there is
-    /// none yet.
-    pub(super) fn find_or(&mut self, op: Op, operands: &[u32], traits: &[u32], new: u32) -> u32 {
-        *self.ids.entry(key(op, operands, traits)).or_insert(new)
+impl Interner {
+    /// Lets others find what `operands`, without that of the result, and `traits` tell.
+    pub(super) fn insert_id(&mut self, op: Op, operands: &[u32], traits: &[u32], id: u32) {
+        self.ids.insert(key(op, operands, traits), id);
     }
 
     pub(super) fn find(&self, op: Op, operands: &[u32], traits: &[u32]) -> Option<u32> {
@@ -94,6 +97,7 @@ fn key(op: Op, operands: &[u32], traits: &[u32]) -> Box<[u32]> {
 }
 
 /// The operands without the result's id.
+#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 pub(super) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
     let result = usize::from(Shape::of(instruction.opcode()).has_type);
     let words = instruction.words_from(0).enumerate();
@@ -118,19 +122,21 @@ pub(super) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
 }
 
 /// What tells types and constants of equal operands apart.
-#[derive(Default)]
 pub(super) struct Traits {
+    /// Of those that have any.
     by_id: HashMap<u32, Vec<u32>, foldhash::fast::RandomState>,
     /// Those with decorations that refer to ids or come from groups: never the same as another.
-    singular: HashMap<u32, (), foldhash::fast::RandomState>,
+    singular: IdSet,
 }
 
 impl Traits {
     pub(super) fn of(module: &Module) -> Self {
+        let mut interned_ids = IdSet::of(module);
         let globals = module.section(Section::Globals).iter();
-        let types = globals.filter(|i| interned(i).is_some()).filter_map(|i| i.result());
-        let mut traits = Self::default();
-        traits.by_id.extend(types.map(|id| (id, Vec::new())));
+        for instruction in globals.filter(|instruction| interned(instruction).is_some()) {
+            instruction.result().map(|id| interned_ids.insert(id));
+        }
+        let mut traits = Self { by_id: HashMap::default(), singular: IdSet::of(module) };
         for instruction in module.section(Section::Annotations).iter() {
             match instruction.op() {
                 Some(
@@ -143,18 +149,18 @@ impl Traits {
                     if instruction.word(1) == Some(Decoration::LinkageAttributes as u32) {
                         continue;
                     }
-                    if let Some(said) = instruction.word(0).and_then(|id| traits.by_id.get_mut(&id))
-                    {
+                    if let Some(id) = instruction.word(0).filter(|&id| interned_ids.contains(id)) {
+                        let said = traits.by_id.entry(id).or_default();
                         said.push(instruction.words().len() as u32);
                         said.push(instruction.opcode().into());
                         said.extend(instruction.words_from(1));
                     }
                 }
                 Some(Op::DecorateId) => {
-                    traits.singular.extend(instruction.word(0).map(|id| (id, ())));
+                    instruction.word(0).map(|id| traits.singular.insert(id));
                 }
                 Some(Op::GroupDecorate | Op::GroupMemberDecorate) => {
-                    traits.singular.extend(instruction.words_from(1).map(|id| (id, ())));
+                    instruction.words_from(1).for_each(|id| _ = traits.singular.insert(id));
                 }
                 _ => {}
             }
@@ -164,15 +170,17 @@ impl Traits {
     }
 
     fn add_struct_names(&mut self, module: &Module) {
+        let (mut structs, mut named) = (IdSet::of(module), IdSet::of(module));
         let globals = module.section(Section::Globals).iter();
-        let structs = globals.filter(|i| matches!(i.op(), Some(Op::TypeStruct)));
-        let mut structs: HashMap<_, _> =
-            structs.filter_map(|i| Some((i.result()?, false))).collect();
+        for instruction in globals.filter(|i| i.op() == Some(Op::TypeStruct)) {
+            instruction.result().map(|id| structs.insert(id));
+        }
         for name in module.section(Section::Names).iter().filter(|i| i.op() == Some(Op::Name)) {
-            let id = name.word(0).unwrap_or_default();
-            let Some(is_named @ false) = structs.get_mut(&id) else { continue };
-            *is_named = true;
-            if let (Some(said), Some(name)) = (self.by_id.get_mut(&id), name.string(1)) {
+            if let Some((id, name)) = name.word(0).zip(name.string(1))
+                && structs.contains(id)
+                && named.insert(id)
+            {
+                let said = self.by_id.entry(id).or_default();
                 said.extend(super::stream::string_words(source_name(name)));
             }
         }
@@ -180,7 +188,7 @@ impl Traits {
 
     /// `None` for what is never the same as another.
     pub(super) fn get(&self, id: u32) -> Option<&[u32]> {
-        if self.singular.contains_key(&id) {
+        if self.singular.contains(id) {
             return None;
         }
         Some(self.by_id.get(&id).map_or(&[], Vec::as_slice))
@@ -188,7 +196,7 @@ impl Traits {
 }
 
 /// LLVM puts a number behind the name of a struct that it met twice: `struct.Pair.12`.
-fn source_name(name: &str) -> &str {
+pub(super) fn source_name(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,

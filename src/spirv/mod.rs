@@ -14,10 +14,10 @@
 //! Memory and time are linear in the size of the module, whatever its header claims.
 
 mod describe;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod grammar;
-#[cfg_attr(not(test), allow(dead_code, reason = "uses are for what rewrites modules"))]
 mod index;
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 mod intern;
 pub mod internals;
 mod merge;

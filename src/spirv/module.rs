@@ -1,5 +1,7 @@
 //! The editable module: sections of instructions, parsed from words and assembled again.
 
+use std::collections::{HashMap, HashSet};
+
 use rspirv::spirv::{Decoration, LinkageType, Op};
 
 use super::grammar::{ExtendedSet, Shape};
@@ -204,7 +206,7 @@ impl Module {
         Definitions::of(self)
     }
 
-    pub(super) fn extended_sets(&self) -> Vec<(u32, ExtendedSet)> {
+    pub(super) fn extended_sets(&self) -> HashMap<u32, ExtendedSet> {
         let imports = self.section(Section::ExtInstImports).iter();
         imports
             .filter(|import| import.op() == Some(Op::ExtInstImport))
@@ -221,9 +223,12 @@ impl Module {
         if linkages.is_empty() {
             return linkages;
         }
+        let groups = annotations.iter().filter(|i| i.op() == Some(Op::DecorationGroup));
+        let groups: HashSet<_> = groups.filter_map(|group| group.result()).collect();
+        let said = linkages.iter().filter(|linkage| groups.contains(&linkage.target));
+        let said: HashMap<_, _> = said.map(|&linkage| (linkage.target, linkage)).collect();
         for group in annotations.iter().filter(|i| i.op() == Some(Op::GroupDecorate)) {
-            let said = linkages.iter().find(|linkage| Some(linkage.target) == group.word(0));
-            if let Some(&said) = said {
+            if let Some(&said) = group.word(0).and_then(|group| said.get(&group)) {
                 linkages.extend(group.words_from(1).map(|target| Linkage { target, ..said }));
             }
         }

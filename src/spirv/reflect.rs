@@ -8,10 +8,10 @@ use rspirv::spirv::{
     FunctionParameterAttribute, LinkageType, MemoryModel, Op, StorageClass,
 };
 
-use super::describe::{Declarations, describe};
+use super::describe::describe;
 use super::grammar::Shape;
 use super::module::Linkage;
-use super::types::{Type, Types, constant_scalar};
+use super::types::{Declarations, Type, constant_scalar};
 use super::words::{Instruction, Words};
 use super::{Reflection, Symbol, SymbolKind};
 use crate::backend::{Access, AddressSpace, Parameter};
@@ -50,7 +50,6 @@ struct Index<'m> {
     declared: HashMap<&'m str, Declared<'m>>,
     names: HashMap<u32, &'m str>,
     decorations: HashMap<u32, Decorations<'m>>,
-    types: HashMap<u32, Type>,
     /// The instructions that declare types and constants.
     declarations: HashMap<u32, Instruction<'m>>,
     /// Ids with a linkage decoration, in the module's order.
@@ -150,11 +149,11 @@ impl<'m> Index<'m> {
             Op::Constant if self.function.is_none() => {
                 self.declarations.insert(word(1)?, *instruction);
             }
-            Op::Variable => self.add_symbol(SymbolKind::Variable, word(1)?, word(0)),
+            Op::Variable | Op::UntypedVariableKHR => {
+                self.add_symbol(SymbolKind::Variable, word(1)?, word(0));
+            }
             _ if Shape::of(instruction.opcode()).is_type => {
                 self.declarations.insert(word(0)?, *instruction);
-                let (id, ty) = Type::declared(instruction)?;
-                self.types.insert(id, ty);
             }
             _ => {}
         }
@@ -256,7 +255,7 @@ impl<'m> Index<'m> {
     fn specialization_constant(&self, constant: &Constant<'m>) -> Option<SpecializationConstant> {
         // Without an id of its own, a constant follows from others and cannot be set.
         let id = self.decorations.get(&constant.id)?.spec_id?;
-        let ty = *self.types.get(&constant.ty)?;
+        let ty = self.ty(constant.ty)?;
         let (type_name, bytes) = constant_scalar(ty)?;
         let default = match constant.value {
             Value::Bool(value) if ty == Type::Bool => vec![value.into()],
@@ -301,17 +300,16 @@ impl<'m> Index<'m> {
 
     /// `declared` is the type that the source gave it, where that is known.
     fn parameter(&self, ty: u32, id: u32, declared: Option<&str>, qualifiers: &str) -> Parameter {
-        let types = Types { types: &self.types, names: &self.names };
         let decorations = self.decorations.get(&id).copied().unwrap_or_default();
         let read_only =
             decorations.not_written || qualifiers.split(' ').any(|word| word == "const");
         // The type's name in the module counts only where the source's is not known.
-        let (address_space, access, type_name) = match types.get(ty) {
+        let (address_space, access, type_name) = match self.ty(ty) {
             // A pointer only in form: the argument is the struct.
             Some(Type::Pointer { class: StorageClass::Function, pointee })
                 if decorations.by_value =>
             {
-                (Some(AddressSpace::Private), None, types.struct_name(pointee))
+                (Some(AddressSpace::Private), None, self.struct_name(pointee))
             }
             Some(Type::Pointer { class, .. } | Type::UntypedPointer { class }) => {
                 let address_space = address_space(class);
@@ -324,14 +322,14 @@ impl<'m> Index<'m> {
             }
             Some(Type::Image(image)) => {
                 let access = read_if(image.read_only);
-                (Some(AddressSpace::Global), Some(access), types.value_name(ty))
+                (Some(AddressSpace::Global), Some(access), self.value_name(ty))
             }
             Some(Type::Pipe) => (Some(AddressSpace::Global), Some(Access::ReadWrite), None),
-            Some(_) => (Some(AddressSpace::Private), None, types.value_name(ty)),
+            Some(_) => (Some(AddressSpace::Private), None, self.value_name(ty)),
             None => (None, None, None),
         };
         // What the source declares for a pipe is the type of its packets.
-        let declared = declared.filter(|_| types.get(ty) != Some(Type::Pipe));
+        let declared = declared.filter(|_| self.ty(ty) != Some(Type::Pipe));
         Parameter {
             name: self.names.get(&id).map(|&name| name.to_owned()),
             type_name: declared.map(str::to_owned).or(type_name),

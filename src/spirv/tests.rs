@@ -13,7 +13,7 @@ const MIXED: &[u8] = include_bytes!("../../tests/data/mixed.spv");
 const INFERRED: &[u8] = include_bytes!("../../tests/data/inferred.spv");
 
 /// From several compilers, optimisers and formats of debug information, and written by hand.
-const ALL: [(&str, &[u8]); 10] = [
+const ALL: [(&str, &[u8]); 15] = [
     ("saxpy", SAXPY),
     ("mixed", MIXED),
     ("inferred", INFERRED),
@@ -22,6 +22,11 @@ const ALL: [(&str, &[u8]); 10] = [
     ("library_O0", include_bytes!("../../tests/data/library_O0.spv")),
     ("library_debug", include_bytes!("../../tests/data/library_debug.spv")),
     ("library_legacy_debug", include_bytes!("../../tests/data/library_legacy_debug.spv")),
+    ("application_intel", include_bytes!("../../tests/data/application_intel.spv")),
+    ("library_intel", include_bytes!("../../tests/data/library_intel.spv")),
+    ("library_intel_debug", include_bytes!("../../tests/data/library_intel_debug.spv")),
+    ("application_inferred", include_bytes!("../../tests/data/application_inferred.spv")),
+    ("library_inferred", include_bytes!("../../tests/data/library_inferred.spv")),
     ("switches", include_bytes!("../../tests/data/switches.spv")),
     ("operations", include_bytes!("../../tests/data/operations.spv")),
 ];

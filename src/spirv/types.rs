@@ -1,7 +1,5 @@
 //! Types as OpenCL C spells them, as far as SPIR-V keeps what that takes.
 
-use std::collections::HashMap;
-
 use rspirv::spirv::{AccessQualifier, Dim, Op, StorageClass};
 
 use super::words::Instruction;
@@ -44,12 +42,12 @@ pub(super) struct Image {
 }
 
 impl Type {
-    /// The id and the type that an instruction declares; `None` if it declares none, or one that
-    /// is of no concern here.
-    pub(super) fn declared(instruction: &Instruction<'_>) -> Option<(u32, Self)> {
+    /// The type that an instruction declares; `None` if it declares none, or one that is of no
+    /// concern here.
+    pub(super) fn declared(instruction: &Instruction<'_>) -> Option<Self> {
         let word = |index| instruction.word(index);
         let class = || StorageClass::from_u32(word(1)?);
-        let ty = match instruction.op()? {
+        Some(match instruction.op()? {
             Op::TypeBool => Self::Bool,
             Op::TypeInt => Self::Int { width: word(1)?, signed: word(2)? == 1 },
             // A further operand says that it is not an IEEE 754 format.
@@ -66,8 +64,7 @@ impl Type {
             Op::TypeDeviceEvent => Self::Handle("clk_event_t"),
             Op::TypeReserveId => Self::Handle("reserve_id_t"),
             _ => return None,
-        };
-        Some((word(0)?, ty))
+        })
     }
 }
 
@@ -96,22 +93,22 @@ impl Image {
     }
 }
 
-/// The types of a module and the names of those that have one.
-pub(super) struct Types<'a, 'm> {
-    pub(super) types: &'a HashMap<u32, Type>,
-    pub(super) names: &'a HashMap<u32, &'m str>,
-}
+/// What a module declares.
+pub(super) trait Declarations {
+    /// The instruction that declares a type or a constant.
+    fn declaration(&self, id: u32) -> Option<Instruction<'_>>;
 
-impl Types<'_, '_> {
-    pub(super) fn get(&self, id: u32) -> Option<Type> {
-        self.types.get(&id).copied()
+    fn name(&self, id: u32) -> Option<&str>;
+
+    fn ty(&self, id: u32) -> Option<Type> {
+        Type::declared(&self.declaration(id)?)
     }
 
     /// How the source spelled the type of something passed by value, where that is certain.
-    pub(super) fn value_name(&self, id: u32) -> Option<String> {
-        match self.get(id)? {
+    fn value_name(&self, id: u32) -> Option<String> {
+        match self.ty(id)? {
             Type::Vector { component, count } => {
-                let name = certain_scalar(self.get(component)?)?;
+                let name = certain_scalar(self.ty(component)?)?;
                 matches!(count, 2 | 3 | 4 | 8 | 16).then(|| format!("{name}{count}"))
             }
             Type::Struct => self.struct_name(id),
@@ -121,8 +118,8 @@ impl Types<'_, '_> {
         }
     }
 
-    pub(super) fn struct_name(&self, id: u32) -> Option<String> {
-        source_struct(self.names.get(&id)?)
+    fn struct_name(&self, id: u32) -> Option<String> {
+        source_struct(self.name(id)?)
     }
 }
 

@@ -235,37 +235,36 @@ impl<'a> Iterator for Instructions<'a> {
     type Item = Instruction<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (opcode, count) = opcode_and_count(*self.rest.first()?);
-        let (instruction, rest) = self.rest.split_at_checked(count)?;
-        if instruction.is_empty() {
+        let (_, count) = opcode_and_count(*self.rest.first()?);
+        let (words, rest) = self.rest.split_at_checked(count)?;
+        if words.is_empty() {
             return None;
         }
         self.rest = rest;
-        Some(Instruction { opcode, words: instruction })
+        Some(Instruction { words })
     }
 }
 
 /// An instruction with its operands undecoded. Reading an operand that is not there gives `None`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instruction<'a> {
-    opcode: u16,
-    /// With the word of opcode and word count.
+    /// Not empty: the first is that of opcode and word count.
     words: &'a [Word],
 }
 
 impl<'a> Instruction<'a> {
     /// `None` for an opcode newer than the grammar that this crate was built with.
     pub(super) fn op(&self) -> Option<Op> {
-        Op::from_u32(self.opcode.into())
+        Op::from_u32(self.opcode().into())
     }
 
     pub(super) fn opcode(&self) -> u16 {
-        self.opcode
+        self.words.first().map_or(0, |&first| opcode_and_count(first).0)
     }
 
     /// Its name in the specification, or its number.
     pub(super) fn name(&self) -> String {
-        name_of(self.opcode)
+        name_of(self.opcode())
     }
 
     /// All its words.

@@ -10,7 +10,9 @@ use super::super::intern::{Interner, Traits, interned};
 use super::super::module::{Function, Linkage, Module, Section};
 use super::super::stream::Stream;
 use super::super::words::{Header, Instruction};
-use super::resolve::{Pair, Resolution, symbol_type, type_in_words};
+use super::groups::{self, Member, Operand};
+use super::resolve::{Pair, Resolution};
+use super::types::{self, Signature, in_words};
 use super::{Dropped, Ids, Options, Source, failed};
 use crate::error::Result;
 
@@ -18,13 +20,17 @@ pub(super) struct Copier<'a, 'm> {
     sources: &'a [Source<'m>],
     options: Options,
     duplicates: Vec<Pair>,
-    imports: Vec<Pair>,
+    replaced: Vec<Pair>,
+    /// For each input, the functions whose calls need casts.
+    calls: Vec<HashMap<u32, Signature>>,
     module: Module,
     ids: Ids,
     /// Ids that are redirected, with all that is inside of them.
     dropped: Dropped,
     /// Ids for which an earlier one of the same meaning stands.
     shared: Vec<IdSet>,
+    /// Ids of types that refer to one another, by what describes all of them.
+    groups: HashMap<Box<[u32]>, Vec<u32>>,
     /// What is said once: capabilities, extensions, sources and so on.
     said: HashSet<Vec<u8>>,
     spec_ids: Vec<HashMap<u32, u32>>,
@@ -40,7 +46,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         header: Header,
         options: Options,
     ) -> Self {
-        let Resolution { redirects, duplicates, imports } = resolution;
+        let Resolution { redirects, duplicates, replaced } = resolution;
         let mut dropped = Vec::new();
         for (source, redirects) in sources.iter().zip(&redirects) {
             let mut set = IdSet::of(source.module);
@@ -62,11 +68,13 @@ impl<'a, 'm> Copier<'a, 'm> {
             sources,
             options,
             duplicates,
-            imports,
+            replaced,
+            calls: vec![HashMap::new(); sources.len()],
             module: Module::empty(header),
             ids,
             dropped,
             shared: sources.iter().map(|source| IdSet::of(source.module)).collect(),
+            groups: HashMap::new(),
             said: HashSet::new(),
             spec_ids: vec![HashMap::new(); sources.len()],
             used_spec_ids: HashSet::new(),
@@ -97,7 +105,7 @@ impl<'a, 'm> Copier<'a, 'm> {
             self.copy_globals(index, &mut interner, &mut built_ins)
                 .map_err(|error| source.within(&error))?;
         }
-        self.check_types()?;
+        self.calls = types::check(self.sources, &self.replaced, &self.ids)?;
         self.check_duplicates()?;
         for (index, source) in sources.iter().enumerate() {
             self.copy_section(index, Section::EntryPoints)?;
@@ -178,32 +186,26 @@ impl<'a, 'm> Copier<'a, 'm> {
     ) -> Result<()> {
         let source = &self.sources[index];
         let traits = Traits::of(source.module);
+        groups::each_group(source, |group| match group {
+            [one] => self.share(index, one, &traits, interner),
+            several => self.share_group(index, several, &traits),
+        })?;
         let mut globals = std::mem::take(self.module.section_mut(Section::Globals));
         for instruction in source.module.section(Section::Globals).iter() {
-            let Some(id) = instruction.result() else {
-                self.push(index, &mut globals, &instruction)?;
-                continue;
+            let declared = match instruction.op() {
+                Some(Op::TypeForwardPointer) => instruction.word(0),
+                _ => instruction.result(),
             };
-            if self.dropped[index].contains(id) {
+            if declared.is_some_and(|id| self.is_gone(index, id)) {
                 continue;
             }
-            // What was referred to before it is declared has an id of its own.
-            let is_new = self.ids.known(index, id).is_none();
-            if let Some((op, traits)) = interned(&instruction).zip(traits.get(id)) {
-                let operands = self.operands(index, &instruction)?;
-                if is_new && let Some(known) = interner.find(op, &operands, traits) {
-                    self.ids.maps[index].insert(id, known);
-                    self.shared[index].insert(id);
-                    continue;
-                }
-                let new = self.ids.map(index, id)?;
-                interner.find_or(op, &operands, traits, new);
-            }
-            if let Some(&built_in) = source.built_ins.get(&id) {
+            if let Some(id) = instruction.result()
+                && let Some(&built_in) = source.built_ins.get(&id)
+            {
+                let is_new = self.ids.known(index, id).is_none();
                 let ty = self.ids.map(index, instruction.word(0).unwrap_or_default())?;
                 if is_new && let Some(&known) = built_ins.get(&(built_in, ty)) {
-                    self.ids.maps[index].insert(id, known);
-                    self.shared[index].insert(id);
+                    self.stand_for(index, id, known);
                     continue;
                 }
                 let new = self.ids.map(index, id)?;
@@ -212,6 +214,120 @@ impl<'a, 'm> Copier<'a, 'm> {
             self.push(index, &mut globals, &instruction)?;
         }
         *self.module.section_mut(Section::Globals) = globals;
+        Ok(())
+    }
+
+    /// A call of a function of another input, whose pointers it takes as other types than the caller.
+    fn push_call(
+        &mut self,
+        index: usize,
+        body: &mut Stream,
+        call: &Instruction<'_>,
+        signature: &Signature,
+    ) -> Result<()> {
+        let mut words = Vec::new();
+        for id in call.words_from(0) {
+            words.push(self.ids.map(index, id)?);
+        }
+        let [ty, result, _, arguments @ ..] = words.as_mut_slice() else { return Ok(()) };
+        for (argument, parameter) in arguments.iter_mut().zip(&signature.parameters) {
+            if let &Some(parameter) = parameter {
+                let cast = self.ids.fresh()?;
+                body.push(Op::Bitcast, [parameter, cast, *argument]);
+                *argument = cast;
+            }
+        }
+        let Some(returned) = signature.returned else {
+            body.push(Op::FunctionCall, words);
+            return Ok(());
+        };
+        let cast = [*ty, *result, self.ids.fresh()?];
+        (*ty, *result) = (returned, cast[2]);
+        body.push(Op::FunctionCall, words);
+        body.push(Op::Bitcast, cast);
+        Ok(())
+    }
+
+    /// Lets an id of the result stand for one of an input.
+    fn stand_for(&mut self, index: usize, id: u32, known: u32) {
+        self.ids.maps[index].insert(id, known);
+        self.shared[index].insert(id);
+    }
+
+    /// Gives a type or constant its id: that of an equal one, or its own.
+    fn share(
+        &mut self,
+        index: usize,
+        instruction: &Instruction<'_>,
+        traits: &Traits,
+        interner: &mut Interner,
+    ) -> Result<()> {
+        let Some((id, op)) = instruction.result().zip(interned(instruction)) else {
+            return Ok(());
+        };
+        // What was referred to before has an id of its own.
+        let is_new = self.ids.known(index, id).is_none();
+        let Some(traits) = traits.get(id) else { return Ok(()) };
+        let mut operands = self.operands(index, instruction)?;
+        if let Some(length) = groups::array_length(instruction, &self.sources[index]) {
+            operands.splice(1.., length);
+        }
+        match interner.find(op, &operands, traits) {
+            Some(known) if is_new => self.stand_for(index, id, known),
+            Some(_) => {}
+            None => interner.insert_id(op, &operands, traits, self.ids.map(index, id)?),
+        }
+        Ok(())
+    }
+
+    /// As [`share`](Self::share), for types that refer to one another: all of them, or none.
+    fn share_group(
+        &mut self,
+        index: usize,
+        group: &[Instruction<'_>],
+        traits: &Traits,
+    ) -> Result<()> {
+        let definitions = &self.sources[index].definitions;
+        let ids: HashSet<_> = group.iter().filter_map(|member| member.result()).collect();
+        let mut members = Vec::new();
+        for instruction in group {
+            let Some(id) = instruction.result() else { return Ok(()) };
+            let Some(traits) = traits.get(id).filter(|_| self.ids.known(index, id).is_none())
+            else {
+                return Ok(());
+            };
+            let mut operands: Vec<_> = instruction.words_from(0).map(Operand::Other).collect();
+            let mut failed = None;
+            grammar::ids(instruction, definitions, |at, role| {
+                let used = instruction.word(at).unwrap_or_default();
+                if role == Role::Result {
+                    operands[at] = Operand::Other(0);
+                } else if ids.contains(&used) {
+                    operands[at] = Operand::Member(used);
+                } else {
+                    match self.ids.map(index, used) {
+                        Ok(new) => operands[at] = Operand::Other(new),
+                        Err(error) => failed = Some(error),
+                    }
+                }
+            })?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            if let Some(length) = groups::array_length(instruction, &self.sources[index]) {
+                operands.splice(2.., length.map(Operand::Other));
+            }
+            members.push(Member { id, opcode: instruction.opcode(), operands, traits });
+        }
+        let (order, description) = groups::describe(&members);
+        if let Some(known) = self.groups.get(&description) {
+            for (id, known) in order.into_iter().zip(known.clone()) {
+                self.stand_for(index, id, known);
+            }
+        } else {
+            let ids = order.into_iter().map(|id| self.ids.map(index, id)).collect::<Result<_>>()?;
+            self.groups.insert(description, ids);
+        }
         Ok(())
     }
 
@@ -236,29 +352,6 @@ impl<'a, 'm> Copier<'a, 'm> {
         failed.map_or(Ok(words), Err)
     }
 
-    /// Each import and its export are of one type, once the types of both are in the result.
-    fn check_types(&self) -> Result<()> {
-        for Pair { name, first, second } in &self.imports {
-            let [exporter, importer] = [first, second].map(|&(index, _)| &self.sources[index]);
-            let known = |&(index, id): &(usize, u32)| {
-                let source = &self.sources[index];
-                let op = source.definitions.get(id)?.op()?;
-                Some((op, self.ids.known(index, symbol_type(source, id)?)?))
-            };
-            if known(first).is_none() || known(first) != known(second) {
-                return Err(failed(format!(
-                    "{} imports `{name}` as {}, but {} exports it as {}; declare it as it is \
-                     defined",
-                    importer.name,
-                    type_in_words(importer, second.1),
-                    exporter.name,
-                    type_in_words(exporter, first.1)
-                )));
-            }
-        }
-        Ok(())
-    }
-
     fn check_duplicates(&self) -> Result<()> {
         for Pair { name, first, second } in &self.duplicates {
             let equal = match (self.definition(*first)?, self.definition(*second)?) {
@@ -268,7 +361,7 @@ impl<'a, 'm> Copier<'a, 'm> {
             if !equal {
                 let [first, second] = [first, second].map(|&(index, id)| {
                     let source = &self.sources[index];
-                    format!("{} ({})", source.name, type_in_words(source, id))
+                    format!("{} ({})", source.name, in_words(source, id))
                 });
                 return Err(failed(format!(
                     "`{name}` is exported by {first} and by {second}, with different definitions; \
@@ -386,6 +479,7 @@ impl<'a, 'm> Copier<'a, 'm> {
     }
 
     fn copy_functions(&mut self, is_wanted: impl Fn(&Function) -> bool) -> Result<()> {
+        let calls = std::mem::take(&mut self.calls);
         for (index, source) in self.sources.iter().enumerate() {
             for function in &source.module.functions {
                 if self.dropped[index].contains(function.id) || !is_wanted(function) {
@@ -393,13 +487,18 @@ impl<'a, 'm> Copier<'a, 'm> {
                 }
                 let mut body = Stream::default();
                 for instruction in function.body.iter() {
-                    self.push(index, &mut body, &instruction)
-                        .map_err(|error| source.within(&error))?;
+                    let called = instruction.word(2).and_then(|id| calls[index].get(&id));
+                    match called.filter(|_| instruction.op() == Some(Op::FunctionCall)) {
+                        Some(callee) => self.push_call(index, &mut body, &instruction, callee),
+                        None => self.push(index, &mut body, &instruction),
+                    }
+                    .map_err(|error| source.within(&error))?;
                 }
                 let id = self.ids.map(index, function.id)?;
                 self.module.functions.push(Function { id, body });
             }
         }
+        self.calls = calls;
         Ok(())
     }
 }

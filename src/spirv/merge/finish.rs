@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::Op;
 
 use super::super::grammar::{self, Role};
-use super::super::index::IdSet;
+use super::super::index::{IdSet, located};
 use super::super::module::{Module, Section};
 use super::super::stream::{Stream, string_length, string_words};
+use super::super::words::Instruction;
 use crate::error::Result;
 
 /// From this version on, entry points list all global variables that they use (OpEntryPoint).
@@ -18,33 +19,31 @@ const INTERFACES_ARE_COMPLETE: (u8, u8) = (1, 4);
 pub(super) fn order_globals(module: &mut Module) -> Result<()> {
     let definitions = module.definitions();
     let globals = module.section(Section::Globals);
-    let instructions: Vec<_> = globals.iter().collect();
-    let positions: HashMap<_, _> =
-        instructions.iter().enumerate().filter_map(|(at, i)| Some((i.result()?, at))).collect();
-    let forward: HashSet<_> = globals
-        .iter()
-        .filter(|i| i.op() == Some(Op::TypeForwardPointer))
-        .filter_map(|i| i.word(0))
-        .collect();
-    let uses = |at: usize| {
-        let mut uses = Vec::new();
-        let found = grammar::ids(&instructions[at], &definitions, |operand, role| {
-            let id = instructions[at].word(operand).unwrap_or_default();
-            // Debug information refers forwards as it likes.
-            let is_free = forward.contains(&id) || instructions[at].op() == Some(Op::ExtInst);
-            if role != Role::Result && !is_free {
-                uses.extend(positions.get(&id).copied());
+    let mut forward = IdSet::of(module);
+    for pointer in globals.iter().filter(|i| i.op() == Some(Op::TypeForwardPointer)) {
+        pointer.word(0).map(|id| forward.insert(id));
+    }
+    let uses = |instruction: &Instruction<'_>, found: &mut dyn FnMut(u32)| {
+        // Debug information refers forwards as it likes.
+        let is_free = instruction.op() == Some(Op::ExtInst);
+        grammar::ids(instruction, &definitions, |at, role| {
+            let id = instruction.word(at).unwrap_or_default();
+            if role != Role::Result && !is_free && !forward.contains(id) {
+                found(id);
             }
-        });
-        found.map(|()| uses)
+        })
     };
     let mut is_ordered = true;
-    for at in 0..instructions.len() {
-        is_ordered &= uses(at)?.into_iter().all(|used| used < at);
+    for (location, instruction) in located((Section::Globals as u32, globals)) {
+        uses(&instruction, &mut |id| is_ordered &= !definitions.is_global_from(id, location))?;
     }
     if is_ordered {
         return Ok(());
     }
+
+    let instructions: Vec<_> = globals.iter().collect();
+    let positions: HashMap<_, _> =
+        instructions.iter().enumerate().filter_map(|(at, i)| Some((i.result()?, at))).collect();
     let mut ordered = Stream::default();
     let mut state = vec![State::Waiting; instructions.len()];
     // Depth first, without recursion: initializers can refer to one another in long chains.
@@ -55,8 +54,10 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
             match state[top] {
                 State::Waiting => {
                     state[top] = State::Begun;
-                    let used = uses(top)?.into_iter();
-                    stack.extend(used.filter(|&used| state[used] == State::Waiting));
+                    uses(&instructions[top], &mut |id| {
+                        let used = positions.get(&id).copied();
+                        stack.extend(used.filter(|&used| state[used] == State::Waiting));
+                    })?;
                 }
                 State::Begun => {
                     ordered.push_instruction(&instructions[top]);
@@ -99,7 +100,8 @@ pub(super) fn complete_interfaces(module: &mut Module) -> Result<()> {
                 .is_some_and(|location| location.function(module).is_none());
             let body = functions.get(&id).map(|function| function.body.iter());
             for instruction in body.into_iter().flatten().chain([definition]) {
-                if instruction.op() == Some(Op::Variable) && is_global {
+                let op = instruction.op();
+                if matches!(op, Some(Op::Variable | Op::UntypedVariableKHR)) && is_global {
                     interface.push(id);
                 }
                 grammar::ids(&instruction, &definitions, |at, role| {

@@ -5,13 +5,15 @@
 
 mod copy;
 mod finish;
+mod groups;
 mod resolve;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::collections::HashMap;
 
-use rspirv::spirv::{AddressingModel, MemoryModel, Op};
+use rspirv::spirv::{AddressingModel, LinkageType, MemoryModel, Op};
 
 use super::index::{Definitions, IdMap, IdSet};
 use super::module::{Linkage, Module, Section};
@@ -41,6 +43,7 @@ pub(crate) struct Merged {
     pub(crate) module: Module,
     /// For each input, the `SpecId`s that it had and those that they became, sorted. They differ
     /// where an earlier input has the same.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
     pub(crate) spec_ids: Vec<Vec<(u32, u32)>>,
 }
 
@@ -107,12 +110,17 @@ impl<'m> Source<'m> {
         }
     }
 
+    fn imports(&self, id: u32) -> bool {
+        let mut linkages = self.linkages.iter().filter(|linkage| linkage.target == id);
+        linkages.any(|linkage| linkage.kind == LinkageType::Import)
+    }
+
     fn within(&self, error: &Error) -> Error {
         error.clone().within(self.name)
     }
 }
 
-impl super::describe::Declarations for Source<'_> {
+impl super::types::Declarations for Source<'_> {
     fn declaration(&self, id: u32) -> Option<Instruction<'_>> {
         self.definitions.get(id)
     }
@@ -222,19 +230,16 @@ impl Ids {
         if let Some(known) = self.maps[source].get(id) {
             return Ok(known);
         }
-        let new = if source == 0 && id < self.first_bound {
-            id
-        } else {
-            let new = self.next;
-            self.next = new.checked_add(1).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Unsupported,
-                    "the modules together have more ids than 32 bits",
-                )
-            })?;
-            new
-        };
+        let new = if source == 0 && id < self.first_bound { id } else { self.fresh()? };
         self.maps[source].insert(id, new);
+        Ok(new)
+    }
+
+    fn fresh(&mut self) -> Result<u32> {
+        let new = self.next;
+        self.next = new.checked_add(1).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "the modules together have more ids than 32 bits")
+        })?;
         Ok(new)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, LinkageType, Op};
 
-use super::super::describe::describe;
 use super::super::module::{Linkage, Module, Section};
+use super::types::in_words;
 use super::{Options, Source, failed};
 use crate::error::Result;
 
@@ -15,8 +15,9 @@ pub(super) struct Resolution {
     pub(super) redirects: Vec<HashMap<u32, (usize, u32)>>,
     /// Symbols exported more than once; their definitions must turn out to be equal.
     pub(super) duplicates: Vec<Pair>,
-    /// Imports with their exports; their types must turn out to be equal.
-    pub(super) imports: Vec<Pair>,
+    /// What takes the place of imports and of surplus definitions, and these; their types must turn
+    /// out to fit.
+    pub(super) replaced: Vec<Pair>,
 }
 
 /// Two of one name.
@@ -67,16 +68,18 @@ pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolu
         }
         redirects[surplus.source].insert(surplus.id, (first.source, first.id));
     }
+    let mut replaced = Vec::new();
     // What took the place of another may itself have been replaced since.
     for (source, linkage) in symbols(sources, |kind| kind != LinkageType::Import) {
         if let Some(redirect) = redirects[source].get_mut(&linkage.target) {
             let last = &exports[linkage.name];
             *redirect = (last.source, last.id);
+            let second = (source, linkage.target);
+            replaced.push(Pair { name: linkage.name.to_owned(), first: *redirect, second });
         }
     }
 
     let entry_points: Vec<HashSet<u32>> = sources.iter().map(|s| entry_points(s.module)).collect();
-    let mut imports = Vec::new();
     let mut unresolved: HashMap<&str, (usize, u32)> = HashMap::new();
     for (source, linkage) in symbols(sources, |kind| kind == LinkageType::Import) {
         if sources[source].built_ins.contains_key(&linkage.target) {
@@ -97,7 +100,7 @@ pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolu
                     "{} imports `{}`, {}, which none of {} exports; add the module that does",
                     sources[source].name,
                     linkage.name,
-                    type_in_words(&sources[source], linkage.target),
+                    in_words(&sources[source], linkage.target),
                     sources.iter().map(|source| source.name).collect::<Vec<_>>().join(", ")
                 )));
             }
@@ -107,10 +110,10 @@ pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolu
         if exporter != importer {
             redirects[source].insert(linkage.target, exporter);
             let name = linkage.name.to_owned();
-            imports.push(Pair { name, first: exporter, second: importer });
+            replaced.push(Pair { name, first: exporter, second: importer });
         }
     }
-    Ok(Resolution { redirects, duplicates, imports })
+    Ok(Resolution { redirects, duplicates, replaced })
 }
 
 fn symbols<'a, 'm>(
@@ -125,19 +128,4 @@ fn symbols<'a, 'm>(
 
 fn entry_points(module: &Module) -> HashSet<u32> {
     module.section(Section::EntryPoints).iter().filter_map(|entry| entry.word(1)).collect()
-}
-
-/// The type of a function or of a global variable.
-pub(super) fn type_in_words(source: &Source<'_>, id: u32) -> String {
-    symbol_type(source, id).map_or_else(|| "of unknown type".to_owned(), |ty| describe(ty, source))
-}
-
-/// The id of the OpTypeFunction of a function, or of the OpTypePointer of a variable.
-pub(super) fn symbol_type(source: &Source<'_>, id: u32) -> Option<u32> {
-    let definition = source.definitions.get(id)?;
-    match definition.op()? {
-        Op::Function => definition.word(3),
-        Op::Variable => definition.word(0),
-        _ => None,
-    }
 }

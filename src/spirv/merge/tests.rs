@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod pointers;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -14,6 +16,10 @@ use crate::spirv::{Reflection, read};
 
 const APPLICATION: &[u8] = include_bytes!("../../../tests/data/application.spv");
 const LIBRARY: &[u8] = include_bytes!("../../../tests/data/library.spv");
+const APPLICATION_INTEL: &[u8] = include_bytes!("../../../tests/data/application_intel.spv");
+const LIBRARY_INTEL: &[u8] = include_bytes!("../../../tests/data/library_intel.spv");
+const APPLICATION_INFERRED: &[u8] = include_bytes!("../../../tests/data/application_inferred.spv");
+const LIBRARY_INFERRED: &[u8] = include_bytes!("../../../tests/data/library_inferred.spv");
 const LIBRARY_O0: &[u8] = include_bytes!("../../../tests/data/library_O0.spv");
 const LIBRARY_DEBUG: &[u8] = include_bytes!("../../../tests/data/library_debug.spv");
 const LIBRARY_LEGACY_DEBUG: &[u8] = include_bytes!("../../../tests/data/library_legacy_debug.spv");

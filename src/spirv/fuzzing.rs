@@ -1,0 +1,82 @@
+//! Whatever can be done to modules, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
+#![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
+
+use super::grammar::{self, Role};
+use super::index::{Definitions, IdSet, Location, Uses, all_located};
+use super::merge::{Input, Options, merge};
+use super::module::{Module, Section};
+use super::reflect::reflect;
+use super::stream::Stream;
+use super::words::Words;
+
+/// Reads modules, takes them apart, assembles them, drops their dead code, and links each alone and
+/// all together. Nothing of that may panic, whatever the bytes.
+///
+/// What was assembled must read the same again. Where every id of the inputs has its definition, so
+/// must every id of what is made of them.
+pub fn exercise(inputs: &[&[u8]]) {
+    let mut modules: Vec<_> = inputs.iter().filter_map(|bytes| exercise_one(bytes)).collect();
+    link(&modules[..modules.len().min(1)]);
+    // Kernels of one name are refused: leave those of the first, so that they do not hide the rest.
+    for module in modules.iter_mut().skip(1) {
+        *module.section_mut(Section::EntryPoints) = Stream::default();
+        *module.section_mut(Section::ExecutionModes) = Stream::default();
+    }
+    link(&modules);
+}
+
+fn exercise_one(bytes: &[u8]) -> Option<Module> {
+    let words = Words::new(bytes.to_vec()).ok()?;
+    let reflection = reflect(&words);
+    let module = Module::from_words(&words).ok()?;
+    let assembled = module.assemble();
+    assert_eq!(assembled, words.into_bytes());
+    assert_eq!(reflect(&Words::new(assembled).expect("it was one before")), reflection);
+    let mut pruned = module.clone();
+    if pruned.prune().is_ok() {
+        assert!(is_closed(&pruned) || !is_closed(&module), "pruned too much");
+    }
+    Some(module)
+}
+
+fn link(modules: &[Module]) {
+    let inputs: Vec<_> = modules.iter().map(|module| Input { name: "module", module }).collect();
+    for (keep_exports, allow_unresolved) in [(true, true), (false, true), (false, false)] {
+        let Ok(merged) = merge(&inputs, Options { keep_exports, allow_unresolved }) else {
+            continue;
+        };
+        let assembled = merged.module.assemble();
+        let again = Module::parse(&*assembled).expect("what was linked is a module");
+        assert_eq!(again.assemble(), assembled);
+        let is_sound = is_closed(&again) || !modules.iter().all(is_closed);
+        assert!(is_sound, "linked, but ids lack definitions");
+    }
+}
+
+/// Whether each id is defined once, and none outside of the function that defines it is used.
+fn is_closed(module: &Module) -> bool {
+    let definitions = module.definitions();
+    if Uses::of(module, &definitions).is_err() {
+        return false;
+    }
+    let mut is_closed = true;
+    let mut defined = IdSet::of(module);
+    for (location, instruction) in all_located(module) {
+        if let Some(id) = instruction.result() {
+            is_closed &= defined.insert(id);
+        }
+        let _ = grammar::ids(&instruction, &definitions, |at, role| {
+            let id = instruction.word(at).unwrap_or_default();
+            is_closed &= role == Role::Result || is_visible(module, &definitions, id, location);
+        });
+    }
+    is_closed
+}
+
+fn is_visible(module: &Module, definitions: &Definitions<'_>, id: u32, from: Location) -> bool {
+    let Some(location) = definitions.location(id) else { return false };
+    let function = location.function(module);
+    let is_local = function.is_some_and(|function| module.functions[function].id != id);
+    let of_all = [Section::Names as u32, Section::Annotations as u32];
+    !is_local || of_all.contains(&from.stream) || location.stream == from.stream
+}

@@ -1,0 +1,232 @@
+//! Types that refer to themselves through pointers, and pointers that modules type differently.
+
+use super::*;
+
+/// `definition` begins with the types: %1 is the list's struct, %2 the pointer to it, %3 an integer.
+fn list(types: &str, linkage: &str, body: &str) -> Option<Vec<u8>> {
+    assemble(&format!(
+        "{HEAD} OpName %1 \"struct.List\"
+         OpDecorate %10 LinkageAttributes \"length\" {linkage}
+         OpTypeForwardPointer %2 CrossWorkgroup
+         %3 = OpTypeInt 32 0
+         {types}
+         %2 = OpTypePointer CrossWorkgroup %1
+         %4 = OpTypeFunction %3 %2
+         %10 = OpFunction %3 None %4
+         %11 = OpFunctionParameter %2
+         {body}
+         OpFunctionEnd"
+    ))
+}
+
+const DEFINED: &str = "%12 = OpLabel\n%13 = OpUndef %3\nOpReturnValue %13";
+
+fn count(module: &Module, op: Op) -> usize {
+    module.streams().flat_map(|stream| stream.iter()).filter(|i| i.op() == Some(op)).count()
+}
+
+fn link_lists(import: &str, export: &str) -> Option<Result<Merged>> {
+    let import = list(import, "Import", "")?;
+    let export = list(export, "Export", DEFINED)?;
+    let both = [("import", &*import), ("export", &*export)];
+    let merged = link(&both, KEEP);
+    // The order decides nothing.
+    let turned = link(&[both[1], both[0]], KEEP);
+    assert_eq!(merged.is_ok(), turned.is_ok());
+    for merged in [&merged, &turned].into_iter().flatten() {
+        assert_valid(&merged.module);
+        assert_eq!(merged.module.functions.len(), 1);
+    }
+    Some(merged)
+}
+
+#[test]
+fn a_struct_with_a_pointer_to_its_own_kind_is_shared() {
+    let plain = "%1 = OpTypeStruct %2 %3";
+    let behind_others = "%5 = OpTypeFloat 32
+                         %6 = OpTypePointer CrossWorkgroup %5
+                         %1 = OpTypeStruct %2 %3";
+    for (import, export) in [(plain, plain), (plain, behind_others), (behind_others, plain)] {
+        let Some(merged) = link_lists(import, export) else { return };
+        let module = merged.unwrap().module;
+        assert_eq!(count(&module, Op::TypeStruct), 1);
+        assert_eq!(count(&module, Op::TypeForwardPointer), 1);
+        assert_eq!(count(&module, Op::TypeFunction), 1);
+    }
+}
+
+#[test]
+fn structs_that_refer_to_one_another_are_shared_whatever_their_order() {
+    // A list's elements know their owner, and the owner the list.
+    let first = "OpTypeForwardPointer %7 CrossWorkgroup
+                 %1 = OpTypeStruct %2 %7
+                 %8 = OpTypeStruct %3 %2
+                 %7 = OpTypePointer CrossWorkgroup %8";
+    let second = "OpTypeForwardPointer %20 CrossWorkgroup
+                  %9 = OpTypeFloat 32
+                  %21 = OpTypeStruct %3 %2
+                  %20 = OpTypePointer CrossWorkgroup %21
+                  %1 = OpTypeStruct %2 %20";
+    let Some(merged) = link_lists(first, second) else { return };
+    let module = merged.unwrap().module;
+    assert_eq!(count(&module, Op::TypeStruct), 2);
+    assert_eq!(count(&module, Op::TypePointer), 2);
+    assert_eq!(count(&module, Op::TypeForwardPointer), 2);
+}
+
+#[test]
+fn types_that_rest_on_shared_ones_are_shared_although_declared_before() {
+    let early = "%8 = OpTypeStruct %2
+                 %9 = OpTypePointer CrossWorkgroup %8
+                 %1 = OpTypeStruct %2 %3";
+    let late = "%1 = OpTypeStruct %2 %3
+                %8 = OpTypeStruct %2";
+    let Some(merged) = link_lists(early, late) else { return };
+    assert_eq!(count(&merged.unwrap().module, Op::TypeStruct), 2);
+}
+
+#[test]
+fn structs_of_one_name_that_differ_are_refused() {
+    let lists =
+        ["%1 = OpTypeStruct %2 %3", "%1 = OpTypeStruct %2 %3 %3", "%1 = OpTypeStruct %3 %2"];
+    for (at, import) in lists.iter().enumerate() {
+        for (other, export) in lists.iter().enumerate() {
+            let Some(merged) = link_lists(import, export) else { return };
+            let Err(error) = merged else {
+                assert_eq!(at, other);
+                continue;
+            };
+            assert_ne!(at, other);
+            let message = error.to_string();
+            for said in ["import imports `length`", "uint(global struct List*)", "differ in"] {
+                assert!(message.contains(said), "{message}");
+            }
+        }
+    }
+}
+
+/// Without names, and so much alike that only the order of declaration tells the members apart.
+#[test]
+fn a_ring_of_equal_structs_is_shared_with_one_declared_alike() {
+    let ring = |linkage: &str, body: &str| {
+        assemble(&format!(
+            "{HEAD} OpDecorate %10 LinkageAttributes \"length\" {linkage}
+             OpTypeForwardPointer %2 CrossWorkgroup
+             OpTypeForwardPointer %3 CrossWorkgroup
+             %4 = OpTypeStruct %2
+             %3 = OpTypePointer CrossWorkgroup %4
+             %5 = OpTypeStruct %3
+             %2 = OpTypePointer CrossWorkgroup %5
+             %6 = OpTypeVoid
+             %7 = OpTypeFunction %6 %2
+             %10 = OpFunction %6 None %7
+             %11 = OpFunctionParameter %2
+             {body}
+             OpFunctionEnd"
+        ))
+    };
+    let (Some(import), Some(export)) =
+        (ring("Import", ""), ring("Export", "%12 = OpLabel\nOpReturn"))
+    else {
+        return;
+    };
+    let merged = link(&[("import", &import), ("export", &export)], KEEP).unwrap();
+    assert_valid(&merged.module);
+    assert_eq!(count(&merged.module, Op::TypeStruct), 2);
+}
+
+/// A caller whose compiler took `first` for bytes, as those do that know no pointees.
+fn guessing_caller(class: &str) -> Option<Vec<u8>> {
+    assemble(&format!(
+        "{HEAD} OpDecorate %4 LinkageAttributes \"first\" Import
+         OpDecorate %6 LinkageAttributes \"second\" Export
+         %1 = OpTypeInt 32 0
+         %2 = OpTypePointer {class} %1
+         %3 = OpTypeFunction %2 %2 %1
+         %4 = OpFunction %2 None %3
+         %40 = OpFunctionParameter %2
+         %41 = OpFunctionParameter %1
+         OpFunctionEnd
+         %6 = OpFunction %2 None %3
+         %7 = OpFunctionParameter %2
+         %8 = OpFunctionParameter %1
+         %9 = OpLabel
+         %10 = OpFunctionCall %2 %4 %7 %8
+         %11 = OpFunctionCall %2 %4 %10 %8
+         OpReturnValue %11
+         OpFunctionEnd"
+    ))
+}
+
+#[test]
+fn pointers_of_one_storage_class_are_cast_at_calls() {
+    let Some(library) = assemble(&format!(
+        "{HEAD} OpDecorate %6 LinkageAttributes \"first\" Export
+         %1 = OpTypeInt 32 0
+         %2 = OpTypeFloat 32
+         %3 = OpTypePointer CrossWorkgroup %2
+         %4 = OpTypeFunction %3 %3 %1
+         %6 = OpFunction %3 None %4
+         %7 = OpFunctionParameter %3
+         %8 = OpFunctionParameter %1
+         %9 = OpLabel
+         OpReturnValue %7
+         OpFunctionEnd"
+    )) else {
+        return;
+    };
+    let caller = guessing_caller("CrossWorkgroup").unwrap();
+    for inputs in [
+        [("caller", &*caller), ("library", &*library)],
+        [("library", &*library), ("caller", &*caller)],
+    ] {
+        let merged = link(&inputs, KEEP).unwrap();
+        assert_valid(&merged.module);
+        // An argument and a result, twice.
+        assert_eq!(count(&merged.module, Op::Bitcast), 4);
+        assert_eq!(count(&merged.module, Op::FunctionCall), 2);
+    }
+    let local = guessing_caller("Workgroup").unwrap();
+    let said = ["imports `first` as local uint*(local uint*, uint)", "global float*(global float*"];
+    assert_fails(&[("local", &local), ("library", &library)], KEEP, &said);
+}
+
+#[test]
+fn definitions_that_stand_for_others_have_their_types() {
+    let (Some(once), Some(other)) = (library("LinkOnceODR", 1), importer("OpTypeFloat 32")) else {
+        return;
+    };
+    let float = assemble(&format!(
+        "{} OpDecorate %20 LinkageAttributes \"answer\" LinkOnceODR
+         %1 = OpTypeFloat 32
+         %2 = OpTypeFunction %1
+         %3 = OpConstant %1 1
+         %20 = OpFunction %1 None %2
+         %21 = OpLabel
+         OpReturnValue %3
+         OpFunctionEnd",
+        HEAD.replace("OpMemory", "OpExtension \"SPV_KHR_linkonce_odr\"\nOpMemory")
+    ))
+    .unwrap();
+    let said = ["float exports `answer` as float()", "once exports it as uint()"];
+    assert_fails(&[("once", &once), ("float", &float)], KEEP, &said);
+    assert!(link(&[("other", &other), ("float", &float)], KEEP).is_ok());
+}
+
+/// Intel's front-end leaves pointers untyped, LLVM's infers what they point to.
+#[test]
+fn modules_of_different_compilers_are_linked() {
+    for application in [APPLICATION, APPLICATION_INTEL, APPLICATION_INFERRED] {
+        for library in [LIBRARY, LIBRARY_INTEL, LIBRARY_INFERRED] {
+            let (application, library) = (("application", application), ("library", library));
+            for inputs in [[application, library], [library, application]] {
+                let merged = link(&inputs, KEEP).unwrap();
+                assert_eq!(names(&reflect(&merged.module).imports), [""; 0]);
+                // What `spirv-val` 2023.1 knows.
+                if count(&merged.module, Op::TypeUntypedPointerKHR) == 0 {
+                    assert_valid(&merged.module);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Whether the types of what is linked fit, and what is done where they do not quite.
+//!
+//! Compilers that do not know what pointers point to guess it, each module for itself, or leave it
+//! open: a parameter that is `global float *` in the source is that to the module which defines the
+//! function, and `global uchar *` to another which only declares it. Pointers therefore fit if they
+//! have one storage class, and are cast where they are passed; but not if they point to different
+//! structs of one name, for these are no guesses.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::Op;
+
+use super::super::describe::describe;
+use super::super::intern::source_name;
+use super::resolve::Pair;
+use super::{Ids, Source, failed};
+use crate::error::Result;
+
+/// The types that a function has, where they are not those that its callers have for it.
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct Signature {
+    pub(super) returned: Option<u32>,
+    pub(super) parameters: Vec<Option<u32>>,
+}
+
+/// Checks that what replaces another fits. The result: for each source, the functions whose calls
+/// need casts.
+pub(super) fn check(
+    sources: &[Source<'_>],
+    replaced: &[Pair],
+    ids: &Ids,
+) -> Result<Vec<HashMap<u32, Signature>>> {
+    let mut calls = vec![HashMap::new(); sources.len()];
+    for pair in replaced {
+        let symbols = [pair.first, pair.second].map(|(index, id)| Symbol::new(sources, index, id));
+        let [Some(first), Some(second)] = symbols else { return Err(mismatch(sources, pair)) };
+        let signature = fit(&first, &second, ids).ok_or_else(|| mismatch(sources, pair))?;
+        if signature != Signature::default() {
+            calls[pair.second.0].insert(pair.second.1, signature);
+        }
+    }
+    Ok(calls)
+}
+
+/// A function or a global variable of a source.
+struct Symbol<'a, 'm> {
+    source: &'a Source<'m>,
+    index: usize,
+    id: u32,
+    op: Op,
+    ty: u32,
+}
+
+impl<'a, 'm> Symbol<'a, 'm> {
+    fn new(sources: &'a [Source<'m>], index: usize, id: u32) -> Option<Self> {
+        let source = &sources[index];
+        let (op, ty) = op_and_type(source, id)?;
+        Some(Self { source, index, id, op, ty })
+    }
+
+    /// The storage class, if the type is a pointer.
+    fn storage_class(&self, ty: u32) -> Option<u32> {
+        let ty = self.source.definitions.get(ty)?;
+        let is_pointer = matches!(ty.op()?, Op::TypePointer | Op::TypeUntypedPointerKHR);
+        if is_pointer { ty.word(1) } else { None }
+    }
+
+    /// The name in the source of the struct that a pointer points to.
+    fn struct_name(&self, pointer: u32) -> Option<&'m str> {
+        let pointee = self.source.definitions.get(pointer)?.word(2)?;
+        let is_struct = self.source.definitions.get(pointee)?.op() == Some(Op::TypeStruct);
+        self.source.names.get(&pointee).filter(|_| is_struct).map(|name| source_name(name))
+    }
+
+    /// The type of what an OpUntypedVariableKHR holds.
+    fn content(&self) -> Option<u32> {
+        self.source.definitions.get(self.id)?.word(3)
+    }
+}
+
+/// The casts that calls of the second need to become calls of the first; `None` if nothing helps.
+fn fit(first: &Symbol<'_, '_>, second: &Symbol<'_, '_>, ids: &Ids) -> Option<Signature> {
+    let known = |symbol: &Symbol<'_, '_>, ty| ids.known(symbol.index, ty);
+    let is_same = |one, other| Some(known(first, one)? == known(second, other)?);
+    let is_same_type = is_same(first.ty, second.ty)? && first.op == second.op;
+    let is_same_content = first.op != Op::UntypedVariableKHR
+        || (is_same_type && is_same(first.content()?, second.content()?)?);
+    if is_same_type && is_same_content {
+        return Some(Signature::default());
+    }
+    if (first.op, second.op) != (Op::Function, Op::Function) {
+        return None;
+    }
+    let [one, other] = [first, second].map(|symbol| {
+        let ty = symbol.source.definitions.get(symbol.ty)?;
+        (ty.op() == Some(Op::TypeFunction)).then_some(ty)
+    });
+    let (one, other) = (one?, other?);
+    if one.words().len() != other.words().len() {
+        return None;
+    }
+    let mut casts = Vec::new();
+    for (one, other) in one.words_from(1).zip(other.words_from(1)) {
+        if is_same(one, other)? {
+            casts.push(None);
+            continue;
+        }
+        let name = first.struct_name(one);
+        if first.storage_class(one)? != second.storage_class(other)?
+            || (name.is_some() && name == second.struct_name(other))
+        {
+            return None;
+        }
+        casts.push(known(first, one));
+    }
+    let mut casts = casts.into_iter();
+    Some(Signature { returned: casts.next().flatten(), parameters: casts.collect() })
+}
+
+fn mismatch(sources: &[Source<'_>], pair: &Pair) -> crate::Error {
+    let [first, second] = [pair.first, pair.second].map(|(index, id)| {
+        let source = &sources[index];
+        (source.name, in_words(source, id))
+    });
+    let name = &pair.name;
+    let is_import = sources[pair.second.0].imports(pair.second.1);
+    let verb = if is_import { "imports" } else { "exports" };
+    let alike = if first.1 == second.1 {
+        "; these differ in the members of a struct, or in decorations"
+    } else {
+        ""
+    };
+    failed(format!(
+        "{} {verb} `{name}` as {}, but {} exports it as {}{alike}; declare it as it is defined",
+        second.0, second.1, first.0, first.1
+    ))
+}
+
+/// The type of a function or of a global variable, for messages.
+pub(super) fn in_words(source: &Source<'_>, id: u32) -> String {
+    let ty = op_and_type(source, id);
+    ty.map_or_else(|| "something of unknown type".to_owned(), |(_, ty)| describe(ty, source))
+}
+
+/// The type of a function, or of the pointer that a variable is.
+fn op_and_type(source: &Source<'_>, id: u32) -> Option<(Op, u32)> {
+    let definition = source.definitions.get(id)?;
+    let op = definition.op()?;
+    match op {
+        Op::Function => Some((op, definition.word(3)?)),
+        Op::Variable | Op::UntypedVariableKHR => Some((op, definition.word(0)?)),
+        _ => None,
+    }
+}
