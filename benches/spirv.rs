@@ -2,44 +2,18 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use kiln::spirv_internals::{link, reassemble};
+use peak_alloc::PeakAlloc;
 use rspirv::spirv::{
     AddressingModel, Capability, Decoration, ExecutionModel, LinkageType, MAGIC_NUMBER,
     MemoryModel, Op,
 };
 
-/// Counts the bytes in use, and the most that ever were.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn count(size: usize) {
-    PEAK.fetch_max(IN_USE.fetch_add(size, Relaxed) + size, Relaxed);
-}
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static MEMORY: PeakAlloc = PeakAlloc;
 
 const MODULE_BYTES: usize = 1 << 20;
 const ROUNDS: usize = 51;
@@ -77,15 +51,15 @@ fn report(what: &str, bytes: usize, time: Duration, peak: usize) {
 fn measure(mut work: impl FnMut() -> kiln::Result<Vec<u8>>) -> kiln::Result<(Duration, usize)> {
     work()?;
     let mut times = Vec::new();
-    let before = IN_USE.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
     for _ in 0..ROUNDS {
         let start = Instant::now();
         black_box(work()?);
         times.push(start.elapsed());
     }
     times.sort_unstable();
-    Ok((times[ROUNDS / 2], PEAK.load(Relaxed) - before))
+    Ok((times[ROUNDS / 2], MEMORY.peak_usage() - before))
 }
 
 /// A kernel and as many functions as fill so many bytes: each loads, multiplies, adds and stores in

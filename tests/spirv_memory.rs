@@ -2,46 +2,22 @@
 //!
 //! Alone in its binary, and in one test: the allocator counts for the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
 use kiln::spirv_internals::{link, reassemble};
+use peak_alloc::PeakAlloc;
 use rspirv::spirv::{
     AddressingModel, Capability, Decoration, ExecutionMode, ExecutionModel, LinkageType,
     MAGIC_NUMBER, MemoryModel, Op,
 };
 
-/// Counts the bytes in use, and the most that ever were.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let in_use = IN_USE.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(in_use, Relaxed);
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static MEMORY: PeakAlloc = PeakAlloc;
 
 /// The most memory that work needs beyond what was in use before it, its result included.
 fn peak<T>(work: impl FnOnce() -> T) -> usize {
-    let before = IN_USE.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
     drop(work());
-    PEAK.load(Relaxed) - before
+    MEMORY.peak_usage().saturating_sub(before)
 }
 
 #[track_caller]
