@@ -159,14 +159,12 @@ impl Context for Definitions<'_> {
 
 /// The instructions that use each id, in the module's order. Types of results are uses, results
 /// are not.
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 pub(super) struct Uses {
     /// Where the uses of an id begin in `locations`, and how many there are.
     ranges: IdMap<(u32, u32)>,
     locations: Vec<Location>,
 }
 
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 impl Uses {
     /// # Errors
     ///

@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use rspirv::spirv::Op;
 
 use super::super::describe::describe;
+use super::super::index::Uses;
 use super::super::intern::source_name;
+use super::super::words::Instruction;
 use super::resolve::Pair;
 use super::{Ids, Source, failed};
 use crate::error::Result;
@@ -39,7 +41,27 @@ pub(super) fn check(
             calls[pair.second.0].insert(pair.second.1, signature);
         }
     }
+    for ((index, source), calls) in (0..).zip(sources).zip(&calls) {
+        if calls.is_empty() {
+            continue;
+        }
+        let uses = Uses::of(source.module, &source.definitions).map_err(|e| source.within(&e))?;
+        let is_cast = |pair: &&Pair| pair.second.0 == index && calls.contains_key(&pair.second.1);
+        for pair in replaced.iter().filter(is_cast) {
+            let mut users = uses.of_id(pair.second.1).iter();
+            if !users.all(|user| allows_cast(user.instruction(source.module))) {
+                return Err(mismatch(sources, pair));
+            }
+        }
+    }
     Ok(calls)
+}
+
+/// Whether a function that an instruction refers to can have another type: calls have their casts,
+/// and some say nothing of types. A pointer to the function does.
+fn allows_cast(user: Option<Instruction<'_>>) -> bool {
+    let silent = [Op::FunctionCall, Op::ExtInst, Op::Name, Op::Decorate, Op::GroupDecorate];
+    user.and_then(|user| user.op()).is_some_and(|op| silent.contains(&op))
 }
 
 /// A function or a global variable of a source.

@@ -105,6 +105,44 @@ fn structs_of_one_name_that_differ_are_refused() {
     }
 }
 
+/// Their casts would have to be of the pointer's own type, which nobody makes.
+#[test]
+fn functions_that_are_pointed_to_have_the_type_that_they_are_declared_with() {
+    let head = "OpCapability FunctionPointersINTEL
+                OpExtension \"SPV_INTEL_function_pointers\"";
+    let head = HEAD.replace("OpMemory", &format!("{head}\nOpMemory"));
+    let importer = |pointee: &str| {
+        assemble(&format!(
+            "{head} OpDecorate %10 LinkageAttributes \"first\" Import
+             %1 = OpTypeInt 32 0
+             %2 = OpTypeFloat 32
+             %3 = OpTypePointer CrossWorkgroup {pointee}
+             %4 = OpTypeFunction %3 %3
+             %5 = OpTypePointer CodeSectionINTEL %4
+             %6 = OpConstantFunctionPointerINTEL %5 %10
+             %10 = OpFunction %3 None %4
+             %11 = OpFunctionParameter %3
+             OpFunctionEnd"
+        ))
+    };
+    let (Some(float), Some(int)) = (importer("%2"), importer("%1")) else { return };
+    let library = assemble(&format!(
+        "{HEAD} OpDecorate %10 LinkageAttributes \"first\" Export
+         %2 = OpTypeFloat 32
+         %3 = OpTypePointer CrossWorkgroup %2
+         %4 = OpTypeFunction %3 %3
+         %10 = OpFunction %3 None %4
+         %11 = OpFunctionParameter %3
+         %12 = OpLabel
+         OpReturnValue %11
+         OpFunctionEnd"
+    ))
+    .unwrap();
+    assert!(link(&[("importer", &float), ("library", &library)], KEEP).is_ok());
+    let said = ["importer imports `first` as global uint*(global uint*)"];
+    assert_fails(&[("importer", &int), ("library", &library)], KEEP, &said);
+}
+
 /// Without names, and so much alike that only the order of declaration tells the members apart.
 #[test]
 fn a_ring_of_equal_structs_is_shared_with_one_declared_alike() {
