@@ -337,7 +337,9 @@ impl Runtime {
     /// for from now on, on all devices. `false` if it was registered already.
     ///
     /// A library is compiled when a program needs it, once for each device, and linked into each such
-    /// program. It may import from other libraries, and from the image that imports from it.
+    /// program. It may import from other libraries, and from the image that imports from it. What is
+    /// imported has to be declared as it is defined: as with linkers for the host, a difference may go
+    /// unnoticed.
     ///
     /// # Errors
     ///
