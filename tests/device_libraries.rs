@@ -1,12 +1,16 @@
 //! Device libraries: imports resolved at run time, each image compiled once, and programs linked from
 //! them kept in memory and on disk. All of it with OpenCL C and, where the device takes it, SPIR-V.
 
+#[path = "support/entries.rs"]
+mod entries;
 #[path = "support/libraries.rs"]
 mod libraries;
 mod support;
 
 use std::path::Path;
 
+use entries::Parts;
+use kiln::store::{EntryInfo, Store};
 use kiln::{
     CacheConfig, DuplicateExports, ErrorKind, Image, ImageFormat, Origin, Program, Runtime,
 };
@@ -216,6 +220,56 @@ with_each_format! {
         let program = third.build(&other).await.expect("it links");
         assert_eq!(run(&third, &program, "other").await, [2.0, 3.0, 4.0]);
         assert_eq!(work(&third), (1, 1));
+    }
+}
+
+with_each_format! {
+    async fn a_stored_object_that_is_another_one_is_compiled_again(rt, format) {
+        let directory = tempfile::tempdir().expect("there is room");
+        let scale = library(format, &[function("scale").times(3.0)]);
+        let application = application(format, &["scale"]);
+        let first = fresh_at(&rt, directory.path()).await;
+        register(&first, &[&scale]);
+        first.build(&application).await.expect("it links");
+        first.drain().await;
+
+        // The library's object becomes that of the application, with a right checksum, and the
+        // program is lost.
+        let store = Store::at(directory.path()).expect("the directory is ours");
+        let entry_of = |kind: &str, image: &Image| {
+            let digest = image.digest().to_string();
+            let fits = |entry: &EntryInfo| {
+                let manifest = store.manifest(entry).expect("it is whole");
+                manifest.field("kind") == Some(kind)
+                    && manifest.fields.contains(&("image".to_owned(), digest.clone()))
+            };
+            let path = store.entries().find(fits).expect("it is stored").path().to_owned();
+            (Parts::of(&std::fs::read(&path).expect("it is there")), path)
+        };
+        let (wrong, _) = entry_of("object", &application);
+        let (right, path) = entry_of("object", &scale);
+        let forged = Parts { payload: wrong.payload, ..right };
+        std::fs::write(path, forged.file()).expect("there is room");
+        std::fs::remove_file(entry_of("program", &application).1).expect("it is ours");
+
+        let second = fresh_at(&rt, directory.path()).await;
+        register(&second, &[&scale]);
+        let program = second.build(&application).await.expect("it heals");
+        assert_eq!(run(&second, &program, "apply").await, [3.0, 6.0, 9.0]);
+        assert_eq!(second.stats().disk_refused, 1);
+        second.drain().await;
+
+        // What was healed serves, in memory and on disk: only the application itself is compiled.
+        let third = fresh_at(&rt, directory.path()).await;
+        register(&third, &[&scale]);
+        for (rt, kernel) in [(&second, "other"), (&third, "another")] {
+            let (compiles, links) = work(rt);
+            let image = image(format, &[], &[(kernel, &["scale", "scale"])]);
+            let program = rt.build(&image).await.expect("it links");
+            assert_eq!(run(rt, &program, kernel).await, [6.0, 12.0, 18.0]);
+            assert_eq!(work(rt), (compiles + 1, links + 1));
+        }
+        assert_eq!(third.stats().disk_refused, 0);
     }
 }
 

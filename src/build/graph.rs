@@ -358,13 +358,19 @@ impl BuildGraph {
     /// the caller, the waiters hear of it: whoever learns of a failure of circumstance and asks
     /// again gets a new build, and whoever learns of a program finds it.
     pub(super) fn publish(&self, node: NodeId, outcome: &Outcome) {
-        // What the cache turns away it frees later: too late, where memory is that scarce.
-        let keeps = self.setting.memory_limit > 0;
-        if keeps && outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
-            self.kept.insert(node, outcome.clone());
-            self.settle();
+        if outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
+            self.keep(node, outcome.clone());
         }
         self.flights().remove(&node);
+    }
+
+    /// Keeps an outcome in memory, in place of one there may be.
+    pub(super) fn keep(&self, node: NodeId, outcome: Outcome) {
+        // What the cache turns away it frees later: too late, where memory is that scarce.
+        if self.setting.memory_limit > 0 {
+            self.kept.insert(node, outcome);
+            self.settle();
+        }
     }
 
     /// Weighs a program again whose size was not known when it was kept.

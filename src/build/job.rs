@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use tracing::field::display;
 
+use crate::backend::Program;
 use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::flight::Lander;
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
@@ -86,7 +87,7 @@ impl Job {
             Ok(Step::Done(built)) => self.end(Ok(built)),
             Ok(Step::Compiled(built, took, lock)) => {
                 self.end(Ok(built.clone()));
-                self.save(&built, took);
+                self.save(self.node, &self.recipe, &built, took);
                 // Now those who wait for it find the program.
                 drop(lock);
             }
@@ -180,32 +181,73 @@ impl Job {
     }
 
     fn try_compile(&self) -> Outcome {
-        let slot = self.graph.slot(&self.recipe);
-        let device = slot.open()?;
-        let counters = self.graph.counters();
-        let native = match (self.recipe.way(), &self.objects) {
-            (Way::Link, Some(objects)) => {
-                counters.links.add_one();
-                let objects: Vec<_> = objects.iter().map(|object| object.native()).collect();
-                device.link(&objects)
+        match &self.objects {
+            Some(objects) => self.link(objects),
+            None => self.compile_images(&self.recipe),
+        }
+    }
+
+    /// Has the driver compile what needs no linker of its own.
+    fn compile_images(&self, recipe: &Recipe) -> Outcome {
+        let device = self.graph.slot(recipe).open()?;
+        let native = recipe.with_source(|source| {
+            self.graph.counters().compiles.add_one();
+            match recipe.kind() {
+                NodeKind::Program => device.build(source),
+                NodeKind::Object => device.compile(source),
             }
-            (Way::Compile, _) => self.recipe.with_source(|source| {
-                counters.compiles.add_one();
-                device.compile(source)
-            }),
-            _ => self.recipe.with_source(|source| {
-                counters.compiles.add_one();
-                device.build(source)
-            }),
-        }?;
+        })?;
+        Ok(self.built(recipe, native))
+    }
+
+    fn link(&self, objects: &[Arc<Built>]) -> Outcome {
+        let device = self.graph.slot(&self.recipe).open()?;
+        let counters = self.graph.counters();
+        let link = |objects: &[Arc<Built>]| {
+            counters.links.add_one();
+            let objects: Vec<_> = objects.iter().map(|object| object.native()).collect();
+            device.link(&objects)
+        };
+        let is_stored = |object: &Arc<Built>| object.origin() == Origin::Disk;
+        let native = match link(objects) {
+            // An object of the disk may not be what it was stored as: drivers hardly look.
+            Err(error)
+                if error.kind() == ErrorKind::BuildFailed && objects.iter().any(is_stored) =>
+            {
+                let renew = |(recipe, object): (Recipe, &Arc<Built>)| {
+                    if is_stored(object) { self.renew(&recipe) } else { Ok(Arc::clone(object)) }
+                };
+                let objects: Vec<_> =
+                    self.recipe.objects().zip(objects).map(renew).collect::<Result<_>>()?;
+                let native = link(&objects)?;
+                tracing::debug!(%error, "a stored object did not serve");
+                counters.disk_refused.add_one();
+                native
+            }
+            linked => linked?,
+        };
+        Ok(self.built(&self.recipe, native))
+    }
+
+    /// Compiles an object again, and puts it in the place of the one there was, in memory and on disk.
+    fn renew(&self, recipe: &Recipe) -> Outcome {
+        let start = Instant::now();
+        let built = self.compile_images(recipe)?;
+        let node = (recipe.device(), self.graph.key(recipe));
+        self.graph.keep(node, Ok(Arc::clone(&built)));
+        self.save(node, recipe, &built, start.elapsed());
+        Ok(built)
+    }
+
+    fn built(&self, recipe: &Recipe, native: Arc<dyn Program>) -> Arc<Built> {
         let build_log = native.build_log().to_owned();
         // A driver that does not tell the size of its binary must not make the program weightless.
-        let size = native.binary_size().unwrap_or_else(|| self.recipe.code_len());
-        let parts = self.graph.parts(&self.recipe);
+        let size = native.binary_size().unwrap_or_else(|| recipe.code_len());
+        let parts = self.graph.parts(recipe);
         let told = Told { origin: Origin::Compiled, build_log: &build_log, size, parts };
-        let parameters = |kernel: &str| self.recipe.parameters(kernel).map(<[_]>::to_vec);
-        let device = slot.handle().clone();
-        Ok(Arc::new(Built::new(native, device, self.node.1, told, parameters)))
+        let parameters = |kernel: &str| recipe.parameters(kernel).map(<[_]>::to_vec);
+        let device = self.graph.slot(recipe).handle().clone();
+        Arc::new(Built::new(native, device, self.graph.key(recipe), told, parameters))
     }
 
     /// Calls `attempt`, with further tries where the first ran out of resources.
@@ -224,13 +266,13 @@ impl Job {
         attempt()
     }
 
-    fn save(&self, built: &Arc<Built>, took: Duration) {
+    fn save(&self, node: NodeId, recipe: &Recipe, built: &Arc<Built>, took: Duration) {
         let saved = catch_panic(|| {
             let Some(disk) = self.graph.disk() else { return Ok(()) };
-            let address = self.graph.address(&self.recipe, self.node.1);
-            let fields = self.graph.key_fields(&self.recipe);
+            let address = self.graph.address(recipe, node.1);
+            let fields = self.graph.key_fields(recipe);
             if let Some(bytes) = disk.save(&address, built, fields, took) {
-                self.graph.reweigh(self.node, built, bytes);
+                self.graph.reweigh(node, built, bytes);
             }
             Ok(())
         });
