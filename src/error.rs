@@ -22,7 +22,8 @@ pub enum ErrorKind {
     InvalidImage,
     /// The device does not take what it was given, such as an image's format.
     Unsupported,
-    /// The driver's compiler or linker refused the program; [`Error::build_log`] says why.
+    /// The driver's compiler or linker refused the program; [`Error::build_log`] says why. Or what it
+    /// imports is exported by nobody, or by several.
     BuildFailed,
     /// The program has no kernel of that name.
     UnknownKernel,

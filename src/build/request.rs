@@ -34,6 +34,8 @@ impl BuildRequest {
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
     /// place of any set before.
     ///
+    /// They are those of the image itself; the libraries that it is linked with are compiled without.
+    ///
     /// The program is cached under its image and these options. Files that the source includes are
     /// not looked into: if their contents change, set another option, such as a macro of your own,
     /// to get a new build.
@@ -53,7 +55,7 @@ impl BuildRequest {
     }
 
     /// Sets the specialization constant with this `SpecId` of one of the linked images, where several
-    /// have the id.
+    /// have the id; the last value given counts.
     pub fn specialize_in(
         mut self,
         image: &Image,
@@ -135,9 +137,12 @@ impl fmt::Debug for BuildRequest {
 ///
 /// # Errors
 ///
-/// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's log, if the compiler
+/// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's or linker's log, if it
 ///   refused the program. The failure is kept like a program: asking again gives the same error.
+///   Without a log if no library, or more than one, exports what an image imports; asking again
+///   looks at the libraries that are registered then.
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
+///   or does not link it,
 ///   [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL, and
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
 ///   do not fit it.
