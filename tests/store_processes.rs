@@ -117,7 +117,8 @@ fn image_of(functions: &[Function<'_>], kernels: &[(&str, &[&str])]) -> Image {
     libraries::image(ImageFormat::OpenClC, functions, kernels)
 }
 
-/// One of the processes: wants all applications at once, linked.
+/// One of the processes: wants all applications at once, linked with libraries that it registers in
+/// one order or the other.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn linking_child() {
@@ -125,7 +126,10 @@ fn linking_child() {
         let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(PATIENT);
         let builder = Runtime::builder().device(told("KILN_TEST_DEVICE")).cache(cache);
         let rt = builder.build().await.expect("it starts");
-        let [libraries, applications] = linked_images();
+        let [mut libraries, applications] = linked_images();
+        if told("KILN_TEST_ORDER") == "back" {
+            libraries.reverse();
+        }
         for library in &libraries {
             rt.register(library).expect("it exports something");
         }
@@ -166,10 +170,10 @@ impl Bench {
 
     /// Starts a process that waits so long for the builds of others.
     fn start(&self, wait: Duration) -> Child {
-        self.start_test("child", wait)
+        self.start_test("child", wait, "forth")
     }
 
-    fn start_test(&self, test: &str, wait: Duration) -> Child {
+    fn start_test(&self, test: &str, wait: Duration, order: &str) -> Child {
         // A cache of its own for every process: PoCL must not share compiles where Kiln should.
         let own = tempfile::tempdir_in(self.directory.path()).expect("there is room").keep();
         Child::start(
@@ -178,6 +182,7 @@ impl Bench {
                 ("KILN_TEST_STORE", self.root().as_os_str()),
                 ("KILN_TEST_DEVICE", self.device.as_ref()),
                 ("KILN_TEST_FUNCTIONS", self.functions.to_string().as_ref()),
+                ("KILN_TEST_ORDER", order.as_ref()),
                 ("KILN_TEST_WAIT", wait.as_millis().to_string().as_ref()),
                 ("POCL_CACHE_DIR", own.as_os_str()),
                 // Or it compiles once more in every process, at the first launch of each kernel.
@@ -325,8 +330,12 @@ fn a_process_that_is_stopped_holds_the_others_up_until_their_deadline_only() {
 fn processes_that_link_compile_each_image_and_link_each_program_once() {
     block_on(on_each_device(async |rt: Runtime| {
         let bench = Bench::new(&rt, 1);
-        let children: Vec<_> =
-            (0..PROCESSES).map(|_| bench.start_test("linking_child", PATIENT)).collect();
+        let children: Vec<_> = (0..PROCESSES)
+            .map(|n| {
+                let order = if n % 2 == 0 { "forth" } else { "back" };
+                bench.start_test("linking_child", PATIENT, order)
+            })
+            .collect();
         let reports: Vec<_> = children.into_iter().map(Child::report).collect();
         assert_eq!(sum(&reports, "compiles"), (LIBRARIES + APPLICATIONS) as u64, "{reports:#?}");
         assert_eq!(sum(&reports, "links"), APPLICATIONS as u64, "{reports:#?}");
