@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::backend::{self, Access, AddressSpace, DeviceSlot, Parameter, Source};
 use crate::build::key::NodeKind;
-use crate::build::program::{Built, Origin, Part, Told};
+use crate::build::program::{Built, Origin, Told};
+use crate::build::recipe::Part;
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use crate::args::ElementType;
 use crate::backend::{self, Parameter};
+use crate::build::recipe::Part;
 use crate::build::request::Build;
 use crate::device::Device;
-use crate::digest::{BuildKey, Digest};
+use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a program came from.
@@ -46,14 +47,6 @@ pub(crate) struct Built {
     build_log: Box<str>,
     weight: AtomicUsize,
     parts: Box<[Part]>,
-}
-
-/// An image of a program that was linked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) image: Digest,
-    /// The key of its object: of the image with its constants and options.
-    pub(crate) object: BuildKey,
 }
 
 /// What is known of a program beside what its driver tells.

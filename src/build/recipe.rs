@@ -10,9 +10,8 @@ use crate::build::key::{
     ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields, canonical_options,
 };
 use crate::build::link::describe;
-use crate::build::program::Part;
 use crate::device::{Device, ImageFormat};
-use crate::digest::BuildKey;
+use crate::digest::{BuildKey, Digest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, SpecializationConstant};
 use crate::spirv::{self, Module};
@@ -46,6 +45,14 @@ pub(crate) struct Recipe {
     units: SmallVec<[Unit; 1]>,
     device: usize,
     way: Way,
+}
+
+/// An image of a program that was linked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) image: Digest,
+    /// The key of its object: of the image with its constants and options.
+    pub(crate) object: BuildKey,
 }
 
 /// How the device comes from the images to what is asked for.
