@@ -72,7 +72,7 @@ impl Disk {
         address: &Address,
         slot: &DeviceSlot,
         kind: NodeKind,
-        parts: Box<[Part]>,
+        parts: impl FnOnce() -> Box<[Part]>,
     ) -> Result<std::result::Result<Arc<Built>, Miss>> {
         let entry = match self.store.get(address) {
             Lookup::Hit(entry) => entry,
@@ -103,7 +103,7 @@ impl Disk {
                     origin: Origin::Disk,
                     build_log: &manifest.build_log,
                     size: entry.payload().len(),
-                    parts,
+                    parts: parts(),
                 };
                 let device = slot.handle().clone();
                 let parameters = |kernel: &str| parameters(manifest, kernel);

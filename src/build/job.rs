@@ -16,6 +16,7 @@ use crate::build::key::NodeKind;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Recipe, Way};
+use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
 use crate::store::{Lock, Pending};
 
@@ -159,9 +160,8 @@ impl Job {
         let slot = self.graph.slot(&self.recipe);
         let counters = self.graph.counters();
         let kind = self.recipe.kind();
-        match self
-            .with_retries(|| disk.load(&address, slot, kind, self.graph.parts(&self.recipe)))?
-        {
+        let parts = || self.graph.parts(&self.recipe);
+        match self.with_retries(|| disk.load(&address, slot, kind, parts))? {
             Ok(built) => {
                 counters.disk_hits.add_one();
                 Ok(Some(built))
@@ -183,12 +183,12 @@ impl Job {
     fn try_compile(&self) -> Outcome {
         match &self.objects {
             Some(objects) => self.link(objects),
-            None => self.compile_images(&self.recipe),
+            None => self.compile_images(&self.recipe, self.node.1),
         }
     }
 
     /// Has the driver compile what needs no linker of its own.
-    fn compile_images(&self, recipe: &Recipe) -> Outcome {
+    fn compile_images(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
         let device = self.graph.slot(recipe).open()?;
         let native = recipe.with_source(|source| {
             self.graph.counters().compiles.add_one();
@@ -197,7 +197,7 @@ impl Job {
                 NodeKind::Object => device.compile(source),
             }
         })?;
-        Ok(self.built(recipe, native))
+        Ok(self.built(recipe, key, native))
     }
 
     fn link(&self, objects: &[Arc<Built>]) -> Outcome {
@@ -226,20 +226,21 @@ impl Job {
             }
             linked => linked?,
         };
-        Ok(self.built(&self.recipe, native))
+        Ok(self.built(&self.recipe, self.node.1, native))
     }
 
     /// Compiles an object again, and puts it in the place of the one there was, in memory and on disk.
     fn renew(&self, recipe: &Recipe) -> Outcome {
         let start = Instant::now();
-        let built = self.compile_images(recipe)?;
-        let node = (recipe.device(), self.graph.key(recipe));
+        let key = self.graph.key(recipe);
+        let built = self.compile_images(recipe, key)?;
+        let node = (recipe.device(), key);
         self.graph.keep(node, Ok(Arc::clone(&built)));
         self.save(node, recipe, &built, start.elapsed());
         Ok(built)
     }
 
-    fn built(&self, recipe: &Recipe, native: Arc<dyn Program>) -> Arc<Built> {
+    fn built(&self, recipe: &Recipe, key: BuildKey, native: Arc<dyn Program>) -> Arc<Built> {
         let build_log = native.build_log().to_owned();
         // A driver that does not tell the size of its binary must not make the program weightless.
         let size = native.binary_size().unwrap_or_else(|| recipe.code_len());
@@ -247,7 +248,7 @@ impl Job {
         let told = Told { origin: Origin::Compiled, build_log: &build_log, size, parts };
         let parameters = |kernel: &str| recipe.parameters(kernel).map(<[_]>::to_vec);
         let device = self.graph.slot(recipe).handle().clone();
-        Arc::new(Built::new(native, device, self.graph.key(recipe), told, parameters))
+        Arc::new(Built::new(native, device, key, told, parameters))
     }
 
     /// Calls `attempt`, with further tries where the first ran out of resources.

@@ -89,10 +89,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
     let options = c_string(source.options)?;
     let object = prepare(context, source)?;
     let (built, build_log) = match source.format {
-        ImageFormat::OpenClC => {
-            let reflecting = c_string(&format!("{ARG_INFO} {}", source.options))?;
-            build_reflecting(&object, &reflecting, &options)
-        }
+        ImageFormat::OpenClC => build_reflecting(&object, &reflecting_options(source)?, &options),
         ImageFormat::SpirV | ImageFormat::Native => build_plainly(&object, &options),
     };
     let failed = |code| failure(context, source, code).with_log(build_log.as_str());
@@ -118,7 +115,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
         return Ok(ClProgram::new(object, Vec::new(), String::new()));
     }
     let options = match source.format {
-        ImageFormat::OpenClC => c_string(&format!("{ARG_INFO} {}", source.options))?,
+        ImageFormat::OpenClC => reflecting_options(source)?,
         ImageFormat::SpirV | ImageFormat::Native => c_string(source.options)?,
     };
     let compiled =
@@ -213,6 +210,11 @@ fn build_reflecting(
         return build_plainly(object, plain);
     }
     (built, log)
+}
+
+/// Those of a source, asking for the signatures of its kernels.
+fn reflecting_options(source: &Source<'_>) -> Result<CString> {
+    c_string(&format!("{ARG_INFO} {}", source.options))
 }
 
 fn c_string(options: &str) -> Result<CString> {

@@ -43,7 +43,6 @@ pub(crate) struct Merged {
     pub(crate) module: Module,
     /// For each input, the `SpecId`s that it had and those that they became, sorted. They differ
     /// where an earlier input has the same.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
     pub(crate) spec_ids: Vec<Vec<(u32, u32)>>,
 }
 
