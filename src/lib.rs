@@ -130,6 +130,8 @@ mod device;
 mod digest;
 mod error;
 mod executor;
+#[allow(dead_code, unused_imports, reason = "for fusion scopes")]
+mod fusion;
 mod future;
 mod image;
 mod nd_range;

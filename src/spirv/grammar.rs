@@ -17,7 +17,7 @@ type Operands = &'static [grammar::LogicalOperand];
 
 /// What an id is in the instruction that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     ResultType,
     /// The one that the instruction defines.
     Result,
@@ -25,7 +25,7 @@ pub(super) enum Role {
 }
 
 /// What must be known of the rest of the module to tell ids from literals.
-pub(super) trait Context {
+pub(crate) trait Context {
     /// The extended instructions that an OpExtInstImport imports.
     fn extended_set(&self, import: u32) -> ExtendedSet;
 
@@ -35,7 +35,7 @@ pub(super) trait Context {
 
 /// A set of extended instructions, as far as its operands are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ExtendedSet {
+pub(crate) enum ExtendedSet {
     OpenClStd,
     GlslStd450,
     DebugInfo,
@@ -46,7 +46,7 @@ pub(super) enum ExtendedSet {
 }
 
 impl ExtendedSet {
-    pub(super) fn named(name: &str) -> Self {
+    pub(crate) fn named(name: &str) -> Self {
         match name {
             "OpenCL.std" => Self::OpenClStd,
             "GLSL.std.450" => Self::GlslStd450,
@@ -111,15 +111,15 @@ fn core(opcode: u16) -> Option<Operands> {
 
 /// Where instructions of an opcode have the id of their result, and before it that of its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Whether they declare types.
-    pub(super) is_type: bool,
-    pub(super) has_type: bool,
-    pub(super) has_result: bool,
+    pub(crate) is_type: bool,
+    pub(crate) has_type: bool,
+    pub(crate) has_result: bool,
 }
 
 impl Shape {
-    pub(super) fn of(opcode: u16) -> Self {
+    pub(crate) fn of(opcode: u16) -> Self {
         static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
             let shape = |opcode| {
                 let has = |kind| {
@@ -141,13 +141,13 @@ impl Shape {
 
 impl Instruction<'_> {
     /// The id that it defines; `None` also for an opcode that is not known.
-    pub(super) fn result(&self) -> Option<u32> {
+    pub(crate) fn result(&self) -> Option<u32> {
         let shape = Shape::of(self.opcode());
         if shape.has_result { self.word(shape.has_type.into()) } else { None }
     }
 
     /// The type of the value that it defines.
-    pub(super) fn result_type(&self) -> Option<u32> {
+    pub(crate) fn result_type(&self) -> Option<u32> {
         if Shape::of(self.opcode()).has_type { self.word(0) } else { None }
     }
 }
@@ -159,7 +159,7 @@ impl Instruction<'_> {
 /// [`Unsupported`](ErrorKind::Unsupported) if that cannot be told,
 /// [`InvalidImage`](ErrorKind::InvalidImage) if operands are missing. `found` may have been called
 /// before.
-pub(super) fn ids(
+pub(crate) fn ids(
     instruction: &Instruction<'_>,
     context: &impl Context,
     found: impl FnMut(usize, Role),

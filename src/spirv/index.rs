@@ -13,7 +13,7 @@ use crate::error::Result;
 /// Values by id. Small ids, which are all in a module that is not made to harm, are indexes; the
 /// others are searched for, so that memory is bounded by what is put in.
 #[derive(Clone, Debug)]
-pub(super) struct IdMap<T> {
+pub(crate) struct IdMap<T> {
     dense: Vec<Option<T>>,
     /// Ids below it may take memory each, used or not.
     limit: usize,
@@ -21,20 +21,20 @@ pub(super) struct IdMap<T> {
 }
 
 impl<T: Copy> IdMap<T> {
-    pub(super) fn of(module: &Module) -> Self {
+    pub(crate) fn of(module: &Module) -> Self {
         let words: usize = module.streams().map(|stream| stream.words().len()).sum();
         // Instructions that define an id have some four words.
         Self { dense: Vec::new(), limit: words / 3, sparse: BTreeMap::new() }
     }
 
-    pub(super) fn get(&self, id: u32) -> Option<T> {
+    pub(crate) fn get(&self, id: u32) -> Option<T> {
         match self.dense.get(id as usize) {
             Some(value) => *value,
             None => self.sparse.get(&id).copied(),
         }
     }
 
-    pub(super) fn insert(&mut self, id: u32, value: T) {
+    pub(crate) fn insert(&mut self, id: u32, value: T) {
         let index = id as usize;
         if index >= self.limit {
             self.sparse.insert(id, value);
@@ -49,19 +49,19 @@ impl<T: Copy> IdMap<T> {
 
 /// A set of ids.
 #[derive(Clone, Debug)]
-pub(super) struct IdSet(IdMap<()>);
+pub(crate) struct IdSet(IdMap<()>);
 
 impl IdSet {
-    pub(super) fn of(module: &Module) -> Self {
+    pub(crate) fn of(module: &Module) -> Self {
         Self(IdMap::of(module))
     }
 
-    pub(super) fn contains(&self, id: u32) -> bool {
+    pub(crate) fn contains(&self, id: u32) -> bool {
         self.0.get(id).is_some()
     }
 
     /// Whether it was not there.
-    pub(super) fn insert(&mut self, id: u32) -> bool {
+    pub(crate) fn insert(&mut self, id: u32) -> bool {
         let is_new = !self.contains(id);
         self.0.insert(id, ());
         is_new
@@ -70,25 +70,25 @@ impl IdSet {
 
 /// Where an instruction stands: the stream, as [`Module::stream`] counts them, and the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Location {
-    pub(super) stream: u32,
-    pub(super) offset: u32,
+pub(crate) struct Location {
+    pub(crate) stream: u32,
+    pub(crate) offset: u32,
 }
 
 impl Location {
     /// The index of the function that it stands in.
-    pub(super) fn function(self, module: &Module) -> Option<usize> {
+    pub(crate) fn function(self, module: &Module) -> Option<usize> {
         let index = (self.stream as usize).checked_sub(Section::COUNT)?;
         (index < module.functions.len()).then_some(index)
     }
 
-    pub(super) fn instruction(self, module: &Module) -> Option<Instruction<'_>> {
+    pub(crate) fn instruction(self, module: &Module) -> Option<Instruction<'_>> {
         module.stream(self.stream as usize)?.at(self.offset as usize)
     }
 }
 
 /// The instructions of a stream, and where they stand; `stream` is its number.
-pub(super) fn located(
+pub(crate) fn located(
     (stream, instructions): (u32, &Stream),
 ) -> impl Iterator<Item = (Location, Instruction<'_>)> {
     instructions.iter().scan(0, move |end, instruction| {
@@ -99,19 +99,19 @@ pub(super) fn located(
 }
 
 /// Every instruction of a module, and where it stands.
-pub(super) fn all_located(module: &Module) -> impl Iterator<Item = (Location, Instruction<'_>)> {
+pub(crate) fn all_located(module: &Module) -> impl Iterator<Item = (Location, Instruction<'_>)> {
     (0..).zip(module.streams()).flat_map(located)
 }
 
 /// The instruction that defines each id. Of two that define one, the last.
-pub(super) struct Definitions<'m> {
+pub(crate) struct Definitions<'m> {
     module: &'m Module,
     locations: IdMap<Location>,
     extended_sets: HashMap<u32, ExtendedSet>,
 }
 
 impl<'m> Definitions<'m> {
-    pub(super) fn of(module: &'m Module) -> Self {
+    pub(crate) fn of(module: &'m Module) -> Self {
         let mut locations = IdMap::of(module);
         for (location, instruction) in all_located(module) {
             if let Some(id) = instruction.result() {
@@ -121,23 +121,23 @@ impl<'m> Definitions<'m> {
         Self { module, locations, extended_sets: module.extended_sets() }
     }
 
-    pub(super) fn location(&self, id: u32) -> Option<Location> {
+    pub(crate) fn location(&self, id: u32) -> Option<Location> {
         self.locations.get(id)
     }
 
     /// Whether an id is that of a type, constant or variable which stands at a location or behind it.
-    pub(super) fn is_global_from(&self, id: u32, location: Location) -> bool {
+    pub(crate) fn is_global_from(&self, id: u32, location: Location) -> bool {
         let found = self.location(id);
         location.stream == Section::Globals as u32
             && found.is_some_and(|found| found.stream == location.stream && found >= location)
     }
 
-    pub(super) fn get(&self, id: u32) -> Option<Instruction<'m>> {
+    pub(crate) fn get(&self, id: u32) -> Option<Instruction<'m>> {
         self.locations.get(id)?.instruction(self.module)
     }
 
     /// The type of a value.
-    pub(super) fn type_of(&self, id: u32) -> Option<Instruction<'m>> {
+    pub(crate) fn type_of(&self, id: u32) -> Option<Instruction<'m>> {
         self.get(self.get(id)?.result_type()?)
     }
 }
@@ -159,7 +159,7 @@ impl Context for Definitions<'_> {
 
 /// The instructions that use each id, in the module's order. Types of results are uses, results
 /// are not.
-pub(super) struct Uses {
+pub(crate) struct Uses {
     /// Where the uses of an id begin in `locations`, and how many there are.
     ranges: IdMap<(u32, u32)>,
     locations: Vec<Location>,
@@ -169,7 +169,7 @@ impl Uses {
     /// # Errors
     ///
     /// As [`grammar::ids`]: a module with instructions that are not known has no such index.
-    pub(super) fn of(module: &Module, definitions: &Definitions<'_>) -> Result<Self> {
+    pub(crate) fn of(module: &Module, definitions: &Definitions<'_>) -> Result<Self> {
         let mut ranges = IdMap::<(u32, u32)>::of(module);
         let mut failed = None;
         let mut count = 0_u32;
@@ -212,7 +212,7 @@ impl Uses {
         failed.map_or(Ok(Self { ranges, locations }), Err)
     }
 
-    pub(super) fn of_id(&self, id: u32) -> &[Location] {
+    pub(crate) fn of_id(&self, id: u32) -> &[Location] {
         let (start, count) = self.ranges.get(id).unwrap_or_default();
         &self.locations[start as usize..(start + count) as usize]
     }

@@ -15,14 +15,14 @@ use crate::error::Result;
 /// Types that are no aggregates must not be declared twice (2.8). Arrays and structs may be, and
 /// differ by their decorations; structs also by their names, which tell of the source's types.
 #[derive(Debug, Default)]
-pub(super) struct Interner {
+pub(crate) struct Interner {
     ids: HashMap<Box<[u32]>, u32, foldhash::fast::RandomState>,
 }
 
 #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 impl Interner {
     /// With what a module declares.
-    pub(super) fn of(module: &Module) -> Self {
+    pub(crate) fn of(module: &Module) -> Self {
         let traits = Traits::of(module);
         let mut interner = Self::default();
         for instruction in module.section(Section::Globals).iter() {
@@ -41,7 +41,7 @@ impl Interner {
     /// # Errors
     ///
     /// As [`Module::fresh_id`].
-    pub(super) fn type_id(&mut self, module: &mut Module, op: Op, operands: &[u32]) -> Result<u32> {
+    pub(crate) fn type_id(&mut self, module: &mut Module, op: Op, operands: &[u32]) -> Result<u32> {
         self.insert(module, op, None, operands)
     }
 
@@ -50,7 +50,7 @@ impl Interner {
     /// # Errors
     ///
     /// As [`Module::fresh_id`].
-    pub(super) fn constant_id(
+    pub(crate) fn constant_id(
         &mut self,
         module: &mut Module,
         op: Op,
@@ -82,11 +82,11 @@ impl Interner {
 
 impl Interner {
     /// Lets others find what `operands`, without that of the result, and `traits` tell.
-    pub(super) fn insert_id(&mut self, op: Op, operands: &[u32], traits: &[u32], id: u32) {
+    pub(crate) fn insert_id(&mut self, op: Op, operands: &[u32], traits: &[u32], id: u32) {
         self.ids.insert(key(op, operands, traits), id);
     }
 
-    pub(super) fn find(&self, op: Op, operands: &[u32], traits: &[u32]) -> Option<u32> {
+    pub(crate) fn find(&self, op: Op, operands: &[u32], traits: &[u32]) -> Option<u32> {
         self.ids.get(&key(op, operands, traits)).copied()
     }
 }
@@ -98,7 +98,7 @@ fn key(op: Op, operands: &[u32], traits: &[u32]) -> Box<[u32]> {
 
 /// The operands without the result's id.
 #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
-pub(super) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
+pub(crate) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
     let result = usize::from(Shape::of(instruction.opcode()).has_type);
     let words = instruction.words_from(0).enumerate();
     words.filter(|&(at, _)| at != result).map(|(_, word)| word).collect()
@@ -106,7 +106,7 @@ pub(super) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
 
 /// The opcode, if an instruction with the same operands says the same. Specialization constants do
 /// not, for each can have an id of its own to be set by; variables do not.
-pub(super) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
+pub(crate) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
     let op = instruction.op()?;
     let is_constant = matches!(
         op,
@@ -122,7 +122,7 @@ pub(super) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
 }
 
 /// What tells types and constants of equal operands apart.
-pub(super) struct Traits {
+pub(crate) struct Traits {
     /// Of those that have any.
     by_id: HashMap<u32, Vec<u32>, foldhash::fast::RandomState>,
     /// Those with decorations that refer to ids or come from groups: never the same as another.
@@ -130,7 +130,7 @@ pub(super) struct Traits {
 }
 
 impl Traits {
-    pub(super) fn of(module: &Module) -> Self {
+    pub(crate) fn of(module: &Module) -> Self {
         let mut interned_ids = IdSet::of(module);
         let globals = module.section(Section::Globals).iter();
         for instruction in globals.filter(|instruction| interned(instruction).is_some()) {
@@ -187,7 +187,7 @@ impl Traits {
     }
 
     /// `None` for what is never the same as another.
-    pub(super) fn get(&self, id: u32) -> Option<&[u32]> {
+    pub(crate) fn get(&self, id: u32) -> Option<&[u32]> {
         if self.singular.contains(id) {
             return None;
         }
@@ -196,7 +196,7 @@ impl Traits {
 }
 
 /// LLVM puts a number behind the name of a struct that it met twice: `struct.Pair.12`.
-pub(super) fn source_name(name: &str) -> &str {
+pub(crate) fn source_name(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// What the layout lists as debug instructions is three sections here, as it demands their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Section {
+pub(crate) enum Section {
     Capabilities,
     Extensions,
     ExtInstImports,
@@ -34,9 +34,9 @@ pub(super) enum Section {
 }
 
 impl Section {
-    pub(super) const COUNT: usize = 11;
+    pub(crate) const COUNT: usize = 11;
 
-    pub(super) const ALL: [Self; Self::COUNT] = [
+    pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::Capabilities,
         Self::Extensions,
         Self::ExtInstImports,
@@ -98,24 +98,24 @@ impl Section {
 /// that are not known stay where they stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Module {
-    pub(super) header: Header,
-    pub(super) sections: [Stream; Section::COUNT],
-    pub(super) functions: Vec<Function>,
+    pub(crate) header: Header,
+    pub(crate) sections: [Stream; Section::COUNT],
+    pub(crate) functions: Vec<Function>,
     /// What stands behind the last function: extended instructions that mean nothing to a driver.
-    pub(super) tail: Stream,
+    pub(crate) tail: Stream,
 }
 
 /// A function from OpFunction to OpFunctionEnd.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Function {
-    pub(super) id: u32,
+pub(crate) struct Function {
+    pub(crate) id: u32,
     /// With OpLine and the like before OpFunction.
-    pub(super) body: Stream,
+    pub(crate) body: Stream,
 }
 
 impl Function {
     /// One without a body (2.4, 10): it stands for one of another module.
-    pub(super) fn is_declaration(&self) -> bool {
+    pub(crate) fn is_declaration(&self) -> bool {
         !self.body.iter().any(|instruction| instruction.op() == Some(Op::Label))
     }
 }
@@ -131,7 +131,7 @@ impl Module {
         Self::from_words(&Words::new(bytes.into())?)
     }
 
-    pub(super) fn from_words(words: &Words) -> Result<Self> {
+    pub(crate) fn from_words(words: &Words) -> Result<Self> {
         let mut parser = Parser {
             module: Self::empty(words.header()),
             rest: words.instructions(),
@@ -142,7 +142,7 @@ impl Module {
         Ok(parser.module)
     }
 
-    pub(super) fn empty(header: Header) -> Self {
+    pub(crate) fn empty(header: Header) -> Self {
         Self {
             header,
             sections: Default::default(),
@@ -162,22 +162,22 @@ impl Module {
         bytes
     }
 
-    pub(super) fn section(&self, section: Section) -> &Stream {
+    pub(crate) fn section(&self, section: Section) -> &Stream {
         &self.sections[section as usize]
     }
 
-    pub(super) fn section_mut(&mut self, section: Section) -> &mut Stream {
+    pub(crate) fn section_mut(&mut self, section: Section) -> &mut Stream {
         &mut self.sections[section as usize]
     }
 
     /// All instructions, by section and function.
-    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
+    pub(crate) fn streams(&self) -> impl Iterator<Item = &Stream> {
         let functions = self.functions.iter().map(|function| &function.body);
         self.sections.iter().chain(functions).chain([&self.tail])
     }
 
     /// As [`streams`](Self::streams) counts them.
-    pub(super) fn stream(&self, index: usize) -> Option<&Stream> {
+    pub(crate) fn stream(&self, index: usize) -> Option<&Stream> {
         match index.checked_sub(Section::COUNT) {
             None => self.sections.get(index),
             Some(index) if index == self.functions.len() => Some(&self.tail),
@@ -191,7 +191,7 @@ impl Module {
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) if all ids are used up.
     #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
-    pub(super) fn fresh_id(&mut self) -> Result<u32> {
+    pub(crate) fn fresh_id(&mut self) -> Result<u32> {
         let id = self.header.bound;
         self.header.bound = id.checked_add(1).ok_or_else(|| {
             Error::new(
@@ -202,11 +202,11 @@ impl Module {
         Ok(id)
     }
 
-    pub(super) fn definitions(&self) -> Definitions<'_> {
+    pub(crate) fn definitions(&self) -> Definitions<'_> {
         Definitions::of(self)
     }
 
-    pub(super) fn extended_sets(&self) -> HashMap<u32, ExtendedSet> {
+    pub(crate) fn extended_sets(&self) -> HashMap<u32, ExtendedSet> {
         let imports = self.section(Section::ExtInstImports).iter();
         imports
             .filter(|import| import.op() == Some(Op::ExtInstImport))
@@ -217,7 +217,7 @@ impl Module {
     }
 
     /// The linkage decorations, with those of groups said of each target.
-    pub(super) fn linkages(&self) -> Vec<Linkage<'_>> {
+    pub(crate) fn linkages(&self) -> Vec<Linkage<'_>> {
         let annotations = self.section(Section::Annotations);
         let mut linkages: Vec<_> = annotations.iter().filter_map(|i| Linkage::of(&i)).collect();
         if linkages.is_empty() {
@@ -238,14 +238,14 @@ impl Module {
 
 /// A LinkageAttributes decoration (3.20): what a function or a variable is to other modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Linkage<'m> {
-    pub(super) target: u32,
-    pub(super) name: &'m str,
-    pub(super) kind: LinkageType,
+pub(crate) struct Linkage<'m> {
+    pub(crate) target: u32,
+    pub(crate) name: &'m str,
+    pub(crate) kind: LinkageType,
 }
 
 impl<'m> Linkage<'m> {
-    pub(super) fn of(instruction: &Instruction<'m>) -> Option<Self> {
+    pub(crate) fn of(instruction: &Instruction<'m>) -> Option<Self> {
         if instruction.op() != Some(Op::Decorate)
             || instruction.word(1) != Some(Decoration::LinkageAttributes as u32)
         {

@@ -21,7 +21,7 @@ impl Module {
     /// # Errors
     ///
     /// As [`grammar::ids`]: nothing is dropped from a module with instructions that are not known.
-    pub(super) fn prune(&mut self) -> Result<()> {
+    pub(crate) fn prune(&mut self) -> Result<()> {
         let live = Marker::new(self).run()?;
         self.functions.retain(|function| live.contains(function.id));
         for section in Section::ALL {

@@ -9,39 +9,39 @@ use crate::error::Result;
 /// Whole instructions in a row. Holds nothing but the words, so that a module takes no more memory
 /// than its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stream(Vec<Word>);
+pub(crate) struct Stream(Vec<Word>);
 
 impl Stream {
     /// From words that hold whole instructions.
-    pub(super) fn of(words: &[Word]) -> Self {
+    pub(crate) fn of(words: &[Word]) -> Self {
         Self(words.to_vec())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn words(&self) -> &[Word] {
+    pub(crate) fn words(&self) -> &[Word] {
         &self.0
     }
 
-    pub(super) fn iter(&self) -> Instructions<'_> {
+    pub(crate) fn iter(&self) -> Instructions<'_> {
         Instructions::of(&self.0)
     }
 
     /// The instruction that begins at a word.
-    pub(super) fn at(&self, offset: usize) -> Option<Instruction<'_>> {
+    pub(crate) fn at(&self, offset: usize) -> Option<Instruction<'_>> {
         Instructions::of(self.0.get(offset..)?).next()
     }
 
     /// Whether such an instruction could be written: the count of its words is one of 16 bits.
-    pub(super) fn holds(operands: usize) -> bool {
+    pub(crate) fn holds(operands: usize) -> bool {
         operands < usize::from(u16::MAX)
     }
 
     /// Appends an instruction. Operands beyond what an instruction can have are cut off; ask
     /// [`holds`](Self::holds) where they can be so many.
-    pub(super) fn push(&mut self, op: Op, operands: impl IntoIterator<Item = u32>) {
+    pub(crate) fn push(&mut self, op: Op, operands: impl IntoIterator<Item = u32>) {
         let start = self.0.len();
         self.0.push([0; 4]);
         self.0.extend(operands.into_iter().take(usize::from(u16::MAX) - 1).map(u32::to_le_bytes));
@@ -49,7 +49,7 @@ impl Stream {
         self.0[start] = (count << 16 | op as u32).to_le_bytes();
     }
 
-    pub(super) fn push_instruction(&mut self, instruction: &Instruction<'_>) {
+    pub(crate) fn push_instruction(&mut self, instruction: &Instruction<'_>) {
         self.0.extend_from_slice(instruction.words());
     }
 
@@ -58,7 +58,7 @@ impl Stream {
     /// # Errors
     ///
     /// As [`grammar::ids`], and what `id` returns.
-    pub(super) fn push_renumbered(
+    pub(crate) fn push_renumbered(
         &mut self,
         instruction: &Instruction<'_>,
         context: &impl Context,
@@ -79,11 +79,11 @@ impl Stream {
         failed.map_or(Ok(()), Err)
     }
 
-    pub(super) fn append(&mut self, other: &Self) {
+    pub(crate) fn append(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }
 
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Instruction<'_>) -> bool) {
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Instruction<'_>) -> bool) {
         let (mut read, mut write) = (0, 0);
         while let Some(instruction) = self.at(read) {
             let count = instruction.words().len();
@@ -98,7 +98,7 @@ impl Stream {
 }
 
 /// The words of a literal string: UTF-8, ended by a zero, filled up with zeros (2.2.1).
-pub(super) fn string_words(text: &str) -> impl Iterator<Item = u32> {
+pub(crate) fn string_words(text: &str) -> impl Iterator<Item = u32> {
     (0..text.len() / 4 + 1).map(move |word| {
         let mut bytes = [0; 4];
         let rest = &text.as_bytes()[word * 4..];
@@ -110,6 +110,6 @@ pub(super) fn string_words(text: &str) -> impl Iterator<Item = u32> {
 
 /// How many words a literal string takes that begins with the first of them; `None` if it has no
 /// end.
-pub(super) fn string_length(words: &[Word]) -> Option<usize> {
+pub(crate) fn string_length(words: &[Word]) -> Option<usize> {
     words.iter().position(|word| word.contains(&0)).map(|last| last + 1)
 }

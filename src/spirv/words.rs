@@ -7,20 +7,20 @@ use rspirv::spirv::{MAGIC_NUMBER, Op};
 use crate::error::{Error, ErrorKind, Result};
 
 /// One word as it lies in memory. Modules come in byte vectors, which need not be aligned.
-pub(super) type Word = [u8; 4];
+pub(crate) type Word = [u8; 4];
 
 /// The versions that exist; minor versions add instructions but change no layout.
 const MAJOR_VERSION: u8 = 1;
 const MINOR_VERSIONS: std::ops::RangeInclusive<u8> = 0..=6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ByteOrder {
+pub(crate) enum ByteOrder {
     Little,
     Big,
 }
 
 /// The byte order of a module, by its magic number.
-pub(super) fn byte_order(bytes: &[u8]) -> Option<ByteOrder> {
+pub(crate) fn byte_order(bytes: &[u8]) -> Option<ByteOrder> {
     let first = *bytes.first_chunk()?;
     if u32::from_le_bytes(first) == MAGIC_NUMBER {
         Some(ByteOrder::Little)
@@ -32,24 +32,24 @@ pub(super) fn byte_order(bytes: &[u8]) -> Option<ByteOrder> {
 }
 
 /// A module in little-endian order whose header is sound and whose instructions end where it does.
-pub(super) struct Words {
+pub(crate) struct Words {
     bytes: Vec<u8>,
     header: Header,
 }
 
 /// What the first words of a module say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(crate) struct Header {
     /// Major and minor.
-    pub(super) version: (u8, u8),
-    pub(super) generator: u32,
+    pub(crate) version: (u8, u8),
+    pub(crate) generator: u32,
     /// All ids are below it.
-    pub(super) bound: u32,
-    pub(super) schema: u32,
+    pub(crate) bound: u32,
+    pub(crate) schema: u32,
 }
 
 impl Header {
-    pub(super) const WORDS: usize = 5;
+    pub(crate) const WORDS: usize = 5;
 
     fn read(bytes: &[u8]) -> Result<Self> {
         let &[_, version, generator, bound, schema, ..] = bytes.as_chunks::<4>().0 else {
@@ -72,7 +72,7 @@ impl Header {
         Ok(Self { version, generator, bound, schema })
     }
 
-    pub(super) fn words(self) -> [Word; Self::WORDS] {
+    pub(crate) fn words(self) -> [Word; Self::WORDS] {
         let (major, minor) = self.version;
         let version = u32::from_be_bytes([0, major, minor, 0]);
         [MAGIC_NUMBER, version, self.generator, self.bound, self.schema].map(u32::to_le_bytes)
@@ -80,7 +80,7 @@ impl Header {
 }
 
 impl Words {
-    pub(super) fn new(mut bytes: Vec<u8>) -> Result<Self> {
+    pub(crate) fn new(mut bytes: Vec<u8>) -> Result<Self> {
         if bytes.is_empty() {
             return Err(invalid("the SPIR-V module is empty; give the contents of a `.spv` file"));
         }
@@ -104,24 +104,24 @@ impl Words {
         Ok(Self { bytes, header })
     }
 
-    pub(super) fn header(&self) -> Header {
+    pub(crate) fn header(&self) -> Header {
         self.header
     }
 
-    pub(super) fn instructions(&self) -> Instructions<'_> {
+    pub(crate) fn instructions(&self) -> Instructions<'_> {
         Instructions::after_header(self.words())
     }
 
-    pub(super) fn words(&self) -> &[Word] {
+    pub(crate) fn words(&self) -> &[Word] {
         self.bytes.as_chunks().0
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-pub(super) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidImage, message)
 }
 
@@ -212,7 +212,7 @@ fn opcode_and_count(word: Word) -> (u16, usize) {
 
 /// The instructions of a module in order. Stops early, with some left, at one that is malformed.
 #[derive(Clone)]
-pub(super) struct Instructions<'a> {
+pub(crate) struct Instructions<'a> {
     rest: &'a [Word],
 }
 
@@ -221,12 +221,12 @@ impl<'a> Instructions<'a> {
         Self::of(words.get(Header::WORDS..).unwrap_or_default())
     }
 
-    pub(super) fn of(rest: &'a [Word]) -> Self {
+    pub(crate) fn of(rest: &'a [Word]) -> Self {
         Self { rest }
     }
 
     /// The words that are left.
-    pub(super) fn words(&self) -> &'a [Word] {
+    pub(crate) fn words(&self) -> &'a [Word] {
         self.rest
     }
 }
@@ -247,53 +247,53 @@ impl<'a> Iterator for Instructions<'a> {
 
 /// An instruction with its operands undecoded. Reading an operand that is not there gives `None`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Instruction<'a> {
+pub(crate) struct Instruction<'a> {
     /// Not empty: the first is that of opcode and word count.
     words: &'a [Word],
 }
 
 impl<'a> Instruction<'a> {
     /// `None` for an opcode newer than the grammar that this crate was built with.
-    pub(super) fn op(&self) -> Option<Op> {
+    pub(crate) fn op(&self) -> Option<Op> {
         Op::from_u32(self.opcode().into())
     }
 
-    pub(super) fn opcode(&self) -> u16 {
+    pub(crate) fn opcode(&self) -> u16 {
         self.words.first().map_or(0, |&first| opcode_and_count(first).0)
     }
 
     /// Its name in the specification, or its number.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         name_of(self.opcode())
     }
 
     /// All its words.
-    pub(super) fn words(&self) -> &'a [Word] {
+    pub(crate) fn words(&self) -> &'a [Word] {
         self.words
     }
 
-    pub(super) fn operands(&self) -> &'a [Word] {
+    pub(crate) fn operands(&self) -> &'a [Word] {
         self.words.get(1..).unwrap_or_default()
     }
 
     /// The operand word at `index`, counted behind the opcode.
-    pub(super) fn word(&self, index: usize) -> Option<u32> {
+    pub(crate) fn word(&self, index: usize) -> Option<u32> {
         self.operands().get(index).copied().map(u32::from_le_bytes)
     }
 
     /// The operand words from `index` on.
-    pub(super) fn words_from(&self, index: usize) -> impl Iterator<Item = u32> + use<'a> {
+    pub(crate) fn words_from(&self, index: usize) -> impl Iterator<Item = u32> + use<'a> {
         let operands: &'a [Word] = self.operands().get(index..).unwrap_or_default();
         operands.iter().copied().map(u32::from_le_bytes)
     }
 
     /// The bytes of the operand words from `index` on, little-endian.
-    pub(super) fn bytes_from(&self, index: usize) -> &'a [u8] {
+    pub(crate) fn bytes_from(&self, index: usize) -> &'a [u8] {
         self.operands().get(index..).unwrap_or_default().as_flattened()
     }
 
     /// The literal string that begins at `index`; `None` also if it has no end or is not UTF-8.
-    pub(super) fn string(&self, index: usize) -> Option<&'a str> {
+    pub(crate) fn string(&self, index: usize) -> Option<&'a str> {
         let bytes = self.bytes_from(index);
         let end = bytes.iter().position(|&byte| byte == 0)?;
         std::str::from_utf8(&bytes[..end]).ok()

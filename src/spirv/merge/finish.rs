@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rspirv::spirv::Op;
+use rspirv::spirv::{Op, StorageClass};
 
 use super::super::grammar::{self, Role};
 use super::super::index::{IdSet, located};
@@ -11,7 +11,8 @@ use super::super::stream::{Stream, string_length, string_words};
 use super::super::words::Instruction;
 use crate::error::Result;
 
-/// From this version on, entry points list all global variables that they use (OpEntryPoint).
+/// From this version on, entry points list all global variables that they use, before it only those
+/// of the classes Input and Output (OpEntryPoint).
 const INTERFACES_ARE_COMPLETE: (u8, u8) = (1, 4);
 
 /// Puts globals after what they refer to (2.4: definitions come before uses). A variable that stood
@@ -79,11 +80,10 @@ enum State {
     Done,
 }
 
-/// Adds to the interfaces of entry points the global variables that their calls reach now.
-pub(super) fn complete_interfaces(module: &mut Module) -> Result<()> {
-    if module.header.version < INTERFACES_ARE_COMPLETE {
-        return Ok(());
-    }
+/// Adds to the interfaces of entry points the global variables that their calls reach now. Kernels
+/// have no output.
+pub(crate) fn complete_interfaces(module: &mut Module) -> Result<()> {
+    let is_complete = module.header.version >= INTERFACES_ARE_COMPLETE;
     let definitions = module.definitions();
     let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
     let mut entry_points = Stream::default();
@@ -102,7 +102,10 @@ pub(super) fn complete_interfaces(module: &mut Module) -> Result<()> {
             for instruction in body.into_iter().flatten().chain([definition]) {
                 let op = instruction.op();
                 if matches!(op, Some(Op::Variable | Op::UntypedVariableKHR)) && is_global {
-                    interface.push(id);
+                    let class = definition.word(2).and_then(StorageClass::from_u32);
+                    if is_complete || class == Some(StorageClass::Input) {
+                        interface.push(id);
+                    }
                 }
                 grammar::ids(&instruction, &definitions, |at, role| {
                     let id = instruction.word(at).unwrap_or_default();

@@ -21,6 +21,8 @@ use super::words::{Header, Instruction};
 use crate::error::{Error, ErrorKind, Result};
 use copy::Copier;
 
+pub(crate) use finish::complete_interfaces;
+
 /// A module to be merged, and what it is called in messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'m> {
@@ -75,7 +77,7 @@ pub(crate) fn merge(inputs: &[Input<'_>], options: Options) -> Result<Merged> {
     copier.run()?;
     let (mut module, spec_ids) = copier.finish();
     finish::order_globals(&mut module)?;
-    finish::complete_interfaces(&mut module)?;
+    complete_interfaces(&mut module)?;
     finish::make_names_unique(&mut module);
     if !options.keep_exports && !module.section(Section::EntryPoints).is_empty() {
         module.prune()?;

@@ -1,0 +1,201 @@
+//! What is to be fused: plain data, the same for the same work whatever the buffers are called.
+
+use std::collections::BTreeSet;
+
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::nd_range::NdRange;
+
+/// Launches to run as one kernel, in the order in which they were submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Plan {
+    /// The modules that the slots' kernels are in, each once. They import nothing.
+    pub(crate) modules: Vec<Digest>,
+    pub(crate) slots: Vec<Slot>,
+    /// Scalars to be fixed at their values. Those on which a proof relies are fixed anyway.
+    pub(crate) constants: BTreeSet<Place>,
+    /// The memories whose contents nobody reads afterwards.
+    pub(crate) dead: BTreeSet<Memory>,
+}
+
+/// One launch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Slot {
+    /// An index of [`Plan::modules`].
+    pub(crate) module: usize,
+    pub(crate) kernel: String,
+    pub(crate) range: NdRange,
+    pub(crate) arguments: Vec<Argument>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Argument {
+    Buffer(Region),
+    /// Passed by value, with its bytes as the kernel gets them.
+    Scalar(Vec<u8>),
+    /// Local memory, and how many bytes of it.
+    Local(usize),
+}
+
+/// A buffer or a slice of one. Regions of different memories do not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Region {
+    pub(crate) memory: Memory,
+    /// In bytes.
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
+}
+
+impl Region {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.memory == other.memory
+            && self.offset < other.offset.saturating_add(other.length)
+            && other.offset < self.offset.saturating_add(self.length)
+    }
+}
+
+/// Device memory, numbered in the order in which a plan first names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Memory(pub(crate) u32);
+
+/// An argument of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) slot: usize,
+    pub(crate) argument: usize,
+}
+
+impl Plan {
+    pub(crate) fn places(&self) -> impl Iterator<Item = (Place, &Argument)> {
+        let slots = self.slots.iter().enumerate();
+        slots.flat_map(|(slot, launch)| {
+            let arguments = launch.arguments.iter().enumerate();
+            arguments.map(move |(argument, value)| (Place { slot, argument }, value))
+        })
+    }
+
+    /// The slot's arguments that are regions of a memory.
+    pub(crate) fn regions(&self, memory: Memory) -> impl Iterator<Item = (Place, Region)> {
+        self.places().filter_map(move |(place, argument)| match argument {
+            Argument::Buffer(region) if region.memory == memory => Some((place, *region)),
+            _ => None,
+        })
+    }
+
+    /// All memories, in order.
+    pub(crate) fn memories(&self) -> BTreeSet<Memory> {
+        let arguments = self.places().map(|(_, argument)| argument);
+        arguments
+            .filter_map(|argument| match argument {
+                Argument::Buffer(region) => Some(region.memory),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The same plan with only those scalars' values that `constants` name: what a program fused
+    /// from it depends on. The others are arguments of the fused kernel.
+    pub(crate) fn without_values(&self, constants: &BTreeSet<Place>) -> Self {
+        let mut plan = self.clone();
+        for (slot, launch) in plan.slots.iter_mut().enumerate() {
+            for (argument, value) in launch.arguments.iter_mut().enumerate() {
+                if let Argument::Scalar(bytes) = value
+                    && !constants.contains(&Place { slot, argument })
+                {
+                    bytes.fill(0);
+                }
+            }
+        }
+        plan.constants.clone_from(constants);
+        plan
+    }
+
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a plan that no scope makes.
+    pub(crate) fn check(&self, modules: usize) -> Result<()> {
+        if self.slots.is_empty() {
+            return Err(Error::invalid("there are no launches to fuse"));
+        }
+        if self.modules.len() != modules {
+            return Err(Error::invalid(format!(
+                "the plan is of {} modules, but {modules} were given",
+                self.modules.len()
+            )));
+        }
+        match self.slots.iter().find(|slot| slot.module >= modules) {
+            None => Ok(()),
+            Some(slot) => Err(Error::invalid(format!(
+                "the launch of `{}` is of module {}, but the plan has {modules}",
+                slot.kernel, slot.module
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nd_range::NdSize;
+
+    fn plan(factor: f32, first: u32) -> Plan {
+        let region = |memory| Argument::Buffer(Region { memory, offset: 0, length: 64 });
+        let slot = |from, to| Slot {
+            module: 0,
+            kernel: "scale".into(),
+            range: NdRange::from(NdSize::from(16)),
+            arguments: vec![
+                region(from),
+                region(to),
+                Argument::Scalar(factor.to_le_bytes().into()),
+            ],
+        };
+        let memory = |n| Memory(first + n);
+        Plan {
+            modules: vec![Digest([7; 32])],
+            slots: vec![slot(memory(0), memory(1)), slot(memory(1), memory(2))],
+            constants: BTreeSet::new(),
+            dead: BTreeSet::from([memory(1)]),
+        }
+    }
+
+    #[test]
+    fn values_count_only_where_they_are_constants() {
+        let constants = BTreeSet::from([Place { slot: 1, argument: 2 }]);
+        let none = BTreeSet::new();
+        assert_ne!(plan(1.0, 0), plan(2.0, 0));
+        assert_eq!(plan(1.0, 0).without_values(&none), plan(2.0, 0).without_values(&none));
+        assert_ne!(
+            plan(1.0, 0).without_values(&constants),
+            plan(2.0, 0).without_values(&constants)
+        );
+    }
+
+    #[test]
+    fn slices_overlap_where_they_have_bytes_in_common() {
+        let region = |memory, offset, length| Region { memory: Memory(memory), offset, length };
+        assert!(region(0, 0, 8).overlaps(&region(0, 4, 8)));
+        assert!(region(0, 4, 1).overlaps(&region(0, 0, 8)));
+        assert!(!region(0, 0, 8).overlaps(&region(0, 8, 8)));
+        assert!(!region(0, 0, 8).overlaps(&region(1, 0, 8)));
+    }
+
+    #[test]
+    fn plans_that_fit_no_modules_are_refused() {
+        assert!(plan(1.0, 0).check(1).is_ok());
+        assert!(plan(1.0, 0).check(2).unwrap_err().to_string().contains("1 modules"));
+        let empty = Plan { slots: Vec::new(), ..plan(1.0, 0) };
+        assert!(empty.check(1).unwrap_err().to_string().contains("no launches"));
+        let mut other = plan(1.0, 0);
+        other.slots[1].module = 1;
+        assert!(other.check(1).unwrap_err().to_string().contains("`scale` is of module 1"));
+    }
+
+    #[test]
+    fn memories_are_found_by_their_regions() {
+        let plan = plan(1.0, 0);
+        assert_eq!(plan.memories(), BTreeSet::from([Memory(0), Memory(1), Memory(2)]));
+        let places: Vec<_> = plan.regions(Memory(1)).map(|(place, _)| place).collect();
+        assert_eq!(places, [Place { slot: 0, argument: 1 }, Place { slot: 1, argument: 0 }]);
+    }
+}
