@@ -122,6 +122,16 @@ impl Form {
         Self::between(low, high)
     }
 
+    /// With its part of the local and the group id only bounded.
+    pub(super) fn without_local(&self, space: &Space) -> Self {
+        let mut own = *self;
+        own.ids[Id::Global as usize] = [0; 3];
+        let (low, high) = own.bounds(space);
+        let mut form = Self::between(low, high);
+        form.ids[Id::Global as usize] = self.coefficients();
+        form
+    }
+
     pub(super) fn plus(&self, other: &Self, space: &Space) -> Option<Self> {
         let mut sum = *self;
         for (ids, others) in sum.ids.iter_mut().zip(&other.ids) {
@@ -209,7 +219,10 @@ impl Form {
 
     fn checked(self) -> Option<Self> {
         let numbers = self.ids.iter().flatten().chain([&self.low, &self.high]);
-        numbers.into_iter().all(|number| number.abs() < LIMIT).then_some(self)
+        numbers
+            .into_iter()
+            .all(|number| number.unsigned_abs() < LIMIT.unsigned_abs())
+            .then_some(self)
     }
 
     /// In one way of the several to write it: an id with one value is a constant, and what is known of
@@ -224,18 +237,19 @@ impl Form {
                     self.ids[Id::Group as usize][d] = 0;
                     self.ids[Id::Global as usize][d] += factor;
                     self.ids[Id::Local as usize][d] -= factor;
-                    self.low -= factor * space.offset[d];
-                    self.high -= factor * space.offset[d];
+                    let constant = factor.saturating_mul(space.offset[d]);
+                    self.low = self.low.saturating_sub(constant);
+                    self.high = self.high.saturating_sub(constant);
                 }
             }
             for id in Id::ALL {
                 let (first, last) = space.bounds(id, d);
                 let factor = &mut self.ids[id as usize][d];
                 if first == last && *factor != 0 {
-                    let constant = *factor * first;
+                    let constant = factor.saturating_mul(first);
                     *factor = 0;
-                    self.low += constant;
-                    self.high += constant;
+                    self.low = self.low.saturating_add(constant);
+                    self.high = self.high.saturating_add(constant);
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! A pure compiler: a [`plan`] and the modules of its kernels go in, SPIR-V comes out. It knows no
 //! driver and no queue.
 
+mod access;
 mod form;
 mod plan;
 

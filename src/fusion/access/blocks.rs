@@ -1,0 +1,181 @@
+//! A function's blocks: in which order they are evaluated, and which of them every run passes.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::Op;
+
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, Instruction, Location, Role, Section, ids, located};
+
+/// More blocks than a kernel has that is worth to be fused.
+const MAX_BLOCKS: usize = 4096;
+
+pub(super) struct Blocks<'m> {
+    pub(super) parameters: Vec<u32>,
+    pub(super) all: Vec<Block<'m>>,
+    /// Every block comes after one that leads to it; loops are entered at their head.
+    pub(super) order: Vec<usize>,
+}
+
+pub(super) struct Block<'m> {
+    pub(super) label: u32,
+    pub(super) body: Vec<(Location, Instruction<'m>)>,
+    /// The blocks that its last instruction may go to.
+    pub(super) next: Vec<usize>,
+    pub(super) previous: Vec<usize>,
+}
+
+impl<'m> Blocks<'m> {
+    /// `None` if the function has no body, or none that can be followed.
+    pub(super) fn of(
+        module: &'m Module,
+        definitions: &Definitions<'m>,
+        function: usize,
+    ) -> Option<Self> {
+        let body = &module.functions.get(function)?.body;
+        let stream = (Section::COUNT + function) as u32;
+        let (mut parameters, mut all) = (Vec::new(), Vec::<Block<'m>>::new());
+        let mut is_open = false;
+        for (location, instruction) in located((stream, body)) {
+            match instruction.op()? {
+                Op::FunctionParameter => parameters.push(instruction.result()?),
+                Op::Label => {
+                    let label = instruction.result()?;
+                    let (next, previous) = (Vec::new(), Vec::new());
+                    all.push(Block { label, body: Vec::new(), next, previous });
+                    is_open = true;
+                }
+                Op::FunctionEnd | Op::Function | Op::Line | Op::NoLine => {}
+                op => {
+                    if !is_open {
+                        return None;
+                    }
+                    all.last_mut()?.body.push((location, instruction));
+                    is_open = !ends(op);
+                }
+            }
+        }
+        if all.is_empty() || all.len() > MAX_BLOCKS || is_open {
+            return None;
+        }
+        let labels: HashMap<_, _> = all.iter().enumerate().map(|(at, b)| (b.label, at)).collect();
+        for at in 0..all.len() {
+            let (_, last) = *all[at].body.last()?;
+            let mut next = Vec::new();
+            ids(&last, definitions, |word, role| {
+                if role == Role::Operand
+                    && let Some(&target) = last.word(word).and_then(|id| labels.get(&id))
+                {
+                    next.push(target);
+                }
+            })
+            .ok()?;
+            next.dedup();
+            for &target in &next {
+                all[target].previous.push(at);
+            }
+            all[at].next = next;
+        }
+        let order = order(&all);
+        Some(Self { parameters, all, order })
+    }
+
+    pub(super) fn index(&self, label: u32) -> Option<usize> {
+        self.all.iter().position(|block| block.label == label)
+    }
+
+    /// The blocks that every run passes that ends, where only the edges that `is_live` tells are taken.
+    pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {
+        let passes = |without: usize| {
+            if without == 0 {
+                return false;
+            }
+            let mut seen = vec![false; self.all.len()];
+            let mut found = vec![0];
+            seen[0] = true;
+            while let Some(at) = found.pop() {
+                let block = &self.all[at];
+                if block.body.last().is_some_and(|(_, last)| returns(last)) {
+                    return true;
+                }
+                for &next in &block.next {
+                    if next != without && is_live(at, next) && !seen[next] {
+                        seen[next] = true;
+                        found.push(next);
+                    }
+                }
+            }
+            false
+        };
+        (0..self.all.len()).map(|at| !passes(at)).collect()
+    }
+}
+
+/// Whether an instruction is the last of its block.
+fn ends(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Branch
+            | Op::BranchConditional
+            | Op::Switch
+            | Op::Return
+            | Op::ReturnValue
+            | Op::Kill
+            | Op::TerminateInvocation
+            | Op::Unreachable
+    )
+}
+
+fn returns(instruction: &Instruction<'_>) -> bool {
+    !matches!(
+        instruction.op(),
+        Some(Op::Branch | Op::BranchConditional | Op::Switch | Op::Unreachable)
+    )
+}
+
+/// Reverse postorder.
+fn order(all: &[Block<'_>]) -> Vec<usize> {
+    let mut seen = vec![false; all.len()];
+    let (mut order, mut stack) = (Vec::new(), vec![(0, 0)]);
+    seen[0] = true;
+    while let Some((at, step)) = stack.last_mut() {
+        match all[*at].next.get(*step) {
+            Some(&next) => {
+                *step += 1;
+                if !seen[next] {
+                    seen[next] = true;
+                    stack.push((next, 0));
+                }
+            }
+            None => {
+                order.push(*at);
+                stack.pop();
+            }
+        }
+    }
+    order.reverse();
+    order
+}
+
+/// The function that another one calls, with its own parameters in order, and does nothing else.
+pub(super) fn forwarded(module: &Module, function: u32) -> Option<u32> {
+    let function = module.functions.iter().find(|known| known.id == function)?;
+    let (mut parameters, mut called) = (Vec::new(), None);
+    for instruction in function.body.iter() {
+        match instruction.op()? {
+            Op::FunctionParameter => parameters.push(instruction.result()?),
+            Op::FunctionCall if called.is_none() => {
+                let arguments: Vec<_> = instruction.words_from(3).collect();
+                called = Some(instruction.word(2)?).filter(|_| arguments == parameters);
+                called?;
+            }
+            Op::Function | Op::Label | Op::Return | Op::FunctionEnd | Op::Line | Op::NoLine => {}
+            _ => return None,
+        }
+    }
+    let called = called?;
+    let has_body = |function: &crate::spirv::edit::Function| {
+        function.id == called && !function.is_declaration()
+    };
+    module.functions.iter().any(has_body).then_some(called)
+}

@@ -1,0 +1,398 @@
+//! The evaluation of a kernel and of what it calls.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+
+use rspirv::spirv::{Decoration, Op, StorageClass};
+
+use super::super::form::{Form, Space};
+use super::blocks::Blocks;
+use super::layout::Layouts;
+use super::memory::spilled;
+use super::values::{Arithmetic, Base, Known, Pointer};
+use super::{Access, Accesses, Value};
+use crate::error::{Error, ErrorKind, Result};
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, Instruction, Location, Section};
+
+/// Calls within calls.
+const MAX_DEPTH: usize = 16;
+/// Instructions evaluated, those of called functions for each call.
+const MAX_STEPS: usize = 1 << 18;
+
+pub(super) struct Evaluation<'m> {
+    pub(super) definitions: Definitions<'m>,
+    pub(super) layouts: Layouts,
+    pub(super) space: &'m Space,
+    module: &'m Module,
+    functions: HashMap<u32, usize>,
+    /// The values of the device's that variables stand for.
+    pub(super) built_ins: HashMap<u32, u32>,
+    known_functions: HashMap<usize, Option<Rc<Body<'m>>>>,
+    /// The kernel's parameters that are buffers.
+    pub(super) buffers: BTreeSet<usize>,
+    steps: usize,
+}
+
+/// A function as it is evaluated.
+pub(super) struct Body<'m> {
+    pub(super) blocks: Blocks<'m>,
+    /// Variables of which only what is stored to them once is ever loaded.
+    pub(super) spilled: HashSet<u32>,
+}
+
+/// One call of a function.
+pub(super) struct Frame<'m> {
+    pub(super) function: Rc<Body<'m>>,
+    pub(super) values: HashMap<u32, Known>,
+    /// What was stored to spilled variables.
+    pub(super) stored: HashMap<u32, Known>,
+    /// With the index of the block.
+    pub(super) accesses: Vec<(usize, Access)>,
+    pub(super) returned: Option<Known>,
+    /// From block to block.
+    live: HashSet<(usize, usize)>,
+    is_evaluated: Vec<bool>,
+    depth: usize,
+}
+
+impl<'m> Evaluation<'m> {
+    pub(super) fn new(module: &'m Module, space: &'m Space) -> Self {
+        let definitions = module.definitions();
+        let layouts = Layouts::of(module, &definitions);
+        let functions = module.functions.iter().enumerate();
+        let annotations = module.section(Section::Annotations).iter();
+        let built_ins = annotations.filter(|i| {
+            i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32)
+        });
+        Self {
+            layouts,
+            space,
+            module,
+            functions: functions.map(|(at, function)| (function.id, at)).collect(),
+            built_ins: built_ins.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect(),
+            known_functions: HashMap::new(),
+            buffers: BTreeSet::new(),
+            steps: 0,
+            definitions,
+        }
+    }
+
+    pub(super) fn run(mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
+        let mut found = self.once(kernel, values)?;
+        // Values without which the same is found are not relied on.
+        let mut values = values.to_vec();
+        for at in 0..values.len() {
+            if let Value::Scalar(_) = values[at] {
+                let value = std::mem::replace(&mut values[at], Value::Other);
+                if self.once(kernel, &values)?.all != found.all {
+                    values[at] = value;
+                    found.constants.insert(at);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn once(&mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
+        self.steps = 0;
+        let at = self.functions.get(&kernel).copied();
+        let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unsupported,
+                "the kernel's function has no blocks that can be followed",
+            )
+        })?;
+        let parameters = &body.blocks.parameters;
+        if parameters.len() != values.len() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "the kernel has {} parameters, the launch {} arguments",
+                    parameters.len(),
+                    values.len()
+                ),
+            ));
+        }
+        self.buffers.clear();
+        let mut arguments = Vec::new();
+        for (at, (&parameter, value)) in parameters.iter().zip(values).enumerate() {
+            arguments.push(match value {
+                Value::Buffer => {
+                    self.buffers.insert(at);
+                    let offset = Some(Form::constant(0));
+                    Known::Pointer(Pointer { base: Base::Parameter(at), offset })
+                }
+                Value::Scalar(bytes) => self.scalar(parameter, bytes),
+                Value::Other => self.argument(parameter),
+            });
+        }
+        let (_, all) = self.call(&body, arguments, 0)?;
+        Ok(Accesses { all, ..Accesses::default() })
+    }
+
+    fn scalar(&self, parameter: u32, bytes: &[u8]) -> Known {
+        let ty = self.definitions.type_of(parameter);
+        let width = ty.filter(|ty| ty.op() == Some(Op::TypeInt)).and_then(|ty| ty.word(1));
+        match width {
+            Some(width) if width <= 64 && bytes.len() * 8 == width as usize => {
+                let mut value = [0; 16];
+                value[..bytes.len()].copy_from_slice(bytes);
+                let form = Form::constant(i128::from_le_bytes(value));
+                let arithmetic = Arithmetic { space: self.space, width };
+                Known::Integer(arithmetic.signed(&form))
+            }
+            _ => self.argument(parameter),
+        }
+    }
+
+    /// An argument of which nothing is known. A pointer points to no buffer.
+    fn argument(&self, parameter: u32) -> Known {
+        let ty = self.definitions.type_of(parameter);
+        match ty.and_then(|ty| ty.op()) {
+            Some(Op::TypePointer) => Known::Pointer(Pointer::to(Base::Harmless)),
+            _ => ty.and_then(|ty| ty.result()).map_or(Known::Other, |ty| self.unknown(ty)),
+        }
+    }
+
+    fn body(&mut self, at: usize) -> Option<Rc<Body<'m>>> {
+        if let Some(known) = self.known_functions.get(&at) {
+            return known.clone();
+        }
+        let blocks = Blocks::of(self.module, &self.definitions, at);
+        let body = blocks.map(|blocks| {
+            let spilled = spilled(&blocks, &self.definitions);
+            Rc::new(Body { blocks, spilled })
+        });
+        self.known_functions.insert(at, body.clone());
+        body
+    }
+
+    fn call(
+        &mut self,
+        body: &Rc<Body<'m>>,
+        arguments: Vec<Known>,
+        depth: usize,
+    ) -> Result<(Option<Known>, Vec<Access>)> {
+        let blocks = &body.blocks;
+        let mut frame = Frame {
+            function: Rc::clone(body),
+            values: blocks.parameters.iter().copied().zip(arguments).collect(),
+            stored: HashMap::new(),
+            accesses: Vec::new(),
+            returned: None,
+            live: HashSet::new(),
+            is_evaluated: vec![false; blocks.all.len()],
+            depth,
+        };
+        let mut is_ordered = vec![false; blocks.all.len()];
+        blocks.order.iter().for_each(|&at| is_ordered[at] = true);
+        for &at in &blocks.order {
+            let mut previous = blocks.all[at].previous.iter().filter(|&&from| is_ordered[from]);
+            let is_reached = at == 0
+                || previous
+                    .any(|&from| !frame.is_evaluated[from] || frame.live.contains(&(from, at)));
+            if is_reached {
+                self.block(&mut frame, at)?;
+            }
+            frame.is_evaluated[at] = true;
+        }
+        let certain = blocks.certain(|from, to| frame.live.contains(&(from, to)));
+        let mut accesses = Vec::new();
+        for (at, mut access) in frame.accesses {
+            access.is_certain &= certain[at];
+            if !accesses.contains(&access) {
+                accesses.push(access);
+            }
+        }
+        Ok((frame.returned, accesses))
+    }
+
+    fn block(&mut self, frame: &mut Frame<'m>, at: usize) -> Result<()> {
+        let function = Rc::clone(&frame.function);
+        let block = &function.blocks.all[at];
+        for &(location, instruction) in &block.body {
+            self.steps += 1;
+            if self.steps > MAX_STEPS {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "the kernel is too large for it to be told which bytes it touches",
+                ));
+            }
+            let known = match instruction.op() {
+                Some(Op::Phi) => self.phi(frame, at, &instruction),
+                Some(Op::FunctionCall) => self.function_call(frame, at, &instruction)?,
+                _ => self.instruction(frame, (at, location), &instruction),
+            };
+            if let Some(id) = instruction.result() {
+                let known = known.or_else(|| Some(self.unknown(instruction.result_type()?)));
+                known.map(|known| frame.values.insert(id, known));
+            }
+        }
+        let last = block.body.last().map(|(_, last)| *last);
+        let mut next = block.next.as_slice();
+        if let Some(branch) = last.filter(|last| last.op() == Some(Op::BranchConditional))
+            && let [yes, no] = next
+            && let Some(Known::Integer(condition)) = branch.word(0).map(|id| self.value(frame, id))
+            && let Some(condition) = condition.value()
+        {
+            next = std::slice::from_ref(if condition == 0 { no } else { yes });
+        }
+        frame.live.extend(next.iter().map(|&next| (at, next)));
+        Ok(())
+    }
+
+    fn phi(&self, frame: &Frame<'m>, at: usize, phi: &Instruction<'m>) -> Option<Known> {
+        let blocks = &frame.function.blocks;
+        let operands: Vec<_> = phi.words_from(2).collect();
+        let (mut joined, mut latches) = (None::<Known>, Vec::new());
+        for pair in operands.chunks_exact(2) {
+            let from = blocks.index(pair[1])?;
+            if !frame.is_evaluated[from] {
+                latches.push((pair[0], from));
+            } else if frame.live.contains(&(from, at)) {
+                let value = self.value(frame, pair[0]);
+                joined = Some(match joined {
+                    None => value,
+                    Some(joined) => joined.or(&value, self.space)?,
+                });
+            }
+        }
+        match (latches.as_slice(), joined?) {
+            ([], joined) => Some(joined),
+            (&[latch], Known::Integer(initial)) => {
+                let width = self.width(phi.result_type()?)?;
+                let arithmetic = Arithmetic { space: self.space, width };
+                let phi = phi.result()?;
+                let counted = self.counted(frame, at, phi, &initial, latch, &arithmetic)?;
+                Some(Known::Integer(counted))
+            }
+            _ => None,
+        }
+    }
+
+    fn function_call(
+        &mut self,
+        frame: &mut Frame<'m>,
+        at: usize,
+        call: &Instruction<'m>,
+    ) -> Result<Option<Known>> {
+        let arguments: Vec<_> = call.words_from(3).map(|id| self.value(frame, id)).collect();
+        let called = call.word(2).and_then(|id| self.functions.get(&id).copied());
+        let body = called.filter(|_| frame.depth < MAX_DEPTH).and_then(|at| self.body(at));
+        let fits = |body: &Rc<Body<'_>>| body.blocks.parameters.len() == arguments.len();
+        let Some(body) = body.filter(fits) else {
+            for argument in &arguments {
+                self.escape(frame, at, None, argument, "is passed to a function that is not known");
+            }
+            return Ok(None);
+        };
+        let arguments = arguments.into_iter().map(|argument| match argument {
+            // It is that of the frame that ends here.
+            Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
+                Known::Pointer(Pointer::to(Base::Harmless))
+            }
+            other => other,
+        });
+        let (returned, accesses) = self.call(&body, arguments.collect(), frame.depth + 1)?;
+        for access in accesses {
+            frame.accesses.push((at, Access { location: None, ..access }));
+        }
+        Ok(returned.map(|returned| match returned {
+            Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
+                Known::Pointer(Pointer::to(Base::Harmless))
+            }
+            other => other,
+        }))
+    }
+
+    /// What is known of a value where it is used.
+    pub(super) fn value(&self, frame: &Frame<'_>, id: u32) -> Known {
+        if let Some(known) = frame.values.get(&id) {
+            return known.clone();
+        }
+        let Some(instruction) = self.definitions.get(id) else { return Known::Other };
+        let Some(ty) = instruction.result_type() else { return Known::Other };
+        self.constant(&instruction, ty, 0).unwrap_or_else(|| self.unknown(ty))
+    }
+
+    /// What is defined outside of functions.
+    fn constant(&self, instruction: &Instruction<'_>, ty: u32, depth: usize) -> Option<Known> {
+        let integer = |value| Some(Known::Integer(Form::constant(value)));
+        match instruction.op()? {
+            Op::Constant => {
+                let width = self.width(ty).filter(|_| self.is_integer(ty))?;
+                let low = instruction.word(2)?;
+                let high = instruction.word(3).unwrap_or(0);
+                let bits = i128::from(u64::from(high) << 32 | u64::from(low));
+                let arithmetic = Arithmetic { space: self.space, width };
+                let bits = bits & ((1 << width) - 1);
+                Some(Known::Integer(arithmetic.signed(&Form::constant(bits))))
+            }
+            Op::ConstantTrue => integer(1),
+            Op::ConstantFalse => integer(0),
+            Op::ConstantNull if self.width(ty).is_some() => integer(0),
+            Op::ConstantNull => match self.definitions.get(ty)?.op()? {
+                Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Harmless))),
+                _ => None,
+            },
+            Op::ConstantComposite if depth < 4 => {
+                let parts = instruction.words_from(2).map(|id| {
+                    let part = self.definitions.get(id)?;
+                    let ty = part.result_type()?;
+                    Some(self.constant(&part, ty, depth + 1).unwrap_or_else(|| self.unknown(ty)))
+                });
+                parts.collect::<Option<_>>().map(Known::Parts)
+            }
+            Op::Variable => {
+                let id = instruction.result()?;
+                let is_built_in = self.built_ins.contains_key(&id);
+                // Other modules do not know them, and fusion refuses those that can be written.
+                let base = if is_built_in { Base::BuiltIn(id) } else { Base::Harmless };
+                Some(Known::Pointer(Pointer { base, offset: Some(Form::constant(0)) }))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_integer(&self, ty: u32) -> bool {
+        self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeInt))
+    }
+
+    /// Of an integer or a boolean.
+    pub(super) fn width(&self, ty: u32) -> Option<u32> {
+        let ty = self.definitions.get(ty)?;
+        match ty.op()? {
+            Op::TypeBool => Some(1),
+            Op::TypeInt => ty.word(1).filter(|&width| width <= 64),
+            _ => None,
+        }
+    }
+
+    pub(super) fn width_of(&self, id: u32) -> Option<u32> {
+        self.width(self.definitions.get(id)?.result_type()?)
+    }
+
+    /// What the type of a value tells.
+    pub(super) fn unknown(&self, ty: u32) -> Known {
+        if let Some(width) = self.width(ty) {
+            return Known::Integer(Arithmetic { space: self.space, width }.unknown());
+        }
+        let Some(ty) = self.definitions.get(ty) else { return Known::Other };
+        match ty.op() {
+            Some(Op::TypePointer) => {
+                let class = ty.word(1).and_then(StorageClass::from_u32);
+                let own = [StorageClass::Function, StorageClass::Workgroup, StorageClass::Input];
+                let is_own = class.is_some_and(|class| own.contains(&class));
+                let base = if is_own { Base::Harmless } else { Base::Anything };
+                Known::Pointer(Pointer::to(base))
+            }
+            Some(Op::TypeUntypedPointerKHR) => Known::Pointer(Pointer::to(Base::Anything)),
+            _ => Known::Other,
+        }
+    }
+
+    pub(super) fn place(&self, frame: &Frame<'_>, location: Location) -> Option<Location> {
+        (frame.depth == 0).then_some(location)
+    }
+}

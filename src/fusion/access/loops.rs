@@ -1,0 +1,172 @@
+//! Bounds of what loops count.
+
+use rspirv::spirv::Op;
+
+use super::super::form::Form;
+use super::blocks::Blocks;
+use super::eval::{Evaluation, Frame};
+use super::values::{Arithmetic, Known};
+
+impl Evaluation<'_> {
+    /// The values of a phi at the head of a loop that is `initial` at first and grows by a constant while
+    /// a condition holds, which is tested at the loop's head or end. `latch` is the block that leads
+    /// back to the head, with `next` as the phi's value.
+    pub(super) fn counted(
+        &self,
+        frame: &Frame<'_>,
+        head: usize,
+        phi: u32,
+        initial: &Form,
+        (next, latch): (u32, usize),
+        arithmetic: &Arithmetic<'_>,
+    ) -> Option<Form> {
+        let blocks = &frame.function.blocks;
+        let step = self.step(frame, phi, next)?;
+        let at_latch = (latch, blocks.all[latch].next.iter().position(|&next| next == head)?);
+        let at_head = self.stays(blocks, head, latch).map(|stay| (head, stay));
+        let tests = [Some(at_latch), at_head];
+        tests.into_iter().flatten().find_map(|(block, stay)| {
+            self.grown(frame, block, stay, phi, next, initial, step, arithmetic)
+        })
+    }
+
+    /// What is added to a phi in every round.
+    fn step(&self, frame: &Frame<'_>, phi: u32, next: u32) -> Option<i128> {
+        let next = self.definitions.get(next).filter(|next| next.op() == Some(Op::IAdd))?;
+        let (a, b) = (next.word(2)?, next.word(3)?);
+        let step = if a == phi {
+            b
+        } else if b == phi {
+            a
+        } else {
+            return None;
+        };
+        let Known::Integer(step) = self.value(frame, step) else { return None };
+        step.value().filter(|&step| step > 0)
+    }
+
+    /// Which of the ways out of a loop's head stays in the loop, if one does and one does not.
+    fn stays(&self, blocks: &Blocks<'_>, head: usize, latch: usize) -> Option<usize> {
+        let reaches = |from: usize| {
+            let (mut seen, mut found) = (vec![false; blocks.all.len()], vec![from]);
+            while let Some(at) = found.pop() {
+                if at == latch {
+                    return true;
+                }
+                for &next in &blocks.all[at].next {
+                    if next != head && !std::mem::replace(&mut seen[next], true) {
+                        found.push(next);
+                    }
+                }
+            }
+            false
+        };
+        match blocks.all[head].next.as_slice() {
+            &[first, second] => match (reaches(first), reaches(second)) {
+                (true, false) => Some(0),
+                (false, true) => Some(1),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// `stay` is which way of the block's branch goes on with the loop.
+    #[allow(clippy::too_many_arguments, reason = "they describe one loop")]
+    fn grown(
+        &self,
+        frame: &Frame<'_>,
+        block: usize,
+        stay: usize,
+        phi: u32,
+        next: u32,
+        initial: &Form,
+        step: i128,
+        arithmetic: &Arithmetic<'_>,
+    ) -> Option<Form> {
+        let space = arithmetic.space;
+        let block = &frame.function.blocks.all[block];
+        let (_, branch) = block.body.last()?;
+        // With one target for both ways, there is but one.
+        if branch.op() != Some(Op::BranchConditional) || block.next.len() != 2 {
+            return None;
+        }
+        let condition = self.definitions.get(branch.word(0)?)?;
+        let (mut op, mut tested, mut bound) =
+            (condition.op()?, condition.word(2)?, condition.word(3)?);
+        if bound == phi || bound == next {
+            (op, tested, bound) = (mirrored(op)?, bound, tested);
+        }
+        if tested != phi && tested != next {
+            return None;
+        }
+        if stay == 1 {
+            op = negated(op)?;
+        }
+        let Known::Integer(bound) = self.value(frame, bound) else { return None };
+        let is_signed = matches!(op, Op::SLessThan | Op::SLessThanEqual);
+        let seen = |form: &Form| {
+            if is_signed { arithmetic.signed(form) } else { arithmetic.unsigned(form) }
+        };
+        let (first, bound) = (seen(initial), seen(&bound));
+        let distance = bound.minus(&first, space)?;
+        // How far the tested value is from `initial` at most where the loop goes on.
+        let far = match op {
+            Op::ULessThan | Op::SLessThan => (distance.bounds(space).1 - 1).div_euclid(step) * step,
+            Op::ULessThanEqual | Op::SLessThanEqual => {
+                distance.bounds(space).1.div_euclid(step) * step
+            }
+            Op::INotEqual => {
+                let distance = distance.value().filter(|distance| distance % step == 0)?;
+                // It must come by the bound, from below.
+                let least = if tested == next { step } else { 0 };
+                if distance < least {
+                    return None;
+                }
+                distance - step
+            }
+            _ => return None,
+        };
+        let far = if tested == phi { far + step } else { far }.max(0);
+        let grown = first.plus(&Form::between(0, far), space)?;
+        // The next value must be what it seems to be, too: nothing wraps.
+        let (low, high) = grown.bounds(space);
+        let modulus = 1_i128 << arithmetic.width;
+        let (least, most) =
+            if is_signed { (-modulus / 2, modulus / 2 - 1) } else { (0, modulus - 1) };
+        (least <= low && high + step <= most).then_some(grown)
+    }
+}
+
+/// The comparison with its operands in the other order.
+fn mirrored(op: Op) -> Option<Op> {
+    Some(match op {
+        Op::IEqual | Op::INotEqual => op,
+        Op::ULessThan => Op::UGreaterThan,
+        Op::UGreaterThan => Op::ULessThan,
+        Op::ULessThanEqual => Op::UGreaterThanEqual,
+        Op::UGreaterThanEqual => Op::ULessThanEqual,
+        Op::SLessThan => Op::SGreaterThan,
+        Op::SGreaterThan => Op::SLessThan,
+        Op::SLessThanEqual => Op::SGreaterThanEqual,
+        Op::SGreaterThanEqual => Op::SLessThanEqual,
+        _ => return None,
+    })
+}
+
+/// The comparison that holds where the other does not.
+fn negated(op: Op) -> Option<Op> {
+    Some(match op {
+        Op::IEqual => Op::INotEqual,
+        Op::INotEqual => Op::IEqual,
+        Op::ULessThan => Op::UGreaterThanEqual,
+        Op::UGreaterThanEqual => Op::ULessThan,
+        Op::UGreaterThan => Op::ULessThanEqual,
+        Op::ULessThanEqual => Op::UGreaterThan,
+        Op::SLessThan => Op::SGreaterThanEqual,
+        Op::SGreaterThanEqual => Op::SLessThan,
+        Op::SGreaterThan => Op::SLessThanEqual,
+        Op::SLessThanEqual => Op::SGreaterThan,
+        _ => return None,
+    })
+}

@@ -1,0 +1,619 @@
+//! Instructions that calculate, and those that touch memory.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
+
+use super::super::form::{Form, Id};
+use super::blocks::Blocks;
+use super::eval::{Evaluation, Frame};
+use super::layout::Parts;
+use super::values::{Arithmetic, Base, Known, Pointer};
+use super::{Access, Bytes, Kind};
+use crate::spirv::edit::{Definitions, Instruction, Location, Role, ids};
+
+/// Offsets beyond may have wrapped.
+const FAR: i128 = 1 << 62;
+
+type At = (usize, Location);
+
+impl<'m> Evaluation<'m> {
+    /// The value of an instruction's result, and what the instruction does. `None` for a value of which
+    /// only its type is known.
+    pub(super) fn instruction(
+        &mut self,
+        frame: &mut Frame<'m>,
+        at: At,
+        i: &Instruction<'m>,
+    ) -> Option<Known> {
+        let Some(op) = i.op() else {
+            self.escape_operands(frame, at, i, "is used by an unknown instruction");
+            return None;
+        };
+        match op {
+            Op::Variable => {
+                let id = i.result()?;
+                if let Some(initial) = i.word(3) {
+                    let initial = self.value(frame, initial);
+                    self.store(frame, at, id, initial, false);
+                }
+                Some(Known::Pointer(Pointer::to(Base::Variable(id))))
+            }
+            Op::Load => self.load(frame, at, i),
+            Op::Store => {
+                let (pointer, value) = (i.word(0)?, i.word(1)?);
+                let size = self.definitions.get(value).and_then(|i| i.result_type());
+                let size = size.and_then(|ty| self.layouts.size(ty));
+                let target = self.value(frame, pointer);
+                self.touch(frame, at, &target, Kind::Write, size);
+                let value = self.value(frame, value);
+                self.store(frame, at, pointer, value, true);
+                None
+            }
+            Op::CopyMemory | Op::CopyMemorySized => {
+                let size = if op == Op::CopyMemorySized {
+                    match self.value(frame, i.word(2)?) {
+                        Known::Integer(size) => size.value(),
+                        _ => None,
+                    }
+                } else {
+                    self.pointee(i.word(0)?).and_then(|ty| self.layouts.size(ty))
+                };
+                for (word, kind) in [(0, Kind::Write), (1, Kind::Read)] {
+                    let pointer = self.value(frame, i.word(word)?);
+                    self.touch(frame, at, &pointer, kind, size);
+                }
+                None
+            }
+            Op::AccessChain
+            | Op::InBoundsAccessChain
+            | Op::PtrAccessChain
+            | Op::InBoundsPtrAccessChain => self.chain(frame, op, i),
+            Op::PtrCastToGeneric | Op::GenericCastToPtr | Op::CopyObject => {
+                Some(self.value(frame, i.word(2)?))
+            }
+            Op::GenericCastToPtrExplicit => Some(self.value(frame, i.word(2)?)),
+            Op::Bitcast => self.bitcast(frame, at, i),
+            Op::ConvertPtrToU => {
+                let pointer = self.value(frame, i.word(2)?);
+                self.escape(frame, at.0, Some(at.1), &pointer, "has its address made a number");
+                None
+            }
+            // Harmless whatever they point to.
+            Op::PtrEqual
+            | Op::PtrNotEqual
+            | Op::PtrDiff
+            | Op::GenericPtrMemSemantics
+            | Op::LifetimeStart
+            | Op::LifetimeStop
+            | Op::Branch
+            | Op::BranchConditional
+            | Op::Switch
+            | Op::Return
+            | Op::Unreachable
+            | Op::Nop
+            | Op::Undef
+            | Op::Line
+            | Op::NoLine
+            | Op::LoopMerge
+            | Op::SelectionMerge => None,
+            Op::ReturnValue => {
+                let value = self.value(frame, i.word(0)?);
+                let space = self.space;
+                frame.returned = match frame.returned.take() {
+                    None => Some(value),
+                    Some(other) => other.or(&value, space).or_else(|| self.either(&other, &value)),
+                };
+                None
+            }
+            Op::Select => self.select(frame, i),
+            Op::ExtInst => self.extended(frame, at, i),
+            Op::CompositeExtract | Op::VectorExtractDynamic => self.part(frame, op, i),
+            Op::CompositeConstruct => {
+                let parts: Vec<_> = i.words_from(2).map(|id| self.value(frame, id)).collect();
+                if parts.iter().all(|part| matches!(part, Known::Integer(_))) {
+                    return Some(Known::Parts(parts));
+                }
+                self.escape_operands(frame, at, i, "is put into a value of several parts");
+                None
+            }
+            _ if format!("{op:?}").starts_with("Atomic") => {
+                self.atomic(frame, at, op, i);
+                None
+            }
+            _ => {
+                self.escape_operands(frame, at, i, "is used in a way that is not followed");
+                self.arithmetic(frame, op, i)
+            }
+        }
+    }
+
+    /// Two values of a function that have nothing in common.
+    fn either(&self, a: &Known, b: &Known) -> Option<Known> {
+        let is_pointer = |known: &Known| matches!(known, Known::Pointer(_));
+        let anything = Known::Pointer(Pointer::to(Base::Anything));
+        Some(if is_pointer(a) || is_pointer(b) { anything } else { Known::Other })
+    }
+
+    fn load(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
+        let pointer = i.word(2)?;
+        let target = self.value(frame, pointer);
+        let size = self.layouts.size(i.result_type()?);
+        self.touch(frame, at, &target, Kind::Read, size);
+        match target {
+            Known::Pointer(Pointer { base: Base::Variable(id), .. }) if id == pointer => {
+                frame.stored.get(&id).cloned()
+            }
+            Known::Pointer(Pointer { base: Base::BuiltIn(id), offset }) => {
+                let built_in = self.built_ins.get(&id).copied().and_then(BuiltIn::from_u32)?;
+                self.built_in(built_in, offset?.value()?, i.result_type()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// Keeps what is stored to a variable that is stored to once; elsewhere pointers are lost sight of.
+    fn store(
+        &mut self,
+        frame: &mut Frame<'m>,
+        at: At,
+        pointer: u32,
+        value: Known,
+        is_instruction: bool,
+    ) {
+        if frame.function.spilled.contains(&pointer) {
+            let is_first = !frame.stored.contains_key(&pointer);
+            debug_assert!(is_first || !is_instruction);
+            frame.stored.insert(pointer, value);
+        } else {
+            self.escape(frame, at.0, Some(at.1), &value, "has its address stored in memory");
+        }
+    }
+
+    /// What a variable of the device's holds, `offset` bytes from its start.
+    fn built_in(&self, built_in: BuiltIn, offset: i128, ty: u32) -> Option<Known> {
+        let space = self.space;
+        let local = |d: usize| match space.local {
+            Some(local) => Form::constant(local[d]),
+            None => Form::between(1, space.global[d]),
+        };
+        let groups = |d: usize| match space.local {
+            Some(local) => Form::constant(space.global[d] / local[d].max(1)),
+            None => Form::between(1, space.global[d]),
+        };
+        let of = |d: usize| {
+            Some(match built_in {
+                BuiltIn::GlobalInvocationId => Form::id(Id::Global, d, space),
+                BuiltIn::LocalInvocationId => Form::id(Id::Local, d, space),
+                BuiltIn::WorkgroupId => Form::id(Id::Group, d, space),
+                BuiltIn::GlobalSize => Form::constant(space.global[d]),
+                BuiltIn::GlobalOffset => Form::constant(space.offset[d]),
+                BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => local(d),
+                BuiltIn::NumWorkgroups => groups(d),
+                _ => return None,
+            })
+        };
+        if let Some(width) = self.width(ty) {
+            let size = i128::from(width / 8).max(1);
+            let form = match built_in {
+                BuiltIn::WorkDim => Form::constant(space.dimensions as i128),
+                BuiltIn::GlobalLinearId => {
+                    let mut sum = Form::constant(0);
+                    for d in (0..3).rev() {
+                        let own = Form::id(Id::Global, d, space);
+                        let own = own.plus(&Form::constant(-space.offset[d]), space)?;
+                        sum = sum.times(space.global[d])?.plus(&own, space)?;
+                    }
+                    sum
+                }
+                _ if offset % size == 0 => {
+                    of(usize::try_from(offset / size).ok().filter(|&d| d < 3)?)?
+                }
+                _ => return None,
+            };
+            let (low, high) = form.bounds(space);
+            return (0 <= low && high < 1 << width).then_some(Known::Integer(form));
+        }
+        let vector = self.definitions.get(ty).filter(|ty| ty.op() == Some(Op::TypeVector))?;
+        let (width, count) = (self.width(vector.word(1)?)?, vector.word(2)?);
+        let parts = (0..count as usize).take(3).map(|d| {
+            let form = of(d)?;
+            let (low, high) = form.bounds(space);
+            (0 <= low && high < 1 << width).then_some(Known::Integer(form))
+        });
+        (offset == 0 && count <= 3).then_some(())?;
+        parts.collect::<Option<_>>().map(Known::Parts)
+    }
+
+    fn pointee(&self, pointer: u32) -> Option<u32> {
+        let ty = self.definitions.type_of(pointer)?;
+        (ty.op() == Some(Op::TypePointer)).then(|| ty.word(2)).flatten()
+    }
+
+    fn chain(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
+        let base = i.word(2)?;
+        let Known::Pointer(pointer) = self.value(frame, base) else {
+            return None;
+        };
+        // The parts of a variable are not told apart.
+        let offset = pointer.offset.and_then(|offset| self.moved(frame, op, base, i, offset));
+        let base = match pointer.base {
+            Base::Variable(_) => Base::Harmless,
+            base => base,
+        };
+        Some(Known::Pointer(Pointer { base, offset }))
+    }
+
+    fn moved(
+        &self,
+        frame: &Frame<'_>,
+        op: Op,
+        base: u32,
+        i: &Instruction<'_>,
+        mut offset: Form,
+    ) -> Option<Form> {
+        let mut ty = self.pointee(base)?;
+        let mut indexes = i.words_from(3);
+        if matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain) {
+            let size = self.layouts.size(ty)?;
+            let index = self.index(frame, indexes.next()?)?;
+            offset = offset.plus(&index.times(size)?, self.space)?;
+        }
+        for index in indexes {
+            let index = self.index(frame, index)?;
+            match &self.layouts.get(ty)?.parts {
+                Parts::Equal(part, stride) => {
+                    offset = offset.plus(&index.times(*stride)?, self.space)?;
+                    ty = *part;
+                }
+                Parts::Members(members) => {
+                    let at = usize::try_from(index.value()?).ok()?;
+                    let &(member, start) = members.get(at)?;
+                    offset = offset.plus(&Form::constant(start), self.space)?;
+                    ty = member;
+                }
+                Parts::None => return None,
+            }
+        }
+        Some(offset)
+    }
+
+    /// Indexes have a sign.
+    fn index(&self, frame: &Frame<'_>, id: u32) -> Option<Form> {
+        let Known::Integer(index) = self.value(frame, id) else { return None };
+        let width = self.width_of(id)?;
+        Some(Arithmetic { space: self.space, width }.signed(&index))
+    }
+
+    fn bitcast(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
+        let value = self.value(frame, i.word(2)?);
+        let ty = i.result_type().and_then(|ty| self.definitions.get(ty)?.op());
+        match (&value, ty) {
+            (Known::Pointer(Pointer { base: Base::Variable(_), .. }), Some(Op::TypePointer)) => {
+                Some(Known::Pointer(Pointer::to(Base::Harmless)))
+            }
+            (Known::Pointer(_), Some(Op::TypePointer)) => Some(value),
+            (Known::Integer(_), Some(Op::TypeInt)) => Some(value),
+            _ => {
+                self.escape(frame, at.0, Some(at.1), &value, "has its address made a number");
+                None
+            }
+        }
+    }
+
+    fn select(&self, frame: &Frame<'_>, i: &Instruction<'_>) -> Option<Known> {
+        let condition = self.value(frame, i.word(2)?);
+        let (yes, no) = (self.value(frame, i.word(3)?), self.value(frame, i.word(4)?));
+        match condition {
+            Known::Integer(form) if form.value() == Some(0) => Some(no),
+            Known::Integer(form) if form.value().is_some() => Some(yes),
+            _ => yes.or(&no, self.space),
+        }
+    }
+
+    fn part(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
+        let Known::Parts(parts) = self.value(frame, i.word(2)?) else { return None };
+        let at = match op {
+            Op::CompositeExtract if i.word(4).is_none() => i128::from(i.word(3)?),
+            Op::VectorExtractDynamic => self.index(frame, i.word(3)?)?.value()?,
+            _ => return None,
+        };
+        parts.get(usize::try_from(at).ok()?).cloned()
+    }
+
+    fn extended(&mut self, frame: &mut Frame<'m>, at: At, i: &Instruction<'m>) -> Option<Known> {
+        let is_opencl = i.word(2).and_then(|set| self.definitions.get(set));
+        let is_opencl = is_opencl.and_then(|set| set.string(1)) == Some("OpenCL.std");
+        let function = i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl);
+        let operand = |this: &Self, word| i.word(word).map(|id| this.value(frame, id));
+        match function {
+            Some(Extended::vloadn) => {
+                let (pointer, size) = self.vector(frame, i, i.result_type()?, 4)?;
+                self.touch(frame, at, &pointer, Kind::Read, size);
+                None
+            }
+            Some(Extended::vstoren) => {
+                let data = self.definitions.get(i.word(4)?)?.result_type()?;
+                let (pointer, size) = self.vector(frame, i, data, 5)?;
+                self.touch(frame, at, &pointer, Kind::Write, size);
+                None
+            }
+            Some(Extended::prefetch) => None,
+            Some(Extended::vload_half | Extended::vload_halfn | Extended::vloada_halfn) => {
+                let pointer = operand(self, 5)?;
+                self.touch(frame, at, &pointer, Kind::Read, None);
+                None
+            }
+            Some(Extended::fract | Extended::modf | Extended::sincos) => {
+                // Writes one value of its own type.
+                let size = i.result_type().and_then(|ty| self.layouts.size(ty));
+                let pointer = operand(self, 5)?;
+                self.touch(frame, at, &pointer, Kind::Write, size);
+                None
+            }
+            function => {
+                self.escape_operands(frame, at, i, "is used by a function that is not followed");
+                let operands = i.words_from(4).map(|id| match self.value(frame, id) {
+                    Known::Integer(form) => Some(form),
+                    _ => None,
+                });
+                let operands = operands.collect::<Option<Vec<_>>>()?;
+                let arithmetic =
+                    Arithmetic { space: self.space, width: self.width(i.result_type()?)? };
+                arithmetic.extended(function?, &operands).map(Known::Integer)
+            }
+        }
+    }
+
+    /// Where `vloadn` and `vstoren` go: a pointer to elements, and an offset in vectors before it, which
+    /// is operand `word`.
+    fn vector(
+        &self,
+        frame: &Frame<'_>,
+        i: &Instruction<'_>,
+        vector: u32,
+        word: usize,
+    ) -> Option<(Known, Option<i128>)> {
+        let mut pointer = self.value(frame, i.word(word + 1)?);
+        let ty = self.definitions.get(vector)?;
+        // Three elements take three in memory here (OpenCL C, 6.13.7).
+        let size = self.layouts.size(ty.word(1)?).zip(ty.word(2));
+        let size = size.map(|(size, count)| size * i128::from(count));
+        if let Known::Pointer(pointer) = &mut pointer {
+            let index = self.index(frame, i.word(word)?);
+            let steps = index.zip(size).and_then(|(index, size)| index.times(size));
+            pointer.offset =
+                pointer.offset.zip(steps).and_then(|(offset, by)| offset.plus(&by, self.space));
+        }
+        Some((pointer, size))
+    }
+
+    fn atomic(&mut self, frame: &mut Frame<'m>, at: At, op: Op, i: &Instruction<'m>) {
+        let first = usize::from(i.result().is_some()) * 2;
+        let pointer = i.word(first);
+        let size = pointer.and_then(|pointer| self.layouts.size(self.pointee(pointer)?));
+        if let Some(pointer) = pointer {
+            let pointer = self.value(frame, pointer);
+            self.touch(frame, at, &pointer, Kind::Atomic, size);
+        }
+        if op == Op::AtomicStore || op == Op::AtomicExchange || op == Op::AtomicCompareExchange {
+            for value in i.words_from(first + 1) {
+                let value = self.value(frame, value);
+                self.escape(frame, at.0, Some(at.1), &value, "has its address stored in memory");
+            }
+        }
+    }
+
+    fn arithmetic(&self, frame: &Frame<'_>, op: Op, i: &Instruction<'_>) -> Option<Known> {
+        let ty = i.result_type()?;
+        let operand = |word| match self.value(frame, i.word(word)?) {
+            Known::Integer(form) => Some(form),
+            _ => None,
+        };
+        let arithmetic = Arithmetic { space: self.space, width: self.width(ty)? };
+        let form = match op {
+            Op::UConvert | Op::SConvert => {
+                arithmetic.convert(op, &operand(2)?, self.width_of(i.word(2)?)?)
+            }
+            Op::ShiftRightArithmetic | Op::ShiftRightLogical => {
+                let narrowed = self.narrowed(frame, op, i, &arithmetic);
+                narrowed.or_else(|| arithmetic.binary(op, &operand(2)?, &operand(3)?))
+            }
+            Op::SNegate | Op::Not => arithmetic.unary(op, &operand(2)?),
+            Op::LogicalNot => Form::constant(1).minus(&operand(2)?, self.space),
+            Op::LogicalAnd => {
+                let (a, b) = (operand(2)?.value(), operand(3)?.value());
+                match (a, b) {
+                    (Some(0), _) | (_, Some(0)) => Some(Form::constant(0)),
+                    (Some(1), Some(1)) => Some(Form::constant(1)),
+                    _ => None,
+                }
+            }
+            Op::LogicalOr => {
+                let (a, b) = (operand(2)?.value(), operand(3)?.value());
+                match (a, b) {
+                    (Some(1), _) | (_, Some(1)) => Some(Form::constant(1)),
+                    (Some(0), Some(0)) => Some(Form::constant(0)),
+                    _ => None,
+                }
+            }
+            _ => {
+                let (a, b) = (operand(2)?, operand(3)?);
+                let width = self.width_of(i.word(2)?)?;
+                let operands = Arithmetic { space: self.space, width };
+                match operands.compare(op, &a, &b) {
+                    Some(is_true) => Some(Form::constant(is_true.into())),
+                    None => arithmetic.binary(op, &a, &b),
+                }
+            }
+        };
+        form.map(Known::Integer)
+    }
+
+    /// A value shifted to the left and back, which extends its lower bits.
+    fn narrowed(
+        &self,
+        frame: &Frame<'_>,
+        op: Op,
+        i: &Instruction<'_>,
+        arithmetic: &Arithmetic<'_>,
+    ) -> Option<Form> {
+        let left = self.definitions.get(i.word(2)?)?;
+        if left.op() != Some(Op::ShiftLeftLogical) {
+            return None;
+        }
+        let value = |id| match self.value(frame, id) {
+            Known::Integer(form) => Some(form),
+            _ => None,
+        };
+        let (there, back) = (value(left.word(3)?)?.value()?, value(i.word(3)?)?.value()?);
+        if there != back || !(1..i128::from(arithmetic.width)).contains(&there) {
+            return None;
+        }
+        let narrow = Arithmetic { width: arithmetic.width - there as u32, ..*arithmetic };
+        let form = value(left.word(2)?)?;
+        let (low, high) = form.bounds(self.space);
+        let modulus = 1_i128 << narrow.width;
+        if low < -modulus / 2 || high >= modulus {
+            return None;
+        }
+        Some(if op == Op::ShiftRightArithmetic {
+            narrow.signed(&form)
+        } else {
+            narrow.unsigned(&form)
+        })
+    }
+
+    /// Notes what is done with the memory that a pointer points to.
+    fn touch(
+        &self,
+        frame: &mut Frame<'m>,
+        at: At,
+        pointer: &Known,
+        kind: Kind,
+        size: Option<i128>,
+    ) {
+        let Known::Pointer(pointer) = pointer else {
+            // No pointer that is understood: of another kind, or of a damaged module.
+            let anything = Known::Pointer(Pointer::to(Base::Anything));
+            self.note(frame, at, &anything, kind, None, "is reached in a way that is not followed");
+            return;
+        };
+        let bytes = pointer.offset.zip(size).and_then(|(start, width)| {
+            let start = start.without_local(self.space);
+            let (low, high) = start.bounds(self.space);
+            (-FAR < low && high < FAR && width < FAR).then_some(Bytes { start, width })
+        });
+        let text = match pointer.base {
+            Base::Parameter(_) if bytes.is_none() => "at places that are not known before it runs",
+            Base::OneOf(_) => "through a pointer that is chosen while it runs",
+            Base::Anything => "through a pointer that is not followed",
+            _ => "",
+        };
+        self.note(frame, at, &Known::Pointer(pointer.clone()), kind, bytes, text);
+    }
+
+    pub(super) fn escape(
+        &self,
+        frame: &mut Frame<'m>,
+        at: usize,
+        location: Option<Location>,
+        value: &Known,
+        text: &'static str,
+    ) {
+        let location = location.unwrap_or(Location { stream: 0, offset: 0 });
+        match value {
+            Known::Pointer(_) => {
+                self.note(frame, (at, location), value, Kind::Escape, None, text);
+            }
+            Known::Parts(parts) => {
+                for part in parts {
+                    self.escape(frame, at, Some(location), part, text);
+                }
+            }
+            Known::Integer(_) | Known::Other => {}
+        }
+    }
+
+    fn escape_operands(
+        &self,
+        frame: &mut Frame<'m>,
+        at: At,
+        i: &Instruction<'m>,
+        text: &'static str,
+    ) {
+        let mut operands = Vec::new();
+        let known = ids(i, &self.definitions, |word, role| {
+            if role == Role::Operand {
+                operands.extend(i.word(word));
+            }
+        });
+        if known.is_err() {
+            let anything = Known::Pointer(Pointer::to(Base::Anything));
+            self.note(frame, at, &anything, Kind::Escape, None, text);
+        }
+        for operand in operands {
+            let value = self.value(frame, operand);
+            self.escape(frame, at.0, Some(at.1), &value, text);
+        }
+    }
+
+    fn note(
+        &self,
+        frame: &mut Frame<'m>,
+        (block, location): At,
+        pointer: &Known,
+        kind: Kind,
+        bytes: Option<Bytes>,
+        text: &'static str,
+    ) {
+        let Known::Pointer(pointer) = pointer else { return };
+        let location = self.place(frame, location);
+        let note = (!text.is_empty()).then_some(text);
+        let mut push = |parameter, bytes, is_certain| {
+            let access = Access { parameter, kind, bytes, note, is_certain, location };
+            frame.accesses.push((block, access));
+        };
+        match &pointer.base {
+            Base::Parameter(parameter) => push(*parameter, bytes, true),
+            Base::OneOf(parameters) => parameters.iter().for_each(|&p| push(p, None, false)),
+            Base::Anything => self.buffers.iter().for_each(|&p| push(p, None, false)),
+            Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
+        }
+    }
+}
+
+/// The variables whose address is used for nothing but loads and a single store.
+pub(super) fn spilled(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> HashSet<u32> {
+    let instructions = || blocks.all.iter().flat_map(|block| &block.body).map(|(_, i)| i);
+    let mut stores: HashMap<u32, usize> = HashMap::new();
+    for variable in instructions().filter(|i| i.op() == Some(Op::Variable)) {
+        if let Some(id) = variable.result() {
+            stores.insert(id, usize::from(variable.word(3).is_some()));
+        }
+    }
+    let mut spoilt = HashSet::new();
+    // Translators cast a variable to mark where it lives.
+    let casts = instructions().filter(|i| i.op() == Some(Op::Bitcast));
+    let casts = casts.filter_map(|i| Some((i.result()?, i.word(2)?)));
+    let marks: HashMap<u32, u32> = casts.filter(|(_, of)| stores.contains_key(of)).collect();
+    for i in instructions() {
+        let used = ids(i, definitions, |word, role| {
+            let Some(id) = i.word(word).filter(|_| role == Role::Operand) else { return };
+            let variable = marks.get(&id).copied().unwrap_or(id);
+            let Some(count) = stores.get_mut(&variable) else { return };
+            match i.op() {
+                Some(Op::Load) if word == 2 && variable == id => {}
+                Some(Op::Store) if word == 0 && variable == id => *count += 1,
+                Some(Op::LifetimeStart | Op::LifetimeStop) => {}
+                Some(Op::Bitcast) if variable == id => {}
+                _ => _ = spoilt.insert(variable),
+            }
+        });
+        if used.is_err() {
+            return HashSet::new();
+        }
+    }
+    let once = stores.into_iter().filter(|&(id, count)| count == 1 && !spoilt.contains(&id));
+    once.map(|(id, _)| id).collect()
+}

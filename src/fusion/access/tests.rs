@@ -1,0 +1,203 @@
+//! Kernels that `tests/data/README.md` tells of, optimised and not.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::nd_range::{NdRange, NdSize};
+
+const OPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion.spv");
+const UNOPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion_O0.spv");
+
+const B: Value = Value::Buffer;
+const O: Value = Value::Other;
+
+fn int(value: i32) -> Value {
+    Value::Scalar(value.to_le_bytes().into())
+}
+
+fn found_in(bytes: &[u8], kernel: &str, values: &[Value], range: &NdRange) -> Accesses {
+    let module = Module::parse(bytes).unwrap();
+    let (_, function) = function_of(&module, kernel).unwrap();
+    analyse(&module, function, values, &Space::new(range)).unwrap()
+}
+
+/// Such as `0 reads 4x+0 4 always`: parameter, what is done, where in bytes, how many of them.
+fn told(accesses: &Accesses) -> Vec<String> {
+    let told = accesses.all.iter().map(|access| {
+        let kind = match access.kind {
+            Kind::Read => "reads",
+            Kind::Write => "writes",
+            Kind::Atomic => "changes",
+            Kind::Escape => "escapes",
+        };
+        let place = match access.bytes {
+            None => format!("? {}", access.note.unwrap_or_default()),
+            Some(Bytes { start, width }) => {
+                let [x, y, z] = start.coefficients();
+                let mut text = String::new();
+                for (name, factor) in [("x", x), ("y", y), ("z", z)] {
+                    if factor != 0 {
+                        text += &format!("{factor}{name}+");
+                    }
+                }
+                text += &start.low.to_string();
+                if start.low != start.high {
+                    text += &format!("..{}", start.high);
+                }
+                format!("{text} {width}")
+            }
+        };
+        let always = if access.is_certain { " always" } else { "" };
+        format!("{} {kind} {place}{always}", access.parameter)
+    });
+    told.collect()
+}
+
+#[track_caller]
+fn assert_found(kernel: &str, values: &[Value], range: impl Into<NdSize>, expected: &[&str]) {
+    let range = NdRange::from(range.into());
+    for bytes in [OPTIMISED, UNOPTIMISED] {
+        assert_eq!(told(&found_in(bytes, kernel, values, &range)), expected);
+    }
+}
+
+#[test]
+fn each_work_item_touches_its_own_element() {
+    let own = ["0 reads 4x+0 4 always", "1 writes 4x+0 4 always"];
+    assert_found("scale", &[B, B, O], 1000, &own);
+    assert_found("offset", &[B, B, O], 1000, &own);
+    assert_found("helped", &[B, B], 1000, &own);
+    let twice = ["0 reads 4x+0 4 always", "0 writes 4x+0 4 always"];
+    assert_found("grouped", &[B], 64, &twice);
+    assert_found("by_value", &[B, B, O], 1000, &own);
+}
+
+#[test]
+fn a_stencil_touches_its_neighbours() {
+    let expected = [
+        "0 reads 4x+-4 4 always",
+        "0 reads 4x+0 4 always",
+        "0 reads 4x+4 4 always",
+        "1 writes 4x+0 4 always",
+    ];
+    assert_found("blur", &[B, B], 1000, &expected);
+}
+
+#[test]
+fn an_index_that_may_wrap_is_not_known() {
+    let wide = NdRange::from(NdSize::from(1_usize << 33));
+    for bytes in [OPTIMISED, UNOPTIMISED] {
+        let told = told(&found_in(bytes, "offset", &[B, B, O], &wide));
+        assert!(told.iter().all(|access| access.contains("-8589934592..8589934588")), "{told:?}");
+    }
+}
+
+#[test]
+fn a_guard_that_always_holds_is_no_condition() {
+    let certain = ["0 reads 4x+0 4 always", "1 writes 4x+0 4 always"];
+    let conditional = ["0 reads 4x+0 4", "1 writes 4x+0 4"];
+    assert_found("guarded", &[B, B, int(1000)], 1000, &certain);
+    assert_found("guarded", &[B, B, int(999)], 1000, &conditional);
+    assert_found("guarded", &[B, B, O], 1000, &conditional);
+    assert_found("guarded", &[B, B, int(0)], 1000, &[]);
+}
+
+#[test]
+fn the_values_that_a_result_relies_on_are_told() {
+    let range = NdRange::from(NdSize::from(1000));
+    let relied = |value| found_in(OPTIMISED, "guarded", &[B, B, value], &range).constants;
+    assert_eq!(relied(int(1000)), BTreeSet::from([2]));
+    assert_eq!(relied(int(999)), BTreeSet::new());
+    let plane = NdRange::from(NdSize::from([8, 4]));
+    let accesses = found_in(OPTIMISED, "plane", &[B, B, int(8)], &plane);
+    assert_eq!(accesses.constants, BTreeSet::from([2]));
+    assert_eq!(told(&accesses), ["0 reads 4x+32y+0 4 always", "1 writes 4x+32y+0 4 always"]);
+}
+
+#[test]
+fn rows_and_columns_are_affine_where_the_width_is_known() {
+    assert_found(
+        "transpose",
+        &[B, B, int(8), int(4)],
+        [8, 4],
+        &["0 reads 4x+32y+0 4 always", "1 writes 16x+4y+0 4 always"],
+    );
+}
+
+#[test]
+fn loops_are_bounded_by_what_ends_them() {
+    let range = NdRange::from(NdSize::from(100));
+    let rows = found_in(OPTIMISED, "rows", &[B, B, int(16)], &range);
+    assert_eq!(told(&rows)[0], "0 reads 64x+0..60 4 always");
+    let rows = found_in(OPTIMISED, "rows", &[B, B, O], &range);
+    assert!(told(&rows)[0].starts_with("0 reads 0.."), "{rows:?}");
+}
+
+#[test]
+fn vectors_and_structs_are_touched_in_their_parts() {
+    assert_found("vectors", &[B, B], 10, &["0 reads 16x+0 16 always", "1 writes 16x+0 16 always"]);
+    assert_found("loaded", &[B, B], 10, &["0 reads 16x+0 16 always", "1 writes 16x+0 16 always"]);
+    assert_found(
+        "points",
+        &[B, B],
+        10,
+        &[
+            "0 reads 12x+4 4 always",
+            "1 writes 12x+0 4 always",
+            "0 reads 12x+0 4 always",
+            "1 writes 12x+4 4 always",
+            "0 reads 12x+8 4 always",
+            "1 writes 12x+8 4 always",
+        ],
+    );
+    let range = NdRange::from(NdSize::from(10));
+    let quads = told(&found_in(OPTIMISED, "quads", &[B, B], &range));
+    assert_eq!(quads.len(), 8);
+    assert_eq!(quads[7], "1 writes 16x+12 4 always");
+}
+
+#[test]
+fn the_global_id_is_known_in_parts() {
+    let mut range = NdRange::from(NdSize::from(64));
+    range.set_local(16.into()).unwrap();
+    range.set_offset(3.into()).unwrap();
+    for bytes in [OPTIMISED, UNOPTIMISED] {
+        let told = told(&found_in(bytes, "by_group", &[B, B], &range));
+        assert_eq!(told, ["0 reads 4x+-12 4 always", "1 writes 4x+-12 4 always"]);
+    }
+    // The driver's local size may be any.
+    let range = NdRange::from(NdSize::from(64));
+    let told = told(&found_in(OPTIMISED, "by_group", &[B, B], &range));
+    assert!(!told[0].contains('x'), "{told:?}");
+    assert_found("reversed", &[B, B], 64, &["0 reads 4x+0 4 always", "1 writes -4x+252 4 always"]);
+}
+
+#[test]
+fn what_is_not_followed_is_unknown() {
+    let range = NdRange::from(NdSize::from(64));
+    for bytes in [OPTIMISED, UNOPTIMISED] {
+        let told_of = |kernel, values: &[Value]| told(&found_in(bytes, kernel, values, &range));
+        assert!(told_of("gather", &[B, B, B])[1].starts_with("0 reads 0..17179869180 4"));
+        assert_eq!(told_of("count", &[B, B])[1], "1 changes 0..60 4 always");
+        assert_eq!(told_of("total", &[B, B])[1], "1 writes 0 4 always");
+        let escaping = told_of("escaping", &[B, B]);
+        assert_eq!(escaping[0], "0 escapes ? has its address made a number always");
+        let chosen = told_of("chosen", &[B, B, B, O]);
+        assert!(chosen.iter().any(|access| access.starts_with("0 reads ? through a pointer")));
+        assert!(chosen.iter().any(|access| access.starts_with("1 reads ? through a pointer")));
+    }
+    // A variable that is stored to more than once.
+    let quads = told(&found_in(UNOPTIMISED, "quads", &[B, B], &range));
+    assert!(quads.iter().all(|access| !access.contains("16x+0 4")), "{quads:?}");
+}
+
+#[test]
+fn launches_that_fit_no_kernel_are_refused() {
+    let module = Module::parse(OPTIMISED).unwrap();
+    let error = function_of(&module, "sharpen").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownKernel);
+    let (_, function) = function_of(&module, "scale").unwrap();
+    let space = Space::new(&NdRange::from(NdSize::from(1)));
+    let error = analyse(&module, function, &[B], &space).unwrap_err();
+    assert!(error.to_string().contains("3 parameters, the launch 1 arguments"), "{error}");
+}

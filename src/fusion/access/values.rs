@@ -1,0 +1,312 @@
+//! What is known of values, and arithmetic on it.
+//!
+//! SPIR-V's integers have no sign: a form stands for the bits of its value modulo two to the power of
+//! their width, and its bounds lie between the least signed and the largest unsigned number.
+
+use std::collections::BTreeSet;
+
+use rspirv::spirv::{Op, OpenclStd100Op as Extended};
+
+use super::super::form::{Form, Space};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Known {
+    /// An integer, or a boolean as 0 or 1.
+    Integer(Form),
+    Pointer(Pointer),
+    /// The components of a vector.
+    Parts(Vec<Known>),
+    /// No pointer, nor made of pointers.
+    Other,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pointer {
+    pub(super) base: Base,
+    /// In bytes; `None` if it is not known.
+    pub(super) offset: Option<Form>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Base {
+    /// The buffer that is the parameter of this index.
+    Parameter(usize),
+    /// One of these, or memory that is no buffer's.
+    OneOf(BTreeSet<usize>),
+    /// A variable of the function that is evaluated.
+    Variable(u32),
+    /// A variable that stands for a value of the device's.
+    BuiltIn(u32),
+    /// Memory that is no buffer's.
+    Harmless,
+    Anything,
+}
+
+impl Pointer {
+    pub(super) const fn to(base: Base) -> Self {
+        Self { base, offset: None }
+    }
+
+    pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
+        if self.base == other.base {
+            let offset = self.offset.zip(other.offset).map(|(a, b)| a.or(&b, space));
+            return Self { base: self.base.clone(), offset };
+        }
+        let mut parameters = BTreeSet::new();
+        for base in [&self.base, &other.base] {
+            match base {
+                Base::Parameter(parameter) => _ = parameters.insert(*parameter),
+                Base::OneOf(several) => parameters.extend(several),
+                Base::Anything => return Self::to(Base::Anything),
+                Base::Variable(_) | Base::BuiltIn(_) | Base::Harmless => {}
+            }
+        }
+        if parameters.is_empty() {
+            return Self::to(Base::Harmless);
+        }
+        Self::to(Base::OneOf(parameters))
+    }
+}
+
+impl Known {
+    /// `None` if nothing is known of it but its type.
+    pub(super) fn or(&self, other: &Self, space: &Space) -> Option<Self> {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => Some(Self::Integer(a.or(b, space))),
+            (Self::Pointer(a), Self::Pointer(b)) => Some(Self::Pointer(a.or(b, space))),
+            (Self::Parts(a), Self::Parts(b)) if a.len() == b.len() => {
+                let parts = a.iter().zip(b).map(|(a, b)| a.or(b, space));
+                parts.collect::<Option<_>>().map(Self::Parts)
+            }
+            (a, b) => (a == b).then(|| a.clone()),
+        }
+    }
+}
+
+/// Arithmetic on integers of a width.
+pub(super) struct Arithmetic<'a> {
+    pub(super) space: &'a Space,
+    pub(super) width: u32,
+}
+
+impl Arithmetic<'_> {
+    /// Two to the power of the width.
+    fn modulus(&self) -> i128 {
+        1 << self.width
+    }
+
+    pub(super) fn unknown(&self) -> Form {
+        Form::between(0, self.modulus() - 1)
+    }
+
+    /// The form of what the width's bits hold; `None` if they do not hold it.
+    fn fit(&self, form: Option<Form>) -> Option<Form> {
+        let form = form?;
+        let (low, high) = form.bounds(self.space);
+        (-self.modulus() / 2 <= low && high < self.modulus()).then_some(form)
+    }
+
+    /// The form of the same bits, from 0 on.
+    pub(super) fn unsigned(&self, form: &Form) -> Form {
+        self.seen(form, 0, self.modulus() - 1)
+    }
+
+    /// The form of the same bits, the uppermost of which is a sign.
+    pub(super) fn signed(&self, form: &Form) -> Form {
+        self.seen(form, -self.modulus() / 2, self.modulus() / 2 - 1)
+    }
+
+    fn seen(&self, form: &Form, least: i128, most: i128) -> Form {
+        let (low, high) = form.bounds(self.space);
+        for shift in [0, self.modulus(), -self.modulus()] {
+            if least <= low + shift && high + shift <= most {
+                let moved = form.plus(&Form::constant(shift), self.space);
+                return moved.unwrap_or(Form::between(least, most));
+            }
+        }
+        Form::between(least, most)
+    }
+
+    /// Two operands of the width; the result is of it too.
+    pub(super) fn binary(&self, op: Op, a: &Form, b: &Form) -> Option<Form> {
+        let space = self.space;
+        let form = match op {
+            Op::IAdd => a.plus(b, space),
+            Op::ISub => a.minus(b, space),
+            Op::IMul => a.product(b, space),
+            Op::ShiftLeftLogical => a.times(1 << self.shift(b)?),
+            Op::ShiftRightLogical => Some(self.unsigned(a).quotient(1 << self.shift(b)?, space)),
+            Op::ShiftRightArithmetic => Some(self.signed(a).quotient(1 << self.shift(b)?, space)),
+            Op::UDiv | Op::UMod => {
+                let divisor = self.unsigned(b).value().filter(|&divisor| divisor > 0)?;
+                let a = self.unsigned(a);
+                Some(if op == Op::UDiv {
+                    a.quotient(divisor, space)
+                } else {
+                    a.remainder(divisor, space)
+                })
+            }
+            Op::SDiv | Op::SRem | Op::SMod => {
+                let divisor = self.signed(b).value().filter(|&divisor| divisor > 0)?;
+                let a = self.signed(a);
+                // Otherwise they are rounded towards zero.
+                if a.bounds(space).0 < 0 {
+                    return None;
+                }
+                Some(if op == Op::SDiv {
+                    a.quotient(divisor, space)
+                } else {
+                    a.remainder(divisor, space)
+                })
+            }
+            Op::BitwiseAnd => self.and(a, b).or_else(|| self.and(b, a)),
+            Op::BitwiseOr => self.or(a, b),
+            Op::BitwiseXor if self.signed(b).value() == Some(-1) => return self.unary(Op::Not, a),
+            Op::BitwiseXor => {
+                let bits = self.bits(&[a, b]);
+                Some(Form::between(0, bits))
+            }
+            _ => None,
+        };
+        self.fit(form)
+    }
+
+    fn shift(&self, by: &Form) -> Option<u32> {
+        let by = u32::try_from(by.value()?).ok()?;
+        (by < self.width).then_some(by)
+    }
+
+    fn and(&self, a: &Form, mask: &Form) -> Option<Form> {
+        let mask = mask.value()?;
+        let power = |number: i128| number > 0 && number & (number - 1) == 0;
+        if power(mask + 1) {
+            return Some(self.unsigned(a).remainder(mask + 1, self.space));
+        }
+        let cleared = self.modulus() - self.unsigned(&Form::constant(mask)).value()?;
+        if power(cleared) {
+            return self.unsigned(a).quotient(cleared, self.space).times(cleared);
+        }
+        Some(Form::between(0, self.unsigned(&Form::constant(mask)).value()?))
+    }
+
+    fn or(&self, a: &Form, b: &Form) -> Option<Form> {
+        let (a, b) = (self.unsigned(a), self.unsigned(b));
+        for (upper, lower) in [(&a, &b), (&b, &a)] {
+            let bits = self.bits(&[lower]);
+            if upper.is_multiple_of(bits + 1) {
+                return upper.plus(lower, self.space);
+            }
+        }
+        Some(Form::between(0, self.bits(&[&a, &b])))
+    }
+
+    /// The largest number of as many bits as any of several has.
+    fn bits(&self, forms: &[&Form]) -> i128 {
+        let bounds = forms.iter().map(|form| self.unsigned(form).bounds(self.space).1);
+        let most = bounds.max().unwrap_or(0);
+        u128::try_from(most + 1).map_or(0, |count| count.next_power_of_two() as i128 - 1)
+    }
+
+    pub(super) fn unary(&self, op: Op, a: &Form) -> Option<Form> {
+        let negated = a.times(-1);
+        self.fit(match op {
+            Op::SNegate => negated,
+            Op::Not => negated.and_then(|form| form.plus(&Form::constant(-1), self.space)),
+            _ => None,
+        })
+    }
+
+    /// An integer of another width made one of this width.
+    pub(super) fn convert(&self, op: Op, a: &Form, width: u32) -> Option<Form> {
+        let from = Arithmetic { width, ..*self };
+        let form = match op {
+            Op::UConvert => from.unsigned(a),
+            Op::SConvert => from.signed(a),
+            _ => return None,
+        };
+        if self.width >= width { Some(form) } else { self.fit(Some(*a)) }
+    }
+
+    /// Whether a comparison holds in every work-item, or in none.
+    pub(super) fn compare(&self, op: Op, a: &Form, b: &Form) -> Option<bool> {
+        let (a, b, is_negated) = match op {
+            Op::ULessThan | Op::SLessThan => (a, b, false),
+            Op::UGreaterThan | Op::SGreaterThan => (b, a, false),
+            Op::UGreaterThanEqual | Op::SGreaterThanEqual => (a, b, true),
+            Op::ULessThanEqual | Op::SLessThanEqual => (b, a, true),
+            Op::IEqual | Op::INotEqual => {
+                let difference = self.unsigned(a).minus(&self.unsigned(b), self.space)?;
+                let (low, high) = difference.bounds(self.space);
+                let equal = match (low, high) {
+                    (0, 0) => true,
+                    _ if low > 0 || high < 0 => false,
+                    _ => return None,
+                };
+                return Some(equal == (op == Op::IEqual));
+            }
+            _ => return None,
+        };
+        let is_signed = matches!(
+            op,
+            Op::SLessThan | Op::SGreaterThan | Op::SLessThanEqual | Op::SGreaterThanEqual
+        );
+        let seen = |form| if is_signed { self.signed(form) } else { self.unsigned(form) };
+        let (low, high) = seen(a).minus(&seen(b), self.space)?.bounds(self.space);
+        match (high < 0, low >= 0) {
+            (true, _) => Some(!is_negated),
+            (_, true) => Some(is_negated),
+            _ => None,
+        }
+    }
+
+    /// The integer functions of OpenCL C that index arithmetic uses.
+    pub(super) fn extended(&self, function: Extended, operands: &[Form]) -> Option<Form> {
+        let space = self.space;
+        let ends = |form: &Form, is_signed: bool| {
+            let form = if is_signed { self.signed(form) } else { self.unsigned(form) };
+            (form, form.bounds(space))
+        };
+        let least = |a: &Form, b: &Form, is_signed| {
+            let ((a, (a_low, a_high)), (b, (b_low, b_high))) =
+                (ends(a, is_signed), ends(b, is_signed));
+            match () {
+                () if a_high <= b_low => a,
+                () if b_high <= a_low => b,
+                () => Form::between(a_low.min(b_low), a_high.min(b_high)),
+            }
+        };
+        let most = |a: &Form, b: &Form, is_signed| {
+            let ((a, (a_low, a_high)), (b, (b_low, b_high))) =
+                (ends(a, is_signed), ends(b, is_signed));
+            match () {
+                () if a_low >= b_high => a,
+                () if b_low >= a_high => b,
+                () => Form::between(a_low.max(b_low), a_high.max(b_high)),
+            }
+        };
+        let small = |form: &Form, is_signed| {
+            let (form, (low, high)) = ends(form, is_signed);
+            let bits = if is_signed { -(1 << 23)..1 << 23 } else { 0..1 << 24 };
+            (bits.contains(&low) && bits.contains(&high)).then_some(form)
+        };
+        let form = match (function, operands) {
+            (Extended::s_min, [a, b]) => Some(least(a, b, true)),
+            (Extended::u_min, [a, b]) => Some(least(a, b, false)),
+            (Extended::s_max, [a, b]) => Some(most(a, b, true)),
+            (Extended::u_max, [a, b]) => Some(most(a, b, false)),
+            (Extended::s_clamp, [a, low, high]) => Some(least(&most(a, low, true), high, true)),
+            (Extended::u_clamp, [a, low, high]) => Some(least(&most(a, low, false), high, false)),
+            (Extended::s_mul24 | Extended::u_mul24, [a, b]) => {
+                let is_signed = function == Extended::s_mul24;
+                small(a, is_signed)?.product(&small(b, is_signed)?, space)
+            }
+            (Extended::s_mad24 | Extended::u_mad24, [a, b, c]) => {
+                let is_signed = function == Extended::s_mad24;
+                let product = small(a, is_signed)?.product(&small(b, is_signed)?, space)?;
+                product.plus(c, space)
+            }
+            _ => None,
+        };
+        self.fit(form)
+    }
+}
