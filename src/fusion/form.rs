@@ -122,6 +122,11 @@ impl Form {
         Self::between(low, high)
     }
 
+    /// With another constant in the place of its rest.
+    pub(super) fn moved_to(&self, constant: i128) -> Self {
+        Self { low: constant, high: constant, ..*self }
+    }
+
     /// With its part of the local and the group id only bounded.
     pub(super) fn without_local(&self, space: &Space) -> Self {
         let mut own = *self;

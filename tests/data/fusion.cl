@@ -83,9 +83,9 @@ kernel void total(global const float *src, global float *dst) {
     dst[0] = src[get_global_id(0)];
 }
 
-kernel void chosen(global const float *a, global const float *b, global float *dst, int which) {
+kernel void chosen(global const float *a, global const float *b, global float *dst, global const int *which) {
     size_t i = get_global_id(0);
-    global const float *src = which ? a : b;
+    global const float *src = which[i] ? a : b;
     dst[i] = src[i];
 }
 
@@ -136,4 +136,13 @@ kernel void by_value(global const float *src, global float *dst, Coefficients c)
 kernel void __attribute__((reqd_work_group_size(64, 1, 1))) grouped(global float *x) {
     size_t i = get_global_id(0);
     x[i] += 1.0f;
+}
+
+// Within groups of 64.
+kernel void __attribute__((reqd_work_group_size(64, 1, 1))) turned(global const float *src, global float *dst) {
+    local float scratch[64];
+    size_t i = get_global_id(0), l = get_local_id(0);
+    scratch[l] = src[i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    dst[i] = scratch[63 - l];
 }

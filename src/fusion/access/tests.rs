@@ -182,7 +182,7 @@ fn what_is_not_followed_is_unknown() {
         assert_eq!(told_of("total", &[B, B])[1], "1 writes 0 4 always");
         let escaping = told_of("escaping", &[B, B]);
         assert_eq!(escaping[0], "0 escapes ? has its address made a number always");
-        let chosen = told_of("chosen", &[B, B, B, O]);
+        let chosen = told_of("chosen", &[B, B, B, B]);
         assert!(chosen.iter().any(|access| access.starts_with("0 reads ? through a pointer")));
         assert!(chosen.iter().any(|access| access.starts_with("1 reads ? through a pointer")));
     }

@@ -1,0 +1,279 @@
+//! The new kernel, which calls those of the slots in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rspirv::spirv::{
+    Capability, Decoration, ExecutionModel, FunctionParameterAttribute as Attribute, Op,
+    StorageClass,
+};
+
+use super::legality::Promotion;
+use super::merge::{Modes, Whole, require, unsupported};
+use super::plan::{Argument, Memory, Place, Plan, Region};
+use crate::error::Result;
+use crate::spirv::Module;
+use crate::spirv::edit::{Function, Interner, Section, Stream, complete_interfaces, string_words};
+
+/// What the entry is made by.
+pub(super) struct Decisions<'a> {
+    pub(super) plan: &'a Plan,
+    /// Scalars that are fixed at their values.
+    pub(super) constants: &'a BTreeSet<Place>,
+    pub(super) promotions: &'a BTreeMap<Memory, Promotion>,
+    pub(super) modes: &'a Modes,
+}
+
+/// The new kernel's name, and for each of its parameters the arguments that it stands for.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) parameters: Vec<Vec<Place>>,
+}
+
+const MAX_NAME_BYTES: usize = 120;
+
+/// Adds the new kernel to a module.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or if the module is damaged.
+pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry> {
+    let name = unused_name(&whole.module, decisions.plan);
+    let mut writer = Writer {
+        signatures: whole.functions.iter().map(|&f| signature(&whole.module, f)).collect(),
+        decorations: decorations(&whole.module),
+        interner: Interner::of(&whole.module),
+        module: &mut whole.module,
+        decisions,
+        parameters: Vec::new(),
+        variables: Stream::default(),
+        private: BTreeMap::new(),
+    };
+    let mut body = Stream::default();
+    let void = writer.interner.type_id(writer.module, Op::TypeVoid, &[])?;
+    for (slot, &function) in whole.functions.iter().enumerate() {
+        let mut words = vec![void, writer.module.fresh_id()?, function];
+        for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
+            words.push(writer.argument(&mut body, Place { slot, argument }, value)?);
+        }
+        body.push(Op::FunctionCall, words);
+    }
+    writer.finish(void, &body, &name)
+}
+
+/// A parameter of the new kernel.
+struct Parameter {
+    id: u32,
+    ty: u32,
+    places: Vec<Place>,
+    region: Option<Region>,
+    /// That hold for all that it is passed on to.
+    decorations: BTreeSet<Vec<u32>>,
+    name: Option<String>,
+}
+
+struct Writer<'a> {
+    module: &'a mut Module,
+    interner: Interner,
+    decisions: &'a Decisions<'a>,
+    /// For each slot, the ids and types of its function's parameters.
+    signatures: Vec<Vec<(u32, u32)>>,
+    decorations: BTreeMap<u32, BTreeSet<Vec<u32>>>,
+    parameters: Vec<Parameter>,
+    variables: Stream,
+    private: BTreeMap<Memory, u32>,
+}
+
+impl Writer<'_> {
+    /// What is passed to a slot's function.
+    fn argument(&mut self, body: &mut Stream, place: Place, value: &Argument) -> Result<u32> {
+        let own = self.signatures[place.slot].get(place.argument).copied();
+        let (own, ty) = own.ok_or_else(|| unsupported("a kernel lacks parameters"))?;
+        match value {
+            Argument::Buffer(region) => {
+                if let Some(promotion) = self.decisions.promotions.get(&region.memory) {
+                    let variable = self.variable(region.memory, promotion)?;
+                    return self.cast(body, variable, ty);
+                }
+                let class = self.class(ty);
+                let known = self.parameters.iter().position(|known| {
+                    known.region.as_ref() == Some(region) && self.class(known.ty) == class
+                });
+                match known {
+                    None => self.parameter(place, own, ty, Some(*region)),
+                    Some(at) => {
+                        let said = self.decorations.get(&own).cloned().unwrap_or_default();
+                        let known = &mut self.parameters[at];
+                        known.places.push(place);
+                        known.decorations = &known.decorations & &said;
+                        let (id, known) = (known.id, known.ty);
+                        if known == ty { Ok(id) } else { self.cast(body, id, ty) }
+                    }
+                }
+            }
+            Argument::Scalar(bytes) => {
+                if self.decisions.constants.contains(&place)
+                    && let Some(words) = self.literal(ty, bytes)
+                {
+                    return self.interner.constant_id(self.module, Op::Constant, ty, &words);
+                }
+                self.parameter(place, own, ty, None)
+            }
+            Argument::Local(_) => self.parameter(place, own, ty, None),
+        }
+    }
+
+    fn parameter(
+        &mut self,
+        place: Place,
+        own: u32,
+        ty: u32,
+        region: Option<Region>,
+    ) -> Result<u32> {
+        let id = self.module.fresh_id()?;
+        let decorations = self.decorations.get(&own).cloned().unwrap_or_default();
+        let names = self.module.section(Section::Names).iter();
+        let mut names = names.filter(|i| i.op() == Some(Op::Name) && i.word(0) == Some(own));
+        let name = names.next().and_then(|i| i.string(1)).map(str::to_owned);
+        let places = vec![place];
+        self.parameters.push(Parameter { id, ty, places, region, decorations, name });
+        Ok(id)
+    }
+
+    fn class(&self, ty: u32) -> Option<u32> {
+        let mut types = self.module.section(Section::Globals).iter();
+        types.find(|i| i.result() == Some(ty))?.word(1)
+    }
+
+    /// The words of a constant; `None` for types that are not scalars.
+    fn literal(&self, ty: u32, bytes: &[u8]) -> Option<Vec<u32>> {
+        let mut types = self.module.section(Section::Globals).iter();
+        let ty = types.find(|i| i.result() == Some(ty))?;
+        let is_number = matches!(ty.op(), Some(Op::TypeInt | Op::TypeFloat));
+        if !is_number || ty.word(1)? as usize != bytes.len() * 8 {
+            return None;
+        }
+        // Narrow ones are extended as their type says (2.2.1).
+        let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+        let is_signed = ty.op() == Some(Op::TypeInt) && ty.word(2) == Some(1);
+        let mut words = bytes.to_vec();
+        let rest = if is_signed && is_negative { 0xff } else { 0 };
+        words.resize(bytes.len().next_multiple_of(4), rest);
+        Some(words.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect())
+    }
+
+    /// The private variable that stands for a memory.
+    fn variable(&mut self, memory: Memory, promotion: &Promotion) -> Result<u32> {
+        if let Some(&known) = self.private.get(&memory) {
+            return Ok(known);
+        }
+        // Of words if it is made of such: every device has these.
+        let width = if promotion.size.is_multiple_of(4) { 32 } else { 8 };
+        if width == 8 {
+            require(self.module, Capability::Int8);
+        }
+        let element = self.interner.type_id(self.module, Op::TypeInt, &[width, 0])?;
+        let uint = self.interner.type_id(self.module, Op::TypeInt, &[32, 0])?;
+        let count = promotion.size * 8 / width;
+        let count = self.interner.constant_id(self.module, Op::Constant, uint, &[count])?;
+        let array = self.interner.type_id(self.module, Op::TypeArray, &[element, count])?;
+        let class = StorageClass::Function as u32;
+        let ty = self.interner.type_id(self.module, Op::TypePointer, &[class, array])?;
+        let id = self.module.fresh_id()?;
+        self.variables.push(Op::Variable, [ty, id, class]);
+        let annotations = self.module.section_mut(Section::Annotations);
+        annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, promotion.align.max(4)]);
+        self.private.insert(memory, id);
+        Ok(id)
+    }
+
+    fn cast(&mut self, body: &mut Stream, value: u32, ty: u32) -> Result<u32> {
+        let id = self.module.fresh_id()?;
+        body.push(Op::Bitcast, [ty, id, value]);
+        Ok(id)
+    }
+
+    fn finish(mut self, void: u32, calls: &Stream, name: &str) -> Result<Entry> {
+        let types = self.parameters.iter().map(|parameter| parameter.ty);
+        let types: Vec<_> = [void].into_iter().chain(types).collect();
+        let ty = self.interner.type_id(self.module, Op::TypeFunction, &types)?;
+        let (id, label) = (self.module.fresh_id()?, self.module.fresh_id()?);
+        let mut body = Stream::default();
+        body.push(Op::Function, [void, id, 0, ty]);
+        for parameter in &self.parameters {
+            body.push(Op::FunctionParameter, [parameter.ty, parameter.id]);
+            for words in &parameter.decorations {
+                let words = [parameter.id].into_iter().chain(words.iter().copied());
+                self.module.section_mut(Section::Annotations).push(Op::Decorate, words);
+            }
+            if let Some(name) = &parameter.name {
+                let words = [parameter.id].into_iter().chain(string_words(name));
+                self.module.section_mut(Section::Names).push(Op::Name, words);
+            }
+        }
+        body.push(Op::Label, [label]);
+        body.append(&self.variables);
+        body.append(calls);
+        body.push(Op::Return, []);
+        body.push(Op::FunctionEnd, []);
+        self.module.functions.push(Function { id, body });
+        let words = [ExecutionModel::Kernel as u32, id].into_iter().chain(string_words(name));
+        self.module.section_mut(Section::EntryPoints).push(Op::EntryPoint, words);
+        self.decisions.modes.write(self.module, id);
+        complete_interfaces(self.module)?;
+        let parameters = self.parameters.into_iter().map(|parameter| parameter.places).collect();
+        Ok(Entry { name: name.to_owned(), parameters })
+    }
+}
+
+/// The ids and types of a function's parameters.
+fn signature(module: &Module, function: u32) -> Vec<(u32, u32)> {
+    let function = module.functions.iter().find(|known| known.id == function);
+    let body = function.into_iter().flat_map(|function| function.body.iter());
+    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
+    parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect()
+}
+
+/// What is said of parameters and holds for a caller's, too. That a pointer has no alias does not: it
+/// is of one slot only.
+fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
+    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
+    let annotations = module.section(Section::Annotations).iter();
+    for i in annotations.filter(|i| i.op() == Some(Op::Decorate)) {
+        let Some((target, decoration)) = i.word(0).zip(i.word(1)) else { continue };
+        let holds = match Decoration::from_u32(decoration) {
+            Some(Decoration::Alignment) => true,
+            Some(Decoration::FuncParamAttr) => matches!(
+                i.word(2).and_then(Attribute::from_u32),
+                Some(
+                    Attribute::Zext
+                        | Attribute::Sext
+                        | Attribute::ByVal
+                        | Attribute::NoCapture
+                        | Attribute::NoWrite
+                )
+            ),
+            _ => false,
+        };
+        if holds {
+            found.entry(target).or_default().insert(i.words_from(1).collect());
+        }
+    }
+    found
+}
+
+/// Told from the kernels' names, and that of no function yet.
+fn unused_name(module: &Module, plan: &Plan) -> String {
+    let names = module.section(Section::Names).iter().filter_map(|i| i.string(1));
+    let linkages = module.linkages();
+    let taken: BTreeSet<_> = names.chain(linkages.iter().map(|l| l.name)).collect();
+    let mut name = "fused".to_owned();
+    for slot in &plan.slots {
+        if name.len() + slot.kernel.len() < MAX_NAME_BYTES {
+            name = format!("{name}_{}", slot.kernel);
+        }
+    }
+    while taken.contains(name.as_str()) {
+        name.push('_');
+    }
+    name
+}

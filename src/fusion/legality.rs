@@ -1,0 +1,441 @@
+//! Whether running launches as one changes what they compute, for each memory that they share.
+//!
+//! One after the other, launches see all that earlier ones wrote; in one kernel a work-item is only
+//! sure of what it wrote itself. So two accesses of different slots to one memory, at least one of
+//! which writes, must never meet in different work-items.
+
+use std::fmt::Write as _;
+
+use super::access::{Access, Accesses, Bytes, Kind};
+use super::form::{Form, Space};
+use super::plan::{Memory, Plan};
+
+/// What is known of a slot's kernel.
+pub(super) struct Examined {
+    pub(super) kernel: String,
+    pub(super) accesses: Accesses,
+    pub(super) parameters: Vec<Parameter>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parameter {
+    pub(super) name: Option<String>,
+    /// A pointer to constant memory.
+    pub(super) is_constant: bool,
+}
+
+/// Whether sharing a memory forbids fusion. The worse the greater.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    /// No work-item needs what another one wrote.
+    Proven,
+    /// It may be so; who knows the kernels and their data can vouch for it.
+    NeedsTrust(String),
+    /// It is not so.
+    Refuted(String),
+}
+
+/// The verdict on one memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub(crate) memory: Memory,
+    pub(crate) verdict: Verdict,
+    /// How its contents become variables of the work-items, or why they do not.
+    pub(crate) promotion: Result<Promotion, String>,
+}
+
+/// What a work-item uses of a memory: `size` bytes from `base` on, which no other one uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Promotion {
+    pub(super) base: Form,
+    pub(crate) size: u32,
+    pub(crate) align: u32,
+}
+
+/// More is not kept in registers.
+const MAX_PRIVATE_BYTES: i128 = 512;
+/// The largest of OpenCL's types.
+const MAX_ALIGN: i128 = 128;
+
+pub(super) fn judge(plan: &Plan, slots: &[Examined], space: &Space) -> Vec<Judgement> {
+    let memories = plan.memories().into_iter();
+    memories
+        .map(|memory| {
+            let uses = Use::all(plan, slots, memory);
+            let verdict = verdict(&uses, space);
+            let promotion = if verdict != Verdict::Proven {
+                Err("it is not proven that work-items use only what they wrote themselves".into())
+            } else if plan.dead.contains(&memory) {
+                promotion(plan, memory, &uses, space)
+            } else {
+                Err("its contents may be read later".into())
+            };
+            Judgement { memory, verdict, promotion }
+        })
+        .collect()
+}
+
+/// An access, by the memory instead of the buffer.
+struct Use<'a> {
+    slot: usize,
+    kernel: &'a str,
+    parameter: &'a Parameter,
+    access: &'a Access,
+    /// From the memory's first byte.
+    bytes: Option<Bytes>,
+    region: super::plan::Region,
+}
+
+impl<'a> Use<'a> {
+    fn all(plan: &Plan, slots: &'a [Examined], memory: Memory) -> Vec<Self> {
+        let mut uses = Vec::new();
+        for (place, region) in plan.regions(memory) {
+            let Examined { kernel, accesses, parameters } = &slots[place.slot];
+            let own = accesses.all.iter().filter(|access| access.parameter == place.argument);
+            uses.extend(own.map(|access| {
+                let mut bytes = access.bytes;
+                if let Some(Bytes { start, .. }) = &mut bytes {
+                    start.low += region.offset as i128;
+                    start.high += region.offset as i128;
+                }
+                let parameter = &parameters[place.argument];
+                Use { slot: place.slot, kernel, parameter, access, bytes, region }
+            }));
+        }
+        uses
+    }
+
+    /// Such as "`blur` reads `src`".
+    fn deed(&self) -> String {
+        let verb = match self.access.kind {
+            Kind::Read => "reads",
+            Kind::Write => "writes",
+            Kind::Atomic => "changes atomically",
+            Kind::Escape => return format!("in `{}`, {}", self.kernel, self.name()),
+        };
+        format!("`{}` {verb} {}", self.kernel, self.name())
+    }
+
+    fn name(&self) -> String {
+        match &self.parameter.name {
+            Some(name) => format!("`{name}`"),
+            None => format!("its argument {}", self.access.parameter),
+        }
+    }
+
+    fn done(&self) -> &'static str {
+        if self.access.kind == Kind::Read { "read" } else { "written" }
+    }
+}
+
+fn verdict(uses: &[Use<'_>], space: &Space) -> Verdict {
+    let mut worst = Verdict::Proven;
+    let rank = |verdict: &Verdict| match verdict {
+        Verdict::Proven => 0,
+        Verdict::NeedsTrust(_) => 1,
+        Verdict::Refuted(_) => 2,
+    };
+    for (at, first) in uses.iter().enumerate() {
+        for second in &uses[at + 1..] {
+            let is_read_only = !first.access.kind.writes() && !second.access.kind.writes();
+            if first.slot == second.slot || is_read_only || !first.region.overlaps(&second.region) {
+                continue;
+            }
+            let (first, second) =
+                if first.slot < second.slot { (first, second) } else { (second, first) };
+            let found = pair(first, second, space);
+            if rank(&found) > rank(&worst) {
+                worst = found;
+            }
+        }
+    }
+    worst
+}
+
+/// Two accesses of different slots, the first of the earlier one.
+fn pair(first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
+    if let Some(constant) = [first, second].into_iter().find(|used| used.parameter.is_constant) {
+        return Verdict::Refuted(format!(
+            "{} as constant memory, which must not change while a kernel runs",
+            constant.deed()
+        ));
+    }
+    if space.global == [1; 3] {
+        return Verdict::Proven;
+    }
+    let (Some(a), Some(b)) = (first.bytes, second.bytes) else {
+        let (unknown, other) =
+            if first.bytes.is_none() { (first, second) } else { (second, first) };
+        return Verdict::NeedsTrust(format!(
+            "{} {}; `{}` may have {} the same in another work-item",
+            unknown.deed(),
+            unknown.access.note.unwrap_or("at places that are not known before it runs"),
+            other.kernel,
+            other.done()
+        ));
+    };
+    if never_meet(&a, &b, space) {
+        return Verdict::Proven;
+    }
+    let is_exact = a.start.is_exact() && b.start.is_exact();
+    match meeting(&a, &b, space).filter(|_| is_exact) {
+        Some(items) => {
+            let text = met(first, &a, second, &b, items, space);
+            if first.access.is_certain && second.access.is_certain {
+                Verdict::Refuted(text)
+            } else {
+                Verdict::NeedsTrust(format!("{text}, unless a condition prevents it"))
+            }
+        }
+        None => Verdict::NeedsTrust(format!(
+            "{} at {}, some of which may be {} by `{}` in another work-item, at {}",
+            second.deed(),
+            place(&b, space),
+            first.done(),
+            first.kernel,
+            place(&a, space)
+        )),
+    }
+}
+
+/// Whether no byte is in both for two different work-items.
+fn never_meet(a: &Bytes, b: &Bytes, space: &Space) -> bool {
+    let ends = |bytes: &Bytes| {
+        let (low, high) = bytes.start.bounds(space);
+        (low, high + bytes.width - 1)
+    };
+    let ((a_low, a_high), (b_low, b_high)) = (ends(a), ends(b));
+    if a_high < b_low || b_high < a_low {
+        return true;
+    }
+    if a.start.coefficients() != b.start.coefficients() {
+        return false;
+    }
+    // They meet where the coefficients times the difference of the ids are in this range.
+    let low = b.start.low - a.start.high - a.width + 1;
+    let high = b.start.high + b.width - 1 - a.start.low;
+    let least = a.start.least_distance(space);
+    if -least < low && high < least {
+        return true;
+    }
+    // Of one dimension, these are multiples of one number.
+    let mut dimensions = (0..3).filter(|&d| space.global[d] > 1);
+    match (dimensions.next(), dimensions.next()) {
+        (Some(d), None) => {
+            let (step, most) = (a.start.coefficients()[d].abs(), space.global[d] - 1);
+            if step == 0 {
+                return 0 < low || high < 0;
+            }
+            let hits = |low: i128, high: i128| {
+                let next = (low.max(step) + step - 1) / step;
+                next <= most && next * step <= high
+            };
+            !hits(low, high) && !hits(-high, -low)
+        }
+        _ => false,
+    }
+}
+
+type Item = [i128; 3];
+
+/// Two different work-items of which the one touches with `a` what the other touches with `b`, if that
+/// is easily found. Their ids.
+fn meeting(a: &Bytes, b: &Bytes, space: &Space) -> Option<(Item, Item)> {
+    let at = |bytes: &Bytes, item: &Item| {
+        let ids = bytes.start.coefficients().into_iter().zip(item);
+        ids.fold(bytes.start.low, |sum, (factor, id)| {
+            sum.saturating_add(factor.saturating_mul(*id))
+        })
+    };
+    let some = |d: usize| {
+        let (first, last) = (space.offset[d], space.offset[d] + space.global[d] - 1);
+        [first + (last - first) / 2, (first + 1).min(last), first, last]
+    };
+    let (xs, ys, zs) = (some(0), some(1), some(2));
+    let items = zs
+        .into_iter()
+        .flat_map(|z| ys.into_iter().flat_map(move |y| xs.into_iter().map(move |x| [x, y, z])));
+    for item in items {
+        let start = at(b, &item);
+        for byte in [start, start + b.width - 1] {
+            let own = solve(a, byte, space);
+            let first = at(a, &own);
+            let overlap = first < start + b.width && start < first + a.width;
+            if overlap && own != item {
+                return Some((own, item));
+            }
+            // What does not depend on an id is touched by all of them.
+            let mut other = own;
+            for d in (0..3).filter(|&d| a.start.coefficients()[d] == 0 && space.global[d] > 1) {
+                let (low, high) = (space.offset[d], space.offset[d] + space.global[d] - 1);
+                other[d] = if item[d] == low { high } else { low };
+            }
+            if overlap && other != item {
+                return Some((other, item));
+            }
+        }
+    }
+    None
+}
+
+/// The work-item whose access begins next to a byte, if its coefficients are those of rows.
+fn solve(bytes: &Bytes, byte: i128, space: &Space) -> Item {
+    let coefficients = bytes.start.coefficients();
+    let mut dimensions = [0, 1, 2];
+    dimensions.sort_by_key(|&d| std::cmp::Reverse(coefficients[d].unsigned_abs()));
+    let mut item = space.offset;
+    let mut rest = byte - bytes.start.low;
+    for d in dimensions {
+        rest -= coefficients[d].saturating_mul(space.offset[d]);
+    }
+    for d in dimensions {
+        let factor = coefficients[d];
+        if factor != 0 {
+            let steps =
+                if factor > 0 { rest.div_euclid(factor) } else { -rest.div_euclid(-factor) };
+            let steps = steps.clamp(0, space.global[d] - 1);
+            item[d] += steps;
+            rest -= steps * factor;
+        }
+    }
+    item
+}
+
+/// Tells of two accesses that meet.
+fn met(
+    first: &Use<'_>,
+    a: &Bytes,
+    second: &Use<'_>,
+    b: &Bytes,
+    (own, other): (Item, Item),
+    space: &Space,
+) -> String {
+    let distance: Vec<_> = own.iter().zip(&other).map(|(a, b)| (a - b).abs()).collect();
+    let is_neighbour = distance.iter().sum::<i128>() == 1;
+    let whose = if is_neighbour && a.start.coefficients() == b.start.coefficients() {
+        "the neighbouring work-item".to_owned()
+    } else {
+        let id = |item: Item| match space.dimensions {
+            1 => item[0].to_string(),
+            dimensions => format!("{:?}", &item[..dimensions]),
+        };
+        format!("another work-item: {} has to do with what {} needs", id(own), id(other))
+    };
+    format!(
+        "{} at {}, {} by `{}` in {whose}",
+        second.deed(),
+        place(b, space),
+        first.done(),
+        first.kernel
+    )
+}
+
+/// Such as `gid-1`, or `byte 4*gid(0)+32*gid(1)`.
+fn place(bytes: &Bytes, space: &Space) -> String {
+    let (start, width) = (&bytes.start, bytes.width);
+    let coefficients = start.coefficients();
+    let id = |d: usize| match space.dimensions {
+        1 => "gid".to_owned(),
+        _ => format!("gid({d})"),
+    };
+    let signed = |text: &mut String, number: i128| match number {
+        0 => {}
+        _ => _ = write!(text, "{number:+}"),
+    };
+    if start.is_exact() && coefficients == [width, 0, 0] && start.low % width == 0 {
+        let mut text = id(0);
+        signed(&mut text, start.low / width);
+        return text;
+    }
+    let mut text = String::new();
+    for (d, &factor) in coefficients.iter().enumerate().filter(|(_, factor)| **factor != 0) {
+        let plus = if text.is_empty() { "" } else { "+" };
+        _ = write!(text, "{plus}{factor}*{}", id(d));
+    }
+    if text.is_empty() {
+        _ = write!(text, "{}", start.low);
+    } else {
+        signed(&mut text, start.low);
+    }
+    match start.high - start.low + width {
+        1 => format!("byte {text}"),
+        count => format!("the {count} bytes from {text} on"),
+    }
+}
+
+fn promotion(
+    plan: &Plan,
+    memory: Memory,
+    uses: &[Use<'_>],
+    space: &Space,
+) -> Result<Promotion, String> {
+    let mut regions = plan.regions(memory).map(|(_, region)| region);
+    let first = regions.next();
+    if regions.any(|region| Some(region) != first) {
+        return Err("launches use different slices of it".into());
+    }
+    let mut range: Option<(Form, i128, i128, i128)> = None;
+    for used in uses {
+        let refuse = |why: &str| Err(format!("{} {why}", used.deed()));
+        let Some(Bytes { start, width }) = used.access.bytes else {
+            return refuse(used.access.note.unwrap_or("at places that are not known"));
+        };
+        if !matches!(used.access.kind, Kind::Read | Kind::Write) {
+            return refuse("in a way that only memory allows");
+        }
+        if used.access.location.is_none() {
+            return refuse("in a function that it calls");
+        }
+        if !start.is_exact() {
+            return refuse("at places that differ while it runs");
+        }
+        if used.parameter.is_constant {
+            return refuse("as constant memory");
+        }
+        let align = (width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128;
+        range = match range {
+            None => Some((start, start.low, start.high + width, align)),
+            Some((known, low, high, most)) if known.coefficients() == start.coefficients() => {
+                Some((known, low.min(start.low), high.max(start.high + width), most.max(align)))
+            }
+            Some(_) => return refuse("not where other accesses do"),
+        };
+    }
+    let Some((base, low, high, align)) = range else {
+        return Err("nothing uses it".into());
+    };
+    let low = low.div_euclid(align) * align;
+    if high - low > base.least_distance(space) || high - low > MAX_PRIVATE_BYTES {
+        return Err(format!("a work-item would need {} bytes of it for itself", high - low));
+    }
+    for used in uses.iter().filter(|used| used.access.kind == Kind::Read) {
+        let earlier = uses.iter().filter(|other| other.slot < used.slot);
+        let earlier: Vec<_> = earlier.collect();
+        if let Some(bytes) = used.access.bytes
+            && !is_written(&bytes, &earlier)
+        {
+            return Err(format!("{} before all of that is surely written", used.deed()));
+        }
+    }
+    let base = base.moved_to(low);
+    Ok(Promotion { base, size: (high - low) as u32, align: align as u32 })
+}
+
+/// Whether earlier accesses write all of some bytes in every work-item.
+fn is_written(bytes: &Bytes, earlier: &[&Use<'_>]) -> bool {
+    let (mut at, end) = (bytes.start.low, bytes.start.low + bytes.width);
+    while at < end {
+        let covers = |used: &&&Use<'_>| {
+            let is_certain = used.access.is_certain && used.access.kind == Kind::Write;
+            used.access.bytes.is_some_and(|written| {
+                let start = written.start.low;
+                is_certain && start <= at && at < start + written.width
+            })
+        };
+        let Some(written) = earlier.iter().find(covers).and_then(|used| used.access.bytes) else {
+            return false;
+        };
+        at = written.start.low + written.width;
+    }
+    true
+}

@@ -1,0 +1,199 @@
+//! One module of the kernels of all slots, each a plain function of its own.
+
+use std::collections::{BTreeMap, HashSet};
+
+use rspirv::spirv::{
+    Capability, Decoration, ExecutionMode, FunctionControl, LinkageType, Op, StorageClass,
+};
+
+use super::access;
+use crate::error::{Error, ErrorKind, Result};
+use crate::spirv::edit::{Instruction, Linkage, Section, Stream, string_words};
+use crate::spirv::{Input, Module, Options, merge};
+
+/// A slot's module with nothing in it but the kernel, as a function that is exported.
+pub(super) struct Part {
+    pub(super) module: Module,
+    pub(super) modes: Modes,
+    name: String,
+}
+
+/// The modules of all slots merged.
+pub(super) struct Whole {
+    pub(super) module: Module,
+    /// Each slot's function.
+    pub(super) functions: Vec<u32>,
+    /// For each slot, the `SpecId`s that its module had and those that they became.
+    pub(super) spec_ids: Vec<Vec<(u32, u32)>>,
+}
+
+pub(super) fn unsupported(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// Declares that a module uses a capability.
+pub(super) fn require(module: &mut Module, capability: Capability) {
+    let capabilities = module.section_mut(Section::Capabilities);
+    if !capabilities.iter().any(|i| i.word(0) == Some(capability as u32)) {
+        capabilities.push(Op::Capability, [capability as u32]);
+    }
+}
+
+impl Part {
+    /// `function` is what the slot's kernel is; `rewrite` changes it before all else is dropped.
+    pub(super) fn new(
+        original: &Module,
+        kernel: &str,
+        slot: usize,
+        rewrite: impl FnOnce(&mut Module, u32) -> Result<()>,
+    ) -> Result<Self> {
+        let mut module = original.clone();
+        if let Some(name) = access::imports(&module) {
+            return Err(unsupported(format!(
+                "the module of `{kernel}` imports `{name}`; link it first"
+            )));
+        }
+        let (entry, function) = access::function_of(&module, kernel)?;
+        let modes = Modes::of(&module, entry, kernel)?;
+        rewrite(&mut module, function)?;
+
+        module.section_mut(Section::EntryPoints).retain(|_| false);
+        module.section_mut(Section::ExecutionModes).retain(|_| false);
+        let is_built_in = |i: &Instruction<'_>| {
+            Linkage::of(i).is_none_or(|linkage| linkage.kind == LinkageType::Import)
+        };
+        module.section_mut(Section::Annotations).retain(is_built_in);
+        if module.linkages().iter().any(|linkage| linkage.kind != LinkageType::Import) {
+            return Err(unsupported(format!(
+                "the module of `{kernel}` exports functions by a group of decorations"
+            )));
+        }
+        let name = format!("kiln.slot{slot}");
+        let words = [function, Decoration::LinkageAttributes as u32];
+        let words = words.into_iter().chain(string_words(&name));
+        let annotations = module.section_mut(Section::Annotations);
+        annotations.push(Op::Decorate, words.chain([LinkageType::Export as u32]));
+        let clash = |i: &Instruction<'_>| i.op() == Some(Op::Name) && i.string(1) == Some(&name);
+        module.section_mut(Section::Names).retain(|i| !clash(i));
+        module.prune()?;
+        inline(&mut module, function);
+
+        let variables = module.section(Section::Globals).iter();
+        let mut variables = variables.filter(|i| i.op() == Some(Op::Variable));
+        if variables.any(|i| i.word(2) == Some(StorageClass::CrossWorkgroup as u32)) {
+            return Err(unsupported(format!(
+                "`{kernel}` uses a global variable of its program, which would no longer be the one \
+                 that other kernels use"
+            )));
+        }
+        Ok(Self { module, modes, name })
+    }
+
+    pub(super) fn merge(parts: &[Self]) -> Result<Whole> {
+        let inputs = parts.iter().map(|part| Input { name: &part.name, module: &part.module });
+        let inputs: Vec<_> = inputs.collect();
+        let merged = merge(&inputs, Options { keep_exports: true, allow_unresolved: true })?;
+        let mut module = merged.module;
+        let found: BTreeMap<_, _> =
+            module.linkages().iter().map(|l| (l.name.to_owned(), l.target)).collect();
+        let functions = parts.iter().map(|part| found.get(&part.name).copied());
+        let functions = functions.collect::<Option<Vec<_>>>().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidImage, "a kernel was lost as modules were merged")
+        })?;
+        let names: HashSet<_> = parts.iter().map(|part| part.name.as_str()).collect();
+        let is_own = |i: &Instruction<'_>| {
+            Linkage::of(i).is_some_and(|linkage| names.contains(linkage.name))
+        };
+        module.section_mut(Section::Annotations).retain(|i| !is_own(i));
+        Ok(Whole { module, functions, spec_ids: merged.spec_ids })
+    }
+}
+
+/// Drivers are to see through the call of a slot's function, unless its author forbade it.
+fn inline(module: &mut Module, function: u32) {
+    let Some(function) = module.functions.iter_mut().find(|known| known.id == function) else {
+        return;
+    };
+    let mut body = Stream::default();
+    for i in function.body.iter() {
+        match (i.op(), i.word(2)) {
+            (Some(Op::Function), Some(control))
+                if control & FunctionControl::DONT_INLINE.bits() == 0 =>
+            {
+                let control = control | FunctionControl::INLINE.bits();
+                let words = i.words_from(0).enumerate();
+                body.push(Op::Function, words.map(|(at, w)| if at == 2 { control } else { w }));
+            }
+            _ => body.push_instruction(&i),
+        }
+    }
+    function.body = body;
+}
+
+/// What entry points demand of their execution, by mode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Modes(BTreeMap<u32, Vec<u32>>);
+
+impl Modes {
+    fn of(module: &Module, entry: u32, kernel: &str) -> Result<Self> {
+        let mut modes = BTreeMap::new();
+        let said = module.section(Section::ExecutionModes).iter();
+        for mode in said.filter(|mode| mode.word(0) == Some(entry)) {
+            if mode.op() != Some(Op::ExecutionMode) {
+                return Err(unsupported(format!(
+                    "`{kernel}` has an execution mode that depends on constants"
+                )));
+            }
+            modes.insert(mode.word(1).unwrap_or_default(), mode.words_from(2).collect());
+        }
+        Ok(Self(modes))
+    }
+
+    /// The work-group size that must be launched with.
+    pub(super) fn local_size(&self) -> Option<&[u32]> {
+        self.0.get(&(ExecutionMode::LocalSize as u32)).map(Vec::as_slice)
+    }
+
+    /// Those of a kernel made of several. A work-group size that one demands holds for all, hints are
+    /// dropped, that operations are not contracted holds if one demands it, and the others must be the
+    /// same everywhere.
+    pub(super) fn join<'a>(all: impl Iterator<Item = (&'a str, &'a Self)> + Clone) -> Result<Self> {
+        let name = |mode: u32| {
+            let known = ExecutionMode::from_u32(mode);
+            known.map_or_else(|| mode.to_string(), |mode| format!("{mode:?}"))
+        };
+        let mut joined = BTreeMap::new();
+        for (kernel, modes) in all.clone() {
+            for (&mode, operands) in &modes.0 {
+                let lonely = match ExecutionMode::from_u32(mode) {
+                    Some(ExecutionMode::LocalSizeHint | ExecutionMode::VecTypeHint) => continue,
+                    Some(ExecutionMode::LocalSize | ExecutionMode::ContractionOff) => None,
+                    _ => all.clone().find(|(_, other)| !other.0.contains_key(&mode)),
+                };
+                if let Some((other, _)) = lonely {
+                    return Err(unsupported(format!(
+                        "`{kernel}` has the execution mode {}, `{other}` has it not",
+                        name(mode)
+                    )));
+                }
+                let known = joined.entry(mode).or_insert_with(|| operands.clone());
+                if known != operands {
+                    return Err(unsupported(format!(
+                        "the execution mode {} of `{kernel}` is {operands:?}, that of an earlier \
+                         launch {known:?}",
+                        name(mode)
+                    )));
+                }
+            }
+        }
+        Ok(Self(joined))
+    }
+
+    pub(super) fn write(&self, module: &mut Module, entry: u32) {
+        let section = module.section_mut(Section::ExecutionModes);
+        for (&mode, operands) in &self.0 {
+            let words = [entry, mode].into_iter().chain(operands.iter().copied());
+            section.push(Op::ExecutionMode, words);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Plans over the kernels that `tests/data/README.md` tells of.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use rspirv::binary::Disassemble;
+
+use super::*;
+use crate::digest::Digest;
+use crate::error::ErrorKind;
+use crate::nd_range::NdSize;
+
+const OPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion.spv");
+const UNOPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion_O0.spv");
+const ALL: [&[u8]; 2] = [OPTIMISED, UNOPTIMISED];
+
+const LENGTH: usize = 1 << 12;
+
+fn buffer(memory: u32) -> Argument {
+    Argument::Buffer(Region { memory: Memory(memory), offset: 0, length: LENGTH })
+}
+
+fn float(value: f32) -> Argument {
+    Argument::Scalar(value.to_le_bytes().into())
+}
+
+fn int(value: i32) -> Argument {
+    Argument::Scalar(value.to_le_bytes().into())
+}
+
+type Launch = (&'static str, Vec<Argument>);
+
+fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
+    let range = NdRange::from(range.into());
+    let slot = |(kernel, arguments): &Launch| Slot {
+        module: 0,
+        kernel: (*kernel).into(),
+        range,
+        arguments: arguments.clone(),
+    };
+    Plan {
+        modules: vec![Digest([0; 32])],
+        slots: launches.iter().map(slot).collect(),
+        constants: BTreeSet::new(),
+        dead: dead.iter().map(|&memory| Memory(memory)).collect(),
+    }
+}
+
+fn fuse_in(bytes: &[u8], plan: &Plan, trust: Trust) -> Outcome {
+    let module = Module::parse(bytes).unwrap();
+    fuse(plan, &[&module], trust).unwrap()
+}
+
+/// The text of the fused module, which must be valid.
+#[track_caller]
+fn fused(bytes: &[u8], plan: &Plan) -> (Fused, String) {
+    let fused = fuse_in(bytes, plan, Trust::ProofOnly).fused.unwrap();
+    let text = valid(&fused);
+    (fused, text)
+}
+
+#[track_caller]
+#[allow(clippy::print_stderr, reason = "a log tells what was skipped")]
+fn valid(fused: &Fused) -> String {
+    let bytes = fused.module.assemble();
+    let text = rspirv::dr::load_bytes(&bytes).unwrap().disassemble();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fused.spv");
+    std::fs::write(&path, bytes).unwrap();
+    match Command::new("spirv-val").arg(&path).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}\n{text}");
+        }
+        Err(error) => eprintln!("skipped: spirv-val: {error}"),
+    }
+    text
+}
+
+#[track_caller]
+fn assert_unfused(plan: &Plan, expected: Verdict) {
+    let outcome = fuse_in(OPTIMISED, plan, Trust::ProofOnly);
+    let worst = outcome.judgements.iter().map(|judgement| &judgement.verdict).max().unwrap();
+    assert_eq!(*worst, expected);
+    let (Verdict::NeedsTrust(why) | Verdict::Refuted(why)) = expected else { panic!("refused") };
+    assert_eq!(outcome.fused.unwrap_err(), why);
+    // Trust helps where nothing is known to be wrong.
+    let trusted = fuse_in(OPTIMISED, plan, Trust::Caller).fused;
+    assert_eq!(trusted.is_ok(), matches!(worst, Verdict::NeedsTrust(_)));
+}
+
+fn chain() -> Vec<Launch> {
+    vec![
+        ("scale", vec![buffer(0), buffer(1), float(3.0)]),
+        ("offset", vec![buffer(1), buffer(2), float(0.5)]),
+        ("in_place", vec![buffer(2)]),
+        ("scale", vec![buffer(2), buffer(3), float(4.0)]),
+    ]
+}
+
+#[test]
+fn a_chain_becomes_one_kernel_with_each_argument_once() {
+    for bytes in ALL {
+        let (fused, text) = fused(bytes, &plan(&chain(), 1000, &[]));
+        assert_eq!(fused.kernel, "fused_scale_offset_in_place_scale");
+        let place = |slot, argument| Place { slot, argument };
+        let expected = [
+            vec![place(0, 0)],
+            vec![place(0, 1), place(1, 0)],
+            vec![place(0, 2)],
+            vec![place(1, 1), place(2, 0), place(3, 0)],
+            vec![place(1, 2)],
+            vec![place(3, 1)],
+            vec![place(3, 2)],
+        ];
+        assert_eq!(fused.parameters, expected);
+        assert!(fused.internalized.is_empty());
+        assert_eq!(text.matches("OpEntryPoint").count(), 1);
+        // The kernel that is used twice is there twice, under two names.
+        let named = |name: &str| text.lines().any(|line| line.ends_with(&format!(" \"{name}\"")));
+        assert!(named("scale") && named("scale.1"), "{text}");
+    }
+}
+
+/// From 1.4 on, all global variables; before, only those that are the device's to set.
+#[test]
+fn entries_list_what_their_version_demands() {
+    let launches = [
+        ("turned", vec![buffer(0), buffer(1)]),
+        ("scale", vec![buffer(1), buffer(2), float(2.0)]),
+        ("turned", vec![buffer(2), buffer(3)]),
+    ];
+    for (minor, variables) in [(0, 2), (3, 2), (4, 4), (6, 4)] {
+        let mut bytes = OPTIMISED.to_vec();
+        // The entry points of the original list their only variables anyway.
+        bytes[4..8].copy_from_slice(&[0, minor, 1, 0]);
+        let (_, text) = fused(&bytes, &plan(&launches, 64, &[1, 2]));
+        let entry = text.lines().find(|line| line.contains("OpEntryPoint")).unwrap();
+        assert_eq!(entry.split_whitespace().count(), 4 + variables, "{entry}");
+    }
+}
+
+#[test]
+fn dead_intermediates_become_private() {
+    for bytes in ALL {
+        let (fused, text) = fused(bytes, &plan(&chain(), 1000, &[1, 2]));
+        assert_eq!(fused.internalized, [Memory(1), Memory(2)]);
+        let places: Vec<_> = fused.parameters.iter().map(|places| places[0]).collect();
+        let place = |slot, argument| Place { slot, argument };
+        assert_eq!(places, [place(0, 0), place(0, 2), place(1, 2), place(3, 1), place(3, 2)]);
+        // What is left of global memory is read once and written once.
+        let global = text.lines().filter(|line| line.contains("OpInBoundsPtrAccessChain"));
+        assert_eq!(global.count(), 2, "{text}");
+    }
+}
+
+#[test]
+fn several_elements_vectors_and_structs_become_private() {
+    let through = |kernel| {
+        let launches = [(kernel, vec![buffer(0), buffer(1)]), (kernel, vec![buffer(1), buffer(2)])];
+        let plan = plan(&launches, 64, &[1]);
+        let (fused, _) = fused(OPTIMISED, &plan);
+        assert_eq!(fused.internalized, [Memory(1)], "{kernel}");
+    };
+    for kernel in ["quads", "vectors", "loaded", "points"] {
+        through(kernel);
+    }
+    // One as another: four floats as a vector, and parts of it.
+    let launches = [
+        ("quads", vec![buffer(0), buffer(1)]),
+        ("vectors", vec![buffer(1), buffer(2)]),
+        ("loaded", vec![buffer(2), buffer(3)]),
+        ("quads", vec![buffer(3), buffer(4)]),
+    ];
+    let (fused, _) = fused(OPTIMISED, &plan(&launches, 64, &[1, 2, 3]));
+    assert_eq!(fused.internalized, [Memory(1), Memory(2), Memory(3)]);
+}
+
+#[track_caller]
+fn assert_kept(launches: &[Launch], why: &str) {
+    let outcome = fuse_in(OPTIMISED, &plan(launches, 64, &[1]), Trust::ProofOnly);
+    let judgement = outcome.judgements.iter().find(|j| j.memory == Memory(1)).unwrap();
+    assert_eq!(judgement.promotion.as_ref().unwrap_err(), why);
+    assert!(outcome.fused.unwrap().internalized.is_empty());
+}
+
+#[test]
+fn what_is_not_proven_private_stays_in_memory() {
+    let first = ("scale", vec![buffer(0), buffer(1), float(2.0)]);
+    assert_kept(
+        &[("in_place", vec![buffer(1)]), ("scale", vec![buffer(1), buffer(2), float(1.0)])],
+        "`in_place` reads `x` before all of that is surely written",
+    );
+    assert_kept(
+        &[
+            ("guarded", vec![buffer(0), buffer(1), int(60)]),
+            ("scale", vec![buffer(1), buffer(2), float(1.0)]),
+        ],
+        "`scale` reads `src` before all of that is surely written",
+    );
+    assert_kept(
+        &[first.clone(), ("helped", vec![buffer(1), buffer(2)])],
+        "`helped` reads `src` in a function that it calls",
+    );
+    let slice = Argument::Buffer(Region { memory: Memory(1), offset: 0, length: 2048 });
+    assert_kept(
+        &[first, ("scale", vec![slice, buffer(2), float(1.0)])],
+        "launches use different slices of it",
+    );
+}
+
+#[test]
+fn a_neighbours_element_refutes_fusion() {
+    let launches =
+        [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("blur", vec![buffer(1), buffer(2)])];
+    assert_unfused(
+        &plan(&launches, 1000, &[]),
+        Verdict::Refuted(
+            "`blur` reads `src` at gid-1, written by `scale` in the neighbouring work-item".into(),
+        ),
+    );
+    // In the other order the neighbour's input is overwritten.
+    let launches =
+        [("blur", vec![buffer(1), buffer(2)]), ("scale", vec![buffer(0), buffer(1), float(2.0)])];
+    assert_unfused(
+        &plan(&launches, 1000, &[]),
+        Verdict::Refuted(
+            "`scale` writes `dst` at gid, read by `blur` in the neighbouring work-item".into(),
+        ),
+    );
+    // A stencil over what no launch writes is nothing to worry about.
+    let launches =
+        [("blur", vec![buffer(0), buffer(1)]), ("scale", vec![buffer(1), buffer(2), float(2.0)])];
+    let (fused, _) = fused(OPTIMISED, &plan(&launches, 1000, &[1]));
+    assert_eq!(fused.internalized, [Memory(1)]);
+}
+
+#[test]
+fn one_work_item_has_no_neighbours() {
+    let launches =
+        [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("blur", vec![buffer(1), buffer(2)])];
+    fused(OPTIMISED, &plan(&launches, 1, &[]));
+}
+
+#[test]
+fn transposed_and_reversed_accesses_refute_fusion() {
+    let launches = [
+        ("plane", vec![buffer(0), buffer(1), int(8)]),
+        ("transpose", vec![buffer(1), buffer(2), int(4), int(8)]),
+    ];
+    let outcome = fuse_in(OPTIMISED, &plan(&launches, [8, 4], &[]), Trust::Caller);
+    let why = outcome.fused.unwrap_err();
+    assert!(why.starts_with("`transpose` reads `src` at the 4 bytes from 4*gid(0)+16*gid(1) on"));
+    let launches = [
+        ("reversed", vec![buffer(0), buffer(1)]),
+        ("scale", vec![buffer(1), buffer(2), float(1.0)]),
+    ];
+    let outcome = fuse_in(OPTIMISED, &plan(&launches, 64, &[]), Trust::Caller);
+    assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)), "{outcome:?}");
+    // Twice transposed is where it was.
+    let launches = [
+        ("transpose", vec![buffer(0), buffer(1), int(8), int(4)]),
+        ("plane", vec![buffer(3), buffer(4), int(8)]),
+    ];
+    fused(OPTIMISED, &plan(&launches, [8, 4], &[]));
+}
+
+#[test]
+fn what_is_not_known_needs_trust() {
+    let scale = ("scale", vec![buffer(0), buffer(1), float(2.0)]);
+    for (second, parts) in [
+        (
+            ("gather", vec![buffer(1), buffer(2), buffer(3)]),
+            &["`gather` reads `src`", "`scale`"][..],
+        ),
+        (
+            ("chosen", vec![buffer(1), buffer(2), buffer(3), buffer(4)]),
+            &["`chosen`", "chosen while it runs"],
+        ),
+        (("escaping", vec![buffer(1), buffer(2)]), &["`escaping`", "address made a number"]),
+        (("count", vec![buffer(0), buffer(1)]), &["`count` changes atomically `bins`"]),
+    ] {
+        let plan = plan(&[scale.clone(), second], 64, &[1]);
+        let outcome = fuse_in(UNOPTIMISED, &plan, Trust::ProofOnly);
+        let why = outcome.fused.unwrap_err();
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+        // Even then such a buffer stays in memory.
+        let trusted = fuse_in(UNOPTIMISED, &plan, Trust::Caller).fused.unwrap();
+        valid(&trusted);
+        assert!(trusted.internalized.is_empty());
+    }
+}
+
+#[test]
+fn slices_are_compared_by_their_bytes() {
+    let slice = |offset| Argument::Buffer(Region { memory: Memory(1), offset, length: 256 });
+    let launches = |offset| {
+        [
+            ("scale", vec![buffer(0), slice(0), float(2.0)]),
+            ("scale", vec![slice(offset), buffer(2), float(2.0)]),
+        ]
+    };
+    fused(OPTIMISED, &plan(&launches(0), 64, &[]));
+    fused(OPTIMISED, &plan(&launches(256), 64, &[]));
+    assert_unfused(
+        &plan(&launches(4), 64, &[]),
+        Verdict::Refuted(
+            "`scale` reads `src` at gid+1, written by `scale` in the neighbouring work-item".into(),
+        ),
+    );
+}
+
+#[test]
+fn constant_memory_must_not_be_written() {
+    let launches = [
+        ("scale", vec![buffer(0), buffer(1), float(2.0)]),
+        ("table", vec![buffer(1), buffer(2), buffer(3)]),
+    ];
+    let why =
+        "`table` reads `weights` as constant memory, which must not change while a kernel runs";
+    assert_unfused(&plan(&launches, 64, &[]), Verdict::Refuted(why.into()));
+}
+
+#[test]
+fn values_that_proofs_rely_on_are_fixed() {
+    let launches = [
+        ("plane", vec![buffer(0), buffer(1), int(8)]),
+        ("plane", vec![buffer(1), buffer(2), int(8)]),
+    ];
+    let mut plan = plan(&launches, [8, 4], &[1]);
+    for bytes in [OPTIMISED, UNOPTIMISED] {
+        let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
+        let widths = [0, 1].map(|slot| Place { slot, argument: 2 });
+        assert_eq!(outcome.constants, BTreeSet::from(widths));
+        let fused = outcome.fused.unwrap();
+        valid(&fused);
+        assert_eq!(fused.parameters.len(), 2);
+    }
+    // And those that the caller wants to.
+    plan.slots[0] = Slot {
+        kernel: "scale".into(),
+        arguments: vec![buffer(0), buffer(1), float(1.5)],
+        ..plan.slots[0].clone()
+    };
+    plan.slots.truncate(1);
+    plan.constants.insert(Place { slot: 0, argument: 2 });
+    let (fused, text) = fused(OPTIMISED, &plan);
+    assert_eq!(fused.parameters.len(), 2);
+    assert!(text.contains("OpConstant  %") && text.contains("1.5"), "{text}");
+}
+
+#[test]
+fn nd_ranges_that_differ_are_refused_by_name() {
+    let mut differing = plan(&chain(), 1000, &[]);
+    differing.slots[2].range = NdRange::from(NdSize::from(500));
+    let why = fuse_in(OPTIMISED, &differing, Trust::Caller).fused.unwrap_err();
+    assert!(
+        why.contains("the global size of `scale` is [1000], that of `in_place` [500]"),
+        "{why}"
+    );
+
+    let mut local = plan(&chain(), 1000, &[]);
+    local.slots[1].range.set_local(10.into()).unwrap();
+    assert_eq!(fused(OPTIMISED, &local).0.range.local(), Some(&[10][..]));
+    local.slots[3].range.set_local(20.into()).unwrap();
+    let why = fuse_in(OPTIMISED, &local, Trust::Caller).fused.unwrap_err();
+    assert!(why.contains("the work-group size of `offset` is [10], that of `scale` [20]"), "{why}");
+
+    let launches = [("grouped", vec![buffer(0)]), ("in_place", vec![buffer(0)])];
+    let mut demanded = plan(&launches, 640, &[]);
+    let (_, text) = fused(OPTIMISED, &demanded);
+    assert!(text.contains("LocalSize 64 1 1"), "{text}");
+    demanded.slots[1].range.set_local(32.into()).unwrap();
+    let why = fuse_in(OPTIMISED, &demanded, Trust::Caller).fused.unwrap_err();
+    assert!(why.contains("[32]") && why.contains("[64, 1, 1]"), "{why}");
+}
+
+#[test]
+fn what_drivers_pass_in_other_ways_is_passed_on() {
+    let pair = Argument::Scalar([1.5f32, 2.5].iter().flat_map(|f| f.to_le_bytes()).collect());
+    let launches = [
+        ("by_value", vec![buffer(0), buffer(1), pair]),
+        ("group_sums", vec![buffer(1), buffer(2), Argument::Local(64)]),
+    ];
+    for bytes in ALL {
+        let (fused, text) = fused(bytes, &plan(&launches, 64, &[1]));
+        assert_eq!(fused.parameters.len(), 5 - fused.internalized.len());
+        assert!(text.contains("ByVal"));
+    }
+}
+
+#[test]
+fn kernels_that_do_not_exist_are_errors() {
+    let module = Module::parse(OPTIMISED).unwrap();
+    let missing = plan(&[("sharpen", vec![buffer(0)])], 64, &[]);
+    let error = fuse(&missing, &[&module], Trust::ProofOnly).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownKernel);
+    assert!(error.to_string().contains("launch 0 of `sharpen`"), "{error}");
+    let short = plan(&[("scale", vec![buffer(0)])], 64, &[]);
+    let error = fuse(&short, &[&module], Trust::ProofOnly).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
