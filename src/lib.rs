@@ -153,6 +153,8 @@ pub use crate::config::CacheConfig;
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use crate::fusion::internals as fusion_internals;
 pub use crate::image::{Image, OpenImage, SpecializationConstant};
 pub use crate::nd_range::{NdRange, NdSize};
 pub use crate::queue::{

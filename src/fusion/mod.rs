@@ -11,6 +11,7 @@
 mod access;
 mod entry;
 mod form;
+pub mod internals;
 mod legality;
 mod merge;
 mod plan;

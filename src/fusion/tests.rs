@@ -402,3 +402,39 @@ fn kernels_that_do_not_exist_are_errors() {
     let error = fuse(&short, &[&module], Trust::ProofOnly).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
+
+/// Words replaced by others of the module, by small numbers and by large ones.
+#[test]
+fn damaged_modules_do_not_panic() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let two = [
+        ("quads", vec![buffer(0), buffer(1)]),
+        ("rows", vec![buffer(1), buffer(2), int(4)]),
+        ("vectors", vec![buffer(2), buffer(3)]),
+    ];
+    let plans = [plan(&chain(), 64, &[1, 2]), plan(&two, 64, &[1, 2])];
+    let mut parsed = 0;
+    for round in 0..600 {
+        let original = ALL[round % ALL.len()];
+        let mut words: Vec<[u8; 4]> = original.as_chunks().0.to_vec();
+        // Behind the names, which are half of it.
+        let behind = words.len() / 3;
+        for _ in 0..random.usize(1..6) {
+            let (at, from) = (random.usize(behind..words.len()), random.usize(5..words.len()));
+            words[at] = match random.u8(0..4) {
+                0 => words[from],
+                1 => random.u32(0..200).to_le_bytes(),
+                2 => random.u32(..).to_le_bytes(),
+                // Another operation of the same length.
+                _ => [words[from][0], words[from][1], words[at][2], words[at][3]],
+            };
+        }
+        if let Ok(module) = Module::parse(words.as_flattened()) {
+            parsed += 1;
+            for plan in &plans {
+                _ = fuse(plan, &[&module], Trust::Caller);
+            }
+        }
+    }
+    assert!(parsed > 100, "{parsed}");
+}
