@@ -130,7 +130,7 @@ mod device;
 mod digest;
 mod error;
 mod executor;
-#[allow(dead_code, unused_imports, reason = "for fusion scopes")]
+#[cfg_attr(not(test), allow(dead_code, unused_imports, reason = "for fusion scopes"))]
 mod fusion;
 mod future;
 mod image;

@@ -52,6 +52,8 @@ pub(crate) struct Promotion {
     pub(crate) align: u32,
 }
 
+/// Pairs of more accesses take too long to compare.
+const MAX_USES: usize = 2048;
 /// More is not kept in registers.
 const MAX_PRIVATE_BYTES: i128 = 512;
 /// The largest of OpenCL's types.
@@ -129,6 +131,12 @@ impl<'a> Use<'a> {
 }
 
 fn verdict(uses: &[Use<'_>], space: &Space) -> Verdict {
+    if uses.len() > MAX_USES {
+        return Verdict::NeedsTrust(format!(
+            "the kernels access it in {} places, which are too many to be compared",
+            uses.len()
+        ));
+    }
     let mut worst = Verdict::Proven;
     let rank = |verdict: &Verdict| match verdict {
         Verdict::Proven => 0,

@@ -13,7 +13,7 @@ use super::access::Layouts;
 use super::merge::{require, unsupported};
 use crate::error::Result;
 use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Interner, Role, Section, Stream, ids, located};
+use crate::spirv::edit::{Definitions, Instruction, Interner, Role, Stream, ids, located};
 
 /// A parameter to be made a pointer to private memory.
 pub(super) struct Private {

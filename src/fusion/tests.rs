@@ -117,6 +117,7 @@ fn a_chain_becomes_one_kernel_with_each_argument_once() {
         ];
         assert_eq!(fused.parameters, expected);
         assert!(fused.internalized.is_empty());
+        assert_eq!(fused.spec_ids, vec![vec![]; 4]);
         assert_eq!(text.matches("OpEntryPoint").count(), 1);
         // The kernel that is used twice is there twice, under two names.
         let named = |name: &str| text.lines().any(|line| line.ends_with(&format!(" \"{name}\"")));
@@ -414,7 +415,7 @@ fn damaged_modules_do_not_panic() {
     ];
     let plans = [plan(&chain(), 64, &[1, 2]), plan(&two, 64, &[1, 2])];
     let mut parsed = 0;
-    for round in 0..600 {
+    for round in 0..150 {
         let original = ALL[round % ALL.len()];
         let mut words: Vec<[u8; 4]> = original.as_chunks().0.to_vec();
         // Behind the names, which are half of it.
@@ -436,5 +437,5 @@ fn damaged_modules_do_not_panic() {
             }
         }
     }
-    assert!(parsed > 100, "{parsed}");
+    assert!(parsed > 25, "{parsed}");
 }

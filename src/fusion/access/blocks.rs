@@ -8,7 +8,7 @@ use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Instruction, Location, Role, Section, ids, located};
 
 /// More blocks than a kernel has that is worth to be fused.
-const MAX_BLOCKS: usize = 4096;
+const MAX_BLOCKS: usize = 1024;
 
 pub(super) struct Blocks<'m> {
     pub(super) parameters: Vec<u32>,
