@@ -5,7 +5,7 @@
 //!
 //! Each kernel is [analysed](access) for the bytes that its work-items touch, each memory that slots
 //! share is [judged](legality), and if all is well the modules are [merged](merge), with a new
-//! [entry](entry) that calls the kernels in order. Memories that nobody reads afterwards become
+//! [entry] that calls the kernels in order. Memories that nobody reads afterwards become
 //! [variables](promote) of the work-items where that is proven right, too.
 
 mod access;
