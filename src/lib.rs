@@ -128,6 +128,7 @@ mod build;
 mod config;
 mod device;
 mod digest;
+mod emit;
 mod error;
 mod executor;
 #[cfg_attr(not(test), allow(dead_code, unused_imports, reason = "for fusion scopes"))]

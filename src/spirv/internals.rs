@@ -32,3 +32,13 @@ pub fn link(modules: &[(&str, &[u8])], keep_exports: bool) -> Result<Vec<u8>> {
     let merged = merge(&inputs, Options { keep_exports, allow_unresolved: false })?;
     Ok(merged.module.assemble())
 }
+
+/// Translates a module to OpenCL C 1.2.
+///
+/// # Errors
+///
+/// Those of [`reassemble`], and [`Unsupported`](crate::ErrorKind::Unsupported) for what OpenCL C
+/// cannot express.
+pub fn emit(bytes: &[u8]) -> Result<String> {
+    crate::emit::opencl_c(&Module::parse(bytes)?)
+}

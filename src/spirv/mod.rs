@@ -43,15 +43,15 @@ use words::Words;
 pub(crate) use merge::{Input, Merged, Options, merge};
 pub(crate) use module::Module;
 
-/// What the compiler of fused kernels reads and rewrites modules with.
+/// What reads and rewrites modules elsewhere.
 pub(crate) mod edit {
-    pub(crate) use super::grammar::{Role, ids};
+    pub(crate) use super::grammar::{Context, ExtendedSet, Role, ids};
     pub(crate) use super::index::{Definitions, Location, located};
     pub(crate) use super::intern::Interner;
     pub(crate) use super::merge::complete_interfaces;
     pub(crate) use super::module::{Function, Linkage, Section};
     pub(crate) use super::stream::{Stream, string_words};
-    pub(crate) use super::words::Instruction;
+    pub(crate) use super::words::{Instruction, invalid};
 }
 
 /// What a module says of itself.

@@ -1,0 +1,572 @@
+//! Instructions that compute a value of values.
+
+use rspirv::spirv::{Decoration, FPRoundingMode, Op, StorageClass};
+
+use super::constants::{Place, lane_of_bool, signed_literal};
+use super::function::Body;
+use super::types::{Lanes, Scalar, Space, Type};
+use super::{malformed, operand, unsupported};
+use crate::error::Result;
+use crate::spirv::edit::{Context as _, ExtendedSet, Instruction};
+
+impl<'m> Body<'_, 'm> {
+    /// Any instruction that neither begins nor ends a block.
+    pub(super) fn instruction(&mut self, instruction: &Instruction<'m>) -> Result<()> {
+        let Some(op) = instruction.op() else { return Err(unsupported(instruction.name())) };
+        match op {
+            // What they say is for optimisers and debuggers; variables are declared already.
+            Op::Nop
+            | Op::Line
+            | Op::NoLine
+            | Op::LoopMerge
+            | Op::SelectionMerge
+            | Op::LifetimeStart
+            | Op::LifetimeStop
+            | Op::AssumeTrueKHR => Ok(()),
+            Op::Variable => match instruction.word(3) {
+                Some(initializer) => {
+                    let (name, value) =
+                        (self.name(operand(instruction, 1)?), self.value(initializer)?);
+                    self.line(&format!("{name} = {value};"));
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+            Op::FunctionCall => self.call(instruction),
+            Op::ExtInst => {
+                let import = operand(instruction, 2)?;
+                match self.emitter.definitions.extended_set(import) {
+                    ExtendedSet::OpenClStd => self.extended(instruction),
+                    ExtendedSet::DebugInfo
+                    | ExtendedSet::OpenClDebugInfo100
+                    | ExtendedSet::NonSemantic => Ok(()),
+                    _ => Err(unsupported("an extended instruction that is not OpenCL's")),
+                }
+            }
+            _ if self.memory(op, instruction)? || self.synchronization(op, instruction)? => Ok(()),
+            _ => {
+                let (Some(ty), Some(id)) = (instruction.result_type(), instruction.result()) else {
+                    return Err(unsupported(instruction.name()));
+                };
+                if self.composite(op, instruction)? {
+                    return Ok(());
+                }
+                let operands: Vec<_> = instruction.words_from(2).collect();
+                match self.expression(op, ty, id, &operands)? {
+                    Some(text) => self.assign(id, ty, &text),
+                    None => Err(unsupported(instruction.name())),
+                }
+            }
+        }
+    }
+
+    /// What takes several statements, or writes parts of its result.
+    fn composite(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
+        let (ty, id) = (operand(instruction, 0)?, operand(instruction, 1)?);
+        let word = |index| operand(instruction, index);
+        let name = self.name(id);
+        match op {
+            Op::CompositeInsert => {
+                let (object, composite) = (self.value(word(2)?)?, self.value(word(3)?)?);
+                self.assign(id, ty, &composite)?;
+                let path: Vec<_> = instruction.words_from(4).collect();
+                let (place, is_bool) = self.member(&name, ty, &path)?;
+                let object = if is_bool { lane_of_bool(&object) } else { object };
+                self.line(&format!("{place} = {object};"));
+            }
+            Op::VectorInsertDynamic => {
+                let (vector, object) = (self.value(word(2)?)?, self.value(word(3)?)?);
+                let index = self.value(word(4)?)?;
+                self.assign(id, ty, &vector)?;
+                let lanes = self.emitter.lanes(ty)?;
+                let object =
+                    if lanes.scalar == Scalar::Bool { lane_of_bool(&object) } else { object };
+                let lane = lane_name(lanes);
+                self.line(&format!("((private {lane} *)&{name})[{index}] = {object};"));
+            }
+            Op::VectorExtractDynamic => {
+                let vector_ty = self.emitter.type_of(word(2)?)?;
+                let (vector, index) = (self.value(word(2)?)?, self.value(word(3)?)?);
+                let lanes = self.emitter.lanes(vector_ty)?;
+                let lane = lane_name(lanes);
+                self.assign(id, ty, "0")?;
+                self.line(&format!(
+                    "{{ {lanes} of_{name} = {vector}; {name} = ((private {lane} *)&of_{name})[{index}]; }}"
+                ));
+            }
+            Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended => {
+                let lanes = self.emitter.lanes(self.emitter.type_of(word(2)?)?)?;
+                if lanes.is_vector() || lanes.width() < 32 {
+                    return Err(unsupported(format!("Op{op:?} of {lanes}")));
+                }
+                let (a, b) = (self.value(word(2)?)?, self.value(word(3)?)?);
+                let (low, high) = match op {
+                    Op::IAddCarry => (format!("{a} + {b}"), format!("{a} + {b} < {a}")),
+                    Op::ISubBorrow => (format!("{a} - {b}"), format!("{a} < {b}")),
+                    Op::UMulExtended => (format!("{a} * {b}"), format!("mul_hi({a}, {b})")),
+                    _ => {
+                        let (a, b) = (self.signed(word(2)?)?, self.signed(word(3)?)?);
+                        let high = format!("as_{lanes}(mul_hi({a}, {b}))");
+                        (self.infix("*", &[word(2)?, word(3)?])?, high)
+                    }
+                };
+                let text = self.emitter.composite(ty, &[low, high], Place::Expression)?;
+                self.assign(id, ty, &text)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// A member of a composite, and whether it is a Boolean in a vector, which is -1 there.
+    fn member(&self, base: &str, ty: u32, path: &[u32]) -> Result<(String, bool)> {
+        let (mut text, mut ty, mut is_bool) = (base.to_owned(), ty, false);
+        for &index in path {
+            match self.emitter.ty(ty)? {
+                Type::Vector { component, count } if index < count => {
+                    text += &format!(".s{index:x}");
+                    ty = component;
+                    is_bool = self.emitter.ty(component)? == Type::Scalar(Scalar::Bool);
+                }
+                Type::Array { element, .. } => {
+                    text += &format!(".e[{index}]");
+                    ty = element;
+                }
+                Type::Struct => {
+                    text += &format!(".m{index}");
+                    ty = operand(&self.emitter.definition(ty)?, index as usize + 1)?;
+                }
+                _ => return Err(malformed("the path to a member")),
+            }
+        }
+        Ok((text, is_bool))
+    }
+
+    /// The text of a value that is computed of others; `None` if the instruction is none that does.
+    pub(super) fn expression(
+        &mut self,
+        op: Op,
+        ty: u32,
+        id: u32,
+        operands: &[u32],
+    ) -> Result<Option<String>> {
+        let get = |index: usize| -> Result<u32> {
+            operands.get(index).copied().ok_or_else(|| malformed(format!("Op{op:?}")))
+        };
+        if let Some(text) = self.conversion(op, ty, id, operands)? {
+            return Ok(Some(text));
+        }
+        if let Some(text) = self.comparison(op, operands)? {
+            return Ok(Some(text));
+        }
+        Ok(Some(match op {
+            Op::CopyObject | Op::CopyLogical | Op::ExpectKHR => self.value(get(0)?)?,
+            Op::Undef => {
+                let text = self.emitter.constant(id, Place::Expression)?;
+                text.ok_or_else(|| malformed("OpUndef"))?
+            }
+            Op::IAdd | Op::ISub | Op::IMul => {
+                let symbol = match op {
+                    Op::IAdd => '+',
+                    Op::ISub => '-',
+                    _ => '*',
+                };
+                let lanes = self.emitter.lanes(ty)?;
+                // Indexes are recognised by compilers if they are known not to wrap.
+                if self.emitter.decorated(id, Decoration::NoSignedWrap) && lanes.width() >= 32 {
+                    let (a, b) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
+                    return Ok(Some(format!("as_{lanes}({a} {symbol} {b})")));
+                }
+                let (a, b) = (self.value(get(0)?)?, self.value(get(1)?)?);
+                // Narrow integers are multiplied as `int`, which must not overflow.
+                let wide = if lanes.is_vector() || lanes.width() >= 32 { "" } else { "(uint)" };
+                format!("{wide}{a} {symbol} {b}")
+            }
+            Op::FAdd => self.infix("+", operands)?,
+            Op::FSub => self.infix("-", operands)?,
+            Op::FMul | Op::VectorTimesScalar => self.infix("*", operands)?,
+            Op::FDiv | Op::UDiv => self.infix("/", operands)?,
+            Op::UMod => self.infix("%", operands)?,
+            Op::BitwiseAnd => self.infix("&", operands)?,
+            Op::BitwiseOr => self.infix("|", operands)?,
+            Op::BitwiseXor => self.infix("^", operands)?,
+            Op::SDiv | Op::SRem => {
+                let lanes = self.emitter.lanes(ty)?;
+                let (a, b) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
+                let symbol = if op == Op::SDiv { '/' } else { '%' };
+                format!("{}({a} {symbol} {b})", unsigned(lanes))
+            }
+            Op::SMod => {
+                let lanes = self.emitter.lanes(ty)?;
+                let (a, b) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
+                let remainder = format!("({a} % {b})");
+                // The sign is that of the divisor.
+                let differs = format!("({remainder} != 0 && ({remainder} ^ {b}) < 0)");
+                if lanes.is_vector() {
+                    return Err(unsupported("OpSMod of vectors"));
+                }
+                format!("{}({remainder} + ({differs} ? {b} : 0))", unsigned(lanes))
+            }
+            Op::FRem => self.function("fmod", operands)?,
+            Op::FMod => {
+                let (a, b) = (self.value(get(0)?)?, self.value(get(1)?)?);
+                format!("{a} - {b} * floor({a} / {b})")
+            }
+            Op::SNegate | Op::FNegate => format!("-{}", self.value(get(0)?)?),
+            Op::Not => format!("~{}", self.value(get(0)?)?),
+            Op::ShiftLeftLogical | Op::ShiftRightLogical | Op::ShiftRightArithmetic => {
+                let lanes = self.emitter.lanes(ty)?;
+                let by = self.emitter.lanes(self.emitter.type_of(get(1)?)?)?;
+                let mut amount = self.value(get(1)?)?;
+                if by.is_vector() && by.width() != lanes.width() {
+                    amount = format!("convert_{lanes}({amount})");
+                }
+                if op == Op::ShiftRightArithmetic {
+                    if by.is_vector() {
+                        amount = format!("as_{}({amount})", lanes.signed());
+                    }
+                    let base = self.signed(get(0)?)?;
+                    return Ok(Some(format!("{}({base} >> {amount})", unsigned(lanes))));
+                }
+                let symbol = if op == Op::ShiftLeftLogical { "<<" } else { ">>" };
+                format!("{} {symbol} {amount}", self.value(get(0)?)?)
+            }
+            Op::BitCount => {
+                let lanes = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
+                cast(self.emitter.lanes(ty)?, lanes, &self.function("popcount", operands)?, "")
+            }
+            Op::Dot => self.function("dot", operands)?,
+            Op::Any => self.truth("any", get(0)?)?,
+            Op::All => self.truth("all", get(0)?)?,
+            Op::LogicalAnd => self.logical("&&", "&", operands)?,
+            Op::LogicalOr => self.logical("||", "|", operands)?,
+            Op::LogicalNotEqual => self.logical("!=", "^", operands)?,
+            Op::LogicalEqual => {
+                let text = self.logical("==", "^", operands)?;
+                if self.emitter.lanes(ty)?.is_vector() { format!("~({text})") } else { text }
+            }
+            Op::LogicalNot => {
+                let symbol = if self.emitter.lanes(ty)?.is_vector() { '~' } else { '!' };
+                format!("{symbol}{}", self.value(get(0)?)?)
+            }
+            Op::Select => {
+                let condition = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
+                let texts = (self.value(get(0)?)?, self.value(get(1)?)?, self.value(get(2)?)?);
+                let (choice, yes, no) = texts;
+                if condition.is_vector() {
+                    let lanes = self.emitter.lanes(ty)?;
+                    let choice = if lanes.width() == 8 {
+                        choice
+                    } else {
+                        format!("convert_{}({choice})", lanes.signed())
+                    };
+                    format!("select({no}, {yes}, {choice})")
+                } else {
+                    format!("{choice} ? {yes} : {no}")
+                }
+            }
+            Op::CompositeExtract => {
+                let base = self.value(get(0)?)?;
+                let path = operands.get(1..).unwrap_or_default();
+                let base_ty = self.emitter.type_of(get(0)?)?;
+                // A swizzle of a literal needs parentheses.
+                let base = if base.starts_with("(") { format!("({base})") } else { base };
+                let (text, is_bool) = self.member(&base, base_ty, path)?;
+                if is_bool { format!("({text} != 0)") } else { text }
+            }
+            Op::CompositeConstruct => {
+                let is_bools = matches!(self.emitter.ty(ty)?, Type::Vector { .. })
+                    && self.emitter.lanes(ty)?.scalar == Scalar::Bool;
+                let mut parts = Vec::new();
+                for &part in operands {
+                    let text = self.value(part)?;
+                    let is_scalar =
+                        self.emitter.ty(self.emitter.type_of(part)?)? == Type::Scalar(Scalar::Bool);
+                    parts.push(if is_bools && is_scalar { lane_of_bool(&text) } else { text });
+                }
+                self.emitter.composite(ty, &parts, Place::Expression)?
+            }
+            Op::VectorShuffle => self.shuffle(ty, get(0)?, get(1)?, operands.get(2..))?,
+            _ => return self.pointer(op, ty, id, operands),
+        }))
+    }
+
+    fn infix(&mut self, symbol: &str, operands: &[u32]) -> Result<String> {
+        let &[a, b] = operands else { return Err(malformed("an instruction of two operands")) };
+        Ok(format!("{} {symbol} {}", self.value(a)?, self.value(b)?))
+    }
+
+    pub(super) fn function(&mut self, name: &str, operands: &[u32]) -> Result<String> {
+        let mut texts = Vec::new();
+        for &operand in operands {
+            texts.push(self.value(operand)?);
+        }
+        Ok(format!("{name}({})", texts.join(", ")))
+    }
+
+    fn truth(&mut self, name: &str, value: u32) -> Result<String> {
+        let is_vector = self.emitter.lanes(self.emitter.type_of(value)?)?.is_vector();
+        let value = self.value(value)?;
+        Ok(if is_vector { format!("{name}({value}) != 0") } else { value })
+    }
+
+    fn logical(&mut self, scalar: &str, vector: &str, operands: &[u32]) -> Result<String> {
+        let &[a, b] = operands else { return Err(malformed("an instruction of two operands")) };
+        let lanes = self.emitter.lanes(self.emitter.type_of(a)?)?;
+        Ok(format!(
+            "{} {} {}",
+            self.value(a)?,
+            if lanes.is_vector() { vector } else { scalar },
+            self.value(b)?
+        ))
+    }
+
+    /// An integer, taken as signed.
+    pub(super) fn signed(&mut self, id: u32) -> Result<String> {
+        let lanes = self.emitter.lanes(self.emitter.type_of(id)?)?;
+        if !matches!(lanes.scalar, Scalar::Int(_)) {
+            return Err(malformed("an instruction of integers"));
+        }
+        if !lanes.is_vector()
+            && let Some(bits) = self.emitter.evaluate(id)?
+        {
+            return Ok(signed_literal(lanes.width(), bits));
+        }
+        Ok(format!("as_{}({})", lanes.signed(), self.value(id)?))
+    }
+
+    fn shuffle(&mut self, ty: u32, a: u32, b: u32, picks: Option<&[u32]>) -> Result<String> {
+        let picks = picks.unwrap_or_default();
+        let lanes = self.emitter.lanes(ty)?;
+        let (a_lanes, b_lanes) = (
+            self.emitter.lanes(self.emitter.type_of(a)?)?,
+            self.emitter.lanes(self.emitter.type_of(b)?)?,
+        );
+        if picks.len() != lanes.count as usize {
+            return Err(malformed("OpVectorShuffle"));
+        }
+        let parenthesized =
+            |text: String| if text.starts_with('(') { format!("({text})") } else { text };
+        let (a, b) = (parenthesized(self.value(a)?), parenthesized(self.value(b)?));
+        if picks.iter().all(|&pick| pick < a_lanes.count) {
+            let picks: String = picks.iter().map(|pick| format!("{pick:x}")).collect();
+            return Ok(format!("{a}.s{picks}"));
+        }
+        let mut texts = Vec::new();
+        for &pick in picks {
+            texts.push(match pick {
+                u32::MAX => "0".to_owned(),
+                pick if pick < a_lanes.count => format!("{a}.s{pick:x}"),
+                pick if pick - a_lanes.count < b_lanes.count => {
+                    format!("{b}.s{:x}", pick - a_lanes.count)
+                }
+                _ => return Err(malformed("OpVectorShuffle")),
+            });
+        }
+        Ok(format!("({lanes})({})", texts.join(", ")))
+    }
+
+    fn conversion(&mut self, op: Op, ty: u32, id: u32, operands: &[u32]) -> Result<Option<String>> {
+        let &[value] = operands else { return Ok(None) };
+        let is_numeric = matches!(
+            op,
+            Op::ConvertFToU
+                | Op::ConvertFToS
+                | Op::ConvertSToF
+                | Op::ConvertUToF
+                | Op::UConvert
+                | Op::SConvert
+                | Op::FConvert
+                | Op::SatConvertSToU
+                | Op::SatConvertUToS
+        );
+        if !is_numeric {
+            return Ok(None);
+        }
+        let (from, to) =
+            (self.emitter.lanes(self.emitter.type_of(value)?)?, self.emitter.lanes(ty)?);
+        if from.count != to.count {
+            return Err(malformed(format!("Op{op:?}")));
+        }
+        let saturated = self.emitter.decorated(id, Decoration::SaturatedConversion)
+            || matches!(op, Op::SatConvertSToU | Op::SatConvertUToS);
+        let rounding = self.emitter.decoration(id, Decoration::FPRoundingMode);
+        let rounding = match rounding.and_then(|mode| FPRoundingMode::from_u32(*mode.first()?)) {
+            None => "",
+            Some(FPRoundingMode::RTE) => "_rte",
+            Some(FPRoundingMode::RTZ) => "_rtz",
+            Some(FPRoundingMode::RTP) => "_rtp",
+            Some(FPRoundingMode::RTN) => "_rtn",
+        };
+        let mode = format!("{}{rounding}", if saturated { "_sat" } else { "" });
+        let takes_signed = matches!(op, Op::ConvertSToF | Op::SConvert | Op::SatConvertSToU);
+        let text = if takes_signed { self.signed(value)? } else { self.value(value)? };
+        let gives_signed = matches!(op, Op::ConvertFToS | Op::SConvert | Op::SatConvertUToS);
+        Ok(Some(if gives_signed {
+            let signed = to.signed();
+            if !to.is_vector() && mode.is_empty() {
+                format!("({to})({signed}){text}")
+            } else {
+                format!("as_{to}(convert_{signed}{mode}({text}))")
+            }
+        } else {
+            cast(to, from, &text, &mode)
+        }))
+    }
+
+    fn comparison(&mut self, op: Op, operands: &[u32]) -> Result<Option<String>> {
+        let signed = matches!(
+            op,
+            Op::SGreaterThan | Op::SGreaterThanEqual | Op::SLessThan | Op::SLessThanEqual
+        );
+        // An unordered comparison is true where the opposite ordered one is false.
+        let (symbol, negated) = match op {
+            Op::IEqual | Op::FOrdEqual | Op::PtrEqual => ("==", false),
+            Op::INotEqual | Op::FUnordNotEqual | Op::PtrNotEqual => ("!=", false),
+            Op::UGreaterThan | Op::SGreaterThan | Op::FOrdGreaterThan => (">", false),
+            Op::UGreaterThanEqual | Op::SGreaterThanEqual | Op::FOrdGreaterThanEqual => {
+                (">=", false)
+            }
+            Op::ULessThan | Op::SLessThan | Op::FOrdLessThan => ("<", false),
+            Op::ULessThanEqual | Op::SLessThanEqual | Op::FOrdLessThanEqual => ("<=", false),
+            Op::FUnordGreaterThan => ("<=", true),
+            Op::FUnordGreaterThanEqual => ("<", true),
+            Op::FUnordLessThan => (">=", true),
+            Op::FUnordLessThanEqual => (">", true),
+            // Of two comparisons.
+            Op::FOrdNotEqual | Op::LessOrGreater => ("<>", false),
+            Op::FUnordEqual => ("<>", true),
+            Op::Ordered => ("ordered", false),
+            Op::Unordered => ("ordered", true),
+            Op::IsNan => ("nan", false),
+            Op::IsInf => ("isinf", false),
+            Op::IsFinite => ("isfinite", false),
+            Op::IsNormal => ("isnormal", false),
+            Op::SignBitSet => ("signbit", false),
+            _ => return Ok(None),
+        };
+        let first = *operands.first().ok_or_else(|| malformed(format!("Op{op:?}")))?;
+        let ty = self.emitter.type_of(first)?;
+        let is_vector = matches!(self.emitter.ty(ty)?, Type::Vector { .. });
+        let mut texts = Vec::new();
+        for &operand in operands {
+            texts.push(if signed { self.signed(operand)? } else { self.value(operand)? });
+        }
+        let (and, or) = if is_vector { ("&", "|") } else { ("&&", "||") };
+        let text = match texts.as_slice() {
+            [a, b] => match symbol {
+                "<>" => format!("({a} < {b}) {or} ({a} > {b})"),
+                "ordered" => format!("({a} == {a}) {and} ({b} == {b})"),
+                symbol => format!("{a} {symbol} {b}"),
+            },
+            [a] if symbol == "nan" => format!("{a} != {a}"),
+            [a] if is_vector => format!("{symbol}({a})"),
+            [a] => format!("{symbol}({a}) != 0"),
+            _ => return Err(malformed(format!("Op{op:?}"))),
+        };
+        Ok(Some(match (is_vector, negated) {
+            (false, false) => text,
+            (false, true) => format!("!({text})"),
+            (true, _) => {
+                let lanes = self.emitter.lanes(ty)?.with(Scalar::Bool);
+                let text = if negated { format!("~({text})") } else { text };
+                format!("convert_{lanes}({text})")
+            }
+        }))
+    }
+
+    /// Instructions of pointers, and those that turn bits to another type.
+    fn pointer(&mut self, op: Op, ty: u32, id: u32, operands: &[u32]) -> Result<Option<String>> {
+        let get = |index: usize| -> Result<u32> {
+            operands.get(index).copied().ok_or_else(|| malformed(format!("Op{op:?}")))
+        };
+        Ok(Some(match op {
+            Op::Bitcast => {
+                let from = self.emitter.type_of(get(0)?)?;
+                let text = self.value(get(0)?)?;
+                match (self.emitter.ty(from)?, self.emitter.ty(ty)?) {
+                    (Type::Pointer { .. }, _) => {
+                        let size = if matches!(self.emitter.ty(ty)?, Type::Pointer { .. }) {
+                            ""
+                        } else {
+                            "(size_t)"
+                        };
+                        format!("({}){size}{text}", self.type_of(id, ty)?)
+                    }
+                    (_, Type::Pointer { .. }) => {
+                        format!("({})(size_t){text}", self.type_of(id, ty)?)
+                    }
+                    _ => format!("as_{}({text})", self.emitter.lanes(ty)?),
+                }
+            }
+            Op::PtrCastToGeneric | Op::GenericCastToPtr => {
+                format!("({}){}", self.type_of(id, ty)?, self.value(get(0)?)?)
+            }
+            Op::GenericCastToPtrExplicit => {
+                let class = StorageClass::from_u32(get(1)?);
+                let space = class.map(Space::of).transpose()?.flatten();
+                if space == Some(self.space(get(0)?)?) {
+                    format!("({}){}", self.type_of(id, ty)?, self.value(get(0)?)?)
+                } else {
+                    "0".to_owned()
+                }
+            }
+            Op::ConvertPtrToU => {
+                format!("({})(size_t){}", self.emitter.lanes(ty)?, self.value(get(0)?)?)
+            }
+            Op::ConvertUToPtr => {
+                format!("({})(size_t){}", self.type_of(id, ty)?, self.value(get(0)?)?)
+            }
+            Op::PtrDiff => {
+                let lanes = self.emitter.lanes(ty)?;
+                format!("({lanes})({} - {})", self.value(get(0)?)?, self.value(get(1)?)?)
+            }
+            Op::AccessChain | Op::InBoundsAccessChain => {
+                self.access_chain(get(0)?, None, None, operands.get(1..).unwrap_or_default())?
+            }
+            Op::PtrAccessChain | Op::InBoundsPtrAccessChain => self.access_chain(
+                get(0)?,
+                None,
+                Some(get(1)?),
+                operands.get(2..).unwrap_or_default(),
+            )?,
+            Op::UntypedAccessChainKHR | Op::UntypedInBoundsAccessChainKHR => self.access_chain(
+                get(1)?,
+                Some(get(0)?),
+                None,
+                operands.get(2..).unwrap_or_default(),
+            )?,
+            Op::UntypedPtrAccessChainKHR | Op::UntypedInBoundsPtrAccessChainKHR => self
+                .access_chain(
+                    get(1)?,
+                    Some(get(0)?),
+                    Some(get(2)?),
+                    operands.get(3..).unwrap_or_default(),
+                )?,
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// An expression of signed integers as unsigned ones; narrow scalars have become `int` in it.
+pub(super) fn unsigned(lanes: Lanes) -> String {
+    if lanes.is_vector() { format!("as_{lanes}") } else { format!("({lanes})") }
+}
+
+/// A number as one of another type.
+fn cast(to: Lanes, from: Lanes, text: &str, mode: &str) -> String {
+    if to == from && mode.is_empty() {
+        text.to_owned()
+    } else if to.is_vector() || !mode.is_empty() {
+        format!("convert_{to}{mode}({text})")
+    } else {
+        format!("({to}){text}")
+    }
+}
+
+fn lane_name(lanes: Lanes) -> String {
+    match lanes.scalar {
+        Scalar::Bool => "char".to_owned(),
+        _ => lanes.single().to_string(),
+    }
+}

@@ -1,0 +1,195 @@
+//! Work-item functions, and the extended instructions of OpenCL.std.
+
+use rspirv::spirv::{BuiltIn, Decoration, FPRoundingMode, OpenclStd100Op as Std};
+
+use super::arithmetic::unsigned;
+use super::function::Body;
+use super::types::{Scalar, Type};
+use super::{malformed, operand, unsupported};
+use crate::error::Result;
+use crate::spirv::edit::Instruction;
+
+impl Body<'_, '_> {
+    /// What a variable holds that the device sets.
+    pub(super) fn input(&mut self, variable: u32, ty: u32) -> Result<String> {
+        let builtin = self.emitter.decoration(variable, Decoration::BuiltIn);
+        let builtin = builtin.and_then(|operands| BuiltIn::from_u32(*operands.first()?));
+        let builtin = builtin.ok_or_else(|| unsupported("a variable of class Input"))?;
+        let function = match builtin {
+            BuiltIn::WorkDim => return Ok("get_work_dim()".to_owned()),
+            BuiltIn::GlobalSize => "get_global_size",
+            BuiltIn::GlobalInvocationId => "get_global_id",
+            // Work-groups are all of one size in OpenCL 1.2.
+            BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => "get_local_size",
+            BuiltIn::LocalInvocationId => "get_local_id",
+            BuiltIn::NumWorkgroups => "get_num_groups",
+            BuiltIn::WorkgroupId => "get_group_id",
+            BuiltIn::GlobalOffset => "get_global_offset",
+            BuiltIn::GlobalLinearId => {
+                return Ok("((get_global_id(2) - get_global_offset(2)) * get_global_size(1) \
+                     + get_global_id(1) - get_global_offset(1)) * get_global_size(0) \
+                     + get_global_id(0) - get_global_offset(0)"
+                    .to_owned());
+            }
+            BuiltIn::LocalInvocationIndex => {
+                return Ok("(get_local_id(2) * get_local_size(1) + get_local_id(1)) \
+                     * get_local_size(0) + get_local_id(0)"
+                    .to_owned());
+            }
+            other => return Err(unsupported(format!("BuiltIn {other:?}"))),
+        };
+        let lanes = self.emitter.lanes(ty)?;
+        let calls: Vec<_> = (0..lanes.count).map(|at| format!("{function}({at})")).collect();
+        Ok(format!("({lanes})({})", calls.join(", ")))
+    }
+
+    pub(super) fn extended(&mut self, instruction: &Instruction<'_>) -> Result<()> {
+        let (ty, id, number) =
+            (operand(instruction, 0)?, operand(instruction, 1)?, operand(instruction, 3)?);
+        let Some(std) = Std::from_u32(number) else {
+            return Err(unsupported(format!("instruction {number} of OpenCL.std")));
+        };
+        let operands: Vec<_> = instruction.words_from(4).collect();
+        let text = self
+            .extended_text(std, ty, &operands)
+            .map_err(|error| error.within(format!("instruction `{std:?}` of OpenCL.std")))?;
+        if self.emitter.is_void(ty)? {
+            self.line(&format!("{text};"));
+            return Ok(());
+        }
+        self.assign(id, ty, &text)
+    }
+
+    fn extended_text(&mut self, std: Std, ty: u32, operands: &[u32]) -> Result<String> {
+        let get = |index: usize| -> Result<u32> {
+            operands.get(index).copied().ok_or_else(|| malformed(format!("{std:?}")))
+        };
+        let name = format!("{std:?}");
+        Ok(match std {
+            Std::fclamp => self.function("clamp", operands)?,
+            Std::fmax_common => self.function("max", operands)?,
+            Std::fmin_common => self.function("min", operands)?,
+            // Of signed integers, signed or not in their result.
+            Std::s_abs | Std::s_abs_diff => self.of_signed(&name[2..], operands)?,
+            Std::s_add_sat
+            | Std::s_sub_sat
+            | Std::s_hadd
+            | Std::s_rhadd
+            | Std::s_clamp
+            | Std::s_mad_hi
+            | Std::s_mad_sat
+            | Std::s_max
+            | Std::s_min
+            | Std::s_mul_hi
+            | Std::s_mad24
+            | Std::s_mul24 => {
+                let text = self.of_signed(&name[2..], operands)?;
+                format!("{}({text})", unsigned(self.emitter.lanes(ty)?))
+            }
+            Std::u_add_sat
+            | Std::u_sub_sat
+            | Std::u_hadd
+            | Std::u_rhadd
+            | Std::u_clamp
+            | Std::u_mad_sat
+            | Std::u_max
+            | Std::u_min
+            | Std::u_mad24
+            | Std::u_mul24
+            | Std::u_abs
+            | Std::u_abs_diff
+            | Std::u_mul_hi
+            | Std::u_mad_hi
+            | Std::u_upsample => self.function(&name[2..], operands)?,
+            Std::s_upsample => {
+                let lanes = self.emitter.lanes(ty)?;
+                let (high, low) = (self.signed(get(0)?)?, self.value(get(1)?)?);
+                format!("{}(upsample({high}, {low}))", unsigned(lanes))
+            }
+            Std::ctz => {
+                // A function of OpenCL C 2.0: the zeros below the lowest one.
+                let lanes = self.emitter.lanes(ty)?;
+                let value = self.value(get(0)?)?;
+                format!("popcount(({lanes})(~{value} & ({value} - ({lanes})(1))))")
+            }
+            Std::ldexp | Std::pown | Std::rootn => {
+                let (value, exponent) = (self.value(get(0)?)?, self.signed(get(1)?)?);
+                format!("{name}({value}, {exponent})")
+            }
+            Std::ilogb => {
+                let text = self.function(&name, operands)?;
+                format!("{}({text})", unsigned(self.emitter.lanes(ty)?))
+            }
+            Std::frexp | Std::lgamma_r | Std::remquo => {
+                let last = operands.len().saturating_sub(1);
+                let pointer = get(last)?;
+                let mut texts = Vec::new();
+                for &operand in &operands[..last] {
+                    texts.push(self.value(operand)?);
+                }
+                let signed = self.emitter.lanes(self.pointee(pointer)?)?.signed();
+                let (space, pointer) = (self.space(pointer)?, self.value(pointer)?);
+                texts.push(format!("({space} {signed} *){pointer}"));
+                format!("{name}({})", texts.join(", "))
+            }
+            Std::vloadn | Std::vload_half | Std::vload_halfn | Std::vloada_halfn => {
+                let count = operands.get(2).map(ToString::to_string).unwrap_or_default();
+                let name = match std {
+                    Std::vload_half => name,
+                    _ => name.trim_end_matches('n').to_owned() + &count,
+                };
+                self.function(&name, operands.get(..2).unwrap_or_default())?
+            }
+            Std::vstoren => {
+                let lanes = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
+                self.function(&format!("vstore{}", lanes.count), operands)?
+            }
+            Std::vstore_half
+            | Std::vstore_half_r
+            | Std::vstore_halfn
+            | Std::vstore_halfn_r
+            | Std::vstorea_halfn
+            | Std::vstorea_halfn_r => {
+                let lanes = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
+                let count = if lanes.is_vector() { lanes.count.to_string() } else { String::new() };
+                let function = if name.starts_with("vstorea") { "vstorea" } else { "vstore" };
+                let mode = match operands.get(3).map(|mode| FPRoundingMode::from_u32(*mode)) {
+                    None => "",
+                    Some(Some(FPRoundingMode::RTE)) => "_rte",
+                    Some(Some(FPRoundingMode::RTZ)) => "_rtz",
+                    Some(Some(FPRoundingMode::RTP)) => "_rtp",
+                    Some(Some(FPRoundingMode::RTN)) => "_rtn",
+                    Some(None) => return Err(malformed("a rounding mode")),
+                };
+                let function = format!("{function}_half{count}{mode}");
+                self.function(&function, operands.get(..3).unwrap_or_default())?
+            }
+            Std::select => {
+                let condition = self.signed(get(2)?)?;
+                format!("select({}, {}, {condition})", self.value(get(0)?)?, self.value(get(1)?)?)
+            }
+            Std::printf => return Err(unsupported("it")),
+            // A hint.
+            Std::prefetch => "(void)0".to_owned(),
+            Std::fract | Std::modf | Std::sincos => {
+                let pointee = self.pointee(get(1)?)?;
+                if !matches!(
+                    self.emitter.ty(pointee)?,
+                    Type::Scalar(Scalar::Float(_)) | Type::Vector { .. }
+                ) {
+                    return Err(malformed("a pointer"));
+                }
+                self.function(&name, operands)?
+            }
+            _ => self.function(&name, operands)?,
+        })
+    }
+
+    fn of_signed(&mut self, name: &str, operands: &[u32]) -> Result<String> {
+        let mut texts = Vec::new();
+        for &operand in operands {
+            texts.push(self.signed(operand)?);
+        }
+        Ok(format!("{name}({})", texts.join(", ")))
+    }
+}

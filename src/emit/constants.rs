@@ -1,0 +1,314 @@
+//! Constants, as literals and initializers.
+
+use rspirv::spirv::Op;
+
+use super::types::{Lanes, Scalar, Space, Type};
+use super::{Emitter, malformed, operand, unsupported};
+use crate::error::Result;
+use crate::spirv::edit::Instruction;
+
+/// Where a constant stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In a statement: with its type.
+    Expression,
+    /// Inside of braces, where only constant expressions are taken.
+    Initializer,
+}
+
+/// Constants within constants beyond this are not what a compiler makes.
+const DEPTH: u32 = 64;
+
+impl Emitter<'_> {
+    /// The text of a constant; `None` if the id is none, or one that only a function can express.
+    pub(super) fn constant(&mut self, id: u32, place: Place) -> Result<Option<String>> {
+        self.nesting += 1;
+        let text = if self.nesting > DEPTH {
+            Err(unsupported("constants nested deeper than 64 levels"))
+        } else {
+            self.constant_within(id, place)
+        };
+        self.nesting -= 1;
+        text
+    }
+
+    fn constant_within(&mut self, id: u32, place: Place) -> Result<Option<String>> {
+        let constant = self.definition(id)?;
+        let Some(ty) = constant.result_type() else { return Ok(None) };
+        Ok(Some(match constant.op() {
+            Some(Op::ConstantTrue | Op::SpecConstantTrue) => "true".to_owned(),
+            Some(Op::ConstantFalse | Op::SpecConstantFalse) => "false".to_owned(),
+            Some(Op::Constant | Op::SpecConstant) => {
+                let lanes = self.lanes(ty)?;
+                self.use_scalar(lanes.scalar);
+                literal(lanes.scalar, bits(&constant, lanes)?, place)
+            }
+            Some(Op::ConstantNull | Op::Undef) => self.null(ty, place)?,
+            Some(Op::ConstantComposite | Op::SpecConstantComposite) => {
+                let parts: Vec<_> = constant.words_from(2).collect();
+                let is_bools = matches!(self.ty(ty)?, Type::Vector { .. })
+                    && self.lanes(ty)?.scalar == Scalar::Bool;
+                let inner = match self.ty(ty)? {
+                    // A vector is written with its type everywhere.
+                    Type::Vector { .. } => place,
+                    _ => Place::Initializer,
+                };
+                let mut texts = Vec::new();
+                for part in parts {
+                    let text = self
+                        .constant(part, inner)?
+                        .ok_or_else(|| unsupported(format!("what constant {id} is composed of")))?;
+                    texts.push(if is_bools { lane_of_bool(&text) } else { text });
+                }
+                self.composite(ty, &texts, place)?
+            }
+            Some(Op::SpecConstantOp) => match self.evaluate(id)? {
+                Some(bits) => {
+                    let lanes = self.lanes(ty)?;
+                    match lanes.scalar {
+                        Scalar::Bool => if bits == 1 { "true" } else { "false" }.to_owned(),
+                        scalar => literal(scalar, bits, place),
+                    }
+                }
+                None => return Ok(None),
+            },
+            Some(op @ (Op::ConstantSampler | Op::ConstantPipeStorage)) => {
+                return Err(unsupported(format!("Op{op:?}")));
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn null(&mut self, ty: u32, place: Place) -> Result<String> {
+        Ok(match self.ty(ty)? {
+            Type::Scalar(Scalar::Bool) => "false".to_owned(),
+            Type::Scalar(scalar) => {
+                self.use_scalar(scalar);
+                literal(scalar, 0, place)
+            }
+            Type::Vector { .. } => format!("({})(0)", self.type_name(ty)?),
+            Type::Array { .. } | Type::Struct => match place {
+                Place::Expression => format!("(({}){{0}})", self.type_name(ty)?),
+                Place::Initializer => "{0}".to_owned(),
+            },
+            Type::Pointer { class, .. } if Space::of(class)?.is_none() => "0".to_owned(),
+            Type::Pointer { .. } if place == Place::Initializer => "0".to_owned(),
+            Type::Pointer { .. } => format!("(({})0)", self.type_name(ty)?),
+            Type::Void | Type::Opaque => return Err(malformed("a null constant")),
+        })
+    }
+
+    /// A value of a composite type, of its parts.
+    pub(super) fn composite(&mut self, ty: u32, parts: &[String], place: Place) -> Result<String> {
+        let list = parts.join(", ");
+        Ok(match self.ty(ty)? {
+            Type::Vector { .. } => format!("({})({list})", self.type_name(ty)?),
+            Type::Struct => match place {
+                Place::Expression => format!("(({}){{{list}}})", self.type_name(ty)?),
+                Place::Initializer => format!("{{{list}}}"),
+            },
+            Type::Array { .. } => match place {
+                Place::Expression => format!("(({}){{{{{list}}}}})", self.type_name(ty)?),
+                Place::Initializer => format!("{{{{{list}}}}}"),
+            },
+            _ => return Err(malformed("a composite")),
+        })
+    }
+
+    /// A whole number, such as the length of an array.
+    pub(super) fn integer(&self, id: u32) -> Result<u64> {
+        self.evaluate(id)?.ok_or_else(|| unsupported(format!("a size that is constant {id}")))
+    }
+
+    /// The bits of a constant integer or Boolean, if it is one.
+    pub(super) fn evaluate(&self, id: u32) -> Result<Option<u64>> {
+        self.evaluate_within(id, 0)
+    }
+
+    fn evaluate_within(&self, id: u32, depth: u32) -> Result<Option<u64>> {
+        let constant = self.definition(id)?;
+        let Some(ty) = constant.result_type().filter(|_| depth < DEPTH) else { return Ok(None) };
+        let width = match self.ty(ty) {
+            Ok(Type::Scalar(Scalar::Int(width))) => width,
+            Ok(Type::Scalar(Scalar::Bool)) => 1,
+            _ => return Ok(None),
+        };
+        let value = match constant.op() {
+            Some(Op::ConstantTrue | Op::SpecConstantTrue) => 1,
+            Some(Op::ConstantFalse | Op::SpecConstantFalse | Op::ConstantNull) => 0,
+            Some(Op::Constant | Op::SpecConstant) => bits(&constant, self.lanes(ty)?)?,
+            Some(Op::SpecConstantOp) => {
+                let Some(op) = Op::from_u32(operand(&constant, 2)?) else { return Ok(None) };
+                let mut values = Vec::new();
+                for id in constant.words_from(3) {
+                    match self.evaluate_within(id, depth + 1) {
+                        Ok(Some(value)) => values.push(value),
+                        _ => return Ok(None),
+                    }
+                }
+                let operand_width = match self.lanes(self.type_of(operand(&constant, 3)?)?)?.scalar
+                {
+                    Scalar::Int(width) => width,
+                    _ => 1,
+                };
+                match fold(op, operand_width, &values) {
+                    Some(value) => value,
+                    None => return Ok(None),
+                }
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(truncate(value, width)))
+    }
+}
+
+fn truncate(value: u64, width: u32) -> u64 {
+    if width >= 64 { value } else { value & ((1 << width) - 1) }
+}
+
+fn sign_extend(value: u64, width: u32) -> i64 {
+    let shift = 64 - width.clamp(1, 64);
+    (value << shift).cast_signed() >> shift
+}
+
+/// What an instruction of integers makes of constants, before it is cut to the result's width.
+fn fold(op: Op, width: u32, values: &[u64]) -> Option<u64> {
+    let signed = |value| sign_extend(value, width);
+    if let [condition, yes, no] = *values {
+        return (op == Op::Select).then_some(if condition == 1 { yes } else { no });
+    }
+    if let [value] = *values {
+        return Some(match op {
+            Op::UConvert | Op::Bitcast => value,
+            Op::SConvert => signed(value).cast_unsigned(),
+            Op::SNegate => value.wrapping_neg(),
+            Op::Not | Op::LogicalNot => !value,
+            _ => return None,
+        });
+    }
+    let [a, b] = *values else { return None };
+    Some(match op {
+        Op::IAdd => a.wrapping_add(b),
+        Op::ISub => a.wrapping_sub(b),
+        Op::IMul => a.wrapping_mul(b),
+        Op::UDiv => a.checked_div(b)?,
+        Op::UMod => a.checked_rem(b)?,
+        Op::SDiv => signed(a).checked_div(signed(b))?.cast_unsigned(),
+        Op::SRem => signed(a).checked_rem(signed(b))?.cast_unsigned(),
+        Op::BitwiseAnd | Op::LogicalAnd => a & b,
+        Op::BitwiseOr | Op::LogicalOr => a | b,
+        Op::BitwiseXor | Op::LogicalNotEqual => a ^ b,
+        Op::ShiftLeftLogical => a.checked_shl(u32::try_from(b).ok()?)?,
+        Op::ShiftRightLogical => a.checked_shr(u32::try_from(b).ok()?)?,
+        Op::ShiftRightArithmetic => signed(a).checked_shr(u32::try_from(b).ok()?)?.cast_unsigned(),
+        Op::IEqual | Op::LogicalEqual => (a == b).into(),
+        Op::INotEqual => (a != b).into(),
+        Op::UGreaterThan => (a > b).into(),
+        Op::UGreaterThanEqual => (a >= b).into(),
+        Op::ULessThan => (a < b).into(),
+        Op::ULessThanEqual => (a <= b).into(),
+        Op::SGreaterThan => (signed(a) > signed(b)).into(),
+        Op::SGreaterThanEqual => (signed(a) >= signed(b)).into(),
+        Op::SLessThan => (signed(a) < signed(b)).into(),
+        Op::SLessThanEqual => (signed(a) <= signed(b)).into(),
+        _ => return None,
+    })
+}
+
+/// The bits of OpConstant.
+fn bits(constant: &Instruction<'_>, lanes: Lanes) -> Result<u64> {
+    let low = u64::from(operand(constant, 2)?);
+    let bits = if lanes.width() > 32 { u64::from(operand(constant, 3)?) << 32 | low } else { low };
+    Ok(truncate(bits, lanes.width()))
+}
+
+/// A Boolean as the component of a vector.
+pub(super) fn lane_of_bool(text: &str) -> String {
+    match text {
+        "true" => "-1".to_owned(),
+        "false" => "0".to_owned(),
+        _ => format!("-{text}"),
+    }
+}
+
+/// A literal, and no operator at its start or end that others could bind to.
+pub(super) fn literal(scalar: Scalar, bits: u64, place: Place) -> String {
+    match scalar {
+        Scalar::Bool => if bits == 0 { "false" } else { "true" }.to_owned(),
+        Scalar::Int(8) => format!("(uchar){bits}"),
+        Scalar::Int(16) => format!("(ushort){bits}"),
+        Scalar::Int(32) => format!("{bits}u"),
+        Scalar::Int(_) => format!("{bits}ul"),
+        Scalar::Float(16) => float(half(bits as u16), bits, 16, place),
+        Scalar::Float(32) => float(f32::from_bits(bits as u32).into(), bits, 32, place),
+        Scalar::Float(_) => float(f64::from_bits(bits), bits, 64, place),
+    }
+}
+
+/// As `literal`, of an integer that is taken as signed.
+pub(super) fn signed_literal(width: u32, bits: u64) -> String {
+    let value = sign_extend(bits, width);
+    match width {
+        8 => format!("(char)({value})"),
+        16 => format!("(short)({value})"),
+        32 if value == i64::from(i32::MIN) => "(-2147483647 - 1)".to_owned(),
+        _ if value == i64::MIN => "(-9223372036854775807l - 1)".to_owned(),
+        32 if value < 0 => format!("({value})"),
+        32 => value.to_string(),
+        _ if value < 0 => format!("({value}l)"),
+        _ => format!("{value}l"),
+    }
+}
+
+fn float(value: f64, bits: u64, width: u32, place: Place) -> String {
+    let text = if value.is_finite() {
+        match width {
+            // Written so that the shortest text gives the same bits.
+            32 => format!("{:?}f", value as f32),
+            16 => format!("(half){value:?}f"),
+            _ => format!("{value:?}"),
+        }
+    } else if place == Place::Expression {
+        return match width {
+            16 => format!("as_half((ushort){bits:#x})"),
+            32 => format!("as_float({bits:#x}u)"),
+            _ => format!("as_double({bits:#x}ul)"),
+        };
+    } else {
+        // In initializers, the other ways are no constant expressions.
+        let suffix = match width {
+            64 => "",
+            _ => "f",
+        };
+        let sign = if value.is_sign_negative() { "-" } else { "" };
+        let cast = if width == 16 { "(half)" } else { "" };
+        return if value.is_infinite() {
+            format!("{cast}({sign}__builtin_inf{suffix}())")
+        } else {
+            let payload = bits
+                & ((1
+                    << if width == 64 {
+                        51
+                    } else if width == 32 {
+                        22
+                    } else {
+                        9
+                    })
+                    - 1);
+            format!("{cast}({sign}__builtin_nan{suffix}(\"{payload:#x}\"))")
+        };
+    };
+    if value.is_sign_negative() { format!("({text})") } else { text }
+}
+
+/// The value of a number of 16 bits.
+fn half(bits: u16) -> f64 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    sign * match exponent {
+        0 => fraction * 2_f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2_f64.powi(exponent - 15),
+    }
+}

@@ -1,0 +1,633 @@
+//! Functions: signatures, blocks and the edges between them.
+//!
+//! All values are declared at the top, for a `goto` must not jump over what it is to initialize.
+//! Compilers turn such variables back to values at once.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Write as _;
+
+use rspirv::spirv::{Decoration, FunctionParameterAttribute, Op, StorageClass};
+
+use super::constants::Place;
+use super::generic::Spaces;
+use super::types::{Lanes, Scalar, Space, Type};
+use super::{Emitter, malformed, operand, unsupported};
+use crate::error::Result;
+use crate::spirv::edit::Instruction;
+
+/// Calls deeper than this are not what a compiler makes.
+const DEPTH: usize = 256;
+
+/// A function as emitted.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    name: String,
+    /// The address spaces of the pointer that it returns, if that is generic.
+    pub(super) returns: Vec<Space>,
+    /// The variables of local memory that it gets pointers to, behind its parameters.
+    locals: BTreeSet<u32>,
+}
+
+/// A function while it is translated.
+pub(super) struct Body<'e, 'm> {
+    pub(super) emitter: &'e mut Emitter<'m>,
+    is_kernel: bool,
+    /// Of the values that have generic ones.
+    spaces: Spaces,
+    locals: BTreeSet<u32>,
+    inputs: BTreeSet<u32>,
+    /// By type, in the order of their first use.
+    declarations: Vec<(String, Vec<String>)>,
+    variables: String,
+    pub(super) text: String,
+}
+
+struct Block<'m> {
+    label: u32,
+    phis: Vec<Instruction<'m>>,
+    instructions: Vec<Instruction<'m>>,
+}
+
+impl<'m> Emitter<'m> {
+    /// The address spaces that tell the instances of a function apart.
+    pub(super) fn instance_key(
+        &self,
+        callee: u32,
+        arguments: &[u32],
+        spaces: &Spaces,
+    ) -> Result<Vec<Space>> {
+        let ty = self.definition(operand(&self.definition(callee)?, 3)?)?;
+        let mut key = Vec::new();
+        for (parameter, argument) in ty.words_from(2).zip(arguments) {
+            for level in self.generic_levels(parameter)? {
+                let space = spaces.get(argument).and_then(|levels| levels.get(level)).copied();
+                let is_null = self.definition(*argument)?.op() == Some(Op::ConstantNull);
+                key.push(space.or(is_null.then_some(Space::Private)).ok_or_else(|| {
+                    unsupported(
+                        "an argument of the generic address space, whose own the module does not show,",
+                    )
+                })?);
+            }
+        }
+        Ok(key)
+    }
+
+    pub(super) fn emit_function(
+        &mut self,
+        id: u32,
+        parameters: &[Space],
+        kernel: Option<(&str, &str)>,
+    ) -> Result<Instance> {
+        let key = (id, parameters.to_vec());
+        if kernel.is_none()
+            && let Some(done) = self.instances.get(&key)
+        {
+            return Ok(done.clone());
+        }
+        if self.calling.contains(&id) || self.calling.len() >= DEPTH {
+            return Err(unsupported("recursion"));
+        }
+        self.calling.push(id);
+        let label = self.name(id, "function_");
+        let instance = self.emit_body(id, parameters, kernel);
+        self.calling.pop();
+        let instance = if kernel.is_some() {
+            instance?
+        } else {
+            instance.map_err(|error| error.within(format!("in function `{label}`")))?
+        };
+        if kernel.is_none() {
+            self.instances.insert(key, instance.clone());
+        }
+        Ok(instance)
+    }
+
+    fn emit_body(
+        &mut self,
+        id: u32,
+        parameters: &[Space],
+        kernel: Option<(&str, &str)>,
+    ) -> Result<Instance> {
+        let Some(&function) = self.functions.get(&id) else {
+            return Err(unsupported(format!("a call of id {id}, which is no function")));
+        };
+        if function.is_declaration() {
+            let name = self.import(id).unwrap_or("without a name");
+            return Err(unsupported(format!("function `{name}`, which no module defines,")));
+        }
+        let (spaces, returns) = self.infer(function, parameters)?;
+        let name = match kernel {
+            Some((name, _)) => name.to_owned(),
+            None => {
+                let mut name = self.name(id, "function_");
+                for space in parameters {
+                    let _ = write!(name, "_{space}");
+                }
+                name
+            }
+        };
+        let mut body = Body {
+            emitter: self,
+            is_kernel: kernel.is_some(),
+            spaces,
+            locals: BTreeSet::new(),
+            inputs: BTreeSet::new(),
+            declarations: Vec::new(),
+            variables: String::new(),
+            text: String::new(),
+        };
+        let mut instructions = function.body.iter();
+        let mut signature = Vec::new();
+        let mut blocks = Vec::<Block<'_>>::new();
+        let mut result = None;
+        for instruction in instructions.by_ref() {
+            match instruction.op() {
+                Some(Op::Function) => result = Some(operand(&instruction, 0)?),
+                Some(Op::FunctionParameter) => signature.push(body.parameter(&instruction)?),
+                Some(Op::Label) => blocks.push(Block {
+                    label: operand(&instruction, 0)?,
+                    phis: Vec::new(),
+                    instructions: Vec::new(),
+                }),
+                Some(Op::FunctionEnd) => break,
+                op => match blocks.last_mut() {
+                    Some(block) if op == Some(Op::Phi) => block.phis.push(instruction),
+                    Some(block) => block.instructions.push(instruction),
+                    None => {}
+                },
+            }
+        }
+        body.blocks(&blocks)?;
+        let result = result.ok_or_else(|| malformed("a function"))?;
+        let result = body.emitter.type_name_in(result, &returns)?;
+        let locals = body.locals.clone();
+        body.write(&name, &result, signature, kernel.map(|(_, attributes)| attributes))?;
+        Ok(Instance { name, returns, locals })
+    }
+}
+
+impl<'m> Body<'_, 'm> {
+    fn parameter(&mut self, parameter: &Instruction<'_>) -> Result<String> {
+        let (ty, id) = (operand(parameter, 0)?, operand(parameter, 1)?);
+        let name = self.name(id);
+        if self.is_by_value(id) {
+            let Type::Pointer { pointee: Some(pointee), .. } = self.emitter.ty(ty)? else {
+                return Err(malformed("a parameter that is passed by value"));
+            };
+            return Ok(format!("{} {name}", self.emitter.type_name(pointee)?));
+        }
+        let mut text = self.type_of(id, ty)?;
+        if self.is_kernel
+            && let Type::Pointer { class, .. } = self.emitter.ty(ty)?
+            && !matches!(
+                class,
+                StorageClass::CrossWorkgroup
+                    | StorageClass::Workgroup
+                    | StorageClass::UniformConstant
+            )
+        {
+            return Err(unsupported(format!("a kernel's parameter that points to {class:?}")));
+        }
+        if !text.ends_with('*') {
+            text.push(' ');
+        } else if self.emitter.has_attribute(id, FunctionParameterAttribute::NoAlias) {
+            text += "restrict ";
+        }
+        Ok(text + &name)
+    }
+
+    fn is_by_value(&self, id: u32) -> bool {
+        self.emitter.has_attribute(id, FunctionParameterAttribute::ByVal)
+    }
+
+    fn write(
+        self,
+        name: &str,
+        result: &str,
+        mut signature: Vec<String>,
+        attributes: Option<&str>,
+    ) -> Result<()> {
+        let mut text = String::from("\n");
+        let mut top = String::new();
+        for &local in &self.locals {
+            let ty = self.emitter.type_of(local)?;
+            let Type::Pointer { pointee: Some(pointee), .. } = self.emitter.ty(ty)? else {
+                return Err(unsupported("an untyped variable"));
+            };
+            let (ty, name) = (self.emitter.type_name(pointee)?, self.emitter.name(local, "local_"));
+            if attributes.is_some() {
+                let aligned = self.emitter.aligned(local);
+                let _ = writeln!(top, "    local {ty} {name}{aligned};");
+            } else {
+                signature.push(format!("local {ty} *{name}"));
+            }
+        }
+        match attributes {
+            Some(attributes) => text = text + attributes + "kernel ",
+            None => text += "static ",
+        }
+        let signature = if signature.is_empty() { "void".to_owned() } else { signature.join(", ") };
+        let separator = if result.ends_with('*') { "" } else { " " };
+        let _ = writeln!(text, "{result}{separator}{name}({signature})\n{{");
+        for (ty, names) in &self.declarations {
+            let separator = if ty.ends_with('*') { "" } else { " " };
+            // A line for each pointer, as its type is one of the name.
+            let chunk = if ty.ends_with('*') { 1 } else { 8 };
+            for names in names.chunks(chunk) {
+                let _ = writeln!(top, "    {ty}{separator}{};", names.join(", "));
+            }
+        }
+        top += &self.variables;
+        self.emitter.code += &(text + &top);
+        if !top.is_empty() {
+            self.emitter.code.push('\n');
+        }
+        self.emitter.code += &self.text;
+        self.emitter.code += "}\n";
+        Ok(())
+    }
+
+    fn blocks(&mut self, blocks: &[Block<'m>]) -> Result<()> {
+        let by_label: HashMap<_, _> = blocks.iter().map(|block| (block.label, block)).collect();
+        for input in blocks.iter().flat_map(|block| &block.instructions) {
+            if input.op() == Some(Op::Variable) {
+                self.variable(input)?;
+            }
+        }
+        for phi in blocks.iter().flat_map(|block| &block.phis) {
+            self.declare(operand(phi, 1)?, operand(phi, 0)?)?;
+        }
+        let mut texts = Vec::new();
+        let mut targets = HashSet::new();
+        for (index, block) in blocks.iter().enumerate() {
+            let next = blocks.get(index + 1).map(|block| block.label);
+            let before = std::mem::take(&mut self.text);
+            for instruction in &block.instructions {
+                let mut edges =
+                    Edges { from: block.label, next, blocks: &by_label, targets: &mut targets };
+                if !self.terminator(instruction, &mut edges)? {
+                    self.instruction(instruction)?;
+                }
+            }
+            texts.push((block.label, std::mem::replace(&mut self.text, before)));
+        }
+        for (label, text) in texts {
+            if targets.contains(&label) {
+                let _ = writeln!(self.text, "{}:;", self.emitter.name(label, "block_"));
+            }
+            self.text += &text;
+        }
+        let mut inputs = String::new();
+        for input in self.inputs.clone() {
+            let ty = self.pointee(input)?;
+            let value = self.input(input, ty)?;
+            let _ = writeln!(inputs, "    {} = {value};", self.name(input));
+        }
+        self.text.insert_str(0, &inputs);
+        Ok(())
+    }
+
+    /// Whether the instruction is one that ends a block.
+    fn terminator(
+        &mut self,
+        instruction: &Instruction<'_>,
+        edges: &mut Edges<'_, 'm>,
+    ) -> Result<bool> {
+        let word = |index| operand(instruction, index);
+        match instruction.op() {
+            Some(Op::Branch) => {
+                let text = self.edge(word(0)?, edges, "    ", false)?;
+                self.text += &text;
+            }
+            Some(Op::BranchConditional) => {
+                let condition = self.value(word(0)?)?;
+                let (yes, no) = (word(1)?, word(2)?);
+                // What comes next needs no jump.
+                let (condition, taken, other) = if Some(yes) == edges.next && yes != no {
+                    (format!("!{condition}"), no, yes)
+                } else {
+                    (condition, yes, no)
+                };
+                let inner = self.edge(taken, edges, "        ", true)?;
+                let _ = match inner.trim().lines().count() {
+                    1 => writeln!(self.text, "    if ({condition}) {}", inner.trim()),
+                    _ => writeln!(self.text, "    if ({condition}) {{\n{inner}    }}"),
+                };
+                let text = self.edge(other, edges, "    ", false)?;
+                self.text += &text;
+            }
+            Some(Op::Switch) => self.switch(instruction, edges)?,
+            Some(Op::Return) => self.text += "    return;\n",
+            Some(Op::ReturnValue) => {
+                let value = self.value(word(0)?)?;
+                let _ = writeln!(self.text, "    return {value};");
+            }
+            Some(Op::Unreachable) => self.text += "    __builtin_unreachable();\n",
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn switch(&mut self, instruction: &Instruction<'_>, edges: &mut Edges<'_, 'm>) -> Result<()> {
+        let selector = operand(instruction, 0)?;
+        let lanes = self.emitter.lanes(self.emitter.type_of(selector)?)?;
+        let Lanes { scalar: Scalar::Int(width), count: 1 } = lanes else {
+            return Err(malformed("OpSwitch"));
+        };
+        let value = self.value(selector)?;
+        let _ = writeln!(self.text, "    switch ({value}) {{");
+        let words: Vec<_> = instruction.words_from(2).collect();
+        for case in words.chunks_exact(if width > 32 { 3 } else { 2 }) {
+            let (literal, target) = match *case {
+                [low, high, target] => (u64::from(high) << 32 | u64::from(low), target),
+                [literal, target] => (u64::from(literal), target),
+                _ => return Err(malformed("OpSwitch")),
+            };
+            // Narrow literals may come sign-extended.
+            let literal = match width {
+                64 => format!("{literal}ul"),
+                32 => format!("{literal}u"),
+                _ => (literal & ((1 << width) - 1)).to_string(),
+            };
+            let edge = self.edge(target, edges, "        ", true)?;
+            let _ = write!(self.text, "    case {literal}:\n{edge}");
+        }
+        let edge = self.edge(operand(instruction, 1)?, edges, "        ", true)?;
+        let _ = write!(self.text, "    default:\n{edge}    }}\n");
+        Ok(())
+    }
+
+    /// What is done on the way to a block: the values of its phis, all at once, and the jump.
+    fn edge(
+        &mut self,
+        target: u32,
+        edges: &mut Edges<'_, 'm>,
+        indent: &str,
+        always_jump: bool,
+    ) -> Result<String> {
+        let block = edges.blocks.get(&target).ok_or_else(|| malformed("a branch"))?;
+        let mut copies = Vec::new();
+        for phi in &block.phis {
+            let pairs: Vec<_> = phi.words_from(2).collect();
+            let pair = pairs.chunks_exact(2).find(|pair| pair[1] == edges.from);
+            let value = pair.ok_or_else(|| malformed("OpPhi"))?[0];
+            let id = operand(phi, 1)?;
+            if value != id {
+                copies.push((id, operand(phi, 0)?, value));
+            }
+        }
+        let mut text = String::new();
+        let written = |at: usize, value| copies[..at].iter().any(|&(id, _, _)| id == value);
+        if copies.iter().enumerate().any(|(at, &(_, _, value))| written(at, value)) {
+            let (mut reads, mut writes) = (String::new(), String::new());
+            for &(id, ty, value) in &copies {
+                let (ty, name, value) = (self.type_of(id, ty)?, self.name(id), self.value(value)?);
+                let separator = if ty.ends_with('*') { "" } else { " " };
+                let _ = writeln!(reads, "{indent}    {ty}{separator}next_{name} = {value};");
+                let _ = writeln!(writes, "{indent}    {name} = next_{name};");
+            }
+            let _ = write!(text, "{indent}{{\n{reads}{writes}{indent}}}\n");
+        } else {
+            for &(id, _, value) in &copies {
+                let _ = writeln!(text, "{indent}{} = {};", self.name(id), self.value(value)?);
+            }
+        }
+        if always_jump || edges.next != Some(target) {
+            edges.targets.insert(target);
+            let _ = writeln!(text, "{indent}goto {};", self.emitter.name(target, "block_"));
+        }
+        Ok(text)
+    }
+
+    fn variable(&mut self, variable: &Instruction<'_>) -> Result<()> {
+        let id = operand(variable, 1)?;
+        let ty = self.pointee(id)?;
+        let inner = self.spaces.get(&id).and_then(|spaces| spaces.get(1..)).unwrap_or_default();
+        let ty = self.emitter.type_name_in(ty, &inner.to_vec())?;
+        let separator = if ty.ends_with('*') { "" } else { " " };
+        let (name, aligned) = (self.name(id), self.emitter.aligned(id));
+        let _ = writeln!(self.variables, "    {ty}{separator}{name}{aligned};");
+        Ok(())
+    }
+
+    pub(super) fn pointee(&self, pointer: u32) -> Result<u32> {
+        match self.emitter.ty(self.emitter.type_of(pointer)?)? {
+            Type::Pointer { pointee: Some(pointee), .. } => Ok(pointee),
+            _ => Err(unsupported("an untyped variable")),
+        }
+    }
+
+    pub(super) fn name(&self, id: u32) -> String {
+        self.emitter.name(id, "v")
+    }
+
+    /// The name of a value's type.
+    pub(super) fn type_of(&mut self, id: u32, ty: u32) -> Result<String> {
+        let spaces = self.spaces.get(&id).cloned().unwrap_or_default();
+        self.emitter.type_name_in(ty, &spaces)
+    }
+
+    pub(super) fn space(&self, pointer: u32) -> Result<Space> {
+        if let Some(space) = self.spaces.get(&pointer).and_then(|spaces| spaces.first()) {
+            return Ok(*space);
+        }
+        let Type::Pointer { class, .. } = self.emitter.ty(self.emitter.type_of(pointer)?)? else {
+            return Err(malformed("a pointer"));
+        };
+        Space::of(class)?.ok_or_else(|| {
+            unsupported(
+                "a pointer of the generic address space, whose own the module does not show,",
+            )
+        })
+    }
+
+    /// The address spaces of what a pointer points to.
+    pub(super) fn inner_spaces(&self, pointer: u32) -> Vec<Space> {
+        let spaces = self.spaces.get(&pointer).and_then(|spaces| spaces.get(1..));
+        spaces.unwrap_or_default().to_vec()
+    }
+
+    fn declare(&mut self, id: u32, ty: u32) -> Result<()> {
+        let (ty, name) = (self.type_of(id, ty)?, self.name(id));
+        match self.declarations.iter_mut().find(|(known, _)| *known == ty) {
+            Some((_, names)) => names.push(name),
+            None => self.declarations.push((ty, vec![name])),
+        }
+        Ok(())
+    }
+
+    pub(super) fn line(&mut self, statement: &str) {
+        let _ = writeln!(self.text, "    {statement}");
+    }
+
+    /// Gives an instruction's result its value.
+    pub(super) fn assign(&mut self, id: u32, ty: u32, value: &str) -> Result<()> {
+        self.declare(id, ty)?;
+        let name = self.name(id);
+        self.line(&format!("{name} = {value};"));
+        Ok(())
+    }
+
+    /// What a pointer points to, if that has a name here.
+    pub(super) fn place(&mut self, pointer: u32) -> Result<Option<String>> {
+        let definition = self.emitter.definition(pointer)?;
+        let is_named = match definition.op() {
+            Some(Op::Variable | Op::UntypedVariableKHR) => {
+                let class = StorageClass::from_u32(operand(&definition, 2)?);
+                match class {
+                    Some(StorageClass::Function) => true,
+                    Some(StorageClass::Workgroup) => {
+                        self.locals.insert(pointer);
+                        if !self.is_kernel {
+                            return Ok(None);
+                        }
+                        return Ok(Some(self.emitter.name(pointer, "local_")));
+                    }
+                    Some(StorageClass::UniformConstant) => {
+                        return self.emitter.constant_variable(pointer).map(Some);
+                    }
+                    Some(StorageClass::Input) => {
+                        if self.inputs.insert(pointer) {
+                            let ty = self.pointee(pointer)?;
+                            let ty = self.emitter.type_name(ty)?;
+                            let name = self.name(pointer);
+                            let _ = writeln!(self.variables, "    {ty} {name};");
+                        }
+                        true
+                    }
+                    _ => {
+                        let name = self.emitter.name(pointer, "variable_");
+                        return Err(unsupported(format!("the global variable `{name}`")));
+                    }
+                }
+            }
+            Some(Op::FunctionParameter) => self.is_by_value(pointer),
+            _ => false,
+        };
+        Ok(is_named.then(|| self.name(pointer)))
+    }
+
+    /// The text of a value, to which operators and members can be attached.
+    pub(super) fn value(&mut self, id: u32) -> Result<String> {
+        if let Some(place) = self.place(id)? {
+            return Ok(format!("(&{place})"));
+        }
+        let definition = self.emitter.definition(id)?;
+        if let Some(text) = self.emitter.constant(id, Place::Expression)? {
+            return Ok(text);
+        }
+        match definition.op() {
+            Some(Op::SpecConstantOp | Op::ConstantComposite | Op::SpecConstantComposite) => {
+                self.constant_expression(&definition)
+            }
+            Some(Op::Variable) => Ok(self.emitter.name(id, "local_")),
+            Some(op) if format!("{op:?}").contains("Constant") => {
+                Err(unsupported(definition.name()))
+            }
+            _ => Ok(self.name(id)),
+        }
+    }
+
+    fn constant_expression(&mut self, constant: &Instruction<'_>) -> Result<String> {
+        let (ty, id) = (operand(constant, 0)?, operand(constant, 1)?);
+        if constant.op() != Some(Op::SpecConstantOp) {
+            let mut parts = Vec::new();
+            for part in constant.words_from(2) {
+                parts.push(self.value(part)?);
+            }
+            return self.emitter.composite(ty, &parts, Place::Expression);
+        }
+        let number = operand(constant, 2)?;
+        let op = Op::from_u32(number).ok_or_else(|| unsupported(format!("opcode {number}")))?;
+        let operands: Vec<_> = constant.words_from(3).collect();
+        let text = self.expression(op, ty, id, &operands)?;
+        let text = text.ok_or_else(|| unsupported(format!("OpSpecConstantOp with Op{op:?}")))?;
+        let ty = self.type_of(id, ty)?;
+        Ok(if ty.starts_with("struct") { format!("({text})") } else { format!("(({ty})({text}))") })
+    }
+
+    /// What a pointer points to.
+    pub(super) fn target(&mut self, pointer: u32) -> Result<String> {
+        match self.place(pointer)? {
+            Some(place) => Ok(place),
+            None => Ok(format!("(*{})", self.value(pointer)?)),
+        }
+    }
+
+    pub(super) fn call(&mut self, call: &Instruction<'_>) -> Result<()> {
+        let (ty, id, callee) = (operand(call, 0)?, operand(call, 1)?, operand(call, 2)?);
+        let arguments: Vec<_> = call.words_from(3).collect();
+        let key = self.emitter.instance_key(callee, &arguments, &self.spaces)?;
+        let instance = self.emitter.emit_function(callee, &key, None)?;
+        let function = self.emitter.functions.get(&callee);
+        let parameters = function.map(|function| {
+            let parameters = function.body.iter();
+            parameters.filter(|parameter| parameter.op() == Some(Op::FunctionParameter))
+        });
+        let parameters: Vec<_> = parameters.into_iter().flatten().collect();
+        let mut texts = Vec::new();
+        for (&argument, parameter) in arguments.iter().zip(&parameters) {
+            texts.push(if self.is_by_value(operand(parameter, 1)?) {
+                self.target(argument)?
+            } else {
+                self.value(argument)?
+            });
+        }
+        for &local in &instance.locals {
+            texts.push(self.value(local)?);
+        }
+        let text = format!("{}({})", instance.name, texts.join(", "));
+        if self.emitter.is_void(ty)? {
+            self.line(&format!("{text};"));
+            return Ok(());
+        }
+        self.assign(id, ty, &text)
+    }
+}
+
+/// What is around a block while it is ended.
+struct Edges<'b, 'm> {
+    from: u32,
+    next: Option<u32>,
+    blocks: &'b HashMap<u32, &'b Block<'m>>,
+    targets: &'b mut HashSet<u32>,
+}
+
+impl Emitter<'_> {
+    fn aligned(&self, variable: u32) -> String {
+        match self.decoration(variable, Decoration::Alignment) {
+            Some(&[alignment, ..]) if alignment.is_power_of_two() => {
+                format!(" __attribute__((aligned({alignment})))")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Declares a variable of constant memory, once.
+    fn constant_variable(&mut self, id: u32) -> Result<String> {
+        let name = self.name(id, "constant_");
+        let location = self.definitions.location(id).ok_or_else(|| malformed("a variable"))?;
+        if self.constants.contains_key(&(location, id)) {
+            return Ok(name);
+        }
+        let variable = self.definition(id)?;
+        if let Some(import) = self.import(id).filter(|_| variable.word(3).is_none()) {
+            return Err(unsupported(format!("variable `{import}`, which no module defines,")));
+        }
+        let Type::Pointer { pointee: Some(pointee), .. } = self.ty(self.type_of(id)?)? else {
+            return Err(unsupported("an untyped variable"));
+        };
+        let Some(initializer) = variable.word(3) else {
+            return Err(unsupported(format!(
+                "variable `{name}` of constant memory without a value"
+            )));
+        };
+        let ty = self.type_name(pointee)?;
+        let value = self.constant(initializer, Place::Initializer)?;
+        let value = value.ok_or_else(|| unsupported(format!("the value of variable `{name}`")))?;
+        let aligned = self.aligned(id);
+        let text = format!("\nconstant {ty} {name}{aligned} = {value};\n");
+        self.constants.insert((location, id), text);
+        Ok(name)
+    }
+}

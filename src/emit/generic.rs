@@ -1,0 +1,227 @@
+//! The address spaces of generic pointers, which OpenCL C 1.2 does not have.
+//!
+//! Within a function, what a pointer is copied from and stored to points to the same address space:
+//! one equation for each instruction, solved by joining. What a pointer that is stored points to is
+//! told apart, one level each.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::{Op, StorageClass};
+
+use super::types::Space;
+use super::{Emitter, operand, unsupported};
+use crate::error::Result;
+use crate::spirv::edit::{Function, Section};
+
+/// The address spaces of values by level: of the pointer, of the pointer that it points to, ...
+pub(super) type Spaces = HashMap<u32, Vec<Space>>;
+
+struct Solver<'e, 'm> {
+    emitter: &'e mut Emitter<'m>,
+    nodes: HashMap<u32, Vec<usize>>,
+    parents: Vec<usize>,
+    spaces: Vec<Option<Space>>,
+}
+
+impl<'m> Emitter<'m> {
+    /// Whether the module knows generic pointers at all.
+    fn has_generic(&self) -> bool {
+        self.module.section(Section::Globals).iter().any(|ty| {
+            matches!(ty.op(), Some(Op::TypePointer | Op::TypeUntypedPointerKHR))
+                && ty.word(1) == Some(StorageClass::Generic as u32)
+        })
+    }
+
+    /// How many levels of a parameter's type are generic.
+    pub(super) fn generic_levels(&self, ty: u32) -> Result<Vec<usize>> {
+        let levels = self.levels(ty)?;
+        let levels = levels.iter().enumerate();
+        Ok(levels.filter(|(_, class)| **class == StorageClass::Generic).map(|(at, _)| at).collect())
+    }
+
+    /// The address spaces of the values that have generic ones, given those of the parameters, in
+    /// order. A value whose address spaces the function does not show is left out.
+    pub(super) fn infer(
+        &mut self,
+        function: &'m Function,
+        parameters: &[Space],
+    ) -> Result<(Spaces, Vec<Space>)> {
+        if !self.has_generic() {
+            return Ok((Spaces::new(), Vec::new()));
+        }
+        let mut solver = Solver {
+            emitter: self,
+            nodes: HashMap::new(),
+            parents: Vec::new(),
+            spaces: Vec::new(),
+        };
+        solver.equations(function, parameters)?;
+        solver.calls(function)?;
+        let mut spaces = Spaces::new();
+        let values: Vec<_> = solver.nodes.keys().copied().collect();
+        for value in values {
+            let levels = solver.nodes.get(&value).cloned().unwrap_or_default();
+            let found: Option<Vec<_>> = levels.into_iter().map(|node| solver.space(node)).collect();
+            if let Some(found) = found {
+                spaces.insert(value, found);
+            }
+        }
+        let returned = spaces.remove(&function.id).unwrap_or_default();
+        Ok((spaces, returned))
+    }
+}
+
+impl<'m> Solver<'_, 'm> {
+    fn equations(&mut self, function: &'m Function, parameters: &[Space]) -> Result<()> {
+        let mut parameters = parameters.iter();
+        for instruction in function.body.iter() {
+            let word = |index| operand(&instruction, index);
+            let Some(op) = instruction.op() else { continue };
+            match op {
+                Op::Function => {
+                    self.levels(function.id, word(0)?)?;
+                }
+                Op::FunctionParameter => {
+                    let (ty, id) = (word(0)?, word(1)?);
+                    let nodes = self.levels(id, ty)?;
+                    for at in self.emitter.generic_levels(ty)? {
+                        if let (Some(&node), Some(&space)) = (nodes.get(at), parameters.next()) {
+                            self.set(node, space)?;
+                        }
+                    }
+                }
+                Op::PtrCastToGeneric | Op::GenericCastToPtr | Op::CopyObject | Op::Bitcast => {
+                    self.join(word(1)?, 0, word(2)?, 0)?;
+                }
+                Op::AccessChain
+                | Op::InBoundsAccessChain
+                | Op::PtrAccessChain
+                | Op::InBoundsPtrAccessChain => self.join(word(1)?, 0, word(2)?, 0)?,
+                Op::UntypedAccessChainKHR
+                | Op::UntypedInBoundsAccessChainKHR
+                | Op::UntypedPtrAccessChainKHR
+                | Op::UntypedInBoundsPtrAccessChainKHR => self.join(word(1)?, 0, word(3)?, 0)?,
+                Op::GenericCastToPtrExplicit => self.join(word(1)?, 1, word(2)?, 1)?,
+                Op::Load => self.join(word(1)?, 0, word(2)?, 1)?,
+                Op::Store => self.join(word(1)?, 0, word(0)?, 1)?,
+                Op::CopyMemory => self.join(word(0)?, 1, word(1)?, 1)?,
+                Op::Phi => {
+                    for value in instruction.words_from(2).step_by(2) {
+                        self.join(word(1)?, 0, value, 0)?;
+                    }
+                }
+                Op::Select => {
+                    self.join(word(1)?, 0, word(3)?, 0)?;
+                    self.join(word(1)?, 0, word(4)?, 0)?;
+                }
+                Op::ReturnValue => self.join(function.id, 0, word(0)?, 0)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What functions return depends on what they are given.
+    fn calls(&mut self, function: &'m Function) -> Result<()> {
+        let calls = function.body.iter().filter(|call| call.op() == Some(Op::FunctionCall));
+        let mut open = Vec::new();
+        for call in calls {
+            if !self.emitter.generic_levels(operand(&call, 0)?)?.is_empty() {
+                open.push(call);
+            }
+        }
+        loop {
+            let before = open.len();
+            let mut left = Vec::new();
+            for call in open {
+                let arguments: Vec<_> = call.words_from(3).collect();
+                let callee = operand(&call, 2)?;
+                let key = {
+                    let mut spaces = Spaces::new();
+                    for &argument in &arguments {
+                        let nodes = self.of(argument)?;
+                        let found: Option<Vec<_>> =
+                            nodes.into_iter().map(|node| self.space(node)).collect();
+                        spaces.extend(found.map(|found| (argument, found)));
+                    }
+                    self.emitter.instance_key(callee, &arguments, &spaces)
+                };
+                let Ok(key) = key else {
+                    left.push(call);
+                    continue;
+                };
+                let returns = self.emitter.emit_function(callee, &key, None)?.returns;
+                let nodes = self.of(operand(&call, 1)?)?;
+                for (node, space) in nodes.into_iter().zip(returns) {
+                    self.set(node, space)?;
+                }
+            }
+            if left.is_empty() || left.len() == before {
+                return Ok(());
+            }
+            open = left;
+        }
+    }
+
+    /// The nodes of a value's levels; none if it is no pointer, or null, which is of any space.
+    fn of(&mut self, value: u32) -> Result<Vec<usize>> {
+        if let Some(nodes) = self.nodes.get(&value) {
+            return Ok(nodes.clone());
+        }
+        let definition = self.emitter.definition(value)?;
+        if matches!(definition.op(), Some(Op::ConstantNull | Op::Undef)) {
+            return Ok(Vec::new());
+        }
+        match definition.result_type() {
+            Some(ty) => self.levels(value, ty),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn levels(&mut self, value: u32, ty: u32) -> Result<Vec<usize>> {
+        let mut nodes = Vec::new();
+        for class in self.emitter.levels(ty)? {
+            nodes.push(self.parents.len());
+            self.parents.push(self.parents.len());
+            self.spaces.push(Space::of(class)?);
+        }
+        self.nodes.insert(value, nodes.clone());
+        Ok(nodes)
+    }
+
+    fn join(&mut self, a: u32, a_from: usize, b: u32, b_from: usize) -> Result<()> {
+        let (a, b) = (self.of(a)?, self.of(b)?);
+        let a = a.into_iter().skip(a_from);
+        for (a, b) in a.zip(b.into_iter().skip(b_from)) {
+            let (a, b) = (self.root(a), self.root(b));
+            if let Some(space) = self.spaces[b] {
+                self.set(a, space)?;
+            }
+            self.parents[b] = a;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, node: usize, space: Space) -> Result<()> {
+        let root = self.root(node);
+        match self.spaces[root].replace(space) {
+            Some(other) if other != space => Err(unsupported(format!(
+                "a pointer of the generic address space that points to {other} and to {space} memory"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn space(&mut self, node: usize) -> Option<Space> {
+        let root = self.root(node);
+        self.spaces[root]
+    }
+
+    fn root(&mut self, mut node: usize) -> usize {
+        while self.parents[node] != node {
+            self.parents[node] = self.parents[self.parents[node]];
+            node = self.parents[node];
+        }
+        node
+    }
+}

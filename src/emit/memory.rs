@@ -1,0 +1,252 @@
+//! Instructions that read, write and address memory.
+
+use rspirv::spirv::{MemoryAccess, Op, StorageClass};
+
+use super::function::Body;
+use super::types::{Scalar, Space, Type, pointer_to};
+use super::{malformed, operand, unsupported};
+use crate::error::Result;
+use crate::spirv::edit::Instruction;
+
+/// The memory operands of an instruction, as far as they matter here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Access {
+    is_volatile: bool,
+    alignment: Option<u32>,
+}
+
+impl Access {
+    fn of(instruction: &Instruction<'_>, index: usize) -> Result<Self> {
+        let Some(mask) = instruction.word(index) else { return Ok(Self::default()) };
+        let mask = MemoryAccess::from_bits_truncate(mask);
+        let alignment = if mask.contains(MemoryAccess::ALIGNED) {
+            let alignment = operand(instruction, index + 1)?;
+            Some(alignment).filter(|alignment| alignment.is_power_of_two())
+        } else {
+            None
+        };
+        Ok(Self { is_volatile: mask.contains(MemoryAccess::VOLATILE), alignment })
+    }
+}
+
+impl Body<'_, '_> {
+    /// Whether it is such an instruction.
+    pub(super) fn memory(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
+        let word = |index| operand(instruction, index);
+        match op {
+            Op::Load => {
+                let (ty, id, pointer) = (word(0)?, word(1)?, word(2)?);
+                let text = self.load(pointer, ty, Access::of(instruction, 3)?)?;
+                self.assign(id, ty, &text)?;
+            }
+            Op::Store => {
+                let (pointer, value) = (word(0)?, word(1)?);
+                let ty = self.emitter.type_of(value)?;
+                let text = self.value(value)?;
+                self.store(pointer, ty, &text, Access::of(instruction, 2)?)?;
+            }
+            Op::CopyMemory => {
+                let (to, from) = (word(0)?, word(1)?);
+                let access = Access::of(instruction, 2)?;
+                let ty = self.pointee(to)?;
+                let text = self.load(from, ty, access)?;
+                self.store(to, ty, &text, access)?;
+            }
+            Op::CopyMemorySized => {
+                let (to, from) = (word(0)?, word(1)?);
+                let spaces = (self.space(to)?, self.space(from)?);
+                let copy = self.emitter.copy_helper(spaces.0, spaces.1);
+                let (to, from, size) = (self.value(to)?, self.value(from)?, self.value(word(2)?)?);
+                let (to_space, from_space) = spaces;
+                self.line(&format!(
+                    "{copy}(({to_space} uchar *){to}, ({from_space} uchar *){from}, {size});"
+                ));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn load(&mut self, pointer: u32, ty: u32, access: Access) -> Result<String> {
+        let definition = self.emitter.definition(pointer)?;
+        if definition.op() == Some(Op::Variable)
+            && definition.word(2) == Some(StorageClass::Input as u32)
+        {
+            return self.input(pointer, ty);
+        }
+        match self.accessed(pointer, ty, access)? {
+            Accessed::Place(place) => Ok(place),
+            Accessed::Three(pointer) => Ok(format!("vload3(0, {pointer})")),
+        }
+    }
+
+    fn store(&mut self, pointer: u32, ty: u32, value: &str, access: Access) -> Result<()> {
+        let statement = match self.accessed(pointer, ty, access)? {
+            Accessed::Place(place) => format!("{place} = {value};"),
+            Accessed::Three(pointer) => format!("vstore3({value}, 0, {pointer});"),
+        };
+        self.line(&statement);
+        Ok(())
+    }
+
+    fn accessed(&mut self, pointer: u32, ty: u32, access: Access) -> Result<Accessed> {
+        let pointer_ty = self.emitter.type_of(pointer)?;
+        let Type::Pointer { pointee, .. } = self.emitter.ty(pointer_ty)? else {
+            return Err(malformed("a pointer"));
+        };
+        let is_same = pointee == Some(ty);
+        if is_same
+            && !access.is_volatile
+            && let Some(place) = self.place(pointer)?
+        {
+            return Ok(Accessed::Place(place));
+        }
+        let space = self.space(pointer)?;
+        let inner = self.inner_spaces(pointer);
+        let name = self.emitter.type_name_in(ty, &inner)?;
+        let natural = self.emitter.alignment(ty)?;
+        // An assignment of a vector of three writes a fourth.
+        if let Type::Vector { component, count: 3 } = self.emitter.ty(ty)?
+            && !access.is_volatile
+            && self.emitter.lanes(ty)?.scalar != Scalar::Bool
+        {
+            let component = self.emitter.type_name(component)?;
+            let text = self.value(pointer)?;
+            return Ok(Accessed::Three(format!("({space} {component} *){text}")));
+        }
+        let lower = access.alignment.filter(|&alignment| alignment < natural);
+        let name = match self.emitter.ty(ty)? {
+            _ if lower.is_some() => self.emitter.access_name(&name, lower),
+            // Accesses of bytes alias with all others in C.
+            Type::Scalar(scalar) if self.emitter.puns && scalar != Scalar::Int(8) => {
+                self.emitter.access_name(&name, None)
+            }
+            Type::Vector { .. } | Type::Pointer { .. } if self.emitter.puns => {
+                self.emitter.access_name(&name, None)
+            }
+            _ if is_same && !access.is_volatile => {
+                return Ok(Accessed::Place(self.target(pointer)?));
+            }
+            _ => name,
+        };
+        let text = self.value(pointer)?;
+        let pointer = pointer_to(space, &name);
+        let volatile = if access.is_volatile { "volatile " } else { "" };
+        let cast = if name.ends_with('*') {
+            // The qualifier is one of what is pointed to.
+            format!("({name}{volatile}{space} *)")
+        } else {
+            format!("({volatile}{pointer})")
+        };
+        Ok(Accessed::Place(format!("*{cast}{text}")))
+    }
+
+    /// A pointer to what an index and a path lead to, of a pointer or of a type at it.
+    pub(super) fn access_chain(
+        &mut self,
+        base: u32,
+        base_ty: Option<u32>,
+        element: Option<u32>,
+        path: &[u32],
+    ) -> Result<String> {
+        let space = self.space(base)?;
+        let Type::Pointer { pointee, .. } = self.emitter.ty(self.emitter.type_of(base)?)? else {
+            return Err(malformed("an access chain"));
+        };
+        let mut ty = base_ty.or(pointee).ok_or_else(|| malformed("an access chain"))?;
+        let is_first = match element {
+            None => true,
+            Some(element) => self.emitter.evaluate(element)? == Some(0),
+        };
+        let typed = pointee == Some(ty);
+        let start = if typed {
+            None
+        } else {
+            let pointer = pointer_to(space, &self.emitter.type_name(ty)?);
+            Some(format!("(({pointer}){})", self.value(base)?))
+        };
+        let mut place = match (element.filter(|_| !is_first), start) {
+            (None, None) => self.target(base)?,
+            (None, Some(start)) => format!("(*{start})"),
+            (Some(element), start) => {
+                let base = match start {
+                    Some(start) => start,
+                    None => self.value(base)?,
+                };
+                let index = self.index(element)?;
+                if path.is_empty() {
+                    return Ok(format!("{base} + {index}"));
+                }
+                format!("{base}[{index}]")
+            }
+        };
+        if path.is_empty() {
+            return Ok(match place.strip_prefix("(*").and_then(|inner| inner.strip_suffix(')')) {
+                Some(pointer) => pointer.to_owned(),
+                None => format!("&{place}"),
+            });
+        }
+        for &step in path {
+            match self.emitter.ty(ty)? {
+                Type::Struct => {
+                    let index = self.emitter.integer(step)?;
+                    let at = usize::try_from(index).map_err(|_| malformed("an access chain"))?;
+                    ty = operand(&self.emitter.definition(ty)?, at.saturating_add(1))?;
+                    place = match place.strip_prefix("(*").and_then(|inner| inner.strip_suffix(')'))
+                    {
+                        Some(pointer) => format!("{pointer}->m{index}"),
+                        None => format!("{place}.m{index}"),
+                    };
+                }
+                Type::Array { element, .. } => {
+                    ty = element;
+                    place = match place.strip_prefix("(*").and_then(|inner| inner.strip_suffix(')'))
+                    {
+                        Some(pointer) => format!("{pointer}->e[{}]", self.index(step)?),
+                        None => format!("{place}.e[{}]", self.index(step)?),
+                    };
+                }
+                Type::Vector { component, .. } => {
+                    // The components of vectors have no addresses in OpenCL C.
+                    let name = match self.emitter.lanes(ty)?.scalar {
+                        Scalar::Bool => return Err(unsupported("a pointer to a Boolean")),
+                        _ => self.emitter.type_name(component)?,
+                    };
+                    ty = component;
+                    place = format!("(({space} {name} *)&{place})[{}]", self.index(step)?);
+                }
+                _ => return Err(malformed("an access chain")),
+            }
+        }
+        Ok(format!("&{place}"))
+    }
+
+    /// Indexes are signed.
+    fn index(&mut self, id: u32) -> Result<String> {
+        let lanes = self.emitter.lanes(self.emitter.type_of(id)?)?;
+        Ok(match self.emitter.evaluate(id)? {
+            Some(_) => self.signed(id)?.trim_end_matches('l').to_owned(),
+            None if lanes.width() / 8 >= self.emitter.pointer_bytes => self.value(id)?,
+            None => self.signed(id)?,
+        })
+    }
+}
+
+enum Accessed {
+    /// What can be read and assigned.
+    Place(String),
+    /// A pointer to the first of three components.
+    Three(String),
+}
+
+impl super::Emitter<'_> {
+    fn copy_helper(&mut self, to: Space, from: Space) -> String {
+        let name = format!("copy_to_{to}_from_{from}");
+        let text = format!(
+            "\nstatic void {name}({to} uchar *to, {from} const uchar *from, size_t size)\n{{\n    \
+             for (size_t i = 0; i < size; ++i)\n        to[i] = from[i];\n}}\n"
+        );
+        self.helpers.insert(name.clone(), text);
+        name
+    }
+}

@@ -1,0 +1,306 @@
+//! SPIR-V kernel modules as OpenCL C 1.2, for devices whose drivers take no SPIR-V.
+//!
+//! A pure function from a module to text. The same module gives the same text, and its results are
+//! those of the module to the last bit, as far as the specification determines them: every
+//! instruction is a statement of its own, so that nothing is contracted or reordered.
+//!
+//! What is emitted is what the kernels reach. Values keep the names and the ids of the module, and
+//! blocks become labels, so that the text can be read beside the disassembly. What OpenCL C 1.2 has
+//! no words for is refused by its name in the specification. Two things that it lacks are made up for:
+//!
+//! * Generic address space ([`generic`]): each pointer's own is inferred, and a function is emitted
+//!   once for each combination that it is called with.
+//! * Variables of local memory belong to kernels, so that other functions get pointers to them.
+//!
+//! Types are told in [`types`], constants in [`constants`], instructions in [`arithmetic`],
+//! [`memory`], [`synchronize`] and [`builtins`], blocks and functions in [`function`].
+
+mod arithmetic;
+mod builtins;
+mod constants;
+mod function;
+mod generic;
+mod memory;
+mod synchronize;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+
+use rspirv::spirv::{
+    AddressingModel, Decoration, ExecutionMode, ExecutionModel, FunctionParameterAttribute, Op,
+};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, Function, Instruction, Location, Section, invalid};
+use types::Space;
+
+/// Translates a module to OpenCL C 1.2: its kernels, and what they use.
+///
+/// Specialization constants have their defaults.
+///
+/// # Errors
+///
+/// [`Unsupported`](ErrorKind::Unsupported), with the name of the instruction or the like that
+/// cannot be expressed, or of a function that is imported; [`InvalidImage`](ErrorKind::InvalidImage)
+/// if the module breaks the specification's rules where they matter here.
+pub(crate) fn opencl_c(module: &Module) -> Result<String> {
+    let mut emitter = Emitter::of(module)?;
+    for entry in module.section(Section::EntryPoints).iter() {
+        if entry.op() != Some(Op::EntryPoint) {
+            continue;
+        }
+        if operand(&entry, 0)? != ExecutionModel::Kernel as u32 {
+            return Err(unsupported("an entry point that is no kernel"));
+        }
+        let name = entry.string(2).ok_or_else(|| malformed("an entry point's name"))?;
+        emitter.kernel(operand(&entry, 1)?, name).map_err(|error| error.within(name))?;
+    }
+    Ok(emitter.finish())
+}
+
+fn unsupported(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("{what} cannot be expressed in OpenCL C 1.2, and the device takes no SPIR-V"),
+    )
+}
+
+fn malformed(what: impl std::fmt::Display) -> Error {
+    invalid(format!(
+        "the SPIR-V module is not valid in {what}; check it with `spirv-val`, and make it anew"
+    ))
+}
+
+fn operand(instruction: &Instruction<'_>, index: usize) -> Result<u32> {
+    instruction.word(index).ok_or_else(|| malformed(instruction.name()))
+}
+
+/// What is known of the module, and what has been found to be needed of it.
+struct Emitter<'m> {
+    module: &'m Module,
+    definitions: Definitions<'m>,
+    functions: HashMap<u32, &'m Function>,
+    names: HashMap<u32, &'m str>,
+    decorations: HashMap<u32, Vec<(Decoration, Vec<u32>)>>,
+    pointer_bytes: u32,
+    /// Whether memory of one type may be accessed as another.
+    puns: bool,
+
+    pragmas: BTreeSet<&'static str>,
+    opaque: BTreeSet<u32>,
+    aggregates: BTreeMap<(Location, u32), String>,
+    accesses: BTreeMap<String, String>,
+    helpers: BTreeMap<String, String>,
+    constants: BTreeMap<(Location, u32), String>,
+    /// By function and the address spaces of its generic parameters.
+    instances: HashMap<(u32, Vec<Space>), function::Instance>,
+    /// The functions whose emission has begun and not ended.
+    calling: Vec<u32>,
+    nesting: u32,
+    code: String,
+}
+
+impl<'m> Emitter<'m> {
+    fn of(module: &'m Module) -> Result<Self> {
+        let model = module.section(Section::MemoryModel).iter().next();
+        let pointer_bytes = match model.and_then(|model| AddressingModel::from_u32(model.word(0)?))
+        {
+            Some(AddressingModel::Physical32) => 4,
+            Some(AddressingModel::Physical64) => 8,
+            Some(other) => return Err(unsupported(format!("addressing model {other:?}"))),
+            None => return Err(malformed("its memory model")),
+        };
+        let names = module.section(Section::Names).iter();
+        let names = names.filter(|name| name.op() == Some(Op::Name));
+        let mut emitter = Self {
+            module,
+            definitions: module.definitions(),
+            functions: module.functions.iter().map(|function| (function.id, function)).collect(),
+            names: names.filter_map(|name| Some((name.word(0)?, name.string(1)?))).collect(),
+            decorations: decorations(module),
+            pointer_bytes,
+            puns: false,
+            pragmas: BTreeSet::new(),
+            opaque: BTreeSet::new(),
+            aggregates: BTreeMap::new(),
+            accesses: BTreeMap::new(),
+            helpers: BTreeMap::new(),
+            constants: BTreeMap::new(),
+            instances: HashMap::new(),
+            calling: Vec::new(),
+            nesting: 0,
+            code: String::new(),
+        };
+        emitter.puns = emitter.may_pun();
+        Ok(emitter)
+    }
+
+    /// C compilers assume that memory is accessed by one type only, SPIR-V's must not.
+    fn may_pun(&self) -> bool {
+        let bodies = self.module.functions.iter().flat_map(|function| function.body.iter());
+        bodies.chain(self.module.section(Section::Globals).iter()).any(|instruction| {
+            match instruction.op() {
+                Some(Op::ConvertUToPtr | Op::TypeUntypedPointerKHR) => true,
+                Some(Op::SpecConstantOp) => instruction.word(2) == Some(Op::Bitcast as u32),
+                Some(Op::Bitcast) => instruction
+                    .result_type()
+                    .and_then(|ty| self.definitions.get(ty))
+                    .is_some_and(|ty| ty.op() == Some(Op::TypePointer)),
+                _ => false,
+            }
+        })
+    }
+
+    fn definition(&self, id: u32) -> Result<Instruction<'m>> {
+        self.definitions.get(id).ok_or_else(|| malformed(format!("id {id}, which nothing defines")))
+    }
+
+    fn type_of(&self, value: u32) -> Result<u32> {
+        let definition = self.definition(value)?;
+        definition.result_type().ok_or_else(|| malformed(format!("id {value}, which is no value")))
+    }
+
+    /// Unique, as it ends in the id.
+    fn name(&self, id: u32, nameless: &str) -> String {
+        let name = self.names.get(&id).copied().unwrap_or_default();
+        let name = name.strip_prefix("struct.").unwrap_or(name);
+        let mut text = String::new();
+        for c in name.chars().take(40) {
+            text.push(if c.is_ascii_alphanumeric() { c } else { '_' });
+        }
+        match text.chars().next() {
+            None => format!("{nameless}{id}"),
+            Some('a'..='z' | 'A'..='Z') => format!("{text}_{id}"),
+            Some(_) => format!("v{text}_{id}"),
+        }
+    }
+
+    fn decoration(&self, id: u32, decoration: Decoration) -> Option<&[u32]> {
+        let all = self.decorations.get(&id)?;
+        all.iter().find(|(found, _)| *found == decoration).map(|(_, operands)| operands.as_slice())
+    }
+
+    fn decorated(&self, id: u32, decoration: Decoration) -> bool {
+        self.decoration(id, decoration).is_some()
+    }
+
+    fn has_attribute(&self, parameter: u32, attribute: FunctionParameterAttribute) -> bool {
+        let all = self.decorations.get(&parameter).map(Vec::as_slice).unwrap_or_default();
+        all.iter().any(|(decoration, operands)| {
+            *decoration == Decoration::FuncParamAttr
+                && operands.first() == Some(&(attribute as u32))
+        })
+    }
+
+    /// The linkage name of what the module imports.
+    fn import(&self, id: u32) -> Option<&'m str> {
+        let linkages = self.module.linkages();
+        linkages.iter().find(|linkage| linkage.target == id).map(|linkage| linkage.name)
+    }
+
+    fn kernel(&mut self, id: u32, name: &str) -> Result<()> {
+        if !is_identifier(name) {
+            return Err(unsupported(format!("the kernel name `{name}`")));
+        }
+        let attributes = self.attributes(id)?;
+        self.emit_function(id, &[], Some((name, &attributes)))?;
+        Ok(())
+    }
+
+    /// The execution modes, as attributes.
+    fn attributes(&self, kernel: u32) -> Result<String> {
+        let mut attributes = String::new();
+        for mode in self.module.section(Section::ExecutionModes).iter() {
+            if mode.word(0) != Some(kernel) {
+                continue;
+            }
+            let number = operand(&mode, 1)?;
+            let sizes = || -> Result<String> {
+                let mut sizes = Vec::new();
+                for index in 2..5 {
+                    let size = operand(&mode, index)?;
+                    let is_id = mode.op() == Some(Op::ExecutionModeId);
+                    sizes.push(if is_id { self.integer(size)? } else { size.into() }.to_string());
+                }
+                Ok(sizes.join(", "))
+            };
+            match ExecutionMode::from_u32(number) {
+                Some(ExecutionMode::LocalSize | ExecutionMode::LocalSizeId) => {
+                    let _ =
+                        write!(attributes, "__attribute__((reqd_work_group_size({})))\n", sizes()?);
+                }
+                Some(ExecutionMode::LocalSizeHint | ExecutionMode::LocalSizeHintId) => {
+                    let _ =
+                        write!(attributes, "__attribute__((work_group_size_hint({})))\n", sizes()?);
+                }
+                // Hints, and what holds for all of the text.
+                Some(
+                    ExecutionMode::VecTypeHint
+                    | ExecutionMode::ContractionOff
+                    | ExecutionMode::DenormPreserve
+                    | ExecutionMode::SignedZeroInfNanPreserve
+                    | ExecutionMode::RoundingModeRTE,
+                ) => {}
+                Some(other) => return Err(unsupported(format!("execution mode {other:?}"))),
+                None => return Err(unsupported(format!("execution mode {number}"))),
+            }
+        }
+        Ok(attributes)
+    }
+
+    fn finish(self) -> String {
+        let mut text = String::from(
+            "// OpenCL C 1.2, translated from SPIR-V: names end in the ids of the module.\n\
+             #pragma OPENCL FP_CONTRACT OFF\n",
+        );
+        for extension in &self.pragmas {
+            let _ = writeln!(text, "#pragma OPENCL EXTENSION {extension} : enable");
+        }
+        text.push('\n');
+        for &opaque in &self.opaque {
+            let _ = writeln!(text, "struct {};", self.name(opaque, "type_"));
+        }
+        let parts = [&self.constants].map(|part| part.values());
+        let aggregates = self.aggregates.values();
+        let typed = aggregates.chain(self.accesses.values()).chain(self.helpers.values());
+        for part in typed.chain(parts.into_iter().flatten()) {
+            text += part;
+        }
+        text + &self.code
+    }
+}
+
+/// The decorations of each id, with those of groups said of each target.
+fn decorations(module: &Module) -> HashMap<u32, Vec<(Decoration, Vec<u32>)>> {
+    let mut decorations = HashMap::<_, Vec<_>>::new();
+    for annotation in module.section(Section::Annotations).iter() {
+        let target = annotation.word(0);
+        match (annotation.op(), target) {
+            (Some(Op::Decorate), Some(target)) => {
+                if let Some(decoration) = annotation.word(1).and_then(Decoration::from_u32) {
+                    let operands = annotation.words_from(2).collect();
+                    decorations.entry(target).or_default().push((decoration, operands));
+                }
+            }
+            (Some(Op::GroupDecorate), Some(group)) => {
+                let said = decorations.get(&group).cloned().unwrap_or_default();
+                for target in annotation.words_from(1) {
+                    decorations.entry(target).or_default().extend(said.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    decorations
+}
+
+/// Whether a kernel can have the name. What else the language reserves is for the compiler to say.
+fn is_identifier(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

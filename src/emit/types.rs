@@ -1,0 +1,361 @@
+//! Types, as OpenCL C declares them.
+//!
+//! Integers are unsigned throughout, as SPIR-V has no signs; what an instruction takes as signed is
+//! cast where it does. A Boolean is `bool`, several are a vector of `char`, each 0 or -1, which is
+//! what comparisons of vectors yield. Arrays are members of structs, so that they can be assigned.
+
+use std::fmt;
+
+use rspirv::spirv::{Decoration, Op, StorageClass};
+
+use super::{Emitter, malformed, operand, unsupported};
+use crate::error::Result;
+
+/// An address space of OpenCL C 1.2, which has no generic one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Space {
+    Private,
+    Local,
+    Global,
+    Constant,
+}
+
+impl Space {
+    /// `None` for the generic address space.
+    pub(super) fn of(class: StorageClass) -> Result<Option<Self>> {
+        Ok(Some(match class {
+            StorageClass::Function | StorageClass::Input => Self::Private,
+            StorageClass::Workgroup => Self::Local,
+            StorageClass::CrossWorkgroup => Self::Global,
+            StorageClass::UniformConstant => Self::Constant,
+            StorageClass::Generic => return Ok(None),
+            _ => return Err(unsupported(format!("storage class {class:?}"))),
+        }))
+    }
+}
+
+impl fmt::Display for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Private => "private",
+            Self::Local => "local",
+            Self::Global => "global",
+            Self::Constant => "constant",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Void,
+    Scalar(Scalar),
+    Vector {
+        component: u32,
+        count: u32,
+    },
+    /// Its length is a constant's id.
+    Array {
+        element: u32,
+        length: u32,
+    },
+    Struct,
+    /// Only ever pointed to.
+    Opaque,
+    Pointer {
+        class: StorageClass,
+        pointee: Option<u32>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Scalar {
+    Bool,
+    Int(u32),
+    Float(u32),
+}
+
+/// A scalar type, or a vector of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lanes {
+    pub(super) scalar: Scalar,
+    pub(super) count: u32,
+}
+
+impl Lanes {
+    pub(super) fn is_vector(self) -> bool {
+        self.count > 1
+    }
+
+    pub(super) fn with(self, scalar: Scalar) -> Self {
+        Self { scalar, ..self }
+    }
+
+    pub(super) fn single(self) -> Self {
+        Self { count: 1, ..self }
+    }
+
+    /// The bits of one of them in memory.
+    pub(super) fn width(self) -> u32 {
+        match self.scalar {
+            Scalar::Bool => 8,
+            Scalar::Int(width) | Scalar::Float(width) => width,
+        }
+    }
+
+    /// Integers of the same width, signed: what comparisons and `select` deal in.
+    pub(super) fn signed(self) -> String {
+        self.spelled(match self.width() {
+            8 => "char",
+            16 => "short",
+            32 => "int",
+            _ => "long",
+        })
+    }
+
+    fn spelled(self, name: &str) -> String {
+        if self.is_vector() { format!("{name}{}", self.count) } else { name.to_owned() }
+    }
+}
+
+impl fmt::Display for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.scalar {
+            Scalar::Bool if self.is_vector() => "char",
+            Scalar::Bool => "bool",
+            Scalar::Int(8) => "uchar",
+            Scalar::Int(16) => "ushort",
+            Scalar::Int(32) => "uint",
+            Scalar::Int(_) => "ulong",
+            Scalar::Float(16) => "half",
+            Scalar::Float(32) => "float",
+            Scalar::Float(_) => "double",
+        };
+        f.write_str(&self.spelled(name))
+    }
+}
+
+/// Types within types beyond this are not what a compiler makes.
+const DEPTH: u32 = 64;
+
+impl Emitter<'_> {
+    pub(super) fn ty(&self, id: u32) -> Result<Type> {
+        let ty = self.definition(id)?;
+        Ok(match ty.op() {
+            Some(Op::TypeVoid) => Type::Void,
+            Some(Op::TypeBool) => Type::Scalar(Scalar::Bool),
+            Some(Op::TypeInt) => match operand(&ty, 1)? {
+                width @ (8 | 16 | 32 | 64) => Type::Scalar(Scalar::Int(width)),
+                width => return Err(unsupported(format!("OpTypeInt of {width} bits"))),
+            },
+            Some(Op::TypeFloat) => match (operand(&ty, 1)?, ty.word(2)) {
+                (width @ (16 | 32 | 64), None) => Type::Scalar(Scalar::Float(width)),
+                (width, None) => {
+                    return Err(unsupported(format!("OpTypeFloat of {width} bits")));
+                }
+                _ => return Err(unsupported("OpTypeFloat of another encoding than IEEE 754")),
+            },
+            Some(Op::TypeVector) => {
+                let (component, count) = (operand(&ty, 1)?, operand(&ty, 2)?);
+                if !matches!(count, 2 | 3 | 4 | 8 | 16) {
+                    return Err(unsupported(format!("OpTypeVector of {count} components")));
+                }
+                Type::Vector { component, count }
+            }
+            Some(Op::TypeArray) => {
+                Type::Array { element: operand(&ty, 1)?, length: operand(&ty, 2)? }
+            }
+            Some(Op::TypeStruct) => Type::Struct,
+            Some(Op::TypeOpaque) => Type::Opaque,
+            Some(Op::TypePointer) => {
+                Type::Pointer { class: class(operand(&ty, 1)?)?, pointee: Some(operand(&ty, 2)?) }
+            }
+            Some(Op::TypeUntypedPointerKHR) => {
+                Type::Pointer { class: class(operand(&ty, 1)?)?, pointee: None }
+            }
+            _ => return Err(unsupported(ty.name())),
+        })
+    }
+
+    /// A scalar or a vector, as arithmetic takes.
+    pub(super) fn lanes(&self, ty: u32) -> Result<Lanes> {
+        match self.ty(ty)? {
+            Type::Scalar(scalar) => Ok(Lanes { scalar, count: 1 }),
+            Type::Vector { component, count } => match self.ty(component)? {
+                Type::Scalar(scalar) => Ok(Lanes { scalar, count }),
+                _ => Err(malformed("a vector of something else than scalars")),
+            },
+            other => Err(unsupported(format!("arithmetic of type {other:?}"))),
+        }
+    }
+
+    pub(super) fn is_void(&self, ty: u32) -> Result<bool> {
+        Ok(self.ty(ty)? == Type::Void)
+    }
+
+    /// The storage classes of a pointer, of the pointer that it points to, and so on.
+    pub(super) fn levels(&self, ty: u32) -> Result<Vec<StorageClass>> {
+        let mut levels = Vec::new();
+        let mut next = Some(ty);
+        while let Some(ty) = next.take() {
+            if self.definition(ty)?.op() == Some(Op::TypePointer)
+                || self.definition(ty)?.op() == Some(Op::TypeUntypedPointerKHR)
+            {
+                let Type::Pointer { class, pointee } = self.ty(ty)? else { break };
+                levels.push(class);
+                next = pointee;
+            }
+            if levels.len() > DEPTH as usize {
+                return Err(malformed("a pointer to itself"));
+            }
+        }
+        Ok(levels)
+    }
+
+    /// The name of a type in which nothing is of the generic address space.
+    pub(super) fn type_name(&mut self, ty: u32) -> Result<String> {
+        self.type_name_in(ty, &[])
+    }
+
+    /// The name of a type, with the address spaces of its pointers if they are not as declared.
+    pub(super) fn type_name_in(&mut self, ty: u32, spaces: &[Space]) -> Result<String> {
+        self.nested(|this| {
+            Ok(match this.ty(ty)? {
+                Type::Void => "void".to_owned(),
+                Type::Scalar(_) | Type::Vector { .. } => {
+                    let lanes = this.lanes(ty)?;
+                    this.use_scalar(lanes.scalar);
+                    lanes.to_string()
+                }
+                Type::Array { .. } | Type::Struct => {
+                    this.need_aggregate(ty)?;
+                    format!("struct {}", this.name(ty, "type_"))
+                }
+                Type::Opaque => {
+                    this.opaque.insert(ty);
+                    format!("struct {}", this.name(ty, "type_"))
+                }
+                Type::Pointer { class, pointee } => {
+                    let space = match spaces.first() {
+                        Some(&space) => space,
+                        None => Space::of(class)?.ok_or_else(|| {
+                            unsupported("a pointer of the generic address space, whose own the module does not show,")
+                        })?,
+                    };
+                    let pointee = match pointee {
+                        Some(pointee) => this.pointee_name(pointee, spaces.get(1..).unwrap_or_default())?,
+                        None => "void".to_owned(),
+                    };
+                    pointer_to(space, &pointee)
+                }
+            })
+        })
+    }
+
+    /// Structs are declared before they are defined, so that they can point to each other.
+    fn pointee_name(&mut self, ty: u32, spaces: &[Space]) -> Result<String> {
+        if self.ty(ty)? == Type::Struct && self.nesting > DEPTH / 2 {
+            self.opaque.insert(ty);
+            return Ok(format!("struct {}", self.name(ty, "type_")));
+        }
+        self.type_name_in(ty, spaces)
+    }
+
+    fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.nesting > DEPTH {
+            return Err(unsupported("types nested deeper than 64 levels"));
+        }
+        self.nesting += 1;
+        let result = f(self);
+        self.nesting -= 1;
+        result
+    }
+
+    pub(super) fn use_scalar(&mut self, scalar: Scalar) {
+        match scalar {
+            Scalar::Float(16) => self.pragmas.insert("cl_khr_fp16"),
+            Scalar::Float(64) => self.pragmas.insert("cl_khr_fp64"),
+            _ => true,
+        };
+    }
+
+    fn need_aggregate(&mut self, ty: u32) -> Result<()> {
+        // Types stand before those that hold them.
+        let location = self.definitions.location(ty).ok_or_else(|| malformed("a type"))?;
+        if self.aggregates.insert((location, ty), String::new()).is_some() {
+            return Ok(());
+        }
+        let name = self.name(ty, "type_");
+        let text = match self.ty(ty)? {
+            Type::Array { element, length } => {
+                let element = self.type_name(element)?;
+                let length = self.integer(length)?;
+                format!("struct {name} {{\n    {element} e[{length}];\n}};\n")
+            }
+            _ => {
+                let members: Vec<_> = self.definition(ty)?.words_from(1).collect();
+                let mut text = format!("struct {name} {{\n");
+                for (index, member) in members.into_iter().enumerate() {
+                    text += &format!("    {} m{index};\n", self.type_name(member)?);
+                }
+                text += if self.decorated(ty, Decoration::CPacked) {
+                    "} __attribute__((packed));\n"
+                } else {
+                    "};\n"
+                };
+                text
+            }
+        };
+        self.aggregates.insert((location, ty), text);
+        Ok(())
+    }
+
+    /// In bytes, where nothing else is stated.
+    pub(super) fn alignment(&mut self, ty: u32) -> Result<u32> {
+        self.nested(|this| {
+            Ok(match this.ty(ty)? {
+                Type::Void | Type::Opaque => 1,
+                Type::Scalar(_) | Type::Vector { .. } => {
+                    let lanes = this.lanes(ty)?;
+                    lanes.width() / 8 * lanes.count.next_power_of_two()
+                }
+                Type::Array { element, .. } => this.alignment(element)?,
+                Type::Struct if this.decorated(ty, Decoration::CPacked) => 1,
+                Type::Struct => {
+                    let members: Vec<_> = this.definition(ty)?.words_from(1).collect();
+                    let mut most = 1;
+                    for member in members {
+                        most = most.max(this.alignment(member)?);
+                    }
+                    most
+                }
+                Type::Pointer { .. } => this.pointer_bytes,
+            })
+        })
+    }
+
+    /// A name for a type by which memory is accessed that may hold another, or at an alignment
+    /// that is not the type's.
+    pub(super) fn access_name(&mut self, name: &str, alignment: Option<u32>) -> String {
+        let plain = name.trim_start_matches("struct ").replace(' ', "_").replace('*', "p");
+        let alias = match alignment {
+            Some(alignment) => format!("{plain}_at{alignment}"),
+            None => format!("{plain}_any"),
+        };
+        let aligned = alignment.map(|to| format!(", aligned({to})")).unwrap_or_default();
+        let text = format!("typedef {name} {alias} __attribute__((may_alias{aligned}));\n");
+        self.accesses.insert(alias.clone(), text);
+        alias
+    }
+}
+
+fn class(word: u32) -> Result<StorageClass> {
+    StorageClass::from_u32(word).ok_or_else(|| unsupported(format!("storage class {word}")))
+}
+
+pub(super) fn pointer_to(space: Space, pointee: &str) -> String {
+    if pointee.ends_with('*') {
+        format!("{pointee}{space} *")
+    } else {
+        format!("{space} {pointee} *")
+    }
+}
