@@ -125,7 +125,8 @@ impl Body<'_, '_> {
                 self.emitter.access_name(&name, None)
             }
             _ if is_same && !access.is_volatile => {
-                return Ok(Accessed::Place(self.target(pointer)?));
+                let target = self.target(pointer)?;
+                return Ok(Accessed::Place(unparenthesized(&target).to_owned()));
             }
             _ => name,
         };
@@ -181,7 +182,7 @@ impl Body<'_, '_> {
             }
         };
         if path.is_empty() {
-            return Ok(match place.strip_prefix("(*").and_then(|inner| inner.strip_suffix(')')) {
+            return Ok(match followed(&place) {
                 Some(pointer) => pointer.to_owned(),
                 None => format!("&{place}"),
             });
@@ -192,16 +193,14 @@ impl Body<'_, '_> {
                     let index = self.emitter.integer(step)?;
                     let at = usize::try_from(index).map_err(|_| malformed("an access chain"))?;
                     ty = operand(&self.emitter.definition(ty)?, at.saturating_add(1))?;
-                    place = match place.strip_prefix("(*").and_then(|inner| inner.strip_suffix(')'))
-                    {
+                    place = match followed(&place) {
                         Some(pointer) => format!("{pointer}->m{index}"),
                         None => format!("{place}.m{index}"),
                     };
                 }
                 Type::Array { element, .. } => {
                     ty = element;
-                    place = match place.strip_prefix("(*").and_then(|inner| inner.strip_suffix(')'))
-                    {
+                    place = match followed(&place) {
                         Some(pointer) => format!("{pointer}->e[{}]", self.index(step)?),
                         None => format!("{place}.e[{}]", self.index(step)?),
                     };
@@ -237,6 +236,19 @@ enum Accessed {
     Place(String),
     /// A pointer to the first of three components.
     Three(String),
+}
+
+/// The pointer, if all of the text is what one points to.
+fn followed(place: &str) -> Option<&str> {
+    place.strip_prefix("(*")?.strip_suffix(')')
+}
+
+/// Without the parentheses around a pointer that is followed.
+fn unparenthesized(target: &str) -> &str {
+    match target.strip_prefix("(*") {
+        Some(_) => target.get(1..target.len() - 1).unwrap_or(target),
+        None => target,
+    }
 }
 
 impl super::Emitter<'_> {

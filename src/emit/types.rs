@@ -281,9 +281,11 @@ impl Emitter<'_> {
     fn need_aggregate(&mut self, ty: u32) -> Result<()> {
         // Types stand before those that hold them.
         let location = self.definitions.location(ty).ok_or_else(|| malformed("a type"))?;
-        if self.aggregates.insert((location, ty), String::new()).is_some() {
+        if self.aggregates.contains_key(&(location, ty)) {
             return Ok(());
         }
+        // Seen, should it hold a pointer to itself.
+        self.aggregates.insert((location, ty), String::new());
         let name = self.name(ty, "type_");
         let text = match self.ty(ty)? {
             Type::Array { element, length } => {

@@ -1,0 +1,240 @@
+//! SPIR-V modules translated to OpenCL C: the results are those of the driver's own build of the
+//! module, to the last bit, on every device.
+
+mod support;
+
+use std::cell::RefCell;
+
+use kiln::spirv_internals::emit;
+use kiln::{Buffer, Image, ImageFormat, Kernel, Local, Queue, Runtime};
+
+macro_rules! modules {
+    ($($name:literal),*) => {
+        [$(($name, include_bytes!(concat!("data/emitted/", $name, ".spv")))),*]
+    };
+}
+
+const MODULES: &[(&str, &[u8])] = &modules!(
+    "arithmetic_O0",
+    "arithmetic_O1",
+    "arithmetic_O2",
+    "control_O0",
+    "control_O2",
+    "doubles_O0",
+    "doubles_O2",
+    "generic_O0",
+    "generic_O2",
+    "memory_O0",
+    "memory_O2"
+);
+
+const SIZE: usize = 256;
+const GROUP: usize = 32;
+
+/// Numbers that follow from a seed, in no order.
+fn noise(seed: u64, count: usize) -> impl Iterator<Item = u64> {
+    (1..=count as u64).map(move |at| {
+        let mixed =
+            (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ mixed >> 31
+    })
+}
+
+/// Those that arithmetic treats differently first, then any.
+fn integers() -> Vec<u32> {
+    let edges = [0, 1, 2, 7, 9, 77, 200, 255, 1 << 31, u32::MAX, i32::MAX as u32, 0xffff_fff7];
+    edges.into_iter().chain(noise(1, SIZE).map(|n| n as u32)).take(SIZE).collect()
+}
+
+fn floats() -> Vec<f32> {
+    let edges =
+        [0.0, -0.0, 1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40, -1e30, 0.5, 2.5];
+    let pairs = edges.iter().flat_map(|&a| edges.map(|b| [a, b])).flatten();
+    let ordinary = noise(2, SIZE).map(|n| (n as i32 as f32) / 1e6);
+    pairs.step_by(3).chain(ordinary).take(SIZE).collect()
+}
+
+fn ordinary_floats() -> Vec<f32> {
+    noise(3, SIZE).map(|n| (n as i32 as f32) / 1e5).collect()
+}
+
+/// What the kernels of a module compute, by kernel.
+struct Run {
+    queue: Queue,
+    rt: Runtime,
+    image: Image,
+    results: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Run {
+    async fn of(rt: &Runtime, name: &str, image: &Image) -> Vec<(&'static str, Vec<u8>)> {
+        let mut run =
+            Self { queue: rt.queue(), rt: rt.clone(), image: image.clone(), results: Vec::new() };
+        match name.split_once('_').expect("a name and a level").0 {
+            "arithmetic" => run.arithmetic().await,
+            "control" => run.control().await,
+            "doubles" => run.doubles().await,
+            "generic" => run.generic().await,
+            _ => run.memory().await,
+        }
+        run.results
+    }
+
+    async fn kernel(&self, name: &str) -> Kernel {
+        let program = self.rt.build(&self.image).await.expect("it builds");
+        // SAFETY: the kernels stay inside the buffers of the sizes that they get here.
+        unsafe { program.kernel(name) }.expect("the kernel is there")
+    }
+
+    async fn buffer<T: bytemuck::Pod + Send + Sync>(&self, values: Vec<T>) -> Buffer<T> {
+        self.rt.buffer_from(values).await.expect("memory")
+    }
+
+    async fn keep<T: bytemuck::Pod + Send + Sync>(
+        &mut self,
+        kernel: &'static str,
+        out: &Buffer<T>,
+    ) {
+        let values = self.queue.read(out).await.expect("it ran");
+        self.results.push((kernel, bytemuck::cast_slice(&values).to_vec()));
+    }
+
+    async fn arithmetic(&mut self) {
+        let out = self.buffer(vec![0_u32; SIZE]).await;
+        let scratch = self.buffer(vec![0_u16; SIZE]).await;
+        let (integers, floats) = (self.buffer(integers()).await, self.buffer(floats()).await);
+        let ordinary = self.buffer(ordinary_floats()).await;
+        let launch = self.kernel("integers").await.launch(SIZE).args((&out, &integers));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("integers", &out).await;
+        for kernel in ["floats", "conversions"] {
+            let launch = self.kernel(kernel).await.launch(SIZE).args((&out, &floats));
+            self.queue.submit(launch).expect("it is launched");
+            self.keep(kernel, &out).await;
+        }
+        let launch = self.kernel("halves").await.launch(SIZE).args((&out, &ordinary, &scratch));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("halves", &out).await;
+    }
+
+    async fn control(&mut self) {
+        let out = self.buffer(vec![0_u32; SIZE]).await;
+        let input = self.buffer(integers()).await;
+        let launch = self.kernel("control").await.launch(SIZE).args((&out, &input));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("control", &out).await;
+        let launch = self.kernel("groups").await.launch(SIZE).local(GROUP);
+        let launch = launch.args((&out, &input, Local::<u32>::new(GROUP)));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("groups", &out).await;
+        let counters = self.buffer(vec![u32::MAX / 3; 9]).await;
+        let launch = self.kernel("atomics").await.launch(SIZE).args((&counters, &input));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("atomics", &counters).await;
+    }
+
+    async fn doubles(&mut self) {
+        let values: Vec<f64> = noise(4, SIZE).map(|n| (n as i64 as f64) / 1e13).collect();
+        let (out, input) = (self.buffer(vec![0_u64; SIZE]).await, self.buffer(values).await);
+        let launch = self.kernel("doubles").await.launch(SIZE).args((&out, &input));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("doubles", &out).await;
+    }
+
+    async fn generic(&mut self) {
+        let out = self.buffer(vec![0_u32; SIZE]).await;
+        let launch = self.kernel("generic_pointers").await.launch(SIZE).local(GROUP);
+        let launch = launch.args((&out, Local::<u32>::new(GROUP)));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("generic_pointers", &out).await;
+    }
+
+    async fn memory(&mut self) {
+        let out = self.buffer(vec![0_u32; SIZE]).await;
+        let settings: [u32; 12] = [
+            0x4020_0000,
+            0x0403_0201,
+            0xfff0_0007,
+            0,
+            77,
+            99,
+            0,
+            0,
+            0x3f00_0000,
+            0x4000_0000,
+            0,
+            0,
+        ];
+        let packed = self.buffer(noise(5, 7 * SIZE).map(|n| n as u8).collect()).await;
+        for which in [2_u32, 5] {
+            let launch = self.kernel("aggregates").await.launch(SIZE);
+            self.queue
+                .submit(launch.args((&out, settings, &packed, which)))
+                .expect("it is launched");
+            self.keep("aggregates", &out).await;
+            self.keep("aggregates: packed", &packed).await;
+        }
+
+        let threes = self.buffer(vec![0_u32; 3 * SIZE]).await;
+        let quads =
+            floats().into_iter().zip(ordinary_floats()).map(|(a, b)| [a, b, -a, b]).collect();
+        let (quads, index) = (self.buffer(quads).await, self.buffer(integers()).await);
+        let launch = self.kernel("vectors").await.launch(SIZE - 1).args((&threes, &quads, &index));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("vectors", &threes).await;
+
+        let integers = self.buffer(integers()).await;
+        let fours = self.buffer(noise(6, SIZE).map(|n| [n as u32; 4]).collect()).await;
+        let tripled = self.buffer(vec![[0_u32; 4]; SIZE]).await;
+        let launch = self.kernel("three").await.launch(SIZE).args((&tripled, &fours));
+        self.queue.submit(launch).expect("it is launched");
+        // What lies behind three components is nobody's.
+        let values = self.queue.read(&tripled).await.expect("it ran");
+        let values: Vec<_> = values.iter().flat_map(|[a, b, c, _]| [*a, *b, *c]).collect();
+        self.results.push(("three", bytemuck::cast_slice(&values).to_vec()));
+
+        let (eights, small) =
+            (self.buffer(vec![0_u8; 8 * SIZE]).await, self.buffer(vec![7_u8; 2 * SIZE]).await);
+        let launch = self.kernel("bytes").await.launch(SIZE).args((&eights, &small));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("bytes", &eights).await;
+
+        let launch = self.kernel("pointers").await.launch(SIZE);
+        let launch = launch.args((&out, &integers, &index, 200_u32));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("pointers", &out).await;
+    }
+}
+
+#[test]
+fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
+    for &(name, bytes) in MODULES {
+        let text = emit(bytes).expect(name);
+        assert_eq!(text, emit(bytes).expect(name), "{name}: the same text each time");
+        // With the device and the way that they were computed.
+        let found = RefCell::new(Vec::new());
+        futures::executor::block_on(support::on_each_device(async |rt| {
+            let device = rt.device().to_string();
+            if rt.device().formats.contains(&ImageFormat::SpirV) {
+                let image = Image::spirv(bytes).expect("a module");
+                let results = Run::of(&rt, name, &image).await;
+                found.borrow_mut().push((format!("{device}, SPIR-V"), results));
+            }
+            let image = Image::opencl_c(text.clone()).with_option("-cl-std=CL1.2");
+            let results = Run::of(&rt, name, &image).await;
+            found.borrow_mut().push((format!("{device}, emitted"), results));
+        }));
+        let found = found.into_inner();
+        for (way, results) in found.iter().skip(1) {
+            for ((kernel, expected), (_, results)) in found[0].1.iter().zip(results) {
+                let different = expected.chunks(4).zip(results.chunks(4)).position(|(a, b)| a != b);
+                assert_eq!(
+                    different.map(|at| (at, &expected[4 * at..][..4], &results[4 * at..][..4])),
+                    None,
+                    "{name}, `{kernel}`: {} (left) and {way} (right)",
+                    found[0].0
+                );
+            }
+        }
+    }
+}
