@@ -220,7 +220,7 @@ fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
                 let results = Run::of(&rt, name, &image).await;
                 found.borrow_mut().push((format!("{device}, SPIR-V"), results));
             }
-            let image = Image::opencl_c(text.clone()).with_option("-cl-std=CL1.2");
+            let image = Image::opencl_c(text.clone());
             let results = Run::of(&rt, name, &image).await;
             found.borrow_mut().push((format!("{device}, emitted"), results));
         }));

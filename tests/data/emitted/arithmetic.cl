@@ -11,7 +11,7 @@ kernel void integers(global uint *out, global const uint *in)
     long l = (long)a * t - s;
     ulong x = (ulong)a << 17 ^ b;
     uint sum = a * b + (a >> (b & 31)) - (uint)(s >> (t & 31));
-    sum += (uint)(s / (t | 1)) ^ (uint)(t % (s | 1)) ^ a / b ^ b % (a | 1);
+    sum += (uint)(s / 2 / (t | 1)) ^ (uint)(t / 2 % (s | 1)) ^ a / b ^ b % (a | 1);
     sum ^= (uint)(char)(c * c) + (uint)(uchar)(u << 3) + (uint)(short)(h * h) + (ushort)(w * w);
     sum += (uint)(c >> 1) ^ (uint)(h / 3) ^ (uint)(c % 5);
     sum ^= (uint)(l >> 13) + (uint)(x >> 33) + (uint)(l / 1000003) + (uint)(x % 999983);
