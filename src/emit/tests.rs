@@ -1,1 +1,164 @@
 #![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::constants::{Place, literal, signed_literal};
+use super::opencl_c;
+use super::types::{Lanes, Scalar};
+use crate::error::{ErrorKind, Result};
+use crate::spirv::Module;
+
+const SAXPY: &[u8] = include_bytes!("../../tests/data/saxpy.spv");
+const SWITCHES: &[u8] = include_bytes!("../../tests/data/switches.spv");
+const OPERATIONS: &[u8] = include_bytes!("../../tests/data/operations.spv");
+const CONTROL: &[u8] = include_bytes!("../../tests/data/emitted/control_O2.spv");
+const GENERIC: &[u8] = include_bytes!("../../tests/data/emitted/generic_O0.spv");
+const MEMORY: &[u8] = include_bytes!("../../tests/data/emitted/memory_O0.spv");
+
+fn emit(bytes: &[u8]) -> Result<String> {
+    opencl_c(&Module::parse(bytes)?)
+}
+
+#[track_caller]
+fn refused(bytes: &[u8], what: &str) {
+    let error = emit(bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains(what), "{error}");
+}
+
+#[test]
+fn a_kernel_reads_like_the_module() {
+    assert_eq!(
+        emit(SAXPY).unwrap(),
+        "// OpenCL C 1.2, translated from SPIR-V: names end in the ids of the module.\n\
+         #pragma OPENCL FP_CONTRACT OFF\n\
+         \n\
+         \n\
+         static void saxpy_11(float a_12, global float *x_13, global float *y_14)\n\
+         {\n    \
+             ulong3 v17;\n    \
+             ulong call_18;\n    \
+             global float *arrayidx_19;\n    \
+             global float *arrayidx1_21;\n    \
+             float v20, v22, v23;\n\
+         \n    \
+             v17 = (ulong3)(get_global_id(0), get_global_id(1), get_global_id(2));\n    \
+             call_18 = v17.s0;\n    \
+             arrayidx_19 = x_13 + call_18;\n    \
+             v20 = *arrayidx_19;\n    \
+             arrayidx1_21 = y_14 + call_18;\n    \
+             v22 = *arrayidx1_21;\n    \
+             v23 = mad(a_12, v20, v22);\n    \
+             *arrayidx1_21 = v23;\n    \
+             return;\n\
+         }\n\
+         \n\
+         kernel void saxpy(float a_25, global float *x_26, global float *y_27)\n\
+         {\n    \
+             saxpy_11(a_25, x_26, y_27);\n    \
+             return;\n\
+         }\n"
+    );
+}
+
+#[test]
+fn what_cannot_be_expressed_is_named() {
+    refused(include_bytes!("../../tests/data/application.spv"), "function `bump`, which no module");
+    refused(include_bytes!("../../tests/data/inferred.spv"), "inferred: OpTypeImage");
+    refused(include_bytes!("../../tests/data/function_pointers.spv"), "OpFunctionPointerCallINTEL");
+    refused(include_bytes!("../../tests/data/application_intel.spv"), "OpUntypedVariableKHR");
+}
+
+#[test]
+fn cases_of_switches_have_the_width_of_the_selector() {
+    let text = emit(SWITCHES).unwrap();
+    for case in
+        ["case 200:", "case 60000:", "case 81985529216486895ul:", "case 18446744073709551613ul:"]
+    {
+        assert!(text.contains(case), "{case}\n{text}");
+    }
+}
+
+#[test]
+fn specialization_constants_have_their_defaults() {
+    let text = emit(OPERATIONS).unwrap();
+    // width * 1, and width if 0x100000002 is above 0x123456789abcdef, else 1.
+    assert!(text.contains("= 16u;") && text.contains("= 1u;"), "{text}");
+    assert!(text.contains("reqd_work_group_size(1, 1, 1)"), "{text}");
+}
+
+#[test]
+fn values_that_swap_in_a_loop_are_read_before_they_are_written() {
+    let text = emit(CONTROL).unwrap();
+    let (reads, writes) = (text.find(" next_").unwrap(), text.find(" = next_").unwrap());
+    assert!(reads < writes, "{text}");
+}
+
+#[test]
+fn functions_of_generic_pointers_are_emitted_for_each_address_space() {
+    let text = emit(GENERIC).unwrap();
+    for instance in ["_private(private uint *", "_local(local uint *", "_global(global uint *"] {
+        assert!(text.contains(instance), "{instance}\n{text}");
+    }
+    assert!(!text.contains("generic "), "{text}");
+}
+
+#[test]
+fn local_variables_belong_to_kernels() {
+    let text = emit(CONTROL).unwrap();
+    let kernel = text.find("kernel void groups").unwrap();
+    let declared = text.find("    local struct").unwrap();
+    assert!(declared > kernel, "{text}");
+}
+
+#[test]
+fn packed_members_are_read_at_their_alignment() {
+    let text = emit(MEMORY).unwrap();
+    assert!(
+        text.contains("typedef uint uint_at1 __attribute__((may_alias, aligned(1)));"),
+        "{text}"
+    );
+    assert!(text.contains("} __attribute__((packed));"), "{text}");
+}
+
+#[test]
+fn literals_keep_every_bit() {
+    let expression = |scalar, bits| literal(scalar, bits, Place::Expression);
+    assert_eq!(expression(Scalar::Int(8), 200), "(uchar)200");
+    assert_eq!(expression(Scalar::Int(64), u64::MAX), "18446744073709551615ul");
+    assert_eq!(expression(Scalar::Float(32), 0.1_f32.to_bits().into()), "0.1f");
+    assert_eq!(expression(Scalar::Float(32), 1), "1e-45f");
+    assert_eq!(expression(Scalar::Float(32), (-0.0_f32).to_bits().into()), "(-0.0f)");
+    assert_eq!(expression(Scalar::Float(32), 0x7fc0_0001), "as_float(0x7fc00001u)");
+    assert_eq!(expression(Scalar::Float(64), 0.1_f64.to_bits()), "0.1");
+    assert_eq!(expression(Scalar::Float(16), 0x3e00), "(half)1.5f");
+    assert_eq!(literal(Scalar::Float(32), 0xff80_0000, Place::Initializer), "(-__builtin_inff())");
+    assert_eq!(signed_literal(32, 0x8000_0000), "(-2147483647 - 1)");
+    assert_eq!(signed_literal(16, 0xffff), "(short)(-1)");
+    assert_eq!(signed_literal(64, 5), "5l");
+}
+
+#[test]
+fn vectors_of_booleans_are_of_char() {
+    let bools = Lanes { scalar: Scalar::Bool, count: 4 };
+    assert_eq!((bools.to_string(), bools.single().to_string()), ("char4".into(), "bool".into()));
+    assert_eq!(bools.with(Scalar::Float(64)).signed(), "long4");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever is in the words: an error or a text, and soon.
+    #[test]
+    fn damaged_modules_do_no_harm(
+        module in prop::sample::select(vec![SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY]),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), 0..800_u32), 1..6),
+    ) {
+        let mut words = module.as_chunks::<4>().0.to_vec();
+        for (at, value) in damage {
+            let at = 5 + at.index(words.len() - 5);
+            words[at] = value.to_le_bytes();
+        }
+        let _ = emit(words.as_flattened());
+    }
+}
