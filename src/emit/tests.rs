@@ -34,28 +34,28 @@ fn a_kernel_reads_like_the_module() {
          #pragma OPENCL FP_CONTRACT OFF\n\
          \n\
          \n\
-         static void saxpy_11(float a_12, global float *x_13, global float *y_14)\n\
+         static void saxpy_10(float a_11, global float *x_12, global float *y_13)\n\
          {\n    \
-             ulong3 v17;\n    \
-             ulong call_18;\n    \
-             global float *arrayidx_19;\n    \
-             global float *arrayidx1_21;\n    \
-             float v20, v22, v23;\n\
+             ulong3 v15;\n    \
+             ulong call_16;\n    \
+             global float *arrayidx_17;\n    \
+             global float *arrayidx1_19;\n    \
+             float v18, v20, v21;\n\
          \n    \
-             v17 = (ulong3)(get_global_id(0), get_global_id(1), get_global_id(2));\n    \
-             call_18 = v17.s0;\n    \
-             arrayidx_19 = x_13 + call_18;\n    \
-             v20 = *arrayidx_19;\n    \
-             arrayidx1_21 = y_14 + call_18;\n    \
-             v22 = *arrayidx1_21;\n    \
-             v23 = mad(a_12, v20, v22);\n    \
-             *arrayidx1_21 = v23;\n    \
+             v15 = (ulong3)(get_global_id(0), get_global_id(1), get_global_id(2));\n    \
+             call_16 = v15.s0;\n    \
+             arrayidx_17 = x_12 + call_16;\n    \
+             v18 = *arrayidx_17;\n    \
+             arrayidx1_19 = y_13 + call_16;\n    \
+             v20 = *arrayidx1_19;\n    \
+             v21 = mad(a_11, v18, v20);\n    \
+             *arrayidx1_19 = v21;\n    \
              return;\n\
          }\n\
          \n\
-         kernel void saxpy(float a_25, global float *x_26, global float *y_27)\n\
+         kernel void saxpy(float a_23, global float *x_24, global float *y_25)\n\
          {\n    \
-             saxpy_11(a_25, x_26, y_27);\n    \
+             saxpy_10(a_23, x_24, y_25);\n    \
              return;\n\
          }\n"
     );
@@ -83,13 +83,13 @@ fn cases_of_switches_have_the_width_of_the_selector() {
 fn specialization_constants_have_their_defaults() {
     let text = emit(OPERATIONS).unwrap();
     // width * 1, and width if 0x100000002 is above 0x123456789abcdef, else 1.
-    assert!(text.contains("= 16u;") && text.contains("= 1u;"), "{text}");
+    assert!(text.contains("(uint2)(16u, 1u)") && text.contains("= 1u;"), "{text}");
     assert!(text.contains("reqd_work_group_size(1, 1, 1)"), "{text}");
 }
 
 #[test]
 fn values_that_swap_in_a_loop_are_read_before_they_are_written() {
-    let text = emit(CONTROL).unwrap();
+    let text = emit(include_bytes!("../../tests/data/emitted/phis.spv")).unwrap();
     let (reads, writes) = (text.find(" next_").unwrap(), text.find(" = next_").unwrap());
     assert!(reads < writes, "{text}");
 }

@@ -35,7 +35,7 @@ kernel void aggregates(global uint *out, Settings given, global Packed *packed, 
 {
     size_t i = get_global_id(0);
     Settings copy = which & 1 ? given : defaults;
-    copy.mask.s2 = (uchar)(i * 3);
+    copy.mask.s2 += (uchar)i;
     copy.pair[i & 1] = (short)(i * 7);
     Settings more = scaled(copy, 0.5f);
     uint local_array[8];
