@@ -402,8 +402,8 @@ impl<'m> Body<'_, 'm> {
     fn variable(&mut self, variable: &Instruction<'_>) -> Result<()> {
         let id = operand(variable, 1)?;
         let ty = self.pointee(id)?;
-        let inner = self.spaces.get(&id).and_then(|spaces| spaces.get(1..)).unwrap_or_default();
-        let ty = self.emitter.type_name_in(ty, &inner.to_vec())?;
+        let inner = self.inner_spaces(id);
+        let ty = self.emitter.type_name_in(ty, &inner)?;
         let separator = if ty.ends_with('*') { "" } else { " " };
         let (name, aligned) = (self.name(id), self.emitter.aligned(id));
         let _ = writeln!(self.variables, "    {ty}{separator}{name}{aligned};");

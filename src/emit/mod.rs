@@ -231,11 +231,11 @@ impl<'m> Emitter<'m> {
             match ExecutionMode::from_u32(number) {
                 Some(ExecutionMode::LocalSize | ExecutionMode::LocalSizeId) => {
                     let _ =
-                        write!(attributes, "__attribute__((reqd_work_group_size({})))\n", sizes()?);
+                        writeln!(attributes, "__attribute__((reqd_work_group_size({})))", sizes()?);
                 }
                 Some(ExecutionMode::LocalSizeHint | ExecutionMode::LocalSizeHintId) => {
                     let _ =
-                        write!(attributes, "__attribute__((work_group_size_hint({})))\n", sizes()?);
+                        writeln!(attributes, "__attribute__((work_group_size_hint({})))", sizes()?);
                 }
                 // Hints, and what holds for all of the text.
                 Some(
@@ -264,10 +264,8 @@ impl<'m> Emitter<'m> {
         for &opaque in &self.opaque {
             let _ = writeln!(text, "struct {};", self.name(opaque, "type_"));
         }
-        let parts = [&self.constants].map(|part| part.values());
-        let aggregates = self.aggregates.values();
-        let typed = aggregates.chain(self.accesses.values()).chain(self.helpers.values());
-        for part in typed.chain(parts.into_iter().flatten()) {
+        let types = self.aggregates.values().chain(self.accesses.values());
+        for part in types.chain(self.helpers.values()).chain(self.constants.values()) {
             text += part;
         }
         text + &self.code
