@@ -311,6 +311,9 @@ impl Damage {
         let mut instructions: Vec<Vec<u8>> =
             Instructions::of(words).map(|i| i.words().as_flattened().to_vec()).collect();
         let count = instructions.len();
+        if count == 0 {
+            return;
+        }
         match *self {
             Self::Operand(at, operand, word) => {
                 if let [_, operands @ ..] = instructions[at % count].as_chunks_mut::<4>().0
@@ -350,7 +353,7 @@ proptest! {
         let mut bytes = ALL[module].1.to_vec();
         for damage in &damages {
             // As long as there is something to damage.
-            if bytes.len() > 40 && bytes.as_chunks::<4>().0.get(5).is_some_and(|w| w[2] != 0) {
+            if bytes.len() > 40 {
                 damage.apply(&mut bytes);
             }
         }
