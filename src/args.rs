@@ -63,6 +63,7 @@ pub struct ArgumentValue {
     element: fn() -> Element,
 }
 
+#[derive(Clone)]
 pub(crate) enum ArgumentKind {
     /// With the access that the caller stated, if any.
     Buffer(Arc<Region>, Option<Access>),
@@ -247,6 +248,11 @@ impl ArgumentKind {
 }
 
 impl ArgumentValue {
+    /// The same argument, for another launch.
+    pub(crate) fn share(&self) -> Self {
+        Self { kind: self.kind.clone(), element: self.element }
+    }
+
     /// Checks the argument against what is known of the parameter.
     pub(crate) fn check(
         &self,

@@ -204,6 +204,11 @@ impl Region {
         self.allocation.id
     }
 
+    /// How many regions of its allocation there are.
+    pub(crate) fn regions_of_allocation(&self) -> usize {
+        Arc::strong_count(&self.allocation)
+    }
+
     pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {
         &self.allocation.slot
     }

@@ -131,7 +131,6 @@ mod digest;
 mod emit;
 mod error;
 mod executor;
-#[cfg_attr(not(test), allow(dead_code, unused_imports, reason = "for fusion scopes"))]
 mod fusion;
 mod future;
 mod image;
@@ -156,10 +155,11 @@ pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
 #[doc(hidden)]
 pub use crate::fusion::internals as fusion_internals;
+pub use crate::fusion::{BufferReport, FusionReport, Verdict};
 pub use crate::image::{Image, OpenImage, SpecializationConstant};
 pub use crate::nd_range::{NdRange, NdSize};
 pub use crate::queue::{
-    Event, IntoOutcome, Launch, Queue, Read, Status, Trace, Upload, WriteTrace,
+    Event, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome, Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::{Drain, Runtime, RuntimeBuilder, Starting};
 #[cfg(any(test, fuzzing))]

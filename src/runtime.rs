@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
 use crate::future::named_future;
 use crate::image::{Image, OpenImage};
-use crate::queue::{Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload};
+use crate::queue::{FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload};
 use crate::stats::{Counters, Stats};
 
 /// The environment variable that selects the device.
@@ -56,6 +56,7 @@ pub struct RuntimeBuilder {
     max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
     duplicate_exports: DuplicateExports,
+    fusion: Option<FusionMode>,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
 }
@@ -89,6 +90,7 @@ impl Default for RuntimeBuilder {
             max_in_flight: None,
             profiling: false,
             duplicate_exports: DuplicateExports::default(),
+            fusion: None,
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
         }
@@ -153,6 +155,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Whether launches that can run as one kernel do. Without it the environment variable
+    /// `KILN_FUSION` tells: `auto`, `always` or `never`; `auto` unless that is set.
+    pub fn fusion(mut self, mode: FusionMode) -> Self {
+        self.fusion = Some(mode);
+        self
+    }
+
     /// Adds a simulated device, and leaves out the real ones.
     #[cfg(feature = "simulated")]
     pub fn simulator(mut self, simulator: &crate::simulated::Simulator) -> Self {
@@ -208,15 +217,19 @@ impl RuntimeBuilder {
             duplicates: self.duplicate_exports,
             counters: counters.clone(),
         };
+        let host = setting.host.clone();
+        let graph = BuildGraph::new(setting);
         let shared = Shared {
             reactor: Reactor::start()?,
-            host: setting.host.clone(),
+            host,
             counters,
             timeline: Timeline::new(),
+            graph: graph.clone(),
+            fusion: self.fusion.map_or_else(FusionMode::from_environment, Ok)?,
         };
         let inner = Inner {
             schedulers: slots.iter().map(|_| OnceLock::new()).collect(),
-            graph: BuildGraph::new(setting),
+            graph,
             devices,
             slots,
             max_in_flight: self.max_in_flight,

@@ -85,6 +85,18 @@ counters! {
     commands,
     /// Kernel launches among them.
     launches,
+    /// Fusion scopes whose launches ran as one kernel.
+    fusions,
+    /// Fusion scopes that were canceled, or dropped.
+    fusions_canceled,
+    /// Fusion scopes that something outside made run one by one.
+    fusions_aborted,
+    /// Fusion scopes whose launches could not run as one, or were not proven to compute the same.
+    fusions_refused,
+    /// Fusion scopes whose launches ran one by one because that is faster, or to find that out.
+    fusions_slower,
+    /// Fusion scopes whose kernel could not be built for a failure of circumstance.
+    fusions_failed,
     /// Commands that failed, those failed by another's failure included.
     failed_commands,
     /// Commands that waited because as many as allowed were in flight.

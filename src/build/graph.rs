@@ -18,6 +18,7 @@ use tracing::field::Empty;
 use crate::backend::DeviceSlot;
 use crate::build::disk::Disk;
 use crate::build::flight::{Flight, flight};
+use crate::build::fusion::Fusions;
 use crate::build::job::Job;
 use crate::build::key::DeviceKey;
 use crate::build::link::{DuplicateExports, Libraries};
@@ -97,6 +98,7 @@ pub(crate) struct BuildGraph {
     kept: Cache<NodeId, Outcome, foldhash::fast::RandomState>,
     flights: Mutex<HashMap<NodeId, Flight>>,
     libraries: RwLock<Libraries>,
+    fusions: Fusions,
 }
 
 impl BuildGraph {
@@ -128,7 +130,8 @@ impl BuildGraph {
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
         let libraries = RwLock::new(Libraries::new(setting.duplicates));
-        Arc::new(Self { setting, device_keys, kept, flights: Mutex::default(), libraries })
+        let (flights, fusions) = (Mutex::default(), Fusions::new());
+        Arc::new(Self { setting, device_keys, kept, flights, libraries, fusions })
     }
 
     /// The program that is wanted: kept, in flight, or from now on in flight. Never blocks on a
@@ -194,6 +197,10 @@ impl BuildGraph {
         })?;
         // Not the iterator's own: a `get` counts as use.
         self.kept.get(&*node)
+    }
+
+    pub(super) fn fusions(&self) -> &Fusions {
+        &self.fusions
     }
 
     /// The threads for calls that block.
@@ -338,6 +345,7 @@ impl BuildGraph {
 
     /// Drops the kept programs that nobody else holds, to give their memory back to the device.
     pub(super) fn drop_idle_programs(&self) -> usize {
+        self.fusions.clear();
         self.drop_idle(|_| true)
     }
 

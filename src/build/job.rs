@@ -289,6 +289,9 @@ impl Job {
         if self.recipe.kind() == NodeKind::Program {
             self.graph.count(&outcome);
         }
+        if let Ok(built) = &outcome {
+            built.set_recipe(&self.recipe);
+        }
         self.graph.publish(self.node, &outcome);
         let told = match &outcome {
             Ok(built) if built.origin() == Origin::Disk => "disk",

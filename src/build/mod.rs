@@ -6,6 +6,7 @@
 
 mod disk;
 mod flight;
+mod fusion;
 mod graph;
 mod job;
 mod key;
@@ -24,6 +25,7 @@ pub use recipe::SpecializationValue;
 pub use request::{Build, BuildRequest};
 
 pub(crate) use disk::Disk;
+pub(crate) use fusion::{Choice, FusedKernel, Fusion, FusionRequest, Way};
 pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::Pool;
 pub(crate) use program::ResolvedKernel;

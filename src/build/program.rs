@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::args::ElementType;
 use crate::backend::{self, Parameter};
-use crate::build::recipe::Part;
+use crate::build::recipe::{Part, Recipe};
 use crate::build::request::Build;
 use crate::device::Device;
 use crate::digest::BuildKey;
@@ -47,6 +47,8 @@ pub(crate) struct Built {
     build_log: Box<str>,
     weight: AtomicUsize,
     parts: Box<[Part]>,
+    /// What it was built from, for fusing its kernels.
+    recipe: OnceLock<Recipe>,
 }
 
 /// What is known of a program beside what its driver tells.
@@ -92,7 +94,29 @@ impl Built {
             build_log,
             weight: size.into(),
             parts,
+            recipe: OnceLock::new(),
         }
+    }
+
+    /// What it was built from, once the build has ended.
+    pub(crate) fn recipe(&self) -> Option<&Recipe> {
+        self.recipe.get()
+    }
+
+    pub(crate) fn set_recipe(&self, recipe: &Recipe) {
+        self.recipe.get_or_init(|| recipe.clone());
+    }
+
+    /// The key that names it in every cache.
+    pub(crate) fn key(&self) -> BuildKey {
+        self.key
+    }
+
+    /// A kernel of it that does what kernels do for which their callers have made the promise of
+    /// [`Program::kernel`].
+    pub(super) fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
+        let resolved = self.resolve(name)?;
+        Ok(Kernel::new(name, None, OnceLock::from(Ok(resolved))))
     }
 
     /// Where it came from when it was not in memory.
@@ -259,8 +283,7 @@ impl Program {
     /// [`UnknownKernel`](ErrorKind::UnknownKernel), with the names there are, if the program has
     /// none of that name; [`InvalidArgument`](ErrorKind::InvalidArgument) if the name holds a NUL.
     pub unsafe fn kernel(&self, name: &str) -> Result<Kernel> {
-        let resolved = self.built.resolve(name)?;
-        Ok(Kernel::new(name, None, OnceLock::from(Ok(resolved))))
+        self.built.kernel(name)
     }
 }
 

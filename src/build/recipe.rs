@@ -307,6 +307,25 @@ impl Recipe {
         describe(&self.units[0].image)
     }
 
+    /// The images, with the options of each.
+    pub(crate) fn images(&self) -> impl Iterator<Item = (&Image, &str)> {
+        self.units.iter().map(|unit| (&unit.image, &*unit.options))
+    }
+
+    /// The same with other images in the place of its own, which are made one.
+    pub(crate) fn with_images(&self, images: impl IntoIterator<Item = Image>) -> Self {
+        let units = self.units.iter().zip(images);
+        let units = units.map(|(unit, image)| Unit { image, ..unit.clone() });
+        let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
+        Self { units: units.collect(), device: self.device, way }
+    }
+
+    /// The options that its compile is given: those of the image that was asked for.
+    pub(crate) fn options(&self) -> &str {
+        let options = self.units.iter().map(|unit| &*unit.options);
+        options.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+    }
+
     /// The images, by the beginnings of their digests.
     pub(crate) fn images_in_short(&self) -> String {
         let each = self.units.iter().map(|unit| format!("{:.8}", unit.image.digest()));
@@ -385,14 +404,8 @@ impl Recipe {
                 (&*merged, constants)
             }
         };
-        // Only the image that was asked for has any.
-        let options = self.units.iter().map(|unit| &*unit.options).find(|text| !text.is_empty());
-        build(&Source {
-            format: self.format(),
-            code,
-            options: options.unwrap_or_default(),
-            constants: &constants,
-        })
+        let (format, options) = (self.format(), self.options());
+        build(&Source { format, code, options, constants: &constants })
     }
 }
 

@@ -24,15 +24,27 @@ pub(super) struct Parameter {
     pub(super) is_constant: bool,
 }
 
-/// Whether sharing a memory forbids fusion. The worse the greater.
+/// Whether sharing a buffer lets launches run as one. The worse the greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
-    /// No work-item needs what another one wrote.
+#[non_exhaustive]
+pub enum Verdict {
+    /// It does: no work-item needs what another one wrote.
     Proven,
-    /// It may be so; who knows the kernels and their data can vouch for it.
+    /// It may, as far as the code tells; who knows the kernels and their data can vouch for it. With
+    /// the reason.
     NeedsTrust(String),
-    /// It is not so.
+    /// It does not, for this reason.
     Refuted(String),
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Proven => f.write_str("proven"),
+            Self::NeedsTrust(why) => write!(f, "needs trust: {why}"),
+            Self::Refuted(why) => write!(f, "refuted: {why}"),
+        }
+    }
 }
 
 /// The verdict on one memory.

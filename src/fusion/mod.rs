@@ -17,6 +17,7 @@ mod merge;
 mod plan;
 mod promote;
 mod ranges;
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -34,7 +35,9 @@ use legality::Examined;
 use merge::{Modes, Part};
 use promote::Private;
 
-pub(crate) use legality::{Judgement, Promotion, Verdict};
+pub use legality::Verdict;
+pub(crate) use legality::{Judgement, Promotion};
+pub use report::{BufferReport, FusionReport};
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
 
 /// What came of a plan.
@@ -64,7 +67,7 @@ pub(crate) struct Fused {
 }
 
 /// Whether what is not proven may be done all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Trust {
     ProofOnly,
     /// The caller vouches that no work-item needs what another one wrote in an earlier launch.

@@ -11,6 +11,8 @@ use super::dag::Uses;
 use super::event::{Event, Record, Slot};
 use super::hazard::Use;
 use super::host::{IntoOutcome, ToOutcome};
+use super::scheduler::GroupId;
+use super::stopwatch::Stopwatch;
 use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, describe};
 use crate::backend::{self, Access, Operation, Parameter};
 use crate::buffer::{Buffer, Region};
@@ -28,8 +30,44 @@ pub(crate) struct Command {
     pub(crate) record: Arc<Record>,
     /// The queue that it was submitted to.
     pub(crate) queue: u64,
+    /// Whether it is a launch that waits for its program.
+    pub(crate) building: bool,
+    /// The launches that it may run together with, as one.
+    pub(crate) group: Option<GroupId>,
+    /// What it does for itself and all others of its group, in place of its own work.
+    pub(crate) fused: Option<Box<LaunchWork>>,
+    /// What times it.
+    pub(crate) timed: Option<Arc<Stopwatch>>,
     /// Whether its start and end go into the timeline, and when it was submitted.
     pub(crate) traced: Option<Box<super::timeline::Submitted>>,
+}
+
+impl Command {
+    pub(crate) fn new(
+        work: Work,
+        record: Arc<Record>,
+        queue: u64,
+        building: bool,
+        traced: Option<Box<super::timeline::Submitted>>,
+    ) -> Self {
+        Self { work, record, queue, building, group: None, fused: None, timed: None, traced }
+    }
+
+    /// Whether dropping it frees nothing large and calls no driver.
+    pub(crate) fn is_light(&self) -> bool {
+        self.work.is_light() && self.fused.as_ref().is_none_or(|fused| fused.is_light())
+    }
+
+    /// Calls `run` with the operation in the backend's form.
+    pub(crate) fn with_operation<R>(
+        &mut self,
+        run: impl FnOnce(&Operation<'_>) -> Result<R>,
+    ) -> Result<R> {
+        match &self.fused {
+            Some(fused) => fused.with_operation(run),
+            None => self.work.with_operation(run),
+        }
+    }
 }
 
 /// A command as it is handed in.
@@ -40,6 +78,8 @@ pub(crate) struct Submission {
     pub(crate) gates: Vec<Gate>,
     /// Whether it is a launch whose program still builds.
     pub(crate) building: bool,
+    /// The fusion scope's launches that it may run together with.
+    pub(crate) group: Option<GroupId>,
 }
 
 /// What a command does.
@@ -63,7 +103,10 @@ pub(crate) enum Work {
     },
     /// Its gates are all there is to it.
     Host,
+    /// Comes after all of a queue.
     Marker,
+    /// A marker after all of a device.
+    Drain,
 }
 
 /// What a launch does.
@@ -120,6 +163,16 @@ impl Work {
             Self::Copy { .. } => "copy".to_owned(),
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
+            Self::Drain => "drain".to_owned(),
+        }
+    }
+
+    /// As a sentence begins with it.
+    pub(crate) fn in_words(&self) -> String {
+        match self {
+            Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
+            Self::Drain => "`drain`".to_owned(),
+            other => format!("a {}", other.label()),
         }
     }
 
@@ -150,26 +203,19 @@ impl Work {
             Self::Copy { from, to } => {
                 SmallVec::from_iter([used(from, Access::Read), used(to, Access::Write)])
             }
-            Self::Host | Self::Marker => SmallVec::new(),
+            Self::Host | Self::Marker | Self::Drain => SmallVec::new(),
         }
     }
 
     /// Whether dropping it frees nothing large and calls no driver.
     pub(crate) fn is_light(&self) -> bool {
-        let shared = |region: &Arc<Region>| Arc::strong_count(region) > 1;
         match self {
-            Self::Launch(launch) => {
-                launch.kernel.is_shared()
-                    && launch.arguments.iter().all(|argument| match &argument.kind {
-                        ArgumentKind::Buffer(region, _) => shared(region),
-                        ArgumentKind::Value(_) | ArgumentKind::Local(_) => true,
-                    })
-            }
+            Self::Launch(launch) => launch.is_light(),
             // A read's elements have been delivered to its future.
             Self::Read { from: region, .. } | Self::Fill { region, .. } => shared(region),
             Self::Copy { from, to } => shared(from) && shared(to),
             Self::Write { .. } | Self::Host => false,
-            Self::Marker => true,
+            Self::Marker | Self::Drain => true,
         }
     }
 
@@ -179,25 +225,7 @@ impl Work {
         run: impl FnOnce(&Operation<'_>) -> Result<R>,
     ) -> Result<R> {
         match self {
-            Self::Launch(launch) => {
-                let LaunchWork { kernel, range, arguments } = &**launch;
-                let kernel = match kernel.resolved() {
-                    Some(Ok(kernel)) => &*kernel.native,
-                    Some(Err(error)) => return Err(error.clone()),
-                    None => return Err(Error::invalid("a launch before its program was built")),
-                };
-                let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
-                for argument in arguments {
-                    native.push(match &argument.kind {
-                        ArgumentKind::Buffer(region, _) => {
-                            backend::Argument::Memory(region.view()?)
-                        }
-                        ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
-                        ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
-                    });
-                }
-                run(&Operation::Launch { kernel, arguments: &native, range })
-            }
+            Self::Launch(launch) => launch.with_operation(run),
             Self::Write { to, from } => {
                 let from = from.bytes();
                 run(&Operation::Write {
@@ -229,12 +257,44 @@ impl Work {
                 to_offset: to.bytes().start,
                 bytes: to.bytes().len(),
             }),
-            Self::Host | Self::Marker => run(&Operation::Marker),
+            Self::Host | Self::Marker | Self::Drain => run(&Operation::Marker),
         }
     }
 }
 
+/// Whether another handle keeps the region.
+fn shared(region: &Arc<Region>) -> bool {
+    Arc::strong_count(region) > 1
+}
+
 impl LaunchWork {
+    /// Whether dropping it frees nothing large and calls no driver.
+    fn is_light(&self) -> bool {
+        self.kernel.is_shared()
+            && self.arguments.iter().all(|argument| match &argument.kind {
+                ArgumentKind::Buffer(region, _) => shared(region),
+                ArgumentKind::Value(_) | ArgumentKind::Local(_) => true,
+            })
+    }
+
+    fn with_operation<R>(&self, run: impl FnOnce(&Operation<'_>) -> Result<R>) -> Result<R> {
+        let Self { kernel, range, arguments } = self;
+        let kernel = match kernel.resolved() {
+            Some(Ok(kernel)) => &*kernel.native,
+            Some(Err(error)) => return Err(error.clone()),
+            None => return Err(Error::invalid("a launch before its program was built")),
+        };
+        let mut native: SmallVec<[backend::Argument<'_>; 8]> = SmallVec::new();
+        for argument in arguments {
+            native.push(match &argument.kind {
+                ArgumentKind::Buffer(region, _) => backend::Argument::Memory(region.view()?),
+                ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
+                ArgumentKind::Local(bytes) => backend::Argument::Local(*bytes),
+            });
+        }
+        run(&Operation::Launch { kernel, arguments: &native, range })
+    }
+
     /// What the kernel's signature says; nothing while its program still builds.
     fn parameters(&self) -> &[Parameter] {
         let kernel = self.kernel.resolved().and_then(|kernel| kernel.as_ref().ok());

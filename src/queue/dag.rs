@@ -5,6 +5,8 @@
 //! device keeps the order among what it was given. Only what fails without ever being dispatched
 //! waits for the end of everything it depends on, so that the order holds across it too.
 
+use std::collections::HashSet;
+
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
@@ -81,6 +83,14 @@ pub(crate) struct Ended<C> {
     pub(crate) command: C,
     /// With the root cause if it failed because of another.
     pub(crate) outcome: Result<()>,
+}
+
+/// An edge that was taken out for a while.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    from: NodeId,
+    to: NodeId,
+    kind: EdgeKind,
 }
 
 /// The commands that have not ended, and the edges between them.
@@ -281,7 +291,7 @@ impl<C> Dag<C> {
     }
 
     /// Appends what the command can do now, if anything.
-    fn consider(&self, id: NodeId, next: &mut NextList) {
+    pub(crate) fn consider(&self, id: NodeId, next: &mut NextList) {
         let node = &self.graph[id.index];
         if node.dispatched {
             return;
@@ -293,6 +303,69 @@ impl<C> Dag<C> {
         } else if node.blockers == 0 {
             next.push(Next::Dispatch(id));
         }
+    }
+
+    /// Takes out the edges among commands of which none is dispatched, so that none waits for
+    /// another: they are about to be dispatched as one.
+    pub(crate) fn cut(&mut self, among: &[NodeId]) -> Vec<Cut> {
+        let mut cuts = Vec::new();
+        for &to in among {
+            for &from in among {
+                if let Some(edge) = self.graph.find_edge(from.index, to.index)
+                    && let Some(kind) = self.graph.remove_edge(edge)
+                {
+                    self.graph[to.index].blockers -= 1;
+                    cuts.push(Cut { from, to, kind });
+                }
+            }
+        }
+        cuts
+    }
+
+    /// Puts back the edges that [`cut`](Self::cut) took out, of commands of which none has ended:
+    /// either all or none of them are dispatched by now.
+    pub(crate) fn mend(&mut self, cuts: Vec<Cut>) {
+        for Cut { from, to, kind } in cuts {
+            self.graph.add_edge(from.index, to.index, kind);
+            if !self.graph[from.index].dispatched {
+                self.graph[to.index].blockers += 1;
+            }
+        }
+    }
+
+    /// The first command among these and all that they wait for, with its gates that are closed, for
+    /// which `is_meant` holds.
+    pub(crate) fn find_gated(
+        &self,
+        from: &[NodeId],
+        mut is_meant: impl FnMut(NodeId, &C, u32) -> bool,
+    ) -> Option<NodeId> {
+        let mut found: Vec<_> = from.to_vec();
+        let mut seen: HashSet<_> = found.iter().copied().collect();
+        while let Some(id) = found.pop() {
+            let node = &self.graph[id.index];
+            let edges = self.graph.edges_directed(id.index, Incoming);
+            let mut undispatched = 0;
+            for edge in edges.filter(|edge| !self.graph[edge.source()].dispatched) {
+                undispatched += 1;
+                let index = edge.source();
+                let before = NodeId { index, serial: self.graph[index].serial };
+                if seen.insert(before) {
+                    found.push(before);
+                }
+            }
+            if is_meant(id, &node.command, node.blockers - undispatched) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Whether the command is known to fail.
+    pub(crate) fn is_poisoned(&self, id: NodeId) -> bool {
+        self.graph.node_weight(id.index).is_some_and(|node| {
+            node.serial == id.serial && node.poison.is_some()
+        })
     }
 
     fn node_mut(&mut self, id: NodeId) -> Option<&mut Node<C>> {
@@ -315,7 +388,10 @@ impl<C> Dag<C> {
     /// Whether the command is there, not dispatched, and can still succeed.
     pub(crate) fn can_dispatch(&self, id: NodeId) -> bool {
         self.graph.node_weight(id.index).is_some_and(|node| {
-            node.serial == id.serial && !node.dispatched && node.poison.is_none()
+            node.serial == id.serial
+                && !node.dispatched
+                && node.blockers == 0
+                && node.poison.is_none()
         })
     }
 
@@ -351,6 +427,11 @@ impl<C> Dag<C> {
             let node = &self.graph[index];
             (NodeId { index, serial: node.serial }, &node.command)
         })
+    }
+
+    /// What is in the allocation is not to be read before it is overwritten.
+    pub(crate) fn lose(&mut self, allocation: u64, root: &Error) {
+        self.hazards.lose(allocation, root);
     }
 
     /// No command can use the allocation any more.

@@ -158,6 +158,13 @@ impl Event {
         std::ptr::eq(self.record.scheduler.as_ptr(), scheduler)
     }
 
+    /// If it is that of a launch whose fusion scope still collects, `who` makes the launches run.
+    pub(crate) fn release_group(&self, who: &str) {
+        if let (None, Some(scheduler)) = (self.record.place(), self.record.scheduler()) {
+            scheduler.release_group_of(&self.record, who);
+        }
+    }
+
     /// How far the command has come, as far as is known without asking the driver.
     #[must_use]
     pub fn status(&self) -> Status {

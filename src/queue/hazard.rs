@@ -136,6 +136,16 @@ impl Hazards {
         }
     }
 
+    /// What commands wrote to the allocation is not there.
+    pub(crate) fn lose(&mut self, allocation: u64, root: &Error) {
+        let Some(history) = self.histories.get_mut(&allocation) else { return };
+        for segment in &mut history.segments {
+            if matches!(segment.writer, Writer::Command(_)) {
+                segment.writer = Writer::Failed(root.clone());
+            }
+        }
+    }
+
     /// The allocation is gone; no command can use it any more.
     pub(crate) fn forget(&mut self, allocation: u64) {
         self.histories.remove(&allocation);

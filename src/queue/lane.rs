@@ -134,6 +134,11 @@ impl Lane {
         self.entries.front().filter(|_| self.first <= position).map(|entry| entry.id)
     }
 
+    /// The command at `position`, unless it has left.
+    pub(crate) fn command_at(&self, position: u64) -> Option<NodeId> {
+        self.index(position).map(|index| self.entries[index].id)
+    }
+
     /// Marks the command at `position` as one that the driver will call back for, and gives the
     /// event to ask for that. `None` if that was done already or the command has left.
     pub(crate) fn arm(&mut self, position: u64) -> Option<Arc<dyn NativeEvent>> {

@@ -4,11 +4,13 @@ mod command;
 mod completion;
 mod dag;
 mod event;
+mod fusion;
 mod hazard;
 mod host;
 mod lane;
 mod reactor;
 mod scheduler;
+mod stopwatch;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -24,9 +26,13 @@ use smallvec::SmallVec;
 pub use self::command::Launch;
 use self::command::{Landing, Submission, Work, check_length, check_same_device};
 pub use self::event::{Event, Read, Status, Upload};
+pub use self::fusion::{
+    Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
+};
 pub use self::host::IntoOutcome;
 use self::host::ToOutcome;
 pub(crate) use self::reactor::Reactor;
+use self::scheduler::GroupId;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
 pub(crate) use self::timeline::Timeline;
 pub use self::timeline::{Trace, WriteTrace};
@@ -79,6 +85,10 @@ impl Queue {
     /// buffer or the program is of another device or runtime, or if the range does not fit the
     /// device. The build's own error if the program could not be built.
     pub fn submit(&self, launch: Launch) -> Result<Event> {
+        self.submit_to(launch, None)
+    }
+
+    fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
         let Launch { work, mistake, after, gates } = launch;
         if let Some(mistake) = mistake {
             return Err(mistake);
@@ -96,7 +106,14 @@ impl Queue {
             building = false;
         }
         let work = Work::Launch(work);
-        Ok(self.scheduler.submit(Submission { work, queue: self.number, after, gates, building }))
+        Ok(self.scheduler.submit(Submission {
+            work,
+            queue: self.number,
+            after,
+            gates,
+            building,
+            group,
+        }))
     }
 
     /// Copies elements from the host into a buffer, whole. The event tells when that has happened.
@@ -188,6 +205,7 @@ impl Queue {
             after: SmallVec::new(),
             gates: vec![gate],
             building: false,
+            group: None,
         }))
     }
 
@@ -216,6 +234,7 @@ impl Queue {
             after,
             gates,
             building: false,
+            group: None,
         })
     }
 

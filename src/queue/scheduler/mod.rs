@@ -5,8 +5,10 @@
 //! order on the lanes is the order of the DAG, and never while foreign code runs: wakers are
 //! called, callbacks asked for and memory freed after it is released, from [`Effects`].
 
-use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod group;
+mod settle;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -15,21 +17,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use smallvec::SmallVec;
 
-use super::command::{Command, Submission, Work};
-use super::completion::{Fired, Phase, Urgency, Wakers};
-use super::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
-use super::event::{Event, Record, Status};
-use super::hazard::Use;
-use super::host::catch_panic;
-use super::lane::{Lane, Left, Native, Place, wait_list};
-use super::reactor::{Post, Reactor};
-use super::timeline::Timeline;
-use crate::backend::{DeviceSlot, NativeEvent};
+use crate::backend::{DeviceSlot, NativeEvent, Profile};
 use crate::buffer::Freed;
+use crate::build::BuildGraph;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::executor::HostExecutor;
+use crate::queue::command::{Command, LaunchWork, Submission, Work};
+use crate::queue::completion::Wakers;
+use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
+use crate::queue::event::{Event, Record, Status};
+use crate::queue::fusion::FusionMode;
+use crate::queue::host::catch_panic;
+use crate::queue::lane::{Lane, Native, Place, wait_list};
+use crate::queue::reactor::Reactor;
+use crate::queue::stopwatch::Stopwatch;
+use crate::queue::timeline::Timeline;
 use crate::stats::Counters;
+use group::Group;
+pub(crate) use group::{Aborted, GroupId, Hindrance};
 
 /// How a device's commands are run.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +53,9 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<HostExecutor>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) timeline: Arc<Timeline>,
+    /// What fuses kernels.
+    pub(crate) graph: Arc<BuildGraph>,
+    pub(crate) fusion: FusionMode,
 }
 
 /// The command DAG of one device, and its lanes.
@@ -76,6 +85,10 @@ struct State {
     keep_alive: Option<Arc<Scheduler>>,
     /// Commands that nothing but the bound on those in flight holds back, in order.
     parked: VecDeque<NodeId>,
+    /// The launches of fusion scopes, until each runs by itself or all have ended as one.
+    groups: HashMap<GroupId, Group>,
+    /// The lane whose native events tell their times though the others' do not.
+    timing_lane: Option<usize>,
 }
 
 /// What is left to do when the lock is released.
@@ -84,12 +97,39 @@ struct Effects {
     wakers: Wakers,
     arm: Vec<Armed>,
     garbage: Vec<Garbage>,
+    /// What was to run and does not.
+    unused: Vec<Box<LaunchWork>>,
+    /// Timed commands that have ended, and their times if they went well.
+    timed: Vec<(Arc<Stopwatch>, Option<Profile>)>,
     /// That of a scheduler whose last command has ended.
     keep_alive: Option<Arc<Scheduler>>,
 }
 
 /// A command whose driver is to be asked to call back.
-type Armed = (Arc<Record>, Arc<dyn NativeEvent>);
+struct Armed {
+    record: Arc<Record>,
+    event: Arc<dyn NativeEvent>,
+    /// Whether its end is that of others, too.
+    is_shared: bool,
+}
+
+/// A command as it is added to the DAG.
+struct Added {
+    work: Work,
+    queue: u64,
+    /// Host futures that it waits for.
+    gates: usize,
+    /// Whether its program still builds.
+    building: bool,
+    group: Option<GroupId>,
+}
+
+/// What a driver tells of the end of a command that it was given.
+#[derive(Default)]
+struct Ending {
+    native: Option<Native>,
+    profile: Option<Profile>,
+}
 
 /// What is left of a command that has ended.
 struct Garbage {
@@ -141,6 +181,8 @@ impl Scheduler {
                 in_flight: 0,
                 keep_alive: None,
                 parked: VecDeque::new(),
+                groups: HashMap::new(),
+                timing_lane: None,
             }),
         });
         scheduler.shared.reactor.look_after(&scheduler);
@@ -178,25 +220,25 @@ impl Scheduler {
 
     /// Adds a command and hands everything that is ready to the device. Never waits.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
-        let Submission { work, queue, mut after, mut gates, building } = submission;
+        let Submission { work, queue, mut after, mut gates, building, group } = submission;
         // Devices do not wait for each other: the host does.
         after.retain(|event| {
             let ours = event.belongs_to(self);
             if !ours && !matches!(event.status(), Status::Complete) {
+                event.release_group(&work.in_words());
                 gates.push(Box::pin(event.clone()));
             }
             ours
         });
-        let building = match &work {
+        let kernel = match &work {
             Work::Launch(launch) => {
                 self.shared.counters.launches.add_one();
                 building.then(|| launch.kernel.clone())
             }
             _ => None,
         };
-        let closed = gates.len() + usize::from(building.is_some());
-        let uses = work.uses();
-        let (event, id) = self.add(work, queue, &uses, closed, |_| before(&after));
+        let added = Added { work, queue, gates: gates.len(), building, group };
+        let (event, id) = self.add(added, |_| before(&after));
 
         for gate in gates {
             let scheduler = self.clone();
@@ -205,7 +247,7 @@ impl Scheduler {
                 scheduler.gate_ended(id, outcome);
             });
         }
-        if let Some(kernel) = building {
+        if let Some(kernel) = kernel {
             let scheduler = self.clone();
             self.shared.host.spawn(async move {
                 kernel.resolve().await;
@@ -218,7 +260,10 @@ impl Scheduler {
     /// A marker that ends when all commands of `queue`, or of the whole device, have ended, well or
     /// not.
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
-        let (event, _) = self.add(Work::Marker, queue.unwrap_or_default(), &[], 0, |state| {
+        let work = if queue.is_some() { Work::Marker } else { Work::Drain };
+        let queue_number = queue.unwrap_or_default();
+        let added = Added { work, queue: queue_number, gates: 0, building: false, group: None };
+        let (event, _) = self.add(added, |state| {
             let before =
                 state.dag.last_of(|command| queue.is_none_or(|queue| command.queue == queue));
             (before.into_iter().map(|id| (id, EdgeKind::Order)).collect(), None)
@@ -228,16 +273,15 @@ impl Scheduler {
 
     fn add(
         self: &Arc<Self>,
-        work: Work,
-        queue: u64,
-        uses: &[Use],
-        gates: usize,
+        added: Added,
         before: impl FnOnce(&State) -> (Edges, Option<Error>),
     ) -> (Event, NodeId) {
+        let Added { work, queue, gates, building, group } = added;
+        let uses = work.uses();
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let command = Command { work, record, queue, traced };
+        let mut command = Command::new(work, record, queue, building, traced);
         self.shared.counters.commands.add_one();
         let mut effects = Effects::default();
         let mut next = NextList::new();
@@ -255,9 +299,16 @@ impl Scheduler {
             state.keep_alive = Some(self.clone());
         }
         let (edges, poison) = before(&state);
-        let id = state.dag.add(command, uses, edges, gates as u32, poison, &mut next);
+        command.group = group.filter(|&group| state.is_collecting(group));
+        let group = command.group;
+        let gates = gates + usize::from(building) + usize::from(group.is_some());
+        let id = state.dag.add(command, &uses, edges, gates as u32, poison, &mut next);
         event.record().set_node(id);
         state.trace_edges(id);
+        if !state.groups.is_empty() {
+            state.join_group(group, id);
+            state.release_those_before(id, &mut next);
+        }
         self.pump(&mut state, &mut next, &mut effects);
         drop(state);
         if was_idle {
@@ -286,22 +337,28 @@ impl Scheduler {
                 _ => None,
             };
             match checked {
-                None | Some(Ok(())) => state.dag.open_gate(id, next),
+                None | Some(Ok(())) => {
+                    if let Some(command) = state.dag.command_mut(id) {
+                        command.building = false;
+                    }
+                    state.dag.open_gate(id, next);
+                }
                 Some(Err(error)) => state.dag.poison(id, error, next),
             }
             scheduler.pump(state, next, effects);
         });
     }
 
-    fn change(
+    fn change<T>(
         self: &Arc<Self>,
-        change: impl FnOnce(&Arc<Self>, &mut State, &mut NextList, &mut Effects),
-    ) {
+        change: impl FnOnce(&Arc<Self>, &mut State, &mut NextList, &mut Effects) -> T,
+    ) -> T {
         let mut effects = Effects::default();
         let mut state = self.lock();
-        change(self, &mut state, &mut NextList::new(), &mut effects);
+        let changed = change(self, &mut state, &mut NextList::new(), &mut effects);
         drop(state);
         self.apply(effects);
+        changed
     }
 
     /// Does all that can be done now: hands over what is ready, fails what cannot succeed, and so
@@ -312,7 +369,13 @@ impl Scheduler {
             while let Some(&step) = next.get(at) {
                 at += 1;
                 match step {
-                    Next::Fail(id) => self.finish(state, id, Ok(()), None, next, effects),
+                    Next::Fail(id) if state.is_in_ready_group(id) => {
+                        state.run_one_by_one(id, next, effects);
+                    }
+                    Next::Fail(id) => {
+                        self.finish(state, id, Ok(()), Ending::default(), next, effects);
+                    }
+                    Next::Dispatch(id) if state.awaits_its_group(id) => {}
                     Next::Dispatch(id) if state.is_full(self.options) && !state.is_host(id) => {
                         self.shared.counters.parked_commands.add_one();
                         state.parked.push_back(id);
@@ -354,47 +417,74 @@ impl Scheduler {
             return;
         }
         if state.is_host(id) {
-            return self.finish(state, id, Ok(()), None, next, effects);
+            return self.finish(state, id, Ok(()), Ending::default(), next, effects);
         }
-        match self.enqueue(state, id, effects) {
-            Ok(()) => state.dag.dispatched(id, next),
+        let members = state.members(id);
+        match self.enqueue(state, &members, effects) {
+            Ok(()) => {
+                members.iter().for_each(|&id| state.dag.dispatched(id, next));
+                state.started(id);
+            }
+            Err(error) if state.is_in_ready_group(id) => {
+                tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
+                state.run_one_by_one(id, next, effects);
+            }
             // It ends once all before it has, so that nobody behind it starts too early.
             Err(error) => state.dag.poison(id, error, next),
         }
     }
 
-    fn enqueue(&self, state: &mut State, id: NodeId, effects: &mut Effects) -> Result<()> {
-        let lane = self.choose_lane(state, id)?;
-        let places = (state.dag.dependencies(id))
-            .filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
+    /// Hands over a command, or several that run as one: the last stands for all.
+    fn enqueue(
+        &self,
+        state: &mut State,
+        members: &[NodeId],
+        effects: &mut Effects,
+    ) -> Result<()> {
+        let Some(&id) = members.last() else { return Ok(()) };
+        let lane = self.choose_lane(state, members)?;
+        let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
+        let places =
+            before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
         let wait = wait_list(&mut state.lanes, lane, places)?;
         let State { dag, lanes, in_flight, .. } = state;
-        let Command { work, record, traced, .. } =
-            dag.command_mut(id).expect("it can be dispatched");
-        let position = work.with_operation(|operation| {
-            // SAFETY: the command owns, through its work, all that the operation names, and it
-            // stays in the DAG until the end of the returned event is known. The host memory of a
-            // read is reached by nobody else until then. That the kernel stays inside its buffers
-            // is what the caller of `Program::kernel` promised.
+        let command = dag.command_mut(id).expect("it can be dispatched");
+        let position = command.with_operation(|operation| {
+            // SAFETY: the command owns all that the operation names, and it stays in the DAG until
+            // the end of the returned event is known. The host memory of a read is reached by
+            // nobody else until then. That the kernel stays inside its buffers is what the caller
+            // of `Program::kernel` promised; a fused one does what those do that it is made of.
             unsafe { lanes[lane].enqueue(id, operation, &wait) }
         })?;
-        record.set_place(Place { lane, position });
-        *in_flight += 1;
-        if let Some(traced) = traced {
-            traced.enqueued();
+        let (record, is_shared) = (command.record.clone(), command.fused.is_some());
+        let mut is_awaited = false;
+        for &id in members {
+            let Some(Command { record, traced, .. }) = dag.command_mut(id) else { continue };
+            record.set_place(Place { lane, position });
+            is_awaited |= record.awaited.load(SeqCst);
+            if let Some(traced) = traced {
+                traced.enqueued();
+            }
         }
+        *in_flight += members.len();
         let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
         let lane = &mut lanes[lane];
-        if record.awaited.load(SeqCst) || lane.is_unwatched_for(watch_every) {
-            effects.arm.extend(lane.arm(position).map(|event| (record.clone(), event)));
+        if is_awaited || lane.is_unwatched_for(watch_every) {
+            let armed = lane.arm(position).map(|event| Armed { record, event, is_shared });
+            effects.arm.extend(armed);
         }
         Ok(())
     }
 
     /// Behind its latest dependency, where the order costs nothing; else where the least is in
     /// flight.
-    fn choose_lane(&self, state: &mut State, id: NodeId) -> Result<usize> {
-        let latest = (state.dag.dependencies(id))
+    fn choose_lane(&self, state: &mut State, members: &[NodeId]) -> Result<usize> {
+        if !self.options.profiling && state.is_timed(members)
+            && let Some(lane) = self.timing_lane(state)
+        {
+            return Ok(lane);
+        }
+        let latest = (members.iter().flat_map(|&id| state.dag.dependencies(id)))
             .filter_map(|(id, _, command)| Some((id.serial(), command.record.place()?.lane)))
             .max();
         if let Some((_, lane)) = latest {
@@ -404,9 +494,11 @@ impl Scheduler {
             DeviceKind::Cpu => 2,
             _ => 4,
         };
-        let idlest = (0..state.lanes.len()).min_by_key(|&lane| state.lanes[lane].len());
+        let ordinary = (0..state.lanes.len()).filter(|&lane| state.timing_lane != Some(lane));
+        let count = ordinary.clone().count();
+        let idlest = ordinary.min_by_key(|&lane| state.lanes[lane].len());
         match idlest {
-            Some(lane) if state.lanes[lane].len() == 0 || state.lanes.len() >= most => Ok(lane),
+            Some(lane) if state.lanes[lane].len() == 0 || count >= most => Ok(lane),
             _ => {
                 let native = self.slot.open()?.create_lane(self.options.profiling);
                 match (native, idlest) {
@@ -425,13 +517,15 @@ impl Scheduler {
         state: &mut State,
         id: NodeId,
         result: Result<()>,
-        native: Option<Native>,
+        Ending { native, profile }: Ending,
         next: &mut NextList,
         effects: &mut Effects,
     ) {
         let Ended { mut command, outcome } = state.dag.complete(id, result, next);
-        let profiled = native.as_ref().filter(|_| self.options.profiling);
-        let profile = profiled.and_then(|native| native.event.profile());
+        if let Some(stopwatch) = command.timed.take() {
+            effects.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
+        }
+        let profile = profile.filter(|_| self.options.profiling);
         if let Some(traced) = command.traced.take() {
             self.shared.timeline.ended(
                 *traced,
@@ -464,195 +558,6 @@ impl Scheduler {
         effects.garbage.push(Garbage { command, event });
     }
 
-    /// Settles the command at `place` and all before it, on its lane and on those that these waited
-    /// for, as far as they have ended, but no more than `most`. Tells whether that was all that can
-    /// be done now.
-    fn settle(
-        self: &Arc<Self>,
-        state: &mut State,
-        place: Place,
-        most: u64,
-        effects: &mut Effects,
-    ) -> bool {
-        let mut next = NextList::new();
-        let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
-        let mut settled = 0;
-        while let Some(&goal) = goals.last() {
-            let Some(oldest) = state.lanes[goal.lane].oldest_up_to(goal.position) else {
-                goals.pop();
-                continue;
-            };
-            // What it waited for comes first: its failure must not come too late.
-            let before = state.dag.dependencies(oldest);
-            if let Some(before) = before.filter_map(|(_, _, command)| command.record.place()).next()
-            {
-                goals.push(before);
-                continue;
-            }
-            if settled == most {
-                break;
-            }
-            let State { dag, lanes, .. } = &mut *state;
-            let has_called_back = |id| {
-                dag.command(id)
-                    .is_some_and(|command| command.record.signal.phase() != Phase::Pending)
-            };
-            let Some(Left { id, native, result }) = lanes[goal.lane].leave(has_called_back) else {
-                // It still runs. The reactor's tick goes on from here.
-                goals.clear();
-                break;
-            };
-            settled += 1;
-            state.in_flight -= 1;
-            // A marker waits for the ends of commands, whatever they are.
-            let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
-            self.finish(state, id, result, Some(native), &mut next, effects);
-        }
-        self.pump(state, &mut next, effects);
-        goals.is_empty()
-    }
-
-    /// Settles some of the commands that have ended, now and then: whoever submits pays for what has
-    /// ended, while the driver's memory of it is warm. Not every time, because asking a driver
-    /// contends with its own threads.
-    fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
-        state.submissions += 1;
-        if state.submissions.is_multiple_of(SETTLE_EVERY) {
-            for lane in 0..state.lanes.len() {
-                self.settle_ended(state, lane, 2 * SETTLE_EVERY, effects);
-            }
-        }
-    }
-
-    /// Settles commands of a lane that have ended, oldest first, but no more than `most`. Tells
-    /// whether that was all that can be done now.
-    fn settle_ended(
-        self: &Arc<Self>,
-        state: &mut State,
-        lane: usize,
-        most: u64,
-        effects: &mut Effects,
-    ) -> bool {
-        let latest = state.lanes[lane].latest();
-        latest.is_none_or(|position| self.settle(state, Place { lane, position }, most, effects))
-    }
-
-    fn apply(&self, effects: Effects) {
-        for (record, event) in effects.arm {
-            self.arm(record, &*event);
-        }
-        for waker in effects.wakers {
-            // One that panics must not keep the others asleep, nor end the reactor.
-            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                tracing::error!("a waker panicked");
-            }
-        }
-        let mut heavy = Vec::new();
-        for Garbage { command, event } in effects.garbage {
-            drop(event);
-            if !command.work.is_light() {
-                heavy.push(command);
-            }
-        }
-        if !heavy.is_empty() {
-            self.shared.reactor.post(Post::Drop(heavy), Urgency::NextTick);
-        }
-    }
-
-    /// Asks the driver to call back at the end of a command.
-    fn arm(&self, record: Arc<Record>, event: &dyn NativeEvent) {
-        let mailbox = self.shared.reactor.mailbox().clone();
-        let waiting = self.waiting.clone();
-        let callback = Box::new(move || {
-            let fired = record.signal.fire();
-            if fired == Fired::Late {
-                return mailbox.post(Post::Late(record), Urgency::NextTick);
-            }
-            // Only the reactor hands over what waits for room, for the host or for another device,
-            // and wakes those that came later than the first. Else the waiter, the next to submit,
-            // or the reactor's next tick sees to the command.
-            let awaited = fired == Fired::NobodyWaits && record.awaited.load(SeqCst);
-            if awaited || waiting.load(SeqCst) > 0 {
-                mailbox.post(Post::Look(record), Urgency::Now);
-            }
-        });
-        if let Err(error) = event.notify(callback) {
-            tracing::warn!(%error, "the driver takes no callback; the reactor will find the end");
-        }
-    }
-
-    /// Somebody polls the command for the first time.
-    pub(crate) fn watch(self: &Arc<Self>, record: &Arc<Record>) {
-        let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
-        let event = record.place().and_then(|place| state.lanes[place.lane].arm(place.position));
-        drop(state);
-        if let Some(event) = event {
-            self.arm(record.clone(), &*event);
-        }
-    }
-
-    /// The command has called back and somebody polls it: settles it here if that is short, else on
-    /// the reactor.
-    pub(crate) fn settle_soon(self: &Arc<Self>, record: &Arc<Record>) {
-        let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
-        let Some(place) = record.place() else { return };
-        let mut effects = Effects::default();
-        let done = state.lanes[place.lane].ahead(place.position) <= SETTLE_IN_POLL
-            && self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
-        drop(state);
-        self.apply(effects);
-        if !done {
-            self.leave_to_reactor(record);
-        }
-    }
-
-    fn leave_to_reactor(&self, record: &Arc<Record>) {
-        self.shared.reactor.post(Post::Look(record.clone()), Urgency::Now);
-    }
-
-    /// On the reactor: does for a command whatever is due.
-    pub(crate) fn look(self: &Arc<Self>, record: &Arc<Record>) {
-        let Some(place) = record.place() else { return };
-        match record.signal.phase() {
-            Phase::Pending => {
-                let event = self.lock().lanes[place.lane].arm(place.position);
-                if let Some(event) = event {
-                    self.arm(record.clone(), &*event);
-                }
-            }
-            Phase::Fired => self.settle_all(place),
-            Phase::Settled => {}
-        }
-    }
-
-    fn settle_all(self: &Arc<Self>, place: Place) {
-        loop {
-            let mut effects = Effects::default();
-            let done = self.settle(&mut self.lock(), place, SETTLE_AT_ONCE, &mut effects);
-            self.apply(effects);
-            if done {
-                return;
-            }
-        }
-    }
-
-    /// On the reactor, from time to time while commands are in flight: starts what was enqueued and
-    /// not flushed, and settles what has ended, whether or not a callback was asked for or has come.
-    pub(crate) fn tick(self: &Arc<Self>) {
-        let lanes = self.lock().lanes.len();
-        for lane in 0..lanes {
-            let mut more = true;
-            while more {
-                let mut effects = Effects::default();
-                let mut state = self.lock();
-                state.lanes[lane].flush();
-                more = !self.settle_ended(&mut state, lane, SETTLE_AT_ONCE, &mut effects);
-                drop(state);
-                self.apply(effects);
-            }
-        }
-    }
-
     /// Calls `see` with every command that has not ended and the serials of what it comes after.
     pub(crate) fn visit(&self, mut see: impl FnMut(NodeId, &Command, &[u64])) {
         let state = self.lock();
@@ -671,7 +576,7 @@ impl State {
     }
 
     fn is_marker(&self, id: NodeId) -> bool {
-        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Marker))
+        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Marker | Work::Drain))
     }
 
     /// Whether the command takes no room on the device.

@@ -1,0 +1,243 @@
+//! Fused programs in the build graph: plans of launches, what came of them, and the programs built
+//! from those that could be fused.
+//!
+//! A plan is looked up by what its launches are, whatever their buffers are called and whatever the
+//! values of scalars that no proof relies on. What is not known is compiled on a worker: that takes
+//! the modules of the programs, perhaps translated by the [front-end](super), and gives a module of
+//! SPIR-V, which is built like any other image. Plans that give the same module, such as those of
+//! other sizes, share the program.
+
+mod source;
+mod trial;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
+
+use crate::build::graph::BuildGraph;
+use crate::build::program::Kernel;
+use crate::build::recipe::Wanted;
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust};
+use crate::image::Image;
+use crate::nd_range::NdRange;
+use crate::spirv::Module;
+use source::Source;
+pub(crate) use trial::{Choice, Trials, Way};
+
+/// Launches to fuse.
+pub(crate) struct FusionRequest {
+    /// The device's position in the graph.
+    pub(crate) device: usize,
+    /// Those of the slots, whose programs are there.
+    pub(crate) kernels: Vec<Kernel>,
+    /// Its modules are the keys of the kernels' programs.
+    pub(crate) plan: Plan,
+    pub(crate) trust: Trust,
+}
+
+/// What came of a plan.
+pub(crate) struct Fusion {
+    /// The scalars whose values it holds for.
+    constants: BTreeMap<Place, Vec<u8>>,
+    pub(crate) report: FusionReport,
+    /// Why there is no kernel is in the report.
+    pub(crate) fused: Option<FusedKernel>,
+    pub(crate) trials: Trials,
+}
+
+/// A kernel that does what several do.
+pub(crate) struct FusedKernel {
+    pub(crate) kernel: Kernel,
+    pub(crate) range: NdRange,
+    /// For each parameter, an argument of the plan that it is.
+    pub(crate) parameters: Vec<Place>,
+    /// The memories that it does without.
+    pub(crate) internalized: Vec<Memory>,
+}
+
+/// What plans are looked up by: the device, and the plan without the values of scalars.
+type Skeleton = (usize, Trust, Plan);
+
+/// All that was made of a skeleton, with other values of scalars.
+type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
+
+/// The plans whose outcome is known.
+pub(crate) struct Fusions(Cache<Skeleton, Variants, foldhash::fast::RandomState>);
+
+/// As many plans are kept, those used last.
+const MAX_PLANS: u64 = 1024;
+
+/// As many values of its scalars are kept of each.
+const MAX_VARIANTS: usize = 16;
+
+impl Fusions {
+    pub(crate) fn new() -> Self {
+        Self(
+            Cache::builder()
+                .eviction_policy(EvictionPolicy::lru())
+                .max_capacity(MAX_PLANS)
+                .build_with_hasher(foldhash::fast::RandomState::default()),
+        )
+    }
+
+    /// Forgets all, and with them their programs.
+    pub(in crate::build) fn clear(&self) {
+        self.0.invalidate_all();
+        self.0.run_pending_tasks();
+    }
+
+    /// The outcome for the plan, if it is known.
+    fn get(&self, skeleton: &Skeleton, plan: &Plan) -> Option<Arc<Fusion>> {
+        let variants = self.0.get(skeleton)?;
+        let variants = variants.lock().unwrap_or_else(PoisonError::into_inner);
+        variants.iter().find(|fusion| fusion.holds_for(plan)).cloned()
+    }
+
+    /// Keeps an outcome, unless somebody else was first, whose is given then.
+    fn keep(&self, skeleton: Skeleton, plan: &Plan, fusion: Fusion) -> Arc<Fusion> {
+        let variants = self.0.get_with(skeleton, Variants::default);
+        let mut variants = variants.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = variants.iter().find(|fusion| fusion.holds_for(plan)) {
+            return Arc::clone(known);
+        }
+        if variants.len() == MAX_VARIANTS {
+            variants.remove(0);
+        }
+        let fusion = Arc::new(fusion);
+        variants.push(Arc::clone(&fusion));
+        fusion
+    }
+}
+
+impl Fusion {
+    fn holds_for(&self, plan: &Plan) -> bool {
+        self.constants.iter().all(|(place, value)| {
+            let argument = plan.slots.get(place.slot).and_then(|s| s.arguments.get(place.argument));
+            matches!(argument, Some(Argument::Scalar(bytes)) if bytes == value)
+        })
+    }
+}
+
+impl FusionRequest {
+    fn skeleton(&self) -> Skeleton {
+        (self.device, self.trust, self.plan.without_values(&self.plan.constants))
+    }
+}
+
+impl BuildGraph {
+    /// What is known of the launches. Does not block.
+    pub(crate) fn known_fusion(&self, request: &FusionRequest) -> Option<Arc<Fusion>> {
+        self.fusions().get(&request.skeleton(), &request.plan)
+    }
+
+    /// Finds out whether the launches can run as one, and builds what they run as.
+    ///
+    /// # Errors
+    ///
+    /// What may go better another time. That launches are not to be fused is an outcome.
+    pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
+        let skeleton = request.skeleton();
+        if let Some(known) = self.fusions().get(&skeleton, &request.plan) {
+            return Ok(known);
+        }
+        let FusionRequest { device, kernels, plan, trust } = request;
+        let fusion = match self.attempt(device, &kernels, &plan, trust).await {
+            Err(error) if !is_outcome(&error) => return Err(error),
+            Err(error) => {
+                let report = FusionReport::refused(&plan, error.to_string());
+                Fusion {
+                    constants: values(&plan, plan.constants.iter()),
+                    report,
+                    fused: None,
+                    trials: Trials::new(),
+                }
+            }
+            Ok(fusion) => fusion,
+        };
+        Ok(self.fusions().keep(skeleton, &plan, fusion))
+    }
+
+    async fn attempt(
+        self: &Arc<Self>,
+        device: usize,
+        kernels: &[Kernel],
+        plan: &Plan,
+        trust: Trust,
+    ) -> Result<Fusion> {
+        let mut sources: HashMap<Digest, Arc<Source>> = HashMap::new();
+        for (slot, kernel) in plan.slots.iter().zip(kernels) {
+            let program = plan.modules[slot.module];
+            if !sources.contains_key(&program) {
+                let source = Source::of(self, kernel).await;
+                let source = source.map_err(|error| error.within(kernel_in_words(kernel)))?;
+                sources.insert(program, Arc::new(source));
+            }
+        }
+        let sources: Vec<_> = plan.modules.iter().map(|module| sources[module].clone()).collect();
+        let options = source::common_options(&sources)?.to_owned();
+        let compile = {
+            let (plan, sources) = (plan.clone(), sources.clone());
+            move || {
+                let modules: Vec<&Module> = sources.iter().map(|source| &source.module).collect();
+                fusion::fuse(&plan, &modules, trust)
+            }
+        };
+        let outcome = self.pool().run(compile).await??;
+        let mut report = FusionReport::of(plan, &outcome);
+        let constants = values(plan, outcome.constants.iter());
+        let Ok(fused) = outcome.fused else {
+            return Ok(Fusion { constants, report, fused: None, trials: Trials::new() });
+        };
+        let image = Image::spirv(fused.module.assemble())?;
+        let mut wanted = Wanted::new(image.clone(), device);
+        wanted.set_options(&options)?;
+        for (slot, ids) in plan.slots.iter().zip(&fused.spec_ids) {
+            for (id, value) in &sources[slot.module].constants {
+                if let Some((_, became)) = ids.iter().find(|(before, _)| before == id) {
+                    wanted.set_constant(*became, value.as_slice().into());
+                }
+            }
+        }
+        let built = self.ask(wanted).landed().await;
+        let kernel = built.and_then(|built| built.kernel(&fused.kernel));
+        let fused = match kernel {
+            Err(error) if is_outcome(&error) => {
+                report.refuse(format!("the fused kernel could not be built: {error}"));
+                None
+            }
+            Err(error) => return Err(error),
+            Ok(kernel) => Some(FusedKernel {
+                kernel,
+                range: fused.range,
+                parameters: fused.parameters.iter().filter_map(|p| p.first().copied()).collect(),
+                internalized: fused.internalized,
+            }),
+        };
+        Ok(Fusion { constants, report, fused, trials: Trials::new() })
+    }
+}
+
+/// Whether an error says that such launches are not fused, and would say so again.
+fn is_outcome(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidImage
+    )
+}
+
+fn kernel_in_words(kernel: &Kernel) -> String {
+    format!("`{}`", kernel.name())
+}
+
+fn values<'a>(plan: &Plan, places: impl Iterator<Item = &'a Place>) -> BTreeMap<Place, Vec<u8>> {
+    places
+        .filter_map(|place| match &plan.slots.get(place.slot)?.arguments.get(place.argument)? {
+            Argument::Scalar(bytes) => Some((*place, bytes.clone())),
+            Argument::Buffer(_) | Argument::Local(_) => None,
+        })
+        .collect()
+}

@@ -1,0 +1,454 @@
+//! Fusion scopes: launches that are collected to run as one kernel.
+
+mod outcome;
+mod sketch;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytemuck::Pod;
+use futures::FutureExt;
+use futures::channel::oneshot;
+
+pub use self::outcome::{Fusing, FusionOutcome, Unfused};
+use self::sketch::{Sketch, Wishes};
+use super::command::Launch;
+use super::event::Event;
+use super::scheduler::{Aborted, GroupId, Hindrance, Scheduler};
+use super::stopwatch::Stopwatch;
+use super::Queue;
+use crate::buffer::Buffer;
+use crate::build::{Choice, Fusion, FusionRequest, Way};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fusion::{FusionReport, Trust};
+
+/// Whether launches that can run as one kernel do, for all scopes of a runtime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FusionMode {
+    /// If that is faster. The first runs of the same launches are timed in turns, fused and not, and
+    /// from then on the faster way is taken.
+    #[default]
+    Auto,
+    /// Always, without timing.
+    Always,
+    /// Never: scopes run their launches one by one.
+    Never,
+}
+
+/// The environment variable that tells the mode.
+const MODE_VARIABLE: &str = "KILN_FUSION";
+
+impl FusionMode {
+    /// What the environment says.
+    pub(crate) fn from_environment() -> Result<Self> {
+        let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(Self::Auto) };
+        match text.to_str() {
+            Some("auto") => Ok(Self::Auto),
+            Some("always") => Ok(Self::Always),
+            Some("never") => Ok(Self::Never),
+            _ => Err(Error::new(
+                ErrorKind::Configuration,
+                format!("{MODE_VARIABLE}: {text:?} is not `auto`, `always` or `never`"),
+            )),
+        }
+    }
+}
+
+/// What becomes of a buffer that a fused kernel does without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Internalization {
+    /// Each work-item keeps its part of the contents for itself.
+    Private,
+}
+
+/// Launches that are collected to run as one kernel, from
+/// [`Queue::start_fusion`](crate::Queue::start_fusion).
+///
+/// [`complete`](Self::complete) fuses the launches if that is proven to change nothing, and else
+/// runs them one by one and says why; [`cancel`](Self::cancel), or dropping the scope, runs them one
+/// by one. Buffers whose last handle was dropped before `complete` are not written if the fused
+/// kernel can do without.
+///
+/// The launches are commands of the queue's DAG from the start, and their events are valid whatever
+/// becomes of the scope. They wait for `complete`. If anything outside the scope needs one of them
+/// before, such as a read of what it writes, another launch, an `await` of its event, or
+/// [`drain`](crate::Runtime::drain), the scope is aborted: its launches so far run one by one, and
+/// so do those that are submitted to it later.
+///
+/// ```no_run
+/// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
+/// #     src: kiln::Buffer<f32>, tmp: kiln::Buffer<f32>, dst: kiln::Buffer<f32>) -> kiln::Result<()> {
+/// let n = src.len();
+/// let fusion = queue.start_fusion();
+/// fusion.submit(blur.launch(n).args((&src, &tmp)))?;
+/// fusion.submit(tone.launch(n).args((&tmp, &dst, 0.7f32)))?;
+/// drop(tmp); // nobody reads it later
+/// println!("{}", fusion.complete().await?);
+/// # Ok(())
+/// # }
+/// ```
+pub struct FusionScope {
+    queue: Queue,
+    group: GroupId,
+    aborted: Aborted,
+    settings: Mutex<Settings>,
+    report: Arc<Mutex<FusionReport>>,
+}
+
+struct Settings {
+    wishes: Wishes,
+    trust: Trust,
+    is_required: bool,
+    has_ended: bool,
+}
+
+impl Queue {
+    /// Begins to collect launches that are to run as one kernel.
+    ///
+    /// Any number of scopes can collect at the same time, of this queue and of others. What is
+    /// submitted to the queue itself is not part of any.
+    pub fn start_fusion(&self) -> FusionScope {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let (group, aborted) = (GroupId(NEXT.fetch_add(1, Relaxed)), Aborted::default());
+        self.scheduler.open_group(group, self.number, aborted.clone());
+        FusionScope {
+            queue: self.clone(),
+            group,
+            aborted,
+            settings: Mutex::new(Settings {
+                wishes: Wishes::default(),
+                trust: Trust::ProofOnly,
+                is_required: false,
+                has_ended: false,
+            }),
+            report: Arc::new(Mutex::new(FusionReport::of_none())),
+        }
+    }
+
+    /// Whether a fusion scope of this queue collects launches.
+    #[must_use]
+    pub fn is_fusing(&self) -> bool {
+        self.scheduler.is_fusing(self.number)
+    }
+}
+
+impl FusionScope {
+    /// Adds a launch. It runs once the scope is completed, canceled or aborted.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Queue::submit`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the scope was
+    /// completed or canceled.
+    pub fn submit(&self, launch: Launch) -> Result<Event> {
+        if self.settings().has_ended {
+            return Err(Error::invalid(
+                "a launch is submitted to a fusion scope that was completed or canceled; start \
+                 another, or submit it to the queue",
+            ));
+        }
+        self.queue.submit_to(launch, Some(self.group))
+    }
+
+    /// Whether it collects launches: it was not completed, canceled or aborted.
+    #[must_use]
+    pub fn is_fusing(&self) -> bool {
+        !self.settings().has_ended && self.aborted.get().is_none()
+    }
+
+    /// The contents of the buffer are read later, though no handle of it may be left: they are
+    /// written to its memory.
+    pub fn keep<T: Pod>(&self, buffer: &Buffer<T>) -> &Self {
+        self.settings().wishes.kept.insert(buffer.region().allocation());
+        self
+    }
+
+    /// The contents of the buffer, and of all that shares its memory, are not read later, though
+    /// there are handles of it: the fused kernel may do without it. If it does, the contents are
+    /// lost, and reading them before they are written again is an error.
+    pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, _into: Internalization) -> &Self {
+        self.settings().wishes.unwanted.insert(buffer.region().allocation());
+        self
+    }
+
+    /// Fixes the launches' scalar arguments at their values in the fused kernel, which lets the
+    /// driver's compiler use them. Other values take another kernel.
+    pub fn fix_scalars(&self) -> &Self {
+        self.settings().wishes.fix_scalars = true;
+        self
+    }
+
+    /// The launches must run as one, whether or not that is faster: else
+    /// [`complete`](Self::complete) gives an error. They run one by one in that case, too.
+    pub fn require(&self) -> &Self {
+        self.settings().is_required = true;
+        self
+    }
+
+    /// Fuses also what is not proven to be legal, unless it is refuted.
+    ///
+    /// # Safety
+    ///
+    /// No work-item of a launch of the scope reads or writes what another work-item wrote, or writes
+    /// what another one read, in an earlier launch of the scope.
+    pub unsafe fn assume_legal(&self) -> &Self {
+        self.settings().trust = Trust::Caller;
+        self
+    }
+
+    /// Runs the launches one by one.
+    pub fn cancel(&self) {
+        if self.end().is_ok() && self.queue.scheduler.close_group(self.group, |_| ()) {
+            self.queue.scheduler.run_separately(self.group, None);
+            self.queue.scheduler.shared().counters.fusions_canceled.add_one();
+        }
+    }
+
+    /// Has the launches run, as one kernel if that is proven to change nothing and, unless
+    /// [`require`](Self::require) is set, faster. The future tells how; dropping it changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// From the future, and only if `require` is set: [`Unsupported`](ErrorKind::Unsupported) if the
+    /// launches are not fused, with the reason.
+    pub fn complete(&self) -> Fusing {
+        let ended = self.end();
+        let mut sketch = Sketch::default();
+        let is_open = ended.is_ok()
+            && self.queue.scheduler.close_group(self.group, |launch| sketch.add(launch));
+        let settings = self.settings();
+        let completion = Completion {
+            group: self.group,
+            scheduler: self.queue.scheduler.clone(),
+            is_required: settings.is_required,
+            trust: settings.trust,
+            unheld: sketch.unheld(),
+            wishes: settings.wishes.clone(),
+            sketch,
+            report: self.report.clone(),
+            is_decided: !is_open,
+        };
+        drop(settings);
+        if !is_open {
+            let why = match self.aborted.get() {
+                Some(why) if ended.is_ok() => Unfused::Aborted(why.clone()),
+                _ => Unfused::Canceled,
+            };
+            return Fusing::known(completion.unfused(why));
+        }
+        completion.decide()
+    }
+
+    /// What is known of the launches: of scopes that were completed, once that has told its outcome.
+    #[must_use]
+    pub fn report(&self) -> FusionReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn end(&self) -> std::result::Result<(), ()> {
+        let had_ended = std::mem::replace(&mut self.settings().has_ended, true);
+        if had_ended { Err(()) } else { Ok(()) }
+    }
+
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FusionScope {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl fmt::Debug for FusionScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FusionScope")
+            .field("queue", &self.queue)
+            .field("is_fusing", &self.is_fusing())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The duty to have the launches of a scope run, in one way or the other. One by one if it is
+/// dropped before.
+struct Completion {
+    group: GroupId,
+    scheduler: Arc<Scheduler>,
+    sketch: Sketch,
+    unheld: HashSet<u64>,
+    wishes: Wishes,
+    trust: Trust,
+    is_required: bool,
+    report: Arc<Mutex<FusionReport>>,
+    is_decided: bool,
+}
+
+impl Completion {
+    /// Decides at once if all is known, else on the library's own thread.
+    fn decide(self) -> Fusing {
+        let mode = self.scheduler.shared().fusion;
+        let none = match self.sketch.len() {
+            0 => Some(Unfused::Empty),
+            1 => Some(Unfused::Single),
+            _ => (mode == FusionMode::Never && !self.is_required).then_some(Unfused::Disabled),
+        };
+        if let Some(why) = none {
+            return Fusing::known(self.unfused(why));
+        }
+        let request = self.sketch.kernels().all(|kernel| kernel.resolved().is_some());
+        let request = request.then(|| self.request());
+        if let Some(Ok(request)) = &request
+            && let Some(fusion) = self.scheduler.shared().graph.known_fusion(request)
+        {
+            return Fusing::known(self.follow(&fusion));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let host = self.scheduler.shared().host.clone();
+        host.spawn(async move {
+            // A panic drops the completion, and the launches run.
+            if let Ok(outcome) = AssertUnwindSafe(self.find_out()).catch_unwind().await {
+                // Perhaps nobody wants to know.
+                let _ = sender.send(outcome);
+            }
+        });
+        Fusing::awaited(receiver)
+    }
+
+    fn request(&self) -> Result<FusionRequest> {
+        let graph = &self.scheduler.shared().graph;
+        Ok(FusionRequest {
+            device: graph.position(self.scheduler.slot().handle())?,
+            kernels: self.sketch.kernels().cloned().collect(),
+            plan: self.sketch.plan(&self.unheld, &self.wishes)?,
+            trust: self.trust,
+        })
+    }
+
+    async fn find_out(self) -> Result<FusionOutcome> {
+        for kernel in self.sketch.kernels() {
+            kernel.resolve().await;
+        }
+        let fusion = match self.request() {
+            Ok(request) => self.scheduler.shared().graph.clone().fuse(request).await,
+            Err(error) => Err(error),
+        };
+        match fusion {
+            Ok(fusion) => self.follow(&fusion),
+            Err(error) => self.unfused(Unfused::Failed(error)),
+        }
+    }
+
+    /// Runs the launches in the way that is legal, faster, or asked for.
+    fn follow(mut self, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = fusion.report.clone();
+        let Some(fused) = &fusion.fused else {
+            let why = fusion.report.refusal().unwrap_or("no reason is known");
+            return self.unfused(Unfused::Refused(why.to_owned()));
+        };
+        let mode = self.scheduler.shared().fusion;
+        let choice = match mode {
+            FusionMode::Auto if !self.is_required => fusion.trials.choose(),
+            _ => Choice::Fused,
+        };
+        let stopwatch = |commands, way| {
+            let fusion = fusion.clone();
+            let tell = move |took| {
+                if let Some(faster) = fusion.trials.note(way, took) {
+                    tracing::debug!(kernel = fusion.report.kernel(), ?faster, "timed");
+                }
+            };
+            Some(Arc::new(Stopwatch::new(commands, Box::new(tell))))
+        };
+        let timed = match choice {
+            Choice::Unfused { fused, unfused } => {
+                return self.unfused(Unfused::Slower { fused, unfused });
+            }
+            Choice::Time(Way::Unfused) => {
+                self.is_decided = true;
+                let stopwatch = stopwatch(self.sketch.len(), Way::Unfused);
+                self.scheduler.run_separately(self.group, stopwatch);
+                return self.unfused(Unfused::Timing);
+            }
+            Choice::Time(Way::Fused) => stopwatch(1, Way::Fused),
+            Choice::Fused => None,
+        };
+        let launch = self.sketch.fused(fused);
+        if let Some(Err(error)) = launch.check(self.scheduler.slot().handle()) {
+            return self.unfused(Unfused::Refused(format!("the fused kernel does not fit: {error}")));
+        }
+        self.is_decided = true;
+        let lost = self.sketch.allocations(&fused.internalized);
+        let lost = lost.difference(&self.unheld).copied().collect();
+        match self.scheduler.run_as_one(self.group, Box::new(launch), lost, timed) {
+            Ok(()) => {
+                self.scheduler.shared().counters.fusions.add_one();
+                tracing::debug!(kernel = fused.kernel.name(), "launches run as one");
+                Ok(FusionOutcome::Fused {
+                    kernel: fused.kernel.name().to_owned(),
+                    launches: self.sketch.len(),
+                    internalized: fused.internalized.len(),
+                })
+            }
+            Err(hindrance) => {
+                let why = self.in_words(hindrance);
+                self.unfused(why)
+            }
+        }
+    }
+
+    fn in_words(&self, hindrance: Hindrance) -> Unfused {
+        let launch = |at: usize| {
+            let name = self.sketch.kernels().nth(at).map_or("?", |kernel| kernel.name());
+            format!("launch {at}, of `{name}`,")
+        };
+        Unfused::Refused(match hindrance {
+            Hindrance::HostFuture(at) => format!(
+                "{} waits for a host future, which may wait for another launch of the scope",
+                launch(at)
+            ),
+            Hindrance::Failed(at) => format!("{} has failed before it could start", launch(at)),
+        })
+    }
+
+    /// Runs the launches one by one, if they do not yet.
+    fn unfused(mut self, why: Unfused) -> Result<FusionOutcome> {
+        self.run_separately();
+        let counters = &self.scheduler.shared().counters;
+        match &why {
+            Unfused::Empty | Unfused::Single => None,
+            Unfused::Canceled => Some(&counters.fusions_canceled),
+            Unfused::Aborted(_) => Some(&counters.fusions_aborted),
+            Unfused::Refused(_) | Unfused::Disabled => Some(&counters.fusions_refused),
+            Unfused::Slower { .. } | Unfused::Timing => Some(&counters.fusions_slower),
+            Unfused::Failed(_) => Some(&counters.fusions_failed),
+        }
+        .into_iter()
+        .for_each(crate::stats::Counter::add_one);
+        tracing::debug!(%why, "launches are not fused");
+        if self.is_required {
+            let error = Error::new(ErrorKind::Unsupported, format!("required, but not fused: {why}"));
+            return Err(match why {
+                Unfused::Failed(cause) => error.with_source(cause),
+                _ => error,
+            });
+        }
+        Ok(FusionOutcome::Unfused { why })
+    }
+
+    fn run_separately(&mut self) {
+        if !std::mem::replace(&mut self.is_decided, true) {
+            self.scheduler.run_separately(self.group, None);
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        self.run_separately();
+    }
+}

@@ -1,0 +1,332 @@
+//! Launches of a fusion scope in the DAG: they wait there, each with its edges, until it is known
+//! whether they run one by one or as one.
+//!
+//! One more gate of each is closed until then. To run as one, the edges among them are taken out:
+//! when nothing else is in the way of any, one kernel is enqueued for all, and the edges come back,
+//! so that a failure takes the way that it would have taken. Should one of them fail before, they
+//! run one by one after all.
+
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+
+use super::{Effects, Scheduler, State};
+use crate::error::Error;
+use crate::queue::command::{Command, LaunchWork, Work};
+use crate::queue::dag::{Cut, NextList, NodeId};
+use crate::queue::event::Record;
+use crate::queue::lane::Lane;
+use crate::queue::stopwatch::Stopwatch;
+
+/// Names the launches of a fusion scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupId(pub(crate) u64);
+
+/// Told why, if a scope's launches had to run before it was completed.
+pub(crate) type Aborted = Arc<OnceLock<String>>;
+
+/// Launches that may run as one, in the order in which they were submitted.
+pub(super) struct Group {
+    queue: u64,
+    slots: Vec<NodeId>,
+    stage: Stage,
+}
+
+enum Stage {
+    /// More may come.
+    Collecting(Aborted),
+    /// Whether they run as one is being found out.
+    Deciding,
+    /// They run as one when nothing is in the way of any. So many are not ready for that.
+    Ready { waiting: usize, cuts: Vec<Cut> },
+    /// The device has what they run as.
+    Running,
+}
+
+/// Why launches run one by one that were to run as one.
+#[derive(Debug)]
+pub(crate) enum Hindrance {
+    /// A launch, by its position, waits for a host future, which may wait for another of them.
+    HostFuture(usize),
+    /// A launch, by its position, has failed.
+    Failed(usize),
+}
+
+impl Scheduler {
+    /// Begins a group.
+    pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
+        let stage = Stage::Collecting(aborted);
+        self.lock().groups.insert(group, Group { queue, slots: Vec::new(), stage });
+    }
+
+    /// Whether a group of the queue collects.
+    pub(crate) fn is_fusing(&self, queue: u64) -> bool {
+        let is_meant = |group: &Group| {
+            group.queue == queue && matches!(group.stage, Stage::Collecting(_))
+        };
+        self.lock().groups.values().any(is_meant)
+    }
+
+    /// Ends the collecting, and calls `see` with each launch. `false` if the group does not collect
+    /// any more.
+    pub(crate) fn close_group(&self, group: GroupId, mut see: impl FnMut(&LaunchWork)) -> bool {
+        let mut state = self.lock();
+        let State { dag, groups, .. } = &mut *state;
+        let Some(Group { slots, stage: stage @ Stage::Collecting(_), .. }) =
+            groups.get_mut(&group)
+        else {
+            return false;
+        };
+        *stage = Stage::Deciding;
+        for &id in &*slots {
+            if let Some(Work::Launch(launch)) = dag.command(id).map(|command| &command.work) {
+                see(launch);
+            }
+        }
+        true
+    }
+
+    /// Has the launches run one by one, timed as a whole if that is asked for.
+    pub(crate) fn run_separately(
+        self: &Arc<Self>,
+        group: GroupId,
+        stopwatch: Option<Arc<Stopwatch>>,
+    ) {
+        self.change(|scheduler, state, next, effects| {
+            state.time(group, stopwatch.as_ref());
+            state.release(group, next);
+            scheduler.pump(state, next, effects);
+        });
+    }
+
+    /// Has the launches run as the one launch, which uses what they use, but for the contents of the
+    /// allocations that are lost. If something is in its way, they run one by one.
+    pub(crate) fn run_as_one(
+        self: &Arc<Self>,
+        group: GroupId,
+        launch: Box<LaunchWork>,
+        lost: HashSet<u64>,
+        stopwatch: Option<Arc<Stopwatch>>,
+    ) -> Result<(), Hindrance> {
+        self.change(|scheduler, state, next, effects| {
+            let united = match state.hindrance(group) {
+                None => {
+                    state.unite(group, launch, stopwatch, next);
+                    let error = || {
+                        Error::invalid(
+                            "the contents were internalized by a fused kernel, as its scope was \
+                             asked to; write the buffer before it is read",
+                        )
+                    };
+                    lost.into_iter().for_each(|allocation| state.dag.lose(allocation, &error()));
+                    Ok(())
+                }
+                Some(hindrance) => {
+                    state.release(group, next);
+                    Err(hindrance)
+                }
+            };
+            scheduler.pump(state, next, effects);
+            united
+        })
+    }
+
+    /// Somebody wants the end of a launch whose scope still collects: the scope's launches run now.
+    pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, who: &str) {
+        self.change(|scheduler, state, next, effects| {
+            if let Some(id) = record.node() {
+                state.abort_group_of(id, who, next);
+                scheduler.pump(state, next, effects);
+            }
+        });
+    }
+
+    /// A lane whose events tell their times.
+    pub(super) fn timing_lane(&self, state: &mut State) -> Option<usize> {
+        if state.timing_lane.is_none() {
+            // Without one, times are not told.
+            let native = self.slot.open().and_then(|device| device.create_lane(true)).ok()?;
+            state.timing_lane = Some(state.lanes.len());
+            state.lanes.push(Lane::new(native));
+        }
+        state.timing_lane
+    }
+}
+
+impl State {
+    pub(super) fn is_collecting(&self, group: GroupId) -> bool {
+        let group = self.groups.get(&group);
+        group.is_some_and(|group| matches!(group.stage, Stage::Collecting(_)))
+    }
+
+    /// A launch that was just added is one of the group.
+    pub(super) fn join_group(&mut self, group: Option<GroupId>, id: NodeId) {
+        if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
+            group.slots.push(id);
+        }
+    }
+
+    /// What was just added comes after launches that wait for more of their scopes, of which it is
+    /// none: these run now.
+    pub(super) fn release_those_before(&mut self, id: NodeId, next: &mut NextList) {
+        let Some(own) = self.dag.command(id) else { return };
+        let (group, who) = (own.group, own.work.in_words());
+        let found: SmallVec<[NodeId; 8]> = self.dag.found().iter().copied().collect();
+        for before in found {
+            if self.dag.command(before).is_some_and(|command| command.group != group) {
+                self.abort_group_of(before, &who, next);
+            }
+        }
+    }
+
+    fn abort_group_of(&mut self, id: NodeId, who: &str, next: &mut NextList) {
+        let Some(command) = self.dag.command(id) else { return };
+        let Some(group) = command.group else { return };
+        let Some(Group { stage: Stage::Collecting(aborted), .. }) = self.groups.get(&group) else {
+            return;
+        };
+        // Only the first reason is told, and there is but one: the group is no more.
+        let _ = aborted.set(format!("{who} needs {} of the scope", command.work.in_words()));
+        self.release(group, next);
+    }
+
+    /// Opens the gate that its launches wait behind.
+    fn release(&mut self, group: GroupId, next: &mut NextList) {
+        let Some(Group { slots, .. }) = self.groups.remove(&group) else { return };
+        for id in slots {
+            if let Some(command) = self.dag.command_mut(id) {
+                command.group = None;
+                self.dag.open_gate(id, next);
+            }
+        }
+    }
+
+    /// What is in the way of running the group's launches as one.
+    fn hindrance(&self, group: GroupId) -> Option<Hindrance> {
+        let Group { slots, .. } = self.groups.get(&group)?;
+        let failed = |id: &NodeId| self.dag.command(*id).is_none() || self.dag.is_poisoned(*id);
+        if let Some(at) = slots.iter().position(failed) {
+            return Some(Hindrance::Failed(at));
+        }
+        // A future that waits for one of these launches would wait forever if another of them waited
+        // for the future. Which future that is nobody knows.
+        let waits_for_host = |command: &Command, gates: u32| {
+            gates > u32::from(command.building) + u32::from(command.group.is_some())
+        };
+        let waits = |id: &NodeId| {
+            let found = self.dag.find_gated(&[*id], |_, command, gates| {
+                waits_for_host(command, gates)
+            });
+            found.is_some()
+        };
+        slots.iter().position(waits).map(Hindrance::HostFuture)
+    }
+
+    /// Has nothing but what is outside the group in the way of its launches.
+    fn unite(
+        &mut self,
+        group: GroupId,
+        launch: Box<LaunchWork>,
+        stopwatch: Option<Arc<Stopwatch>>,
+        next: &mut NextList,
+    ) {
+        let Self { dag, groups, .. } = self;
+        let Some(Group { slots, stage, .. }) = groups.get_mut(&group) else { return };
+        // The last stands for all.
+        if let Some(command) = slots.last().and_then(|&last| dag.command_mut(last)) {
+            command.fused = Some(launch);
+            command.timed = stopwatch;
+        }
+        *stage = Stage::Ready { waiting: slots.len(), cuts: dag.cut(slots) };
+        slots.iter().for_each(|&id| dag.open_gate(id, next));
+    }
+
+    fn group_of(&self, id: NodeId) -> Option<&Group> {
+        let group = self.dag.command(id)?.group?;
+        self.groups.get(&group)
+    }
+
+    /// Whether the command is one of several that are to run as one and do not yet.
+    pub(super) fn is_in_ready_group(&self, id: NodeId) -> bool {
+        self.group_of(id).is_some_and(|group| matches!(group.stage, Stage::Ready { .. }))
+    }
+
+    /// Nothing is in the way of this command. Whether it is one of several that are to run as one,
+    /// and something is in the way of another.
+    pub(super) fn awaits_its_group(&mut self, id: NodeId) -> bool {
+        let Some(group) = self.dag.command(id).and_then(|command| command.group) else {
+            return false;
+        };
+        match self.groups.get_mut(&group) {
+            Some(Group { stage: Stage::Ready { waiting, .. }, .. }) => {
+                *waiting -= 1;
+                *waiting > 0
+            }
+            _ => false,
+        }
+    }
+
+    /// The commands that run as one with this one, in order, or itself alone.
+    pub(super) fn members(&self, id: NodeId) -> SmallVec<[NodeId; 8]> {
+        match self.group_of(id) {
+            Some(Group { slots, stage: Stage::Ready { .. } | Stage::Running, .. }) => {
+                SmallVec::from_slice(slots)
+            }
+            _ => SmallVec::from_slice(&[id]),
+        }
+    }
+
+    /// The device has what the command runs as.
+    pub(super) fn started(&mut self, id: NodeId) {
+        let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
+        let Some(group) = self.groups.get_mut(&group) else { return };
+        if let Stage::Ready { cuts, .. } = std::mem::replace(&mut group.stage, Stage::Running) {
+            self.dag.mend(cuts);
+        }
+    }
+
+    /// What the command runs as has ended.
+    pub(super) fn ended(&mut self, id: NodeId) {
+        if let Some(group) = self.dag.command(id).and_then(|command| command.group) {
+            self.groups.remove(&group);
+        }
+    }
+
+    /// Something is wrong with one of several that were to run as one.
+    pub(super) fn run_one_by_one(
+        &mut self,
+        id: NodeId,
+        next: &mut NextList,
+        effects: &mut Effects,
+    ) {
+        let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
+        let Some(Group { slots, stage: Stage::Ready { cuts, .. }, .. }) =
+            self.groups.remove(&group)
+        else {
+            return;
+        };
+        self.dag.mend(cuts);
+        for id in slots {
+            if let Some(command) = self.dag.command_mut(id) {
+                command.group = None;
+                command.timed = None;
+                effects.unused.extend(command.fused.take());
+                self.dag.consider(id, next);
+            }
+        }
+    }
+
+    fn time(&mut self, group: GroupId, stopwatch: Option<&Arc<Stopwatch>>) {
+        let slots = self.groups.get(&group).map(|group| &*group.slots);
+        for &id in slots.into_iter().flatten() {
+            if let Some(command) = self.dag.command_mut(id) {
+                command.timed = stopwatch.cloned();
+            }
+        }
+    }
+
+    pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
+        members.iter().any(|&id| self.dag.command(id).is_some_and(|c| c.timed.is_some()))
+    }
+}

@@ -1,0 +1,235 @@
+//! From the ends of native commands to those who wait for them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, MutexGuard};
+use std::sync::atomic::Ordering::SeqCst;
+
+use smallvec::SmallVec;
+
+use super::{
+    Armed, Effects, Ending, Garbage, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL, Scheduler, State,
+};
+use crate::queue::completion::{Fired, Phase, Urgency};
+use crate::queue::dag::NextList;
+use crate::queue::event::Record;
+use crate::queue::lane::{Left, Place};
+use crate::queue::reactor::Post;
+
+impl Scheduler {
+    /// Settles the command at `place` and all before it, on its lane and on those that these waited
+    /// for, as far as they have ended, but no more than `most`. Tells whether that was all that can
+    /// be done now.
+    fn settle(
+        self: &Arc<Self>,
+        state: &mut State,
+        place: Place,
+        most: u64,
+        effects: &mut Effects,
+    ) -> bool {
+        let mut next = NextList::new();
+        let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
+        let mut settled = 0;
+        while let Some(&goal) = goals.last() {
+            let Some(oldest) = state.lanes[goal.lane].oldest_up_to(goal.position) else {
+                goals.pop();
+                continue;
+            };
+            let members = state.members(oldest);
+            // What it waited for comes first: its failure must not come too late.
+            let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
+            let others = before.filter(|(id, ..)| !members.contains(id));
+            let place = others.filter_map(|(_, _, command)| command.record.place()).next();
+            if let Some(before) = place {
+                goals.push(before);
+                continue;
+            }
+            if settled == most {
+                break;
+            }
+            let State { dag, lanes, .. } = &mut *state;
+            let has_called_back = |id| {
+                dag.command(id)
+                    .is_some_and(|command| command.record.signal.phase() != Phase::Pending)
+            };
+            let Some(Left { id, native, result }) = lanes[goal.lane].leave(has_called_back) else {
+                // It still runs. The reactor's tick goes on from here.
+                goals.clear();
+                break;
+            };
+            settled += 1;
+            state.in_flight -= members.len();
+            // A marker waits for the ends of commands, whatever they are.
+            let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
+            let is_timed = self.options.profiling || state.is_timed(&members);
+            let profile = if is_timed { native.event.profile() } else { None };
+            state.ended(id);
+            // The last stands for all.
+            for &earlier in &members[..members.len() - 1] {
+                let ending = Ending { native: None, profile };
+                self.finish(state, earlier, result.clone(), ending, &mut next, effects);
+            }
+            let ending = Ending { native: Some(native), profile };
+            self.finish(state, id, result, ending, &mut next, effects);
+        }
+        self.pump(state, &mut next, effects);
+        goals.is_empty()
+    }
+
+    /// Settles some of the commands that have ended, now and then: whoever submits pays for what has
+    /// ended, while the driver's memory of it is warm. Not every time, because asking a driver
+    /// contends with its own threads.
+    pub(super) fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
+        state.submissions += 1;
+        if state.submissions.is_multiple_of(SETTLE_EVERY) {
+            for lane in 0..state.lanes.len() {
+                self.settle_ended(state, lane, 2 * SETTLE_EVERY, effects);
+            }
+        }
+    }
+
+    /// Settles commands of a lane that have ended, oldest first, but no more than `most`. Tells
+    /// whether that was all that can be done now.
+    fn settle_ended(
+        self: &Arc<Self>,
+        state: &mut State,
+        lane: usize,
+        most: u64,
+        effects: &mut Effects,
+    ) -> bool {
+        let latest = state.lanes[lane].latest();
+        latest.is_none_or(|position| self.settle(state, Place { lane, position }, most, effects))
+    }
+
+    pub(super) fn apply(&self, effects: Effects) {
+        for armed in effects.arm {
+            self.arm(armed);
+        }
+        for (stopwatch, profile) in effects.timed {
+            stopwatch.ended(profile);
+        }
+        for waker in effects.wakers {
+            // One that panics must not keep the others asleep, nor end the reactor.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("a waker panicked");
+            }
+        }
+        let mut heavy = Vec::new();
+        for Garbage { command, event } in effects.garbage {
+            drop(event);
+            if !command.is_light() {
+                heavy.push(command);
+            }
+        }
+        if !heavy.is_empty() {
+            self.shared.reactor.post(Post::Drop(heavy), Urgency::NextTick);
+        }
+    }
+
+    /// Asks the driver to call back at the end of a command.
+    fn arm(&self, Armed { record, event, is_shared }: Armed) {
+        let mailbox = self.shared.reactor.mailbox().clone();
+        let waiting = self.waiting.clone();
+        let callback = Box::new(move || {
+            let fired = record.signal.fire();
+            if fired == Fired::Late {
+                return mailbox.post(Post::Late(record), Urgency::NextTick);
+            }
+            // Only the reactor hands over what waits for room, for the host or for another device,
+            // and wakes those that came later than the first or wait for another of several commands
+            // that ran as one. Else the waiter, the next to submit,
+            // or the reactor's next tick sees to the command.
+            let awaited = fired == Fired::NobodyWaits && record.awaited.load(SeqCst);
+            if awaited || is_shared || waiting.load(SeqCst) > 0 {
+                mailbox.post(Post::Look(record), Urgency::Now);
+            }
+        });
+        if let Err(error) = event.notify(callback) {
+            tracing::warn!(%error, "the driver takes no callback; the reactor will find the end");
+        }
+    }
+
+    /// Somebody polls the command for the first time.
+    pub(crate) fn watch(self: &Arc<Self>, record: &Arc<Record>) {
+        let Some(state) = self.try_lock() else { return self.leave_to_reactor(record) };
+        self.watch_with(state, record);
+    }
+
+    fn watch_with(self: &Arc<Self>, mut state: MutexGuard<'_, State>, record: &Arc<Record>) {
+        let Some(place) = record.place() else {
+            let is_grouped = !state.groups.is_empty();
+            drop(state);
+            if is_grouped {
+                self.release_group_of(record, "whoever awaits an event");
+            }
+            return;
+        };
+        let State { dag, lanes, .. } = &mut *state;
+        let lane = &mut lanes[place.lane];
+        let command = lane.command_at(place.position).and_then(|id| dag.command(id));
+        let armed = command.and_then(|command| {
+            let event = lane.arm(place.position)?;
+            let record = command.record.clone();
+            Some(Armed { record, event, is_shared: command.fused.is_some() })
+        });
+        drop(state);
+        if let Some(armed) = armed {
+            self.arm(armed);
+        }
+    }
+
+    /// The command has called back and somebody polls it: settles it here if that is short, else on
+    /// the reactor.
+    pub(crate) fn settle_soon(self: &Arc<Self>, record: &Arc<Record>) {
+        let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
+        let Some(place) = record.place() else { return };
+        let mut effects = Effects::default();
+        let done = state.lanes[place.lane].ahead(place.position) <= SETTLE_IN_POLL
+            && self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
+        drop(state);
+        self.apply(effects);
+        if !done {
+            self.leave_to_reactor(record);
+        }
+    }
+
+    fn leave_to_reactor(&self, record: &Arc<Record>) {
+        self.shared.reactor.post(Post::Look(record.clone()), Urgency::Now);
+    }
+
+    /// On the reactor: does for a command whatever is due.
+    pub(crate) fn look(self: &Arc<Self>, record: &Arc<Record>) {
+        match (record.signal.phase(), record.place()) {
+            (Phase::Pending, _) => self.watch_with(self.lock(), record),
+            (Phase::Fired, Some(place)) => self.settle_all(place),
+            (Phase::Fired, None) | (Phase::Settled, _) => {}
+        }
+    }
+
+    fn settle_all(self: &Arc<Self>, place: Place) {
+        loop {
+            let mut effects = Effects::default();
+            let done = self.settle(&mut self.lock(), place, SETTLE_AT_ONCE, &mut effects);
+            self.apply(effects);
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// On the reactor, from time to time while commands are in flight: starts what was enqueued and
+    /// not flushed, and settles what has ended, whether or not a callback was asked for or has come.
+    pub(crate) fn tick(self: &Arc<Self>) {
+        let lanes = self.lock().lanes.len();
+        for lane in 0..lanes {
+            let mut more = true;
+            while more {
+                let mut effects = Effects::default();
+                let mut state = self.lock();
+                state.lanes[lane].flush();
+                more = !self.settle_ended(&mut state, lane, SETTLE_AT_ONCE, &mut effects);
+                drop(state);
+                self.apply(effects);
+            }
+        }
+    }
+}
