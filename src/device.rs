@@ -105,7 +105,8 @@ pub struct DeviceInfo {
     pub device_version: String,
     /// The intermediate languages that it takes, in the driver's words; empty if none.
     pub il_version: String,
-    /// The image formats that it takes.
+    /// The image formats that its driver takes. For one that takes OpenCL C and no SPIR-V, Kiln
+    /// translates SPIR-V to OpenCL C 1.2: modules build for it all the same.
     pub formats: Vec<ImageFormat>,
     /// Those among them of which it links several images to one program. Kiln itself links SPIR-V
     /// where the device does not.

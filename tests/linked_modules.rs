@@ -43,11 +43,8 @@ async fn runs(rt: &Runtime, image: &Image) -> kiln::Result<()> {
 }
 
 #[test]
-fn linked_modules_build_and_run_where_spirv_is_taken() {
+fn linked_modules_build_and_run() {
     futures::executor::block_on(support::on_each_device(async |rt| {
-        if !rt.device().formats.contains(&kiln::ImageFormat::SpirV) {
-            return;
-        }
         for library in [LIBRARY, LIBRARY_O0, LIBRARY_DEBUG] {
             let (application, library) = (("application", APPLICATION), ("library", library));
             for modules in [[application, library], [library, application]] {
@@ -67,9 +64,6 @@ fn linked_modules_build_and_run_where_spirv_is_taken() {
 #[test]
 fn modules_of_different_compilers_build_and_run_together() {
     futures::executor::block_on(support::on_each_device(async |rt| {
-        if !rt.device().formats.contains(&kiln::ImageFormat::SpirV) {
-            return;
-        }
         for application in [APPLICATION, APPLICATION_INTEL, APPLICATION_INFERRED] {
             for library in [LIBRARY, LIBRARY_INTEL, LIBRARY_INFERRED] {
                 let modules = [("application", application), ("library", library)];

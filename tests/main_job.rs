@@ -116,17 +116,9 @@ everywhere! {
 }
 
 everywhere! {
-    async fn spirv_runs_where_the_device_takes_it(rt: Runtime) {
+    async fn spirv_runs_whether_or_not_the_device_takes_it(rt: Runtime) {
         let image = Image::spirv(include_bytes!("data/saxpy.spv").to_vec()).unwrap();
         assert_eq!(image.kernels(), ["saxpy"]);
-        if !rt.device().formats.contains(&kiln::ImageFormat::SpirV) {
-            let error = rt.build(&image).await.expect_err("the device takes none");
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            for part in [rt.device().name.as_str(), "SPIR-V", "OpenCL C"] {
-                assert!(error.to_string().contains(part), "{error}");
-            }
-            return;
-        }
         // SAFETY: as in `support::kernel`.
         let saxpy = unsafe { rt.build(&image).await.unwrap().kernel("saxpy") }.unwrap();
         let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::backend::{self, Access, AddressSpace, DeviceSlot, Parameter, Source};
-use crate::build::key::NodeKind;
-use crate::build::program::{Built, Origin, Told};
+use crate::build::key::{EMITTER, NodeKind};
+use crate::build::program::{Built, Origin, Teller, Told};
 use crate::build::recipe::Part;
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
@@ -104,6 +104,10 @@ impl Disk {
                     build_log: &manifest.build_log,
                     size: entry.payload().len(),
                     parts: parts(),
+                    teller: match manifest.field(EMITTER) {
+                        Some(_) => Teller::Image,
+                        None => Teller::Driver,
+                    },
                 };
                 let device = slot.handle().clone();
                 let parameters = |kernel: &str| parameters(manifest, kernel);

@@ -245,7 +245,8 @@ impl Job {
         // A driver that does not tell the size of its binary must not make the program weightless.
         let size = native.binary_size().unwrap_or_else(|| recipe.code_len());
         let parts = self.graph.parts(recipe);
-        let told = Told { origin: Origin::Compiled, build_log: &build_log, size, parts };
+        let teller = recipe.teller();
+        let told = Told { origin: Origin::Compiled, build_log: &build_log, size, parts, teller };
         let parameters = |kernel: &str| recipe.parameters(kernel).map(<[_]>::to_vec);
         let device = self.graph.slot(recipe).handle().clone();
         Arc::new(Built::new(native, device, key, told, parameters))

@@ -19,6 +19,9 @@ const SCHEMA: u32 = 1;
 /// A specialization constant's value as its module stores it, little-endian.
 pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;
 
+/// The name of the field that tells that the program was translated from SPIR-V to OpenCL C.
+pub(crate) const EMITTER: &str = "emitter";
+
 /// Environment variables known to change what a driver's compiler makes of the same input. Those
 /// that only move caches or print diagnostics are left out: they would cost rebuilds for nothing.
 const ENVIRONMENT: &[&str] = &[
@@ -88,6 +91,7 @@ enum Tag {
     Device = 6,
     Identity = 7,
     Environment = 8,
+    Emitter = 9,
 }
 
 /// A field's value, in a form that has one encoding and one text.
@@ -170,6 +174,7 @@ impl Sink for Listing {
             Tag::Device => "device key",
             Tag::Identity => "identity",
             Tag::Environment => "environment",
+            Tag::Emitter => EMITTER,
         };
         let (name, text) = match value {
             Value::Number(number) => (name.to_owned(), number.to_string()),
@@ -264,6 +269,8 @@ pub(crate) struct UnitFields<'a> {
 /// Everything that a program's key covers.
 pub(crate) struct ProgramFields<'a> {
     pub(crate) kind: NodeKind,
+    /// The version of the translation to OpenCL C, if that takes part.
+    pub(crate) emitter: Option<u32>,
     /// Those of the images that it is made of, in order.
     pub(crate) units: &'a [UnitFields<'a>],
     pub(crate) device: &'a DeviceKey,
@@ -277,6 +284,9 @@ impl ProgramFields<'_> {
             NodeKind::Object => "object",
         };
         sink.field(Tag::Kind, Value::Text(kind));
+        if let Some(version) = self.emitter {
+            sink.field(Tag::Emitter, Value::Number(version));
+        }
         for unit in self.units {
             sink.field(Tag::Image, Value::Digest(&unit.image));
             for (id, bytes) in unit.constants {

@@ -61,6 +61,17 @@ pub(crate) struct Told<'a> {
     pub(crate) size: usize,
     /// What it was linked from; nothing if it was not.
     pub(crate) parts: Box<[Part]>,
+    /// Who knows best what its parameters are.
+    pub(crate) teller: Teller,
+}
+
+/// Of two that tell what a kernel's parameters are, the one whose word counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Teller {
+    /// The driver: it knows best what it built. The other may fill in what it does not tell.
+    Driver,
+    /// The image, or what is stored of it: the driver got a translation.
+    Image,
 }
 
 struct BuiltKernel {
@@ -79,23 +90,16 @@ impl Built {
         parameters: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Self {
         let kernels = native.kernels().iter().map(|kernel| {
-            let parameters = merge(kernel.parameters(), parameters(kernel.name()).as_deref());
+            let others = parameters(kernel.name());
+            let parameters = merge(told.teller, kernel.parameters(), others.as_deref());
             let elements = parameters.iter().map(ElementType::of).collect();
             BuiltKernel { native: Arc::clone(kernel), parameters, elements }
         });
-        let Told { origin, build_log, size, parts } = told;
+        let kernels = kernels.collect();
+        let Told { origin, build_log, size, parts, .. } = told;
         let build_log = build_log.into();
-        Self {
-            kernels: kernels.collect(),
-            native,
-            device,
-            key,
-            origin,
-            build_log,
-            weight: size.into(),
-            parts,
-            recipe: OnceLock::new(),
-        }
+        let (weight, recipe) = (size.into(), OnceLock::new());
+        Self { kernels, native, device, key, origin, build_log, weight, parts, recipe }
     }
 
     /// What it was built from, once the build has ended.
@@ -193,10 +197,11 @@ impl Built {
     }
 }
 
-/// The driver knows best what it built; what it does not tell, the image or the disk may.
-fn merge(driver: &[Parameter], others: Option<&[Parameter]>) -> Box<[Parameter]> {
+/// What the driver and the image or the disk tell, as one.
+fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> Box<[Parameter]> {
     match others {
         Some(others) if driver.is_empty() => others.into(),
+        Some(others) if driver.len() == others.len() && teller == Teller::Image => others.into(),
         Some(others) if driver.len() == others.len() => {
             let both = driver.iter().zip(others).map(|(driver, other)| Parameter {
                 name: driver.name.clone().or_else(|| other.name.clone()),

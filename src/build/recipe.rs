@@ -10,8 +10,10 @@ use crate::build::key::{
     ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields, canonical_options,
 };
 use crate::build::link::describe;
+use crate::build::program::Teller;
 use crate::device::{Device, ImageFormat};
 use crate::digest::{BuildKey, Digest};
+use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, SpecializationConstant};
 use crate::spirv::{self, Module};
@@ -45,6 +47,8 @@ pub(crate) struct Recipe {
     units: SmallVec<[Unit; 1]>,
     device: usize,
     way: Way,
+    /// Modules of SPIR-V, for a device that takes none: what it gets is OpenCL C.
+    is_emitted: bool,
 }
 
 /// An image of a program that was linked.
@@ -96,7 +100,7 @@ impl Unit {
     /// Whether it can be built at all, as far as the image and the device's description tell.
     fn check(&self, device: &Device) -> Result<()> {
         let format = self.image.format();
-        if !device.formats.contains(&format) {
+        if !device.formats.contains(&format) && !is_emitted(device, format) {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
@@ -190,9 +194,17 @@ impl Wanted {
         units.extend(others.into_iter().map(Unit::new));
         set_constants(&mut units, of_libraries)?;
         units.iter().try_for_each(|unit| unit.check(device))?;
+        let is_emitted = is_emitted(device, units[0].image.format());
         units.sort_unstable_by_key(|unit| unit.image.digest());
-        Ok(Recipe { units, device: position, way })
+        Ok(Recipe { units, device: position, way, is_emitted })
     }
+}
+
+/// Whether images of a format reach a device as OpenCL C.
+fn is_emitted(device: &Device, format: ImageFormat) -> bool {
+    format == ImageFormat::SpirV
+        && !device.formats.contains(&format)
+        && device.formats.contains(&ImageFormat::OpenClC)
 }
 
 /// How a device comes to a program of an image that shares symbols, and of those that it needs.
@@ -293,6 +305,14 @@ impl Recipe {
     /// Adds to a driver's refusal what it may have refused.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
+        let error = if error.kind() == ErrorKind::BuildFailed && self.is_emitted {
+            error.within(
+                "the SPIR-V was translated to OpenCL C, since the device takes none, and the \
+                 log speaks of that text",
+            )
+        } else {
+            error
+        };
         if refused && self.units.iter().any(|unit| unit.image.has_function_pointers()) {
             return error.within(
                 "the program has pointers to functions (SPV_INTEL_function_pointers), which few \
@@ -317,7 +337,7 @@ impl Recipe {
         let units = self.units.iter().zip(images);
         let units = units.map(|(unit, image)| Unit { image, ..unit.clone() });
         let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
-        Self { units: units.collect(), device: self.device, way }
+        Self { units: units.collect(), device: self.device, way, is_emitted: false }
     }
 
     /// The options that its compile is given: those of the image that was asked for.
@@ -350,6 +370,7 @@ impl Recipe {
             units: smallvec![unit.clone()],
             device: self.device,
             way: Way::Compile,
+            is_emitted: self.is_emitted,
         })
     }
 
@@ -381,12 +402,19 @@ impl Recipe {
 
     fn with_fields<T>(&self, device: &DeviceKey, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
         let units: SmallVec<[UnitFields<'_>; 1]> = self.units.iter().map(Unit::fields).collect();
-        read(&ProgramFields { kind: self.kind(), units: &units, device })
+        let emitter = self.is_emitted.then_some(emit::VERSION);
+        read(&ProgramFields { kind: self.kind(), emitter, units: &units, device })
     }
 
     /// What the images tell of a kernel's parameters.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
         self.units.iter().find_map(|unit| unit.image.parameters(kernel))
+    }
+
+    /// Who knows best what the parameters are. The driver's names and types of emitted ones are not
+    /// those of the source.
+    pub(crate) fn teller(&self) -> Teller {
+        if self.is_emitted { Teller::Image } else { Teller::Driver }
     }
 
     /// Calls `build` with what the device's compiler gets: the one image, or the one module that is
@@ -404,8 +432,18 @@ impl Recipe {
                 (&*merged, constants)
             }
         };
-        let (format, options) = (self.format(), self.options());
-        build(&Source { format, code, options, constants: &constants })
+        let options = self.options();
+        if self.is_emitted {
+            let text = emit::specialized(&Module::parse(code)?, &constants)?;
+            tracing::trace!(%text, "translated to OpenCL C");
+            return build(&Source {
+                format: ImageFormat::OpenClC,
+                code: text.as_bytes(),
+                options: &emit::options(options),
+                constants: &[],
+            });
+        }
+        build(&Source { format: self.format(), code, options, constants: &constants })
     }
 }
 

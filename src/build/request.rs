@@ -36,6 +36,10 @@ impl BuildRequest {
     ///
     /// They are those of the image itself; the libraries that it is linked with are compiled without.
     ///
+    /// Where SPIR-V is translated, because the device takes none, options that speak of source text
+    /// are without effect, as they are where it is not: macros, directories to include from, the
+    /// version of the language.
+    ///
     /// The program is cached under its image and these options. Files that the source includes are
     /// not looked into: if their contents change, set another option, such as a macro of your own,
     /// to get a new build.
@@ -142,7 +146,7 @@ impl fmt::Debug for BuildRequest {
 ///   Without a log if no library, or more than one, exports what an image imports; asking again
 ///   looks at the libraries that are registered then.
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
-///   or does not link it,
+///   or does not link it, or if OpenCL C cannot express what a module has, where it is translated,
 ///   [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL, and
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
 ///   do not fit it.

@@ -3,7 +3,7 @@
 use rspirv::spirv::{Decoration, FPRoundingMode, Op, StorageClass};
 
 use super::constants::{Place, lane_of_bool, signed_literal};
-use super::function::Body;
+use super::function::{Body, initializer};
 use super::types::{Lanes, Scalar, Space, Type};
 use super::{malformed, operand, unsupported};
 use crate::error::Result;
@@ -23,7 +23,7 @@ impl<'m> Body<'_, 'm> {
             | Op::LifetimeStart
             | Op::LifetimeStop
             | Op::AssumeTrueKHR => Ok(()),
-            Op::Variable => match instruction.word(3) {
+            Op::Variable | Op::UntypedVariableKHR => match initializer(instruction) {
                 Some(initializer) => {
                     let (name, value) =
                         (self.name(operand(instruction, 1)?), self.value(initializer)?);

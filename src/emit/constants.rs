@@ -36,12 +36,16 @@ impl Emitter<'_> {
         let constant = self.definition(id)?;
         let Some(ty) = constant.result_type() else { return Ok(None) };
         Ok(Some(match constant.op() {
-            Some(Op::ConstantTrue | Op::SpecConstantTrue) => "true".to_owned(),
-            Some(Op::ConstantFalse | Op::SpecConstantFalse) => "false".to_owned(),
+            Some(Op::SpecConstantTrue | Op::SpecConstantFalse) => {
+                let bits = self.evaluate(id)?.unwrap_or_default();
+                literal(Scalar::Bool, bits, place)
+            }
+            Some(Op::ConstantTrue) => "true".to_owned(),
+            Some(Op::ConstantFalse) => "false".to_owned(),
             Some(Op::Constant | Op::SpecConstant) => {
                 let lanes = self.lanes(ty)?;
                 self.use_scalar(lanes.scalar);
-                literal(lanes.scalar, bits(&constant, lanes)?, place)
+                literal(lanes.scalar, self.bits(id, &constant, lanes)?, place)
             }
             Some(Op::ConstantNull | Op::Undef) => self.null(ty, place)?,
             Some(Op::ConstantComposite | Op::SpecConstantComposite) => {
@@ -134,9 +138,14 @@ impl Emitter<'_> {
             _ => return Ok(None),
         };
         let value = match constant.op() {
+            Some(Op::SpecConstantTrue | Op::SpecConstantFalse)
+                if self.specialized.contains_key(&id) =>
+            {
+                (self.specialized.get(&id) != Some(&0)).into()
+            }
             Some(Op::ConstantTrue | Op::SpecConstantTrue) => 1,
             Some(Op::ConstantFalse | Op::SpecConstantFalse | Op::ConstantNull) => 0,
-            Some(Op::Constant | Op::SpecConstant) => bits(&constant, self.lanes(ty)?)?,
+            Some(Op::Constant | Op::SpecConstant) => self.bits(id, &constant, self.lanes(ty)?)?,
             Some(Op::SpecConstantOp) => {
                 let Some(op) = Op::from_u32(operand(&constant, 2)?) else { return Ok(None) };
                 let mut values = Vec::new();
@@ -159,6 +168,16 @@ impl Emitter<'_> {
             _ => return Ok(None),
         };
         Ok(Some(truncate(value, width)))
+    }
+
+    /// The bits of OpConstant, or of OpSpecConstant as it was specialized.
+    fn bits(&self, id: u32, constant: &Instruction<'_>, lanes: Lanes) -> Result<u64> {
+        if let Some(&bits) = self.specialized.get(&id) {
+            return Ok(truncate(bits, lanes.width()));
+        }
+        let low = u64::from(operand(constant, 2)?);
+        let high = if lanes.width() > 32 { u64::from(operand(constant, 3)?) } else { 0 };
+        Ok(truncate(high << 32 | low, lanes.width()))
     }
 }
 
@@ -213,13 +232,6 @@ fn fold(op: Op, width: u32, values: &[u64]) -> Option<u64> {
         Op::SLessThanEqual => (signed(a) <= signed(b)).into(),
         _ => return None,
     })
-}
-
-/// The bits of OpConstant.
-fn bits(constant: &Instruction<'_>, lanes: Lanes) -> Result<u64> {
-    let low = u64::from(operand(constant, 2)?);
-    let bits = if lanes.width() > 32 { u64::from(operand(constant, 3)?) << 32 | low } else { low };
-    Ok(truncate(bits, lanes.width()))
 }
 
 /// A Boolean as the component of a vector.

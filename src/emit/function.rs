@@ -210,10 +210,7 @@ impl<'m> Body<'_, 'm> {
         let mut text = String::from("\n");
         let mut top = String::new();
         for &local in &self.locals {
-            let ty = self.emitter.type_of(local)?;
-            let Type::Pointer { pointee: Some(pointee), .. } = self.emitter.ty(ty)? else {
-                return Err(unsupported("an untyped variable"));
-            };
+            let pointee = self.pointee(local)?;
             let (ty, name) = (self.emitter.type_name(pointee)?, self.emitter.name(local, "local_"));
             if attributes.is_some() {
                 let aligned = self.emitter.aligned(local);
@@ -250,7 +247,7 @@ impl<'m> Body<'_, 'm> {
     fn blocks(&mut self, blocks: &[Block<'m>]) -> Result<()> {
         let by_label: HashMap<_, _> = blocks.iter().map(|block| (block.label, block)).collect();
         for input in blocks.iter().flat_map(|block| &block.instructions) {
-            if input.op() == Some(Op::Variable) {
+            if matches!(input.op(), Some(Op::Variable | Op::UntypedVariableKHR)) {
                 self.variable(input)?;
             }
         }
@@ -411,10 +408,7 @@ impl<'m> Body<'_, 'm> {
     }
 
     pub(super) fn pointee(&self, pointer: u32) -> Result<u32> {
-        match self.emitter.ty(self.emitter.type_of(pointer)?)? {
-            Type::Pointer { pointee: Some(pointee), .. } => Ok(pointee),
-            _ => Err(unsupported("an untyped variable")),
-        }
+        self.emitter.pointee(pointer)
     }
 
     pub(super) fn name(&self, id: u32) -> String {
@@ -520,7 +514,7 @@ impl<'m> Body<'_, 'm> {
             Some(Op::SpecConstantOp | Op::ConstantComposite | Op::SpecConstantComposite) => {
                 self.constant_expression(&definition)
             }
-            Some(Op::Variable) => Ok(self.emitter.name(id, "local_")),
+            Some(Op::Variable | Op::UntypedVariableKHR) => Ok(self.emitter.name(id, "local_")),
             Some(op) if format!("{op:?}").contains("Constant") => {
                 Err(unsupported(definition.name()))
             }
@@ -593,7 +587,26 @@ struct Edges<'b, 'm> {
     targets: &'b mut HashSet<u32>,
 }
 
+/// The value that a variable begins with, if it is given.
+pub(super) fn initializer(variable: &Instruction<'_>) -> Option<u32> {
+    variable.word(if variable.op() == Some(Op::UntypedVariableKHR) { 4 } else { 3 })
+}
+
 impl Emitter<'_> {
+    /// The type of what a pointer points to.
+    fn pointee(&self, pointer: u32) -> Result<u32> {
+        let definition = self.definition(pointer)?;
+        if definition.op() == Some(Op::UntypedVariableKHR)
+            && let Some(ty) = definition.word(3)
+        {
+            return Ok(ty);
+        }
+        match self.ty(self.type_of(pointer)?)? {
+            Type::Pointer { pointee: Some(pointee), .. } => Ok(pointee),
+            _ => Err(unsupported("memory of an unknown type")),
+        }
+    }
+
     fn aligned(&self, variable: u32) -> String {
         match self.decoration(variable, Decoration::Alignment) {
             Some(&[alignment, ..]) if alignment.is_power_of_two() => {
@@ -611,13 +624,12 @@ impl Emitter<'_> {
             return Ok(name);
         }
         let variable = self.definition(id)?;
-        if let Some(import) = self.import(id).filter(|_| variable.word(3).is_none()) {
+        let initializer = initializer(&variable);
+        if let Some(import) = self.import(id).filter(|_| initializer.is_none()) {
             return Err(unsupported(format!("variable `{import}`, which no module defines,")));
         }
-        let Type::Pointer { pointee: Some(pointee), .. } = self.ty(self.type_of(id)?)? else {
-            return Err(unsupported("an untyped variable"));
-        };
-        let Some(initializer) = variable.word(3) else {
+        let pointee = self.pointee(id)?;
+        let Some(initializer) = initializer else {
             return Err(unsupported(format!(
                 "variable `{name}` of constant memory without a value"
             )));

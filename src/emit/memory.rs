@@ -69,7 +69,7 @@ impl Body<'_, '_> {
 
     fn load(&mut self, pointer: u32, ty: u32, access: Access) -> Result<String> {
         let definition = self.emitter.definition(pointer)?;
-        if definition.op() == Some(Op::Variable)
+        if matches!(definition.op(), Some(Op::Variable | Op::UntypedVariableKHR))
             && definition.word(2) == Some(StorageClass::Input as u32)
         {
             return self.input(pointer, ty);
@@ -91,10 +91,10 @@ impl Body<'_, '_> {
 
     fn accessed(&mut self, pointer: u32, ty: u32, access: Access) -> Result<Accessed> {
         let pointer_ty = self.emitter.type_of(pointer)?;
-        let Type::Pointer { pointee, .. } = self.emitter.ty(pointer_ty)? else {
+        if !matches!(self.emitter.ty(pointer_ty)?, Type::Pointer { .. }) {
             return Err(malformed("a pointer"));
-        };
-        let is_same = pointee == Some(ty);
+        }
+        let is_same = self.pointee(pointer).ok() == Some(ty);
         if is_same
             && !access.is_volatile
             && let Some(place) = self.place(pointer)?
@@ -151,9 +151,10 @@ impl Body<'_, '_> {
         path: &[u32],
     ) -> Result<String> {
         let space = self.space(base)?;
-        let Type::Pointer { pointee, .. } = self.emitter.ty(self.emitter.type_of(base)?)? else {
+        if !matches!(self.emitter.ty(self.emitter.type_of(base)?)?, Type::Pointer { .. }) {
             return Err(malformed("an access chain"));
-        };
+        }
+        let pointee = self.pointee(base).ok();
         let mut ty = base_ty.or(pointee).ok_or_else(|| malformed("an access chain"))?;
         let is_first = match element {
             None => true,

@@ -21,6 +21,7 @@ mod constants;
 mod function;
 mod generic;
 mod memory;
+mod options;
 mod synchronize;
 #[cfg(test)]
 mod tests;
@@ -38,9 +39,15 @@ use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Function, Instruction, Location, Section, invalid};
 use types::Space;
 
-/// Translates a module to OpenCL C 1.2: its kernels, and what they use.
-///
-/// Specialization constants have their defaults.
+pub(crate) use options::options;
+
+/// The version of the translation, which is part of the keys of programs that it takes part in: each
+/// change of what is emitted for a module raises it, so that no cache serves what an older version
+/// made. `tests::EMITTED` tells when.
+pub(crate) const VERSION: u32 = 1;
+
+/// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
+/// have their defaults.
 ///
 /// # Errors
 ///
@@ -48,7 +55,12 @@ use types::Space;
 /// cannot be expressed, or of a function that is imported; [`InvalidImage`](ErrorKind::InvalidImage)
 /// if the module breaks the specification's rules where they matter here.
 pub(crate) fn opencl_c(module: &Module) -> Result<String> {
-    let mut emitter = Emitter::of(module)?;
+    specialized(module, &[])
+}
+
+/// The same with values, as a module stores them, for specialization constants by their `SpecId`.
+pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<String> {
+    let mut emitter = Emitter::of(module, values)?;
     for entry in module.section(Section::EntryPoints).iter() {
         if entry.op() != Some(Op::EntryPoint) {
             continue;
@@ -86,6 +98,8 @@ struct Emitter<'m> {
     functions: HashMap<u32, &'m Function>,
     names: HashMap<u32, &'m str>,
     decorations: HashMap<u32, Vec<(Decoration, Vec<u32>)>>,
+    /// The bits that were given for specialization constants.
+    specialized: HashMap<u32, u64>,
     pointer_bytes: u32,
     /// Whether memory of one type may be accessed as another.
     puns: bool,
@@ -105,7 +119,7 @@ struct Emitter<'m> {
 }
 
 impl<'m> Emitter<'m> {
-    fn of(module: &'m Module) -> Result<Self> {
+    fn of(module: &'m Module, values: &[(u32, Vec<u8>)]) -> Result<Self> {
         let model = module.section(Section::MemoryModel).iter().next();
         let pointer_bytes = match model.and_then(|model| AddressingModel::from_u32(model.word(0)?))
         {
@@ -122,6 +136,7 @@ impl<'m> Emitter<'m> {
             functions: module.functions.iter().map(|function| (function.id, function)).collect(),
             names: names.filter_map(|name| Some((name.word(0)?, name.string(1)?))).collect(),
             decorations: decorations(module),
+            specialized: HashMap::new(),
             pointer_bytes,
             puns: false,
             pragmas: BTreeSet::new(),
@@ -136,7 +151,20 @@ impl<'m> Emitter<'m> {
             code: String::new(),
         };
         emitter.puns = emitter.may_pun();
+        emitter.specialize(values);
         Ok(emitter)
+    }
+
+    fn specialize(&mut self, values: &[(u32, Vec<u8>)]) {
+        let ids: Vec<_> = self.decorations.keys().copied().collect();
+        for id in ids {
+            let spec_id = self.decoration(id, Decoration::SpecId).and_then(<[u32]>::first);
+            let value = values.iter().find(|(given, _)| Some(given) == spec_id);
+            if let Some((_, bytes)) = value {
+                let bits = bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+                self.specialized.insert(id, bits);
+            }
+        }
     }
 
     /// C compilers assume that memory is accessed by one type only, SPIR-V's must not.

@@ -13,6 +13,7 @@ use crate::image::Image;
 
 struct Inputs {
     kind: NodeKind,
+    emitter: Option<u32>,
     images: Vec<Digest>,
     /// Those of the last image, as are the options.
     constants: Vec<(u32, ConstantBytes)>,
@@ -24,6 +25,7 @@ struct Inputs {
 fn inputs() -> Inputs {
     Inputs {
         kind: NodeKind::Program,
+        emitter: None,
         images: vec![Digest([1; 32]), Digest([2; 32])],
         constants: vec![
             (3, ConstantBytes::from_slice(&[1, 2, 3, 4])),
@@ -48,6 +50,7 @@ impl Inputs {
         }
         read(&ProgramFields {
             kind: self.kind,
+            emitter: self.emitter,
             units: &units,
             device: &DeviceKey::new(self.info.identity(), variables),
         })
@@ -76,6 +79,8 @@ fn every_field_alone_changes_the_key() {
     type Change = fn(&mut Inputs);
     let changes: &[(&str, Change)] = &[
         ("the kind", |i| i.kind = NodeKind::Object),
+        ("the emitter", |i| i.emitter = Some(1)),
+        ("the emitter's version", |i| i.emitter = Some(2)),
         ("an image", |i| i.images[0].0[31] ^= 1),
         ("the order of images", |i| i.images.swap(0, 1)),
         ("an image less", |i| i.images.truncate(1)),
@@ -210,6 +215,7 @@ fn keys_are_those_of_the_golden_file() {
     for (name, change) in requests {
         let mut request = Inputs {
             kind: NodeKind::Program,
+            emitter: None,
             images: vec![Image::opencl_c("kernel void f() {}").digest()],
             constants: Vec::new(),
             options: String::new(),

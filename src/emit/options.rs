@@ -1,0 +1,65 @@
+//! Build options for emitted text.
+
+/// Those of a program's build options that a driver's compiler gets with emitted text.
+///
+/// What is said of the source - macros, directories to include from, the language's version, warnings
+/// that are errors - has no meaning for a module of SPIR-V, which drivers take without regard to it.
+/// Emitted text would be another by it: `-D` could rename what it declares. What is said of the
+/// code, such as `-cl-mad-enable`, stays.
+///
+/// `options` are in the canonical form that keys cover.
+pub(crate) fn options(options: &str) -> String {
+    let mut kept = Vec::new();
+    let mut words = words(options).into_iter();
+    while let Some(word) = words.next() {
+        match word {
+            "-D" | "-U" | "-I" | "-include" | "-x" => {
+                words.next();
+            }
+            _ if OF_SOURCE.iter().any(|prefix| word.starts_with(prefix)) => {}
+            _ => kept.push(word),
+        }
+    }
+    kept.join(" ")
+}
+
+/// What options of source text begin with.
+const OF_SOURCE: [&str; 8] =
+    ["-D", "-U", "-I", "-include", "-x", "-cl-std=", "-spir-std=", "-Werror"];
+
+/// Words that spaces part, outside of quotes and not behind a backslash.
+fn words(text: &str) -> Vec<&str> {
+    let (mut words, mut start) = (Vec::new(), 0);
+    let (mut quote, mut escaped) = (None, false);
+    for (at, c) in text.char_indices() {
+        match (std::mem::take(&mut escaped), quote) {
+            (true, _) => {}
+            (false, _) if c == '\\' => escaped = true,
+            (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
+            (false, None) if c == ' ' => {
+                words.push(&text[start..at]);
+                start = at + 1;
+            }
+            (false, Some(open)) if c == open => quote = None,
+            (false, _) => {}
+        }
+    }
+    words.push(&text[start..]);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::options;
+
+    #[test]
+    fn options_of_source_text_are_dropped_and_others_stay() {
+        assert_eq!(options(""), "");
+        assert_eq!(
+            options(r#"-cl-mad-enable -D A=1 -DB -I "a b" -I/c -w -cl-std=CL3.0 -Werror -g"#),
+            "-cl-mad-enable -w -g"
+        );
+        assert_eq!(options(r"-D 'A=x y' -I a\ b -cl-opt-disable -D"), "-cl-opt-disable");
+    }
+}

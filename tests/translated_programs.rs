@@ -1,0 +1,115 @@
+//! Modules of SPIR-V on devices that take none: Kiln translates them to OpenCL C, and users see the
+//! module's kernels all the same. That results are the same, `emitted.rs` tells.
+
+mod support;
+
+use kiln::{CacheConfig, ErrorKind, Image, ImageFormat, Local, Origin, Program, Runtime};
+
+const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
+const MIXED: &[u8] = include_bytes!("data/mixed.spv");
+
+/// Runs a test on every device that takes no SPIR-V.
+fn where_it_is_translated(test: impl AsyncFn(Runtime)) {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        if !rt.device().formats.contains(&ImageFormat::SpirV) {
+            test(rt).await;
+        }
+    }));
+}
+
+fn module(bytes: &[u8]) -> Image {
+    Image::spirv(bytes).expect("it is a module")
+}
+
+/// Launches `mixed`, which has parameters of all kinds: signed integers and a struct among them.
+async fn assert_mixed_runs(rt: &Runtime, program: &Program) {
+    // SAFETY: it reads eight bytes and floats and writes as many pairs.
+    let mixed = unsafe { program.kernel("mixed") }.expect("it is there");
+    let names: Vec<_> =
+        mixed.params().expect("it is built").iter().map(|p| p.name.clone()).collect();
+    let expected = ["count", "seed", "bias", "settings", "table", "scratch", "input", "output"];
+    assert_eq!(names, expected.map(|name| Some(name.to_owned())));
+
+    let table = rt.buffer_from((0..8).map(|at| at as f32).collect()).await.expect("memory");
+    let input = rt.buffer_from((10..18u8).collect()).await.expect("memory");
+    let output = rt.buffer_from(vec![[0u32; 2]; 8]).await.expect("memory");
+    let settings = [4.0f32.to_bits(), 1, 0];
+    let launch = mixed.launch(8).local(8);
+    let launch = launch.args((6i32, 100u32, [0.0f32, 2.0, 0.0, 0.0], settings));
+    let launch = launch.arg(table.read()).arg(Local::<f32>::new(8)).arg(&input).arg(&output);
+    rt.queue().submit(launch).expect("the arguments fit");
+    // 4 * (at ^ 1) + 2, halved.
+    let expected: Vec<_> =
+        (0..8u32).map(|at| if at < 6 { [110 + at, 2 * (at ^ 1) + 1] } else { [0, 0] }).collect();
+    assert_eq!(rt.queue().read(&output).await.expect("it ran"), expected);
+
+    let launch = mixed.launch(8).local(8).args((6u32, 100u32, [0.0f32; 4], settings));
+    let launch = launch.arg(&table).arg(Local::<f32>::new(8)).arg(&input).arg(&output);
+    let error = rt.queue().submit(launch).expect_err("the count is signed");
+    let text = error.to_string();
+    assert!(text.contains("parameter 0 `int count`"), "{text}");
+}
+
+#[test]
+fn parameters_are_those_of_the_module_in_memory_and_on_disk() {
+    where_it_is_translated(async |like| {
+        let directory = tempfile::tempdir().expect("there is room");
+        for origin in [Origin::Compiled, Origin::Disk] {
+            let builder = Runtime::builder().device(like.device().index().to_string());
+            let rt = builder.cache(CacheConfig::at(directory.path())).build().await;
+            let rt = rt.expect("it starts");
+            let program = rt.build(&module(MIXED)).await.expect("it builds");
+            assert_eq!(program.origin(), origin);
+            assert_mixed_runs(&rt, &program).await;
+            rt.drain().await;
+        }
+    });
+}
+
+#[test]
+fn the_key_tells_of_the_translation() {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        let takes = rt.device().formats.contains(&ImageFormat::SpirV);
+        let fields = rt.build(&module(SAXPY)).key_fields().expect("it can be built");
+        assert_eq!(fields.iter().any(|(name, _)| name == "emitter"), !takes);
+        let fields = rt.build(&Image::opencl_c(support::SAXPY)).key_fields();
+        let fields = fields.expect("it can be built");
+        assert!(fields.iter().all(|(name, _)| name != "emitter"));
+    }));
+}
+
+#[test]
+fn macros_do_not_reach_into_the_translation() {
+    where_it_is_translated(async |rt| {
+        let options = "-D return=break -DConstant -cl-std=CL3.0 -cl-mad-enable";
+        let program = rt.build(&module(MIXED)).options(options).await.expect("it builds");
+        assert_mixed_runs(&rt, &program).await;
+    });
+}
+
+#[test]
+fn what_cannot_be_translated_is_refused_by_instruction_and_kernel() {
+    where_it_is_translated(async |rt| {
+        let image = module(include_bytes!("data/inferred.spv"));
+        let error = rt.build(&image).await.expect_err("it has images");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        for part in ["inferred: ", "OpTypeImage", "takes no SPIR-V"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        assert_eq!(rt.stats().compiles, 0);
+    });
+}
+
+#[test]
+fn a_compiler_s_refusal_comes_with_its_log_and_tells_of_the_translation() {
+    where_it_is_translated(async |rt| {
+        // A name that modules can have and text cannot.
+        let mut bytes = SAXPY.to_vec();
+        let at = bytes.windows(6).position(|part| part == b"saxpy\0").expect("the kernel's name");
+        bytes[at..at + 5].copy_from_slice(b"float");
+        let error = rt.build(&module(&bytes)).await.expect_err("no such name");
+        assert_eq!(error.kind(), ErrorKind::BuildFailed);
+        assert!(error.to_string().contains("translated to OpenCL C"), "{error}");
+        assert!(error.build_log().is_some_and(|log| log.contains("error")), "{error}");
+    });
+}
