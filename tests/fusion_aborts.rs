@@ -1,0 +1,325 @@
+//! Fusion scopes against commands from outside that need their launches: every kind of command
+//! meets a scope in every state, and the results are those of the order of submission.
+
+mod support;
+
+use kiln::{
+    Buffer, Event, FusionMode, FusionOutcome, FusionScope, Image, Kernel, Queue, Runtime, Unfused,
+};
+
+const N: usize = 64;
+
+/// What comes from outside. What it uses is the buffer that the scope's last launch so far writes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outside {
+    Read,
+    Write,
+    Fill,
+    CopyFrom,
+    CopyTo,
+    Launch,
+    LaunchElsewhere,
+    LaunchAfter,
+    HostTask,
+    Marker,
+    Drain,
+    Await,
+    Wait,
+    OtherScope,
+}
+
+const OUTSIDE: [Outside; 14] = [
+    Outside::Read,
+    Outside::Write,
+    Outside::Fill,
+    Outside::CopyFrom,
+    Outside::CopyTo,
+    Outside::Launch,
+    Outside::LaunchElsewhere,
+    Outside::LaunchAfter,
+    Outside::HostTask,
+    Outside::Marker,
+    Outside::Drain,
+    Outside::Await,
+    Outside::Wait,
+    Outside::OtherScope,
+];
+
+/// When it comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Before the second of two launches.
+    Between,
+    /// After both.
+    Collected,
+    /// After both, and after something else has aborted the scope.
+    Aborted,
+    /// Right after `complete` was called, which has perhaps not decided.
+    Completing,
+    /// After `complete` has told that the launches run as one.
+    Fused,
+    Canceled,
+    Dropped,
+}
+
+const STATES: [State; 7] = [
+    State::Between,
+    State::Collected,
+    State::Aborted,
+    State::Completing,
+    State::Fused,
+    State::Canceled,
+    State::Dropped,
+];
+
+struct Setting {
+    rt: Runtime,
+    queue: Queue,
+    scale: Kernel,
+    offset: Kernel,
+    in_place: Kernel,
+    src: Buffer<f32>,
+    tmp: Buffer<f32>,
+    dst: Buffer<f32>,
+    other: Buffer<f32>,
+}
+
+fn numbers() -> Vec<f32> {
+    (0..N).map(|n| n as f32 - 10.0).collect()
+}
+
+impl Setting {
+    async fn new(rt: &Runtime) -> Self {
+        let image = Image::spirv(include_bytes!("data/fusion.spv")).expect("it is a module");
+        let program = rt.build(&image).await.expect("it builds");
+        // SAFETY: each touches what belongs to its work-item.
+        let kernel = |name| unsafe { program.kernel(name) }.expect("it is there");
+        let none = || rt.buffer(N).expect("there is room");
+        Self {
+            queue: rt.queue(),
+            scale: kernel("scale"),
+            offset: kernel("offset"),
+            in_place: kernel("in_place"),
+            src: rt.buffer_from(numbers()).await.expect("there is room"),
+            tmp: none(),
+            dst: none(),
+            other: rt.buffer_from(vec![5.0; N]).await.expect("there is room"),
+            rt: rt.clone(),
+        }
+    }
+
+    fn first(&self, scope: &FusionScope) -> Event {
+        scope.submit(self.scale.launch(N).args((&self.src, &self.tmp, 2.0f32))).unwrap()
+    }
+
+    fn second(&self, scope: &FusionScope) -> Event {
+        scope.submit(self.offset.launch(N).args((&self.tmp, &self.dst, 1.0f32))).unwrap()
+    }
+
+    /// Does it to the buffer that `event`'s launch writes; gives what the buffer then holds.
+    async fn apply(
+        &self,
+        outside: Outside,
+        buffer: &Buffer<f32>,
+        event: &Event,
+        before: Vec<f32>,
+    ) -> Vec<f32> {
+        let Self { rt, queue, in_place, other, .. } = self;
+        let squares = || before.iter().map(|n| n * n).collect();
+        match outside {
+            Outside::Read => {
+                assert_eq!(queue.read(buffer).await.unwrap(), before);
+                before
+            }
+            Outside::Write => {
+                queue.write(buffer, vec![3.0; N]).unwrap();
+                vec![3.0; N]
+            }
+            Outside::Fill => {
+                queue.fill(buffer, 4.0).unwrap();
+                vec![4.0; N]
+            }
+            Outside::CopyFrom => {
+                queue.copy(buffer, other).unwrap();
+                before
+            }
+            Outside::CopyTo => {
+                queue.copy(other, buffer).unwrap();
+                vec![5.0; N]
+            }
+            Outside::Launch => {
+                queue.submit(in_place.launch(N).args((buffer,))).unwrap();
+                squares()
+            }
+            Outside::LaunchElsewhere => {
+                rt.queue().submit(in_place.launch(N).args((buffer,))).unwrap();
+                squares()
+            }
+            Outside::LaunchAfter => {
+                queue.submit(in_place.launch(N).args((other,)).after(event)).unwrap();
+                before
+            }
+            Outside::HostTask => {
+                queue.host_task(event.clone()).unwrap().await.unwrap();
+                before
+            }
+            Outside::Marker => {
+                queue.marker().unwrap().await.unwrap();
+                before
+            }
+            Outside::Drain => {
+                rt.drain().await;
+                before
+            }
+            Outside::Await => {
+                event.clone().await.unwrap();
+                before
+            }
+            Outside::Wait => {
+                event.wait().unwrap();
+                before
+            }
+            Outside::OtherScope => {
+                let scope = rt.queue().start_fusion();
+                scope.submit(in_place.launch(N).args((buffer,))).unwrap();
+                assert!(scope.is_fusing(), "only the scope that is depended on is aborted");
+                assert!(!scope.complete().await.unwrap().is_fused());
+                squares()
+            }
+        }
+    }
+}
+
+async fn check(rt: &Runtime, outside: Outside, state: State) {
+    let case = format!("{outside:?} {state:?}");
+    let setting = Setting::new(rt).await;
+    let scope = setting.queue.start_fusion();
+    let first = setting.first(&scope);
+    let doubled: Vec<_> = numbers().iter().map(|n| n * 2.0).collect();
+    if state == State::Between {
+        let tmp = setting.apply(outside, &setting.tmp, &first, doubled).await;
+        assert!(!scope.is_fusing(), "{case}");
+        let second = setting.second(&scope);
+        assert_aborted(&scope.complete().await.unwrap(), &case);
+        second.await.unwrap();
+        let expected: Vec<_> = tmp.iter().map(|n| n + 1.0).collect();
+        assert_eq!(setting.queue.read(&setting.tmp).await.unwrap(), tmp, "{case}");
+        assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected, "{case}");
+        return;
+    }
+    let second = setting.second(&scope);
+    let result: Vec<_> = doubled.iter().map(|n| n + 1.0).collect();
+    let mut scope = Some(scope);
+    let mut completing = None;
+    match state {
+        State::Between | State::Collected => {}
+        State::Aborted => {
+            assert_eq!(setting.queue.read(&setting.tmp).await.unwrap(), doubled, "{case}");
+        }
+        State::Completing => completing = scope.as_ref().map(FusionScope::complete),
+        State::Fused => {
+            let outcome = scope.as_ref().map(FusionScope::complete).unwrap().await.unwrap();
+            assert!(outcome.is_fused(), "{case}: {outcome}");
+        }
+        State::Canceled => scope.as_ref().unwrap().cancel(),
+        State::Dropped => scope = None,
+    }
+    let expected = setting.apply(outside, &setting.dst, &second, result).await;
+    if let Some(completing) = completing {
+        assert!(completing.await.unwrap().is_fused(), "{case}");
+    } else if let Some(scope) = scope {
+        let outcome = scope.complete().await.unwrap();
+        match state {
+            State::Collected | State::Aborted => assert_aborted(&outcome, &case),
+            _ => assert!(
+                matches!(outcome, FusionOutcome::Unfused { why: Unfused::Canceled, .. }),
+                "{case}: {outcome}"
+            ),
+        }
+    }
+    assert_eq!(setting.queue.read(&setting.tmp).await.unwrap(), doubled, "{case}");
+    assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected, "{case}");
+    first.await.unwrap();
+    second.await.unwrap();
+    assert_eq!(setting.rt.stats().failed_commands, 0, "{case}");
+}
+
+fn assert_aborted(outcome: &FusionOutcome, case: &str) {
+    match outcome {
+        FusionOutcome::Unfused { why: Unfused::Aborted(why), .. } => {
+            assert!(why.contains("`scale`") || why.contains("`offset`"), "{case}: {why}");
+        }
+        other => panic!("{case}: {other}"),
+    }
+}
+
+everywhere! {
+    async fn whatever_needs_a_launch_of_a_scope_gets_its_result(rt: Runtime) {
+        let builder = support::builder().fusion(FusionMode::Always);
+        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
+        for outside in OUTSIDE {
+            for state in STATES {
+                check(&rt, outside, state).await;
+            }
+        }
+    }
+}
+
+everywhere! {
+    async fn commands_that_need_no_launch_of_a_scope_leave_it_alone(rt: Runtime) {
+        let builder = support::builder().fusion(FusionMode::Always);
+        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
+        let setting = Setting::new(&rt).await;
+        let (queue, scope) = (&setting.queue, setting.queue.start_fusion());
+        setting.first(&scope);
+        let second = setting.second(&scope);
+        // Reads of what the scope only reads, and whatever uses other memory.
+        assert_eq!(queue.read(&setting.src).await.unwrap(), numbers());
+        queue.fill(&setting.other, 1.0).unwrap().await.unwrap();
+        queue.submit(setting.in_place.launch(N).args((&setting.other,))).unwrap();
+        rt.queue().marker().unwrap().await.unwrap();
+        assert!(scope.is_fusing());
+        let outcome = scope.complete().await.unwrap();
+        assert!(outcome.is_fused(), "{outcome}");
+        second.await.unwrap();
+    }
+}
+
+everywhere! {
+    async fn scopes_of_several_queues_collect_side_by_side(rt: Runtime) {
+        let builder = support::builder().fusion(FusionMode::Always);
+        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
+        let settings = [Setting::new(&rt).await, Setting::new(&rt).await];
+        let scopes = settings.each_ref().map(|setting| setting.queue.start_fusion());
+        settings.iter().zip(&scopes).for_each(|(setting, scope)| drop(setting.first(scope)));
+        settings.iter().zip(&scopes).for_each(|(setting, scope)| drop(setting.second(scope)));
+        for (setting, scope) in settings.iter().zip(&scopes) {
+            assert!(scope.complete().await.unwrap().is_fused());
+            let expected: Vec<_> = numbers().iter().map(|n| n * 2.0 + 1.0).collect();
+            assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected);
+        }
+    }
+}
+
+everywhere! {
+    async fn a_host_future_that_waits_for_a_launch_of_its_scope_gets_it(rt: Runtime) {
+        let builder = support::builder().fusion(FusionMode::Always);
+        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
+        let setting = Setting::new(&rt).await;
+        let scope = setting.queue.start_fusion();
+        let first = setting.first(&scope);
+        let (release, released) = futures::channel::oneshot::channel::<()>();
+        let future = async move {
+            let _ = released.await;
+            first.await
+        };
+        let offset = setting.offset.launch(N).args((&setting.tmp, &setting.dst, 1.0f32));
+        let second = scope.submit(offset.after_future(future)).unwrap();
+        let outcome = scope.complete().await.unwrap();
+        let refused = matches!(&outcome, FusionOutcome::Unfused { why: Unfused::Refused(why), .. }
+            if why.contains("host future"));
+        assert!(refused, "{outcome}");
+        release.send(()).unwrap();
+        second.await.unwrap();
+    }
+}
