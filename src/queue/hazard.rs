@@ -29,6 +29,9 @@ enum Writer {
     Command(NodeId),
     /// It failed, so the segment holds nothing that anybody should read.
     Failed(Error),
+    /// Nobody was to read what it wrote, and it may not be there. What may write as well as read is
+    /// taken to write.
+    Lost(NodeId, Error),
 }
 
 #[derive(Clone, Debug)]
@@ -100,6 +103,12 @@ impl Hazards {
                 Writer::Command(writer) => found.depend(*writer, writer_edge),
                 Writer::Failed(root) if writer_edge == EdgeKind::Data => found.fail(root),
                 Writer::Failed(_) => {}
+                Writer::Lost(writer, root) => {
+                    found.depend(*writer, EdgeKind::Order);
+                    if used.access == Access::Read {
+                        found.fail(root);
+                    }
+                }
             }
             if used.access == Access::Read {
                 if segment.readers.len() >= segment.prune_at {
@@ -140,8 +149,8 @@ impl Hazards {
     pub(crate) fn lose(&mut self, allocation: u64, root: &Error) {
         let Some(history) = self.histories.get_mut(&allocation) else { return };
         for segment in &mut history.segments {
-            if matches!(segment.writer, Writer::Command(_)) {
-                segment.writer = Writer::Failed(root.clone());
+            if let Writer::Command(writer) = segment.writer {
+                segment.writer = Writer::Lost(writer, root.clone());
             }
         }
     }
@@ -162,7 +171,7 @@ impl History {
             let written = match segment.writer {
                 Writer::None => false,
                 Writer::Command(writer) => found.is_live(writer),
-                Writer::Failed(_) => true,
+                Writer::Failed(_) | Writer::Lost(..) => true,
             };
             written || segment.readers.iter().any(|reader| found.is_live(*reader))
         });

@@ -169,7 +169,7 @@ impl FusionScope {
 
     /// The contents of the buffer, and of all that shares its memory, are not read later, though
     /// there are handles of it: the fused kernel may do without it. If it does, the contents are
-    /// lost, and reading them before they are written again is an error.
+    /// lost, and whatever only reads them before they are written again fails.
     pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, _into: Internalization) -> &Self {
         self.settings().wishes.unwanted.insert(buffer.region().allocation());
         self
