@@ -3,7 +3,6 @@
 mod outcome;
 mod sketch;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +13,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 
 pub use self::outcome::{Fusing, FusionOutcome, Unfused};
-use self::sketch::{Sketch, Wishes};
+use self::sketch::{Allocations, Sketch, Wishes};
 use super::command::Launch;
 use super::event::Event;
 use super::scheduler::{Aborted, GroupId, Hindrance, Scheduler};
@@ -280,7 +279,7 @@ struct Completion {
     group: GroupId,
     scheduler: Arc<Scheduler>,
     sketch: Sketch,
-    unheld: HashSet<u64>,
+    unheld: Allocations,
     wishes: Wishes,
     trust: Trust,
     is_required: bool,
@@ -383,7 +382,7 @@ impl Completion {
         }
         self.is_decided = true;
         let lost = self.sketch.allocations(&fused.internalized);
-        let lost = lost.difference(&self.unheld).copied().collect();
+        let lost = lost.difference(&self.unheld).copied();
         match self.scheduler.run_as_one(self.group, Box::new(launch), lost, timed) {
             Ok(()) => {
                 self.scheduler.shared().counters.fusions.add_one();

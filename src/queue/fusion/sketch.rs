@@ -1,14 +1,16 @@
 //! From the launches of a scope to a plan, and from a fused kernel to a launch.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::args::{ArgumentKind, ArgumentList};
 use crate::buffer::Region;
 use crate::build::{FusedKernel, Kernel};
 use crate::digest::Digest;
 use crate::error::Result;
-use crate::fusion::{Argument, Memory, Place, Plan, Slot, self};
+use crate::fusion::{self, Argument, Memory, Place, Plan, Slot};
 use crate::nd_range::NdRange;
 use crate::queue::command::LaunchWork;
 
@@ -16,13 +18,16 @@ use crate::queue::command::LaunchWork;
 #[derive(Default)]
 pub(super) struct Sketch(Vec<LaunchWork>);
 
+/// Numbers of allocations. A scope has few.
+pub(crate) type Allocations = BTreeSet<u64>;
+
 /// What a scope was told of the memory that its launches use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wishes {
     /// Allocations whose contents are read later.
-    pub(super) kept: HashSet<u64>,
+    pub(super) kept: Allocations,
     /// Allocations whose contents are not.
-    pub(super) unwanted: HashSet<u64>,
+    pub(super) unwanted: Allocations,
     /// Whether all scalars are fixed at their values.
     pub(super) fix_scalars: bool,
 }
@@ -49,33 +54,26 @@ impl Sketch {
     }
 
     /// The allocations that only the launches hold: nobody can come to hold them any more.
-    pub(super) fn unheld(&self) -> HashSet<u64> {
+    pub(super) fn unheld(&self) -> Allocations {
         /// The launch's own handle, and the sketch's.
         const HANDLES_OF_A_USE: usize = 2;
-        let mut uses: BTreeMap<(u64, usize), (usize, &Arc<Region>)> = BTreeMap::new();
-        for region in self.regions() {
-            let name = (region.allocation(), Arc::as_ptr(region).addr());
-            uses.entry(name).or_insert((0, region)).0 += 1;
-        }
-        let mut regions: BTreeMap<u64, (usize, bool)> = BTreeMap::new();
-        for ((allocation, _), (count, region)) in &uses {
-            let (known, is_held) = regions.entry(*allocation).or_default();
-            *known += 1;
-            *is_held |= Arc::strong_count(region) > HANDLES_OF_A_USE * count;
-        }
-        let is_unheld = |(allocation, region): (u64, &Arc<Region>)| {
-            let (known, is_held) = regions[&allocation];
-            !is_held && region.regions_of_allocation() == known
-        };
-        uses.iter()
-            .map(|((allocation, _), (_, region))| (*allocation, *region))
-            .filter(|&used| is_unheld(used))
-            .map(|(allocation, _)| allocation)
-            .collect()
+        let mut uses: SmallVec<[&Arc<Region>; 16]> = self.regions().collect();
+        uses.sort_unstable_by_key(|region| (region.allocation(), Arc::as_ptr(region).addr()));
+        let same_allocation = |a: &&Arc<Region>, b: &&Arc<Region>| a.allocation() == b.allocation();
+        let of_allocations = uses.chunk_by(same_allocation);
+        let unheld = of_allocations.filter(|uses| {
+            let mut regions = 0;
+            let all = uses.chunk_by(|a, b| Arc::ptr_eq(a, b)).all(|uses| {
+                regions += 1;
+                Arc::strong_count(uses[0]) == HANDLES_OF_A_USE * uses.len()
+            });
+            all && uses[0].regions_of_allocation() == regions
+        });
+        unheld.map(|uses| uses[0].allocation()).collect()
     }
 
     /// The launches as plain data. The kernels' programs are there.
-    pub(super) fn plan(&self, unheld: &HashSet<u64>, wishes: &Wishes) -> Result<Plan> {
+    pub(super) fn plan(&self, unheld: &Allocations, wishes: &Wishes) -> Result<Plan> {
         let mut modules: Vec<Digest> = Vec::new();
         let mut slots = Vec::new();
         let (mut memories, mut dead) = (Vec::new(), BTreeSet::new());
@@ -140,7 +138,7 @@ impl Sketch {
     }
 
     /// The allocations that a fused kernel does without.
-    pub(super) fn allocations(&self, memories: &[Memory]) -> HashSet<u64> {
+    pub(super) fn allocations(&self, memories: &[Memory]) -> Allocations {
         let mut order = Vec::new();
         for region in self.regions() {
             if !order.contains(&region.allocation()) {

@@ -6,7 +6,6 @@
 //! so that a failure takes the way that it would have taken. Should one of them fail before, they
 //! run one by one after all.
 
-use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
@@ -106,7 +105,7 @@ impl Scheduler {
         self: &Arc<Self>,
         group: GroupId,
         launch: Box<LaunchWork>,
-        lost: HashSet<u64>,
+        lost: impl IntoIterator<Item = u64>,
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
         self.change(|scheduler, state, next, effects| {
@@ -171,12 +170,18 @@ impl State {
     /// none: these run now.
     pub(super) fn release_those_before(&mut self, id: NodeId, next: &mut NextList) {
         let Some(own) = self.dag.command(id) else { return };
-        let (group, who) = (own.group, own.work.in_words());
-        let found: SmallVec<[NodeId; 8]> = self.dag.found().iter().copied().collect();
-        for before in found {
-            if self.dag.command(before).is_some_and(|command| command.group != group) {
-                self.abort_group_of(before, &who, next);
-            }
+        let foreign = |before: &NodeId| {
+            let group = self.dag.command(*before).and_then(|command| command.group);
+            group.is_some_and(|group| Some(group) != own.group && self.is_collecting(group))
+        };
+        let foreign: SmallVec<[NodeId; 8]> =
+            self.dag.found().iter().copied().filter(foreign).collect();
+        if foreign.is_empty() {
+            return;
+        }
+        let who = own.work.in_words();
+        for before in foreign {
+            self.abort_group_of(before, &who, next);
         }
     }
 

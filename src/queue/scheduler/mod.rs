@@ -15,6 +15,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
@@ -86,7 +87,7 @@ struct State {
     /// Commands that nothing but the bound on those in flight holds back, in order.
     parked: VecDeque<NodeId>,
     /// The launches of fusion scopes, until each runs by itself or all have ended as one.
-    groups: HashMap<GroupId, Group>,
+    groups: HashMap<GroupId, Group, RandomState>,
     /// The lane whose native events tell their times though the others' do not.
     timing_lane: Option<usize>,
 }
@@ -181,7 +182,7 @@ impl Scheduler {
                 in_flight: 0,
                 keep_alive: None,
                 parked: VecDeque::new(),
-                groups: HashMap::new(),
+                groups: HashMap::default(),
                 timing_lane: None,
             }),
         });
