@@ -4,17 +4,21 @@
 //! sure of what it wrote itself. So two accesses of different slots to one memory, at least one of
 //! which writes, must never meet in different work-items.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::access::{Access, Accesses, Bytes, Kind};
-use super::form::{Form, Space};
+use super::form::Space;
 use super::plan::{Memory, Plan};
+use super::privacy::{Promotion, promotion};
 
 /// What is known of a slot's kernel.
 pub(super) struct Examined {
     pub(super) kernel: String,
     pub(super) accesses: Accesses,
     pub(super) parameters: Vec<Parameter>,
+    /// The instructions that can have their bytes elsewhere, by the word of the function's body.
+    pub(super) movable: HashSet<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,25 +56,12 @@ impl std::fmt::Display for Verdict {
 pub(crate) struct Judgement {
     pub(crate) memory: Memory,
     pub(crate) verdict: Verdict,
-    /// How its contents become variables of the work-items, or why they do not.
+    /// What of its contents work-items keep in variables, or why they do not.
     pub(crate) promotion: Result<Promotion, String>,
-}
-
-/// What a work-item uses of a memory: `size` bytes from `base` on, which no other one uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Promotion {
-    pub(super) base: Form,
-    pub(crate) size: u32,
-    pub(crate) align: u32,
 }
 
 /// Pairs of more accesses take too long to compare.
 const MAX_USES: usize = 2048;
-/// More is not kept in registers.
-const MAX_PRIVATE_BYTES: i128 = 512;
-/// The largest of OpenCL's types.
-const MAX_ALIGN: i128 = 128;
-
 pub(super) fn judge(plan: &Plan, slots: &[Examined], space: &Space) -> Vec<Judgement> {
     let memories = plan.memories().into_iter();
     memories
@@ -79,10 +70,8 @@ pub(super) fn judge(plan: &Plan, slots: &[Examined], space: &Space) -> Vec<Judge
             let verdict = verdict(&uses, space);
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only what they wrote themselves".into())
-            } else if plan.dead.contains(&memory) {
-                promotion(plan, memory, &uses, space)
             } else {
-                Err("its contents may be read later".into())
+                promotion(plan, memory, slots, &uses, space)
             };
             Judgement { memory, verdict, promotion }
         })
@@ -90,13 +79,13 @@ pub(super) fn judge(plan: &Plan, slots: &[Examined], space: &Space) -> Vec<Judge
 }
 
 /// An access, by the memory instead of the buffer.
-struct Use<'a> {
-    slot: usize,
+pub(super) struct Use<'a> {
+    pub(super) slot: usize,
     kernel: &'a str,
-    parameter: &'a Parameter,
-    access: &'a Access,
+    pub(super) parameter: &'a Parameter,
+    pub(super) access: &'a Access,
     /// From the memory's first byte.
-    bytes: Option<Bytes>,
+    pub(super) bytes: Option<Bytes>,
     region: super::plan::Region,
 }
 
@@ -104,7 +93,7 @@ impl<'a> Use<'a> {
     fn all(plan: &Plan, slots: &'a [Examined], memory: Memory) -> Vec<Self> {
         let mut uses = Vec::new();
         for (place, region) in plan.regions(memory) {
-            let Examined { kernel, accesses, parameters } = &slots[place.slot];
+            let Examined { kernel, accesses, parameters, .. } = &slots[place.slot];
             let own = accesses.all.iter().filter(|access| access.parameter == place.argument);
             uses.extend(own.map(|access| {
                 let mut bytes = access.bytes;
@@ -120,7 +109,7 @@ impl<'a> Use<'a> {
     }
 
     /// Such as "`blur` reads `src`".
-    fn deed(&self) -> String {
+    pub(super) fn deed(&self) -> String {
         let verb = match self.access.kind {
             Kind::Read => "reads",
             Kind::Write => "writes",
@@ -381,81 +370,4 @@ fn place(bytes: &Bytes, space: &Space) -> String {
         1 => format!("byte {text}"),
         count => format!("the {count} bytes from {text} on"),
     }
-}
-
-fn promotion(
-    plan: &Plan,
-    memory: Memory,
-    uses: &[Use<'_>],
-    space: &Space,
-) -> Result<Promotion, String> {
-    let mut regions = plan.regions(memory).map(|(_, region)| region);
-    let first = regions.next();
-    if regions.any(|region| Some(region) != first) {
-        return Err("launches use different slices of it".into());
-    }
-    let mut range: Option<(Form, i128, i128, i128)> = None;
-    for used in uses {
-        let refuse = |why: &str| Err(format!("{} {why}", used.deed()));
-        let Some(Bytes { start, width }) = used.access.bytes else {
-            return refuse(used.access.note.unwrap_or("at places that are not known"));
-        };
-        if !matches!(used.access.kind, Kind::Read | Kind::Write) {
-            return refuse("in a way that only memory allows");
-        }
-        if used.access.location.is_none() {
-            return refuse("in a function that it calls");
-        }
-        if !start.is_exact() {
-            return refuse("at places that differ while it runs");
-        }
-        if used.parameter.is_constant {
-            return refuse("as constant memory");
-        }
-        let align = (width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128;
-        range = match range {
-            None => Some((start, start.low, start.high + width, align)),
-            Some((known, low, high, most)) if known.coefficients() == start.coefficients() => {
-                Some((known, low.min(start.low), high.max(start.high + width), most.max(align)))
-            }
-            Some(_) => return refuse("not where other accesses do"),
-        };
-    }
-    let Some((base, low, high, align)) = range else {
-        return Err("nothing uses it".into());
-    };
-    let low = low.div_euclid(align) * align;
-    if high - low > base.least_distance(space) || high - low > MAX_PRIVATE_BYTES {
-        return Err(format!("a work-item would need {} bytes of it for itself", high - low));
-    }
-    for used in uses.iter().filter(|used| used.access.kind == Kind::Read) {
-        let earlier = uses.iter().filter(|other| other.slot < used.slot);
-        let earlier: Vec<_> = earlier.collect();
-        if let Some(bytes) = used.access.bytes
-            && !is_written(&bytes, &earlier)
-        {
-            return Err(format!("{} before all of that is surely written", used.deed()));
-        }
-    }
-    let base = base.moved_to(low);
-    Ok(Promotion { base, size: (high - low) as u32, align: align as u32 })
-}
-
-/// Whether earlier accesses write all of some bytes in every work-item.
-fn is_written(bytes: &Bytes, earlier: &[&Use<'_>]) -> bool {
-    let (mut at, end) = (bytes.start.low, bytes.start.low + bytes.width);
-    while at < end {
-        let covers = |used: &&&Use<'_>| {
-            let is_certain = used.access.is_certain && used.access.kind == Kind::Write;
-            used.access.bytes.is_some_and(|written| {
-                let start = written.start.low;
-                is_certain && start <= at && at < start + written.width
-            })
-        };
-        let Some(written) = earlier.iter().find(covers).and_then(|used| used.access.bytes) else {
-            return false;
-        };
-        at = written.start.low + written.width;
-    }
-    true
 }

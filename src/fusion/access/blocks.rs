@@ -84,6 +84,12 @@ impl<'m> Blocks<'m> {
         self.all.iter().position(|block| block.label == label)
     }
 
+    /// Whether each block ends the function.
+    pub(super) fn returns(&self) -> Vec<bool> {
+        let lasts = self.all.iter().map(|block| block.body.last());
+        lasts.map(|last| last.is_some_and(|(_, last)| returns(last))).collect()
+    }
+
     /// The blocks that every run passes that ends, where only the edges that `is_live` tells are taken.
     pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {
         let passes = |without: usize| {

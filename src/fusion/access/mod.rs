@@ -10,9 +10,11 @@
 
 mod blocks;
 mod eval;
+mod flow;
 mod layout;
 mod loops;
 mod memory;
+mod symbols;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -24,12 +26,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Linkage, Location, Section};
 
+pub(super) use flow::Flow;
 pub(super) use layout::Layouts;
+pub(super) use symbols::Symbol;
 
 /// What a kernel does with the buffers that it is given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Accesses {
     pub(super) all: Vec<Access>,
+    pub(super) flow: Flow,
     /// The scalars by whose values this was found, by the index of the parameter.
     pub(super) constants: BTreeSet<usize>,
 }
