@@ -91,13 +91,13 @@ kernel void turned_in_memory(global const float *src, global float *dst) {
     dst[first + l] = src[first + get_local_size(0) - 1 - l];
 }
 
-kernel void group_total(global const float *src, global float *dst, uint n) {
+kernel void group_most(global const float *src, global float *dst) {
     size_t l = get_local_id(0), first = get_group_id(0) * get_local_size(0);
     if (l != 0) return;
-    float sum = 0.0f;
+    float most = 0.0f;
     size_t k;
-    for (k = 0; k < get_local_size(0); k++) sum += src[first + k];
-    dst[get_group_id(0)] = sum;
+    for (k = 0; k < get_local_size(0); k++) most = fmax(most, src[first + k]);
+    dst[get_group_id(0)] = most;
 }
 
 kernel void group_scaled(global const float *src, global const float *factors, global float *dst) {
