@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rspirv::spirv::{
-    Capability, Decoration, ExecutionModel, FunctionParameterAttribute as Attribute, Op,
-    StorageClass,
+    Capability, Decoration, ExecutionModel, FunctionParameterAttribute as Attribute,
+    MemorySemantics, Op, Scope, StorageClass,
 };
 
 use super::legality::Judgement;
@@ -25,6 +25,8 @@ pub(super) struct Decisions<'a> {
     pub(super) judgements: &'a [Judgement],
     /// For each slot, the parameters that variables take part in.
     pub(super) privates: &'a [Vec<Private>],
+    /// The slots before which there is a barrier.
+    pub(super) barriers: &'a BTreeSet<usize>,
     pub(super) modes: &'a Modes,
 }
 
@@ -56,6 +58,9 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
     let mut body = Stream::default();
     let void = writer.interner.type_id(writer.module, Op::TypeVoid, &[])?;
     for (slot, &function) in whole.functions.iter().enumerate() {
+        if decisions.barriers.contains(&slot) {
+            writer.barrier(&mut body)?;
+        }
         let mut words = vec![void, writer.module.fresh_id()?, function];
         for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
             words.push(writer.argument(&mut body, Place { slot, argument }, value)?);
@@ -96,6 +101,22 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Lets all work-items of a group come here, and see what the others wrote. They all do, for slots are
+    /// called: a kernel that returns early returns to here.
+    fn barrier(&mut self, body: &mut Stream) -> Result<()> {
+        let uint = self.interner.type_id(self.module, Op::TypeInt, &[32, 0])?;
+        let scope = Scope::Workgroup as u32;
+        let scope = self.interner.constant_id(self.module, Op::Constant, uint, &[scope])?;
+        // As compilers do for `barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)`.
+        let semantics = MemorySemantics::SEQUENTIALLY_CONSISTENT
+            | MemorySemantics::WORKGROUP_MEMORY
+            | MemorySemantics::CROSS_WORKGROUP_MEMORY;
+        let semantics = [semantics.bits()];
+        let semantics = self.interner.constant_id(self.module, Op::Constant, uint, &semantics)?;
+        body.push(Op::ControlBarrier, [scope, scope, semantics]);
+        Ok(())
+    }
+
     /// What is passed to a slot's function.
     fn argument(&mut self, body: &mut Stream, place: Place, value: &Argument) -> Result<u32> {
         let (own, ty) = self.own(place)?;

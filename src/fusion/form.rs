@@ -25,6 +25,13 @@ impl Space {
         }
     }
 
+    /// The work-groups, each as one work-item; `None` if the driver chooses them.
+    pub(super) fn of_groups(&self) -> Option<Self> {
+        let local = self.local?;
+        let global = std::array::from_fn(|d| self.global[d] / local[d].max(1));
+        Some(Self { global, offset: [0; 3], local: None, ..*self })
+    }
+
     /// The ends, both included, of the values of an id.
     fn bounds(&self, id: Id, d: usize) -> (i128, i128) {
         let local = self.local.map(|local| local[d].max(1));
@@ -135,6 +142,28 @@ impl Form {
         let mut form = Self::between(low, high);
         form.ids[Id::Global as usize] = self.coefficients();
         form
+    }
+
+    /// The same value by the work-group, as if its id were the global one, of [`Space::of_groups`].
+    /// What depends on the work-item in it is only bounded. `None` where groups are not known.
+    pub(super) fn by_group(&self, space: &Space) -> Option<Self> {
+        let local = space.local?;
+        let mut form = Self::between(self.low, self.high);
+        let mut inside = Self::constant(0);
+        for d in 0..3 {
+            // global id = group id * local size + local id + offset
+            let [global, own, group] = self.ids.map(|factors| factors[d]);
+            let whole = global.checked_mul(local[d])?.checked_add(group)?;
+            form.ids[Id::Global as usize][d] = whole;
+            inside.ids[Id::Local as usize][d] = global.checked_add(own)?;
+            let constant = global.checked_mul(space.offset[d])?;
+            form.low = form.low.checked_add(constant)?;
+            form.high = form.high.checked_add(constant)?;
+        }
+        let (low, high) = inside.bounds(space);
+        form.low = form.low.checked_add(low)?;
+        form.high = form.high.checked_add(high)?;
+        form.checked()
     }
 
     pub(super) fn plus(&self, other: &Self, space: &Space) -> Option<Self> {
@@ -323,6 +352,25 @@ mod tests {
         assert_eq!(form(4, 36).least_distance(&space), 0);
         assert_eq!(form(4, 0).least_distance(&space), 0);
         assert_eq!(form(-4, 44).least_distance(&space), 4);
+    }
+
+    #[test]
+    fn work_groups_are_told_apart_by_what_their_items_reach() {
+        let mut range = NdRange::from(NdSize::from(64));
+        range.set_local(16.into()).unwrap();
+        range.set_offset(5.into()).unwrap();
+        let space = Space::new(&range);
+        let groups = space.of_groups().unwrap();
+        assert_eq!(groups.global, [4, 1, 1]);
+        // The last element of the group, minus that of the work-item.
+        let last = Form::id(Id::Group, 0, &space).times(16).unwrap();
+        let last = last.plus(&Form::constant(15), &space).unwrap();
+        let form = last.minus(&Form::id(Id::Local, 0, &space), &space).unwrap();
+        let by_group = form.by_group(&space).unwrap();
+        assert_eq!((by_group.coefficients(), by_group.low, by_group.high), ([16, 0, 0], 0, 15));
+        assert_eq!(by_group.least_distance(&groups), 16);
+        let own = Form::id(Id::Global, 0, &space).by_group(&space).unwrap();
+        assert_eq!((own.coefficients(), own.low, own.high), ([16, 0, 0], 5, 20));
     }
 
     #[test]

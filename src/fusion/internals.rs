@@ -101,7 +101,7 @@ pub fn fuse_launches(
             parameters: fused.parameters.iter().filter_map(of).collect(),
             kept,
             internalized: fused.internalized.into_iter().map(number).collect(),
-            barriers: 0,
+            barriers: fused.barriers.len(),
         }
     }))
 }

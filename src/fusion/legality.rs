@@ -2,9 +2,10 @@
 //!
 //! One after the other, launches see all that earlier ones wrote; in one kernel a work-item is only
 //! sure of what it wrote itself. So two accesses of different slots to one memory, at least one of
-//! which writes, must never meet in different work-items.
+//! which writes, must never meet in different work-items. Those of one work-group are an exception:
+//! with a barrier between the launches they see what the others wrote.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
 use super::access::{Access, Accesses, Bytes, Kind};
@@ -32,7 +33,8 @@ pub(super) struct Parameter {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It does: no work-item needs what another one wrote.
+    /// It does: no work-item needs what another one wrote, but for those of its work-group that come
+    /// together at a barrier before.
     Proven,
     /// It may, as far as the code tells; who knows the kernels and their data can vouch for it. With
     /// the reason.
@@ -56,6 +58,8 @@ impl std::fmt::Display for Verdict {
 pub(crate) struct Judgement {
     pub(crate) memory: Memory,
     pub(crate) verdict: Verdict,
+    /// Between which slots, the first and the last one, a barrier must be for that.
+    pub(crate) barriers: BTreeSet<(usize, usize)>,
     /// What of its contents work-items keep in variables, or why they do not.
     pub(crate) promotion: Result<Promotion, String>,
 }
@@ -67,13 +71,16 @@ pub(super) fn judge(plan: &Plan, slots: &[Examined], space: &Space) -> Vec<Judge
     memories
         .map(|memory| {
             let uses = Use::all(plan, slots, memory);
-            let verdict = verdict(&uses, space);
+            let mut barriers = BTreeSet::new();
+            let verdict = verdict(&uses, space, &mut barriers);
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only what they wrote themselves".into())
+            } else if !barriers.is_empty() {
+                Err("work-items use what others of their work-group wrote".into())
             } else {
                 promotion(plan, memory, slots, &uses, space)
             };
-            Judgement { memory, verdict, promotion }
+            Judgement { memory, verdict, barriers, promotion }
         })
         .collect()
 }
@@ -97,9 +104,11 @@ impl<'a> Use<'a> {
             let own = accesses.all.iter().filter(|access| access.parameter == place.argument);
             uses.extend(own.map(|access| {
                 let mut bytes = access.bytes;
-                if let Some(Bytes { start, .. }) = &mut bytes {
-                    start.low += region.offset as i128;
-                    start.high += region.offset as i128;
+                if let Some(Bytes { start, group, .. }) = &mut bytes {
+                    for form in [Some(start), group.as_mut()].into_iter().flatten() {
+                        form.low += region.offset as i128;
+                        form.high += region.offset as i128;
+                    }
                 }
                 let parameter = &parameters[place.argument];
                 Use { slot: place.slot, kernel, parameter, access, bytes, region }
@@ -131,7 +140,7 @@ impl<'a> Use<'a> {
     }
 }
 
-fn verdict(uses: &[Use<'_>], space: &Space) -> Verdict {
+fn verdict(uses: &[Use<'_>], space: &Space, barriers: &mut BTreeSet<(usize, usize)>) -> Verdict {
     if uses.len() > MAX_USES {
         return Verdict::NeedsTrust(format!(
             "the kernels access it in {} places, which are too many to be compared",
@@ -153,6 +162,10 @@ fn verdict(uses: &[Use<'_>], space: &Space) -> Verdict {
             let (first, second) =
                 if first.slot < second.slot { (first, second) } else { (second, first) };
             let found = pair(first, second, space);
+            if found != Verdict::Proven && is_in_group(first, second, space) {
+                barriers.insert((first.slot, second.slot));
+                continue;
+            }
             if rank(&found) > rank(&worst) {
                 worst = found;
             }
@@ -205,6 +218,34 @@ fn pair(first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
             place(&a, space)
         )),
     }
+}
+
+/// Whether two accesses meet in work-items of one work-group only, where a barrier orders them.
+fn is_in_group(first: &Use<'_>, second: &Use<'_>, space: &Space) -> bool {
+    let by_group = |used: &Use<'_>| {
+        let bytes = used.bytes?;
+        Some(Bytes { start: bytes.group?, ..bytes })
+    };
+    let (Some(a), Some(b), Some(groups)) = (by_group(first), by_group(second), space.of_groups())
+    else {
+        return false;
+    };
+    let is_constant = first.parameter.is_constant || second.parameter.is_constant;
+    !is_constant && never_meet(&a, &b, &groups)
+}
+
+/// The slots before which barriers are, as few as will do: one between each two of these slots.
+pub(super) fn barriers(judgements: &[Judgement]) -> BTreeSet<usize> {
+    let between = judgements.iter().flat_map(|judgement| &judgement.barriers);
+    let mut between: Vec<_> = between.copied().collect();
+    between.sort_unstable_by_key(|&(_, last)| last);
+    let mut barriers = BTreeSet::new();
+    for (first, last) in between {
+        if barriers.range(first + 1..=last).next().is_none() {
+            barriers.insert(last);
+        }
+    }
+    barriers
 }
 
 /// Whether no byte is in both for two different work-items.

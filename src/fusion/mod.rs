@@ -39,10 +39,7 @@ use promote::Private;
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
-pub(crate) use privacy::Promotion;
 pub use report::{BufferReport, FusionReport};
-pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
-pub(crate) use privacy::Promotion;
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -70,6 +67,9 @@ pub(crate) struct Fused {
     pub(crate) spec_ids: Vec<Vec<(u32, u32)>>,
     /// The memories that are no longer used.
     pub(crate) internalized: Vec<Memory>,
+    /// The slots before which the work-items of a group wait for each other. Unless there are none, the
+    /// nd-range tells the groups' size.
+    pub(crate) barriers: BTreeSet<usize>,
 }
 
 /// Whether what is not proven may be done all the same.
@@ -127,6 +127,7 @@ fn attempt(
             Verdict::NeedsTrust(why) | Verdict::Refuted(why) => return Ok(Err(why.clone())),
         }
     }
+    let barriers = legality::barriers(&outcome.judgements);
     let privates = privates(plan, modules, &slots, &mut outcome.judgements)?;
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
@@ -154,6 +155,7 @@ fn attempt(
         equal: &outcome.equal,
         judgements: &outcome.judgements,
         privates: &privates,
+        barriers: &barriers,
         modes: &modes,
     };
     let entry = entry::add(&mut whole, &decisions)?;
@@ -164,6 +166,7 @@ fn attempt(
         parameters: entry.parameters,
         spec_ids: whole.spec_ids,
         internalized: internalized(&outcome.judgements),
+        barriers,
     }))
 }
 

@@ -107,7 +107,7 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
     let mut refused = None;
     for used in uses {
         match (used.followed(slots), &mut range) {
-            (Ok(Bytes { start, width }), range) => {
+            (Ok(Bytes { start, width, .. }), range) => {
                 let align = (width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128;
                 *range = match *range {
                     None => Some((start, start.low, start.high + width, align)),

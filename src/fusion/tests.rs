@@ -12,12 +12,13 @@ use crate::digest::Digest;
 use crate::error::ErrorKind;
 use crate::nd_range::NdSize;
 
+mod groups;
 mod privacy;
 
 const OPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion.spv");
 const UNOPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion_O0.spv");
-const SHAPES: &[u8] = include_bytes!("../../tests/data/shapes.spv");
-const SHAPES_UNOPTIMISED: &[u8] = include_bytes!("../../tests/data/shapes_O0.spv");
+const PATTERNS: &[u8] = include_bytes!("../../tests/data/patterns.spv");
+const ALL_PATTERNS: [&[u8]; 2] = [PATTERNS, include_bytes!("../../tests/data/patterns_O0.spv")];
 const ALL: [&[u8]; 2] = [OPTIMISED, UNOPTIMISED];
 
 const LENGTH: usize = 1 << 12;

@@ -76,6 +76,8 @@ impl Kind {
 pub(super) struct Bytes {
     pub(super) start: Form,
     pub(super) width: i128,
+    /// The start [by the work-group](Form::by_group).
+    pub(super) group: Option<Form>,
 }
 
 /// Analyses the kernel that is the function `kernel`, whose arguments have the given values.

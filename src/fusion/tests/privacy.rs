@@ -1,5 +1,6 @@
 //! What of memories becomes private, and what of their contents still reaches them.
 
+use super::super::privacy::Promotion;
 use super::*;
 
 #[track_caller]
@@ -84,7 +85,7 @@ fn parts_that_only_some_launches_write_are_read_from_memory() {
     let launches =
         [("first_of_four", vec![buffer(0), buffer(1)]), ("quads", vec![buffer(1), buffer(2)])];
     let plan = plan(&launches, 64, &[1]);
-    let module = Module::parse(SHAPES).unwrap();
+    let module = Module::parse(PATTERNS).unwrap();
     let quads = Module::parse(OPTIMISED).unwrap();
     let mut plan = Plan { modules: vec![Digest([0; 32]), Digest([1; 32])], ..plan };
     plan.slots[1].module = 1;

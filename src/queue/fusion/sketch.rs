@@ -8,7 +8,7 @@ use crate::buffer::Region;
 use crate::build::{FusedKernel, Kernel};
 use crate::digest::Digest;
 use crate::error::Result;
-use crate::fusion::{Argument, Memory, Place, Plan, Slot, self};
+use crate::fusion::{self, Argument, Memory, Place, Plan, Slot};
 use crate::nd_range::NdRange;
 use crate::queue::command::LaunchWork;
 
@@ -102,8 +102,8 @@ impl Sketch {
                             memories.len() - 1
                         });
                         let memory = Memory(number as u32);
-                        let is_dead = unheld.contains(&allocation)
-                            || wishes.unwanted.contains(&allocation);
+                        let is_dead =
+                            unheld.contains(&allocation) || wishes.unwanted.contains(&allocation);
                         if is_dead && !wishes.kept.contains(&allocation) {
                             dead.insert(memory);
                         }
