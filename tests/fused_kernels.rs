@@ -156,7 +156,7 @@ fn random_chains_compute_the_same_fused() {
                 let image = Image::spirv(module.to_vec()).expect("it is a module");
                 originals.push(rt.build(&image).await.expect("the module builds"));
             }
-            for _ in 0..rounds.unwrap_or(60) {
+            for _ in 0..rounds.unwrap_or(40) {
                 let chain = random_chain(&mut random);
                 let range = (ITEMS, GROUP);
                 let fused =
@@ -177,7 +177,7 @@ fn random_chains_compute_the_same_fused() {
         println!("fused, refused, kept, private, barriers: {all:?}");
         // Each kind of outcome is there.
         assert!(
-            fused_chains > 30 && refused > 10 && kept > 20 && private > 20 && barriers > 10,
+            fused_chains > 25 && refused > 10 && kept > 20 && private > 20 && barriers > 3,
             "{all:?}"
         );
     }));

@@ -16,6 +16,7 @@ use super::privacy::{Promotion, promotion};
 /// What is known of a slot's kernel.
 pub(super) struct Examined {
     pub(super) kernel: String,
+    pub(super) function: u32,
     pub(super) accesses: Accesses,
     pub(super) parameters: Vec<Parameter>,
     /// The instructions that can have their bytes elsewhere, by the word of the function's body.

@@ -49,6 +49,10 @@ pub(crate) struct Outcome {
     /// The scalars whose values were used: the outcome is that of all plans with the same
     /// [`without_values`](Plan::without_values) of these and of [`equal`](Self::equal).
     pub(crate) constants: BTreeSet<Place>,
+    /// Those of them that the kernel has as constants: that its plan asked for, and that addresses or the
+    /// bounds of loops are calculated from. The others are compared only, and are arguments still, so
+    /// that other values may make the same kernel.
+    pub(crate) injected: BTreeSet<Place>,
     /// The scalars, not fixed, that must have the same value: they are one argument of the kernel.
     pub(crate) equal: BTreeSet<BTreeSet<Place>>,
     /// The kernel, or why there is none.
@@ -91,6 +95,7 @@ pub(crate) fn fuse(plan: &Plan, modules: &[&Module], trust: Trust) -> Result<Out
     let mut outcome = Outcome {
         judgements: Vec::new(),
         constants: plan.constants.clone(),
+        injected: plan.constants.clone(),
         equal: BTreeSet::new(),
         fused: Err(String::new()),
     };
@@ -115,7 +120,10 @@ fn attempt(
     for (at, slot) in plan.slots.iter().enumerate() {
         let examined = examine(slot, modules[slot.module], &space)
             .map_err(|error| error.within(format!("launch {at} of `{}`", slot.kernel)))?;
-        let relied = examined.accesses.constants.iter();
+        let relied = &examined.accesses.constants;
+        let injected = relied & &access::feeding(modules[slot.module], examined.function);
+        outcome.injected.extend(injected.iter().map(|&argument| Place { slot: at, argument }));
+        let relied = relied.iter();
         outcome.constants.extend(relied.map(|&argument| Place { slot: at, argument }));
         slots.push(examined);
     }
@@ -151,7 +159,7 @@ fn attempt(
     let mut whole = Part::merge(&parts)?;
     let decisions = entry::Decisions {
         plan,
-        constants: &outcome.constants,
+        constants: &outcome.injected,
         equal: &outcome.equal,
         judgements: &outcome.judgements,
         privates: &privates,
@@ -199,6 +207,7 @@ fn examine(slot: &Slot, module: &Module, space: &Space) -> Result<Examined> {
     });
     Ok(Examined {
         kernel: slot.kernel.clone(),
+        function,
         accesses,
         parameters: parameters.collect(),
         movable: promote::movable(module, function),

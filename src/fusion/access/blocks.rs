@@ -84,6 +84,19 @@ impl<'m> Blocks<'m> {
         self.all.iter().position(|block| block.label == label)
     }
 
+    /// Whether a block may run more than once.
+    pub(super) fn is_in_loop(&self, at: usize) -> bool {
+        let (mut seen, mut found) = (vec![false; self.all.len()], vec![at]);
+        while let Some(from) = found.pop() {
+            for &next in &self.all[from].next {
+                if !std::mem::replace(&mut seen[next], true) {
+                    found.push(next);
+                }
+            }
+        }
+        seen[at]
+    }
+
     /// Whether each block ends the function.
     pub(super) fn returns(&self) -> Vec<bool> {
         let lasts = self.all.iter().map(|block| block.body.last());

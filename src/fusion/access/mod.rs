@@ -14,6 +14,7 @@ mod flow;
 mod layout;
 mod loops;
 mod memory;
+mod slice;
 mod symbols;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::spirv::edit::{Linkage, Location, Section};
 
 pub(super) use flow::Flow;
 pub(super) use layout::Layouts;
+pub(super) use slice::feeding;
 pub(super) use symbols::Symbol;
 
 /// What a kernel does with the buffers that it is given.

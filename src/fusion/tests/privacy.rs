@@ -172,3 +172,33 @@ fn the_same_guard_makes_what_it_guards_private() {
         }
     }
 }
+
+#[test]
+fn values_that_are_only_compared_are_arguments_still() {
+    for (bytes, patterns) in ALL.into_iter().zip(ALL_PATTERNS) {
+        let launches = [
+            ("guarded", vec![buffer(0), buffer(1), int(64)]),
+            ("guarded", vec![buffer(1), buffer(2), int(65)]),
+        ];
+        let places = [0, 1].map(|slot| Place { slot, argument: 2 });
+        let mut plan = plan(&launches, 64, &[1]);
+        let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
+        assert_eq!(outcome.constants, BTreeSet::from(places));
+        assert!(outcome.injected.is_empty());
+        let fused = outcome.fused.unwrap();
+        assert_eq!(fused.internalized, [Memory(1)]);
+        assert!(places.iter().all(|place| fused.parameters.contains(&vec![*place])));
+        // Other sizes are the same kernel.
+        for slot in &mut plan.slots {
+            slot.range = NdRange::from(NdSize::from(60));
+        }
+        let other = fuse_in(bytes, &plan, Trust::ProofOnly).fused.unwrap();
+        assert_eq!(fused.module.assemble(), other.module.assemble());
+
+        // The bound of a loop is a constant.
+        let launches = [("strided", vec![buffer(0), buffer(1), int(100)])];
+        let outcome = fuse_in(patterns, &super::plan(&launches, 64, &[]), Trust::ProofOnly);
+        let n = BTreeSet::from([Place { slot: 0, argument: 2 }]);
+        assert_eq!((&outcome.injected, &outcome.constants), (&n, &n));
+    }
+}
