@@ -17,7 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
 use crate::future::named_future;
 use crate::image::{Image, OpenImage};
-use crate::queue::{FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload};
+use crate::queue::{
+    FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload,
+};
 use crate::stats::{Counters, Stats};
 
 /// The environment variable that selects the device.

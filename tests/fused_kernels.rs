@@ -2,23 +2,70 @@
 
 mod support;
 
-use kiln::fusion_internals::{Fused, fuse_buffers};
+use kiln::fusion_internals::{Fused, Given, Launch, fuse_launches};
 use kiln::{Buffer, Image, Kernel, Program, Runtime};
 
-const OPTIMISED: &[u8] = include_bytes!("data/fusion.spv");
-const UNOPTIMISED: &[u8] = include_bytes!("data/fusion_O0.spv");
+const OPTIMISED: [&[u8]; 2] =
+    [include_bytes!("data/fusion.spv"), include_bytes!("data/patterns.spv")];
+const UNOPTIMISED: [&[u8]; 2] =
+    [include_bytes!("data/fusion_O0.spv"), include_bytes!("data/patterns_O0.spv")];
 
 const ITEMS: usize = 256;
 const GROUP: usize = 64;
 /// Of a buffer: as many as any of the kernels touches.
 const FLOATS: usize = ITEMS * 4;
 
-/// Kernels of a source and a target, which stay inside their buffers.
-const KERNELS: [&str; 9] =
-    ["vectors", "quads", "loaded", "points", "by_group", "helped", "reversed", "total", "turned"];
+/// Kernels of a source and a target, which stay inside their buffers: the module, the name and the
+/// numbers that they are given.
+type Shape = (usize, &'static str, &'static [u32]);
 
-/// Launches in order: a kernel with its buffers.
-type Chain = Vec<(&'static str, Vec<u32>)>;
+/// Whose work-items have the same elements, for the most part.
+const FAMILIES: [&[Shape]; 4] = [
+    // One or four of each.
+    &[
+        (0, "vectors", &[]),
+        (0, "quads", &[]),
+        (0, "loaded", &[]),
+        (1, "first_of_four", &[]),
+        (1, "rolled", &[]),
+    ],
+    // One of each, of all or of some work-items.
+    &[
+        (0, "by_group", &[]),
+        (0, "helped", &[]),
+        (0, "guarded", &[200]),
+        (1, "guarded_inside", &[200]),
+        (0, "guarded", &[100]),
+        (1, "split", &[16]),
+        (1, "split_signed", &[5]),
+        (1, "squared", &[]),
+        (1, "repeated", &[]),
+        (0, "by_group", &[]),
+        (1, "guarded_inside", &[1000]),
+    ],
+    // Within groups.
+    &[
+        (0, "by_group", &[]),
+        (1, "turned_in_memory", &[]),
+        (0, "turned", &[]),
+        (1, "group_most", &[]),
+        (0, "guarded", &[100]),
+    ],
+    // Of any kind.
+    &[
+        (0, "points", &[]),
+        (0, "reversed", &[]),
+        (1, "pairs", &[]),
+        (1, "strided", &[1000]),
+        (1, "strided_int", &[700]),
+        (1, "strided", &[200]),
+        (0, "by_group", &[]),
+        (1, "split_transposed", &[16, 16]),
+    ],
+];
+/// Those of one buffer.
+const IN_PLACE: [Shape; 3] =
+    [(0, "in_place", &[]), (1, "guarded_in_place", &[200]), (1, "shifted", &[])];
 
 fn kernel(program: &Program, name: &str) -> Kernel {
     // SAFETY: the kernels touch at most four floats a work-item, which the buffers have.
@@ -34,21 +81,6 @@ async fn buffers(rt: &Runtime, count: u32) -> Vec<Buffer<f32>> {
     buffers
 }
 
-fn launch(rt: &Runtime, kernel: &Kernel, buffers: &[&Buffer<f32>]) {
-    let launch = kernel.launch(ITEMS).local(GROUP);
-    let queue = rt.queue();
-    let event = match *buffers {
-        [a] => queue.submit(launch.args((a,))),
-        [a, b] => queue.submit(launch.args((a, b))),
-        [a, b, c] => queue.submit(launch.args((a, b, c))),
-        [a, b, c, d] => queue.submit(launch.args((a, b, c, d))),
-        [a, b, c, d, e] => queue.submit(launch.args((a, b, c, d, e))),
-        [a, b, c, d, e, f] => queue.submit(launch.args((a, b, c, d, e, f))),
-        _ => panic!("{} buffers", buffers.len()),
-    };
-    event.expect("the arguments fit");
-}
-
 /// What the buffers hold afterwards that are not dead, as bits.
 async fn contents(rt: &Runtime, buffers: &[Buffer<f32>], dead: &[u32]) -> Vec<Vec<u32>> {
     let mut contents = Vec::new();
@@ -59,77 +91,106 @@ async fn contents(rt: &Runtime, buffers: &[Buffer<f32>], dead: &[u32]) -> Vec<Ve
     contents
 }
 
-async fn assert_same(
-    rt: &Runtime,
-    original: &Program,
-    chain: &Chain,
-    count: u32,
-    dead: &[u32],
-    fused: Fused,
-) {
-    let one_by_one = buffers(rt, count).await;
-    for (name, places) in chain {
-        let given: Vec<_> = places.iter().map(|&at| &one_by_one[at as usize]).collect();
-        launch(rt, &kernel(original, name), &given);
+struct Chain {
+    launches: Vec<Launch>,
+    buffers: u32,
+    dead: Vec<u32>,
+}
+
+async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: Fused) {
+    let one_by_one = buffers(rt, chain.buffers).await;
+    for Launch { module, kernel: name, arguments } in &chain.launches {
+        submit(rt, &kernel(&originals[*module], name), arguments, &one_by_one);
     }
-    let expected = contents(rt, &one_by_one, dead).await;
+    let expected = contents(rt, &one_by_one, &chain.dead).await;
 
     let program = rt.build(&Image::spirv(fused.spirv).expect("it is a module")).await;
-    let program = program.unwrap_or_else(|error| panic!("{chain:?}: {error}"));
-    let at_once = buffers(rt, count).await;
-    let given: Vec<_> = fused.parameters.iter().map(|&at| &at_once[at as usize]).collect();
-    launch(rt, &kernel(&program, &fused.kernel), &given);
+    let program = program.unwrap_or_else(|error| panic!("{:?}: {error}", chain.launches));
+    let at_once = buffers(rt, chain.buffers).await;
+    submit(rt, &kernel(&program, &fused.kernel), &fused.parameters, &at_once);
     assert!(
-        contents(rt, &at_once, dead).await == expected,
-        "fused, it differs: {chain:?}, without {:?}",
+        contents(rt, &at_once, &chain.dead).await == expected,
+        "fused, it differs: {:?}, dead {:?}, kept {:?}, without {:?}",
+        chain.launches,
+        chain.dead,
+        fused.kept,
         fused.internalized
     );
 }
 
-fn random_chain(random: &mut fastrand::Rng) -> (Chain, u32, Vec<u32>) {
+fn launch_of(&(module, kernel, numbers): &Shape, buffers: &[u32]) -> Launch {
+    let buffers = buffers.iter().map(|&buffer| Given::Buffer(buffer));
+    let numbers = numbers.iter().map(|&number| Given::Uint(number));
+    Launch { module, kernel, arguments: buffers.chain(numbers).collect() }
+}
+
+fn random_chain(random: &mut fastrand::Rng) -> Chain {
     let count = random.u32(2..=6);
     // Few kinds in one chain, so that their work-items have the same elements.
+    let family = FAMILIES[random.usize(0..FAMILIES.len())];
     let kinds = random.usize(1..=3);
-    let kinds = random.choose_multiple(KERNELS.iter().copied(), kinds);
-    let mut chain = Chain::new();
+    let kinds = random.choose_multiple(family.iter(), kinds);
+    let mut launches = Vec::new();
     for at in 1..count {
         let source = if random.bool() { at - 1 } else { random.u32(0..at) };
-        chain.push((random.choice(kinds.iter().copied()).expect("one"), vec![source, at]));
-        if random.u8(..) < 40 {
-            chain.push(("in_place", vec![random.u32(1..=at)]));
+        let kind = random.choice(kinds.iter()).expect("one");
+        launches.push(launch_of(kind, &[source, at]));
+        if random.u8(..) < 60 {
+            let kind = random.choice(IN_PLACE.iter()).expect("one");
+            launches.push(launch_of(kind, &[random.u32(1..=at)]));
         }
     }
-    let dead = (1..count - 1).filter(|_| random.u8(..) < 200).collect();
-    (chain, count, dead)
+    let dead = (1..count).filter(|_| random.u8(..) < 150).collect();
+    Chain { launches, buffers: count, dead }
 }
 
 #[test]
 fn random_chains_compute_the_same_fused() {
     futures::executor::block_on(support::on_each_device(async |rt| {
         let mut random = fastrand::Rng::with_seed(5);
-        let (mut fused_chains, mut private, mut refused) = (0, 0, 0);
-        for module in [OPTIMISED, UNOPTIMISED] {
-            let image = Image::spirv(module.to_vec()).expect("it is a module");
-            let original = rt.build(&image).await.expect("the module builds");
-            for _ in 0..60 {
-                let (chain, count, dead) = random_chain(&mut random);
-                let launches: Vec<_> =
-                    chain.iter().map(|(kernel, places)| (*kernel, places.as_slice())).collect();
-                let fused = fuse_buffers(module, &launches, (ITEMS, GROUP), FLOATS * 4, &dead);
-                match fused.expect("the launches fit the module") {
+        let rounds =
+            std::env::var("KILN_FUSION_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+        let (mut fused_chains, mut refused, mut kept, mut private, mut barriers) = (0, 0, 0, 0, 0);
+        for modules in [OPTIMISED, UNOPTIMISED] {
+            let mut originals = Vec::new();
+            for module in modules {
+                let image = Image::spirv(module.to_vec()).expect("it is a module");
+                originals.push(rt.build(&image).await.expect("the module builds"));
+            }
+            for _ in 0..rounds.unwrap_or(40) {
+                let chain = random_chain(&mut random);
+                let range = (ITEMS, GROUP);
+                let fused =
+                    fuse_launches(&modules, &chain.launches, range, FLOATS * 4, &chain.dead);
+                match fused.expect("the launches fit the modules") {
                     Err(_) => refused += 1,
                     Ok(fused) => {
                         fused_chains += 1;
                         private += fused.internalized.len();
-                        assert_same(&rt, &original, &chain, count, &dead, fused).await;
+                        kept += fused.kept.len() - fused.internalized.len();
+                        barriers += fused.barriers;
+                        assert_same(&rt, &originals, &chain, fused).await;
                     }
                 }
             }
         }
+        let all = (fused_chains, refused, kept, private, barriers);
+        println!("fused, refused, kept, private, barriers: {all:?}");
         // Each kind of outcome is there.
         assert!(
-            fused_chains > 30 && private > 20 && refused > 10,
-            "{fused_chains} {private} {refused}"
+            fused_chains > 25 && refused > 10 && kept > 20 && private > 20 && barriers > 3,
+            "{all:?}"
         );
     }));
+}
+
+fn submit(rt: &Runtime, kernel: &Kernel, arguments: &[Given], buffers: &[Buffer<f32>]) {
+    let mut all = kernel.launch(ITEMS).local(GROUP);
+    for argument in arguments {
+        all = match *argument {
+            Given::Buffer(buffer) => all.arg(&buffers[buffer as usize]),
+            Given::Uint(number) => all.arg(number),
+        };
+    }
+    rt.queue().submit(all).expect("the arguments fit");
 }

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rspirv::spirv::{
-    Capability, Decoration, ExecutionModel, FunctionParameterAttribute as Attribute, Op,
-    StorageClass,
+    Capability, Decoration, ExecutionModel, FunctionParameterAttribute as Attribute,
+    MemorySemantics, Op, Scope, StorageClass,
 };
 
-use super::legality::Promotion;
+use super::legality::Judgement;
 use super::merge::{Modes, Whole, require, unsupported};
 use super::plan::{Argument, Memory, Place, Plan, Region};
+use super::promote::{Private, element_width};
 use crate::error::Result;
 use crate::spirv::Module;
 use crate::spirv::edit::{Function, Interner, Section, Stream, complete_interfaces, string_words};
@@ -19,7 +20,13 @@ pub(super) struct Decisions<'a> {
     pub(super) plan: &'a Plan,
     /// Scalars that are fixed at their values.
     pub(super) constants: &'a BTreeSet<Place>,
-    pub(super) promotions: &'a BTreeMap<Memory, Promotion>,
+    /// Scalars that are the same.
+    pub(super) equal: &'a BTreeSet<BTreeSet<Place>>,
+    pub(super) judgements: &'a [Judgement],
+    /// For each slot, the parameters that variables take part in.
+    pub(super) privates: &'a [Vec<Private>],
+    /// The slots before which there is a barrier.
+    pub(super) barriers: &'a BTreeSet<usize>,
     pub(super) modes: &'a Modes,
 }
 
@@ -51,9 +58,19 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
     let mut body = Stream::default();
     let void = writer.interner.type_id(writer.module, Op::TypeVoid, &[])?;
     for (slot, &function) in whole.functions.iter().enumerate() {
+        if decisions.barriers.contains(&slot) {
+            writer.barrier(&mut body)?;
+        }
         let mut words = vec![void, writer.module.fresh_id()?, function];
         for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
             words.push(writer.argument(&mut body, Place { slot, argument }, value)?);
+        }
+        let behind = decisions.privates[slot].iter().filter(|private| !private.replaces);
+        for (at, private) in behind.enumerate() {
+            let at = decisions.plan.slots[slot].arguments.len() + at;
+            let (_, ty) = writer.own(Place { slot, argument: at })?;
+            let variable = writer.variable(private.memory)?;
+            words.push(writer.cast(&mut body, variable, ty)?);
         }
         body.push(Op::FunctionCall, words);
     }
@@ -84,14 +101,31 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Lets all work-items of a group come here, and see what the others wrote. They all do, for slots are
+    /// called: a kernel that returns early returns to here.
+    fn barrier(&mut self, body: &mut Stream) -> Result<()> {
+        let uint = self.interner.type_id(self.module, Op::TypeInt, &[32, 0])?;
+        let scope = Scope::Workgroup as u32;
+        let scope = self.interner.constant_id(self.module, Op::Constant, uint, &[scope])?;
+        // As compilers do for `barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)`.
+        let semantics = MemorySemantics::SEQUENTIALLY_CONSISTENT
+            | MemorySemantics::WORKGROUP_MEMORY
+            | MemorySemantics::CROSS_WORKGROUP_MEMORY;
+        let semantics = [semantics.bits()];
+        let semantics = self.interner.constant_id(self.module, Op::Constant, uint, &semantics)?;
+        body.push(Op::ControlBarrier, [scope, scope, semantics]);
+        Ok(())
+    }
+
     /// What is passed to a slot's function.
     fn argument(&mut self, body: &mut Stream, place: Place, value: &Argument) -> Result<u32> {
-        let own = self.signatures[place.slot].get(place.argument).copied();
-        let (own, ty) = own.ok_or_else(|| unsupported("a kernel lacks parameters"))?;
+        let (own, ty) = self.own(place)?;
         match value {
             Argument::Buffer(region) => {
-                if let Some(promotion) = self.decisions.promotions.get(&region.memory) {
-                    let variable = self.variable(region.memory, promotion)?;
+                let mut privates = self.decisions.privates[place.slot].iter();
+                let is_own = |known: &&Private| known.parameter == place.argument && known.replaces;
+                if privates.any(|known| is_own(&known)) {
+                    let variable = self.variable(region.memory)?;
                     return self.cast(body, variable, ty);
                 }
                 let class = self.class(ty);
@@ -100,14 +134,7 @@ impl Writer<'_> {
                 });
                 match known {
                     None => self.parameter(place, own, ty, Some(*region)),
-                    Some(at) => {
-                        let said = self.decorations.get(&own).cloned().unwrap_or_default();
-                        let known = &mut self.parameters[at];
-                        known.places.push(place);
-                        known.decorations = &known.decorations & &said;
-                        let (id, known) = (known.id, known.ty);
-                        if known == ty { Ok(id) } else { self.cast(body, id, ty) }
-                    }
+                    Some(at) => self.shared(body, at, place, (own, ty)),
                 }
             }
             Argument::Scalar(bytes) => {
@@ -116,10 +143,40 @@ impl Writer<'_> {
                 {
                     return self.interner.constant_id(self.module, Op::Constant, ty, &words);
                 }
-                self.parameter(place, own, ty, None)
+                let equal = self.decisions.equal.iter().find(|equal| equal.contains(&place));
+                let known = self.parameters.iter().position(|known| {
+                    equal
+                        .is_some_and(|equal| known.places.iter().any(|place| equal.contains(place)))
+                });
+                match known {
+                    None => self.parameter(place, own, ty, None),
+                    Some(at) => self.shared(body, at, place, (own, ty)),
+                }
             }
             Argument::Local(_) => self.parameter(place, own, ty, None),
         }
+    }
+
+    /// The id and type of a parameter of a slot's function.
+    fn own(&self, place: Place) -> Result<(u32, u32)> {
+        let own = self.signatures[place.slot].get(place.argument).copied();
+        own.ok_or_else(|| unsupported("a kernel lacks parameters"))
+    }
+
+    /// Lets a parameter that is there stand for one more argument.
+    fn shared(
+        &mut self,
+        body: &mut Stream,
+        at: usize,
+        place: Place,
+        (own, ty): (u32, u32),
+    ) -> Result<u32> {
+        let said = self.decorations.get(&own).cloned().unwrap_or_default();
+        let known = &mut self.parameters[at];
+        known.places.push(place);
+        known.decorations = &known.decorations & &said;
+        let (id, known) = (known.id, known.ty);
+        if known == ty { Ok(id) } else { self.cast(body, id, ty) }
     }
 
     fn parameter(
@@ -162,12 +219,14 @@ impl Writer<'_> {
     }
 
     /// The private variable that stands for a memory.
-    fn variable(&mut self, memory: Memory, promotion: &Promotion) -> Result<u32> {
+    fn variable(&mut self, memory: Memory) -> Result<u32> {
         if let Some(&known) = self.private.get(&memory) {
             return Ok(known);
         }
-        // Of words if it is made of such: every device has these.
-        let width = if promotion.size.is_multiple_of(4) { 32 } else { 8 };
+        let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
+        let promotion = judgement.and_then(|judgement| judgement.promotion.as_ref().ok());
+        let promotion = promotion.ok_or_else(|| unsupported("a memory has no variable"))?;
+        let width = element_width(promotion.size);
         if width == 8 {
             require(self.module, Capability::Int8);
         }

@@ -8,6 +8,26 @@ use crate::error::Result;
 use crate::nd_range::{NdRange, NdSize};
 use crate::spirv::Module;
 
+/// A launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The index of the kernel's module.
+    pub module: usize,
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// In order.
+    pub arguments: Vec<Given>,
+}
+
+/// An argument of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// By its number.
+    Buffer(u32),
+    /// A number.
+    Uint(u32),
+}
+
 /// A kernel made of several.
 #[derive(Debug)]
 pub struct Fused {
@@ -15,28 +35,33 @@ pub struct Fused {
     pub spirv: Vec<u8>,
     /// Its name.
     pub kernel: String,
-    /// The buffers that are its arguments, by their numbers.
-    pub parameters: Vec<u32>,
+    /// Its arguments, in order.
+    pub parameters: Vec<Given>,
+    /// The buffers of which something is kept in variables.
+    pub kept: Vec<u32>,
     /// Those that it does without.
     pub internalized: Vec<u32>,
+    /// How many barriers are between the launches.
+    pub barriers: usize,
 }
 
-/// Fuses launches of one module's kernels, each with as many work-items, in groups, whose arguments are
-/// buffers, all of `bytes` bytes, given by numbers. `dead` are those whose contents nobody reads afterwards. Else says why not.
+/// Fuses launches, each with as many work-items, in groups, whose buffers are all of `bytes` bytes.
+/// `dead` are those whose contents nobody reads afterwards. Else says why not.
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if it is no module, and
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if a module is none, and
 /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) or
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit it.
-pub fn fuse_buffers(
-    module: &[u8],
-    launches: &[(&str, &[u32])],
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit them.
+pub fn fuse_launches(
+    modules: &[&[u8]],
+    launches: &[Launch],
     (items, group): (usize, usize),
     bytes: usize,
     dead: &[u32],
 ) -> Result<Result<Fused, String>> {
-    let module = Module::parse(module)?;
+    let modules = modules.iter().map(|&module| Module::parse(module));
+    let modules = modules.collect::<Result<Vec<_>>>()?;
     let mut range = NdRange::from(NdSize::from(items));
     range.set_local(group.into())?;
     let mut numbers = HashMap::new();
@@ -48,26 +73,35 @@ pub fn fuse_buffers(
         })
     };
     let mut slots = Vec::new();
-    for (kernel, buffers) in launches {
-        let region = |&buffer| Region { memory: memory(buffer), offset: 0, length: bytes };
-        let arguments = buffers.iter().map(region).map(Argument::Buffer).collect();
-        slots.push(Slot { module: 0, kernel: (*kernel).to_owned(), range, arguments });
+    for Launch { module, kernel, arguments } in launches {
+        let argument = |given: &Given| match *given {
+            Given::Buffer(buffer) => {
+                Argument::Buffer(Region { memory: memory(buffer), offset: 0, length: bytes })
+            }
+            Given::Uint(value) => Argument::Scalar(value.to_le_bytes().into()),
+        };
+        let arguments = arguments.iter().map(argument).collect();
+        slots.push(Slot { module: *module, kernel: (*kernel).to_owned(), range, arguments });
     }
     let dead = dead.iter().map(|&buffer| memory(buffer)).collect();
-    let modules = vec![Digest([0; 32])];
-    let plan = Plan { modules, slots, constants: BTreeSet::new(), dead };
+    let digests = (0..modules.len()).map(|at| Digest([at as u8; 32])).collect();
+    let plan = Plan { modules: digests, slots, constants: BTreeSet::new(), dead };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
-    let fused = fuse(&plan, &[&module], Trust::ProofOnly)?.fused;
-    Ok(fused.map(|fused| {
-        let of = |place: &super::Place| match &plan.slots[place.slot].arguments[place.argument] {
-            Argument::Buffer(region) => number(region.memory),
-            _ => u32::MAX,
+    let outcome = fuse(&plan, &modules.iter().collect::<Vec<_>>(), Trust::ProofOnly)?;
+    let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
+    let kept = kept.map(|judgement| number(judgement.memory)).collect();
+    Ok(outcome.fused.map(|fused| {
+        let of = |places: &Vec<super::Place>| {
+            let place = places.first()?;
+            Some(launches[place.slot].arguments[place.argument])
         };
         Fused {
             spirv: fused.module.assemble(),
             kernel: fused.kernel,
-            parameters: fused.parameters.iter().filter_map(|p| p.first()).map(of).collect(),
+            parameters: fused.parameters.iter().filter_map(of).collect(),
+            kept,
             internalized: fused.internalized.into_iter().map(number).collect(),
+            barriers: fused.barriers.len(),
         }
     }))
 }

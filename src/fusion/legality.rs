@@ -2,19 +2,25 @@
 //!
 //! One after the other, launches see all that earlier ones wrote; in one kernel a work-item is only
 //! sure of what it wrote itself. So two accesses of different slots to one memory, at least one of
-//! which writes, must never meet in different work-items.
+//! which writes, must never meet in different work-items. Those of one work-group are an exception:
+//! with a barrier between the launches they see what the others wrote.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
 use super::access::{Access, Accesses, Bytes, Kind};
-use super::form::{Form, Space};
+use super::form::Space;
 use super::plan::{Memory, Plan};
+use super::privacy::{Promotion, promotion};
 
 /// What is known of a slot's kernel.
 pub(super) struct Examined {
     pub(super) kernel: String,
+    pub(super) function: u32,
     pub(super) accesses: Accesses,
     pub(super) parameters: Vec<Parameter>,
+    /// The instructions that can have their bytes elsewhere, by the word of the function's body.
+    pub(super) movable: HashSet<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -28,7 +34,8 @@ pub(super) struct Parameter {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It does: no work-item needs what another one wrote.
+    /// It does: no work-item needs what another one wrote, but for those of its work-group that come
+    /// together at a barrier before.
     Proven,
     /// It may, as far as the code tells; who knows the kernels and their data can vouch for it. With
     /// the reason.
@@ -52,51 +59,41 @@ impl std::fmt::Display for Verdict {
 pub(crate) struct Judgement {
     pub(crate) memory: Memory,
     pub(crate) verdict: Verdict,
-    /// How its contents become variables of the work-items, or why they do not.
+    /// Between which slots, the first and the last one, a barrier must be for that.
+    pub(crate) barriers: BTreeSet<(usize, usize)>,
+    /// What of its contents work-items keep in variables, or why they do not.
     pub(crate) promotion: Result<Promotion, String>,
-}
-
-/// What a work-item uses of a memory: `size` bytes from `base` on, which no other one uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Promotion {
-    pub(super) base: Form,
-    pub(crate) size: u32,
-    pub(crate) align: u32,
 }
 
 /// Pairs of more accesses take too long to compare.
 const MAX_USES: usize = 2048;
-/// More is not kept in registers.
-const MAX_PRIVATE_BYTES: i128 = 512;
-/// The largest of OpenCL's types.
-const MAX_ALIGN: i128 = 128;
-
 pub(super) fn judge(plan: &Plan, slots: &[Examined], space: &Space) -> Vec<Judgement> {
     let memories = plan.memories().into_iter();
     memories
         .map(|memory| {
             let uses = Use::all(plan, slots, memory);
-            let verdict = verdict(&uses, space);
+            let mut barriers = BTreeSet::new();
+            let verdict = verdict(&uses, space, &mut barriers);
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only what they wrote themselves".into())
-            } else if plan.dead.contains(&memory) {
-                promotion(plan, memory, &uses, space)
+            } else if !barriers.is_empty() {
+                Err("work-items use what others of their work-group wrote".into())
             } else {
-                Err("its contents may be read later".into())
+                promotion(plan, memory, slots, &uses, space)
             };
-            Judgement { memory, verdict, promotion }
+            Judgement { memory, verdict, barriers, promotion }
         })
         .collect()
 }
 
 /// An access, by the memory instead of the buffer.
-struct Use<'a> {
-    slot: usize,
+pub(super) struct Use<'a> {
+    pub(super) slot: usize,
     kernel: &'a str,
-    parameter: &'a Parameter,
-    access: &'a Access,
+    pub(super) parameter: &'a Parameter,
+    pub(super) access: &'a Access,
     /// From the memory's first byte.
-    bytes: Option<Bytes>,
+    pub(super) bytes: Option<Bytes>,
     region: super::plan::Region,
 }
 
@@ -104,13 +101,15 @@ impl<'a> Use<'a> {
     fn all(plan: &Plan, slots: &'a [Examined], memory: Memory) -> Vec<Self> {
         let mut uses = Vec::new();
         for (place, region) in plan.regions(memory) {
-            let Examined { kernel, accesses, parameters } = &slots[place.slot];
+            let Examined { kernel, accesses, parameters, .. } = &slots[place.slot];
             let own = accesses.all.iter().filter(|access| access.parameter == place.argument);
             uses.extend(own.map(|access| {
                 let mut bytes = access.bytes;
-                if let Some(Bytes { start, .. }) = &mut bytes {
-                    start.low += region.offset as i128;
-                    start.high += region.offset as i128;
+                if let Some(Bytes { start, group, .. }) = &mut bytes {
+                    for form in [Some(start), group.as_mut()].into_iter().flatten() {
+                        form.low += region.offset as i128;
+                        form.high += region.offset as i128;
+                    }
                 }
                 let parameter = &parameters[place.argument];
                 Use { slot: place.slot, kernel, parameter, access, bytes, region }
@@ -120,7 +119,7 @@ impl<'a> Use<'a> {
     }
 
     /// Such as "`blur` reads `src`".
-    fn deed(&self) -> String {
+    pub(super) fn deed(&self) -> String {
         let verb = match self.access.kind {
             Kind::Read => "reads",
             Kind::Write => "writes",
@@ -142,7 +141,7 @@ impl<'a> Use<'a> {
     }
 }
 
-fn verdict(uses: &[Use<'_>], space: &Space) -> Verdict {
+fn verdict(uses: &[Use<'_>], space: &Space, barriers: &mut BTreeSet<(usize, usize)>) -> Verdict {
     if uses.len() > MAX_USES {
         return Verdict::NeedsTrust(format!(
             "the kernels access it in {} places, which are too many to be compared",
@@ -164,6 +163,10 @@ fn verdict(uses: &[Use<'_>], space: &Space) -> Verdict {
             let (first, second) =
                 if first.slot < second.slot { (first, second) } else { (second, first) };
             let found = pair(first, second, space);
+            if found != Verdict::Proven && is_in_group(first, second, space) {
+                barriers.insert((first.slot, second.slot));
+                continue;
+            }
             if rank(&found) > rank(&worst) {
                 worst = found;
             }
@@ -218,6 +221,34 @@ fn pair(first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
     }
 }
 
+/// Whether two accesses meet in work-items of one work-group only, where a barrier orders them.
+fn is_in_group(first: &Use<'_>, second: &Use<'_>, space: &Space) -> bool {
+    let by_group = |used: &Use<'_>| {
+        let bytes = used.bytes?;
+        Some(Bytes { start: bytes.group?, ..bytes })
+    };
+    let (Some(a), Some(b), Some(groups)) = (by_group(first), by_group(second), space.of_groups())
+    else {
+        return false;
+    };
+    let is_constant = first.parameter.is_constant || second.parameter.is_constant;
+    !is_constant && never_meet(&a, &b, &groups)
+}
+
+/// The slots before which barriers are, as few as will do: one between each two of these slots.
+pub(super) fn barriers(judgements: &[Judgement]) -> BTreeSet<usize> {
+    let between = judgements.iter().flat_map(|judgement| &judgement.barriers);
+    let mut between: Vec<_> = between.copied().collect();
+    between.sort_unstable_by_key(|&(_, last)| last);
+    let mut barriers = BTreeSet::new();
+    for (first, last) in between {
+        if barriers.range(first + 1..=last).next().is_none() {
+            barriers.insert(last);
+        }
+    }
+    barriers
+}
+
 /// Whether no byte is in both for two different work-items.
 fn never_meet(a: &Bytes, b: &Bytes, space: &Space) -> bool {
     let ends = |bytes: &Bytes| {
@@ -238,6 +269,9 @@ fn never_meet(a: &Bytes, b: &Bytes, space: &Space) -> bool {
     if -least < low && high < least {
         return true;
     }
+    if strides_apart(a, b, least, space) {
+        return true;
+    }
     // Of one dimension, these are multiples of one number.
     let mut dimensions = (0..3).filter(|&d| space.global[d] > 1);
     match (dimensions.next(), dimensions.next()) {
@@ -254,6 +288,44 @@ fn never_meet(a: &Bytes, b: &Bytes, space: &Space) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether accesses that go on in strides, such as those of loops from a work-item's id on by the number
+/// of all work-items, never come to what another work-item touches. `least` is the least distance of
+/// work-items.
+fn strides_apart(a: &Bytes, b: &Bytes, least: i128, space: &Space) -> bool {
+    let stride = match (a.start.step(), b.start.step()) {
+        (0, step) | (step, 0) => step,
+        (one, other) if one == other => one,
+        _ => return false,
+    };
+    if stride < 2 {
+        return false;
+    }
+    // They meet where the coefficients times the difference of the ids are as far apart as the rests,
+    // up to the widths: in windows that are a stride apart.
+    let most = (0..3).fold(0_i128, |sum, d| {
+        let own = a.start.coefficients()[d].saturating_abs();
+        sum.saturating_add(own.saturating_mul(space.global[d] - 1))
+    });
+    let rest = (b.start.low - a.start.low).rem_euclid(stride);
+    let window = |number: i128| {
+        let at = rest + number * stride;
+        (at - a.width + 1, at + b.width - 1)
+    };
+    let (mut first, mut last) = (0, 0);
+    while window(first - 1).1 >= -most && first > -4 {
+        first -= 1;
+    }
+    while window(last + 1).0 <= most && last < 4 {
+        last += 1;
+    }
+    let is_all = first > -4 && last < 4;
+    is_all
+        && (first..=last).all(|number| {
+            let (low, high) = window(number);
+            (-least < low && high < least) || high < -most || low > most
+        })
 }
 
 type Item = [i128; 3];
@@ -381,81 +453,4 @@ fn place(bytes: &Bytes, space: &Space) -> String {
         1 => format!("byte {text}"),
         count => format!("the {count} bytes from {text} on"),
     }
-}
-
-fn promotion(
-    plan: &Plan,
-    memory: Memory,
-    uses: &[Use<'_>],
-    space: &Space,
-) -> Result<Promotion, String> {
-    let mut regions = plan.regions(memory).map(|(_, region)| region);
-    let first = regions.next();
-    if regions.any(|region| Some(region) != first) {
-        return Err("launches use different slices of it".into());
-    }
-    let mut range: Option<(Form, i128, i128, i128)> = None;
-    for used in uses {
-        let refuse = |why: &str| Err(format!("{} {why}", used.deed()));
-        let Some(Bytes { start, width }) = used.access.bytes else {
-            return refuse(used.access.note.unwrap_or("at places that are not known"));
-        };
-        if !matches!(used.access.kind, Kind::Read | Kind::Write) {
-            return refuse("in a way that only memory allows");
-        }
-        if used.access.location.is_none() {
-            return refuse("in a function that it calls");
-        }
-        if !start.is_exact() {
-            return refuse("at places that differ while it runs");
-        }
-        if used.parameter.is_constant {
-            return refuse("as constant memory");
-        }
-        let align = (width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128;
-        range = match range {
-            None => Some((start, start.low, start.high + width, align)),
-            Some((known, low, high, most)) if known.coefficients() == start.coefficients() => {
-                Some((known, low.min(start.low), high.max(start.high + width), most.max(align)))
-            }
-            Some(_) => return refuse("not where other accesses do"),
-        };
-    }
-    let Some((base, low, high, align)) = range else {
-        return Err("nothing uses it".into());
-    };
-    let low = low.div_euclid(align) * align;
-    if high - low > base.least_distance(space) || high - low > MAX_PRIVATE_BYTES {
-        return Err(format!("a work-item would need {} bytes of it for itself", high - low));
-    }
-    for used in uses.iter().filter(|used| used.access.kind == Kind::Read) {
-        let earlier = uses.iter().filter(|other| other.slot < used.slot);
-        let earlier: Vec<_> = earlier.collect();
-        if let Some(bytes) = used.access.bytes
-            && !is_written(&bytes, &earlier)
-        {
-            return Err(format!("{} before all of that is surely written", used.deed()));
-        }
-    }
-    let base = base.moved_to(low);
-    Ok(Promotion { base, size: (high - low) as u32, align: align as u32 })
-}
-
-/// Whether earlier accesses write all of some bytes in every work-item.
-fn is_written(bytes: &Bytes, earlier: &[&Use<'_>]) -> bool {
-    let (mut at, end) = (bytes.start.low, bytes.start.low + bytes.width);
-    while at < end {
-        let covers = |used: &&&Use<'_>| {
-            let is_certain = used.access.is_certain && used.access.kind == Kind::Write;
-            used.access.bytes.is_some_and(|written| {
-                let start = written.start.low;
-                is_certain && start <= at && at < start + written.width
-            })
-        };
-        let Some(written) = earlier.iter().find(covers).and_then(|used| used.access.bytes) else {
-            return false;
-        };
-        at = written.start.low + written.width;
-    }
-    true
 }

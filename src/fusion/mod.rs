@@ -15,13 +15,14 @@ pub mod internals;
 mod legality;
 mod merge;
 mod plan;
+mod privacy;
 mod promote;
 mod ranges;
 mod report;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, StorageClass};
 
@@ -35,10 +36,10 @@ use legality::Examined;
 use merge::{Modes, Part};
 use promote::Private;
 
+pub(crate) use legality::Judgement;
 pub use legality::Verdict;
-pub(crate) use legality::{Judgement, Promotion};
-pub use report::{BufferReport, FusionReport};
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
+pub use report::{BufferReport, FusionReport};
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -46,8 +47,14 @@ pub(crate) struct Outcome {
     /// On every memory, in order. Empty if the kernels could not be examined.
     pub(crate) judgements: Vec<Judgement>,
     /// The scalars whose values were used: the outcome is that of all plans with the same
-    /// [`without_values`](Plan::without_values) of these.
+    /// [`without_values`](Plan::without_values) of these and of [`equal`](Self::equal).
     pub(crate) constants: BTreeSet<Place>,
+    /// Those of them that the kernel has as constants: that its plan asked for, and that addresses or the
+    /// bounds of loops are calculated from. The others are compared only, and are arguments still, so
+    /// that other values may make the same kernel.
+    pub(crate) injected: BTreeSet<Place>,
+    /// The scalars, not fixed, that must have the same value: they are one argument of the kernel.
+    pub(crate) equal: BTreeSet<BTreeSet<Place>>,
     /// The kernel, or why there is none.
     pub(crate) fused: Result<Fused, String>,
 }
@@ -64,6 +71,9 @@ pub(crate) struct Fused {
     pub(crate) spec_ids: Vec<Vec<(u32, u32)>>,
     /// The memories that are no longer used.
     pub(crate) internalized: Vec<Memory>,
+    /// The slots before which the work-items of a group wait for each other. Unless there are none, the
+    /// nd-range tells the groups' size.
+    pub(crate) barriers: BTreeSet<usize>,
 }
 
 /// Whether what is not proven may be done all the same.
@@ -85,6 +95,8 @@ pub(crate) fn fuse(plan: &Plan, modules: &[&Module], trust: Trust) -> Result<Out
     let mut outcome = Outcome {
         judgements: Vec::new(),
         constants: plan.constants.clone(),
+        injected: plan.constants.clone(),
+        equal: BTreeSet::new(),
         fused: Err(String::new()),
     };
     outcome.fused = match attempt(plan, modules, trust, &mut outcome) {
@@ -108,7 +120,10 @@ fn attempt(
     for (at, slot) in plan.slots.iter().enumerate() {
         let examined = examine(slot, modules[slot.module], &space)
             .map_err(|error| error.within(format!("launch {at} of `{}`", slot.kernel)))?;
-        let relied = examined.accesses.constants.iter();
+        let relied = &examined.accesses.constants;
+        let injected = relied & &access::feeding(modules[slot.module], examined.function);
+        outcome.injected.extend(injected.iter().map(|&argument| Place { slot: at, argument }));
+        let relied = relied.iter();
         outcome.constants.extend(relied.map(|&argument| Place { slot: at, argument }));
         slots.push(examined);
     }
@@ -120,12 +135,22 @@ fn attempt(
             Verdict::NeedsTrust(why) | Verdict::Refuted(why) => return Ok(Err(why.clone())),
         }
     }
-    let promotions = promotable(plan, modules, &slots, &mut outcome.judgements)?;
+    let barriers = legality::barriers(&outcome.judgements);
+    let privates = privates(plan, modules, &slots, &mut outcome.judgements)?;
+    let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
+    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
+    for equal in privacy::united(equal.collect::<Vec<_>>()) {
+        // One that is fixed fixes the others.
+        if equal.is_disjoint(&outcome.constants) {
+            outcome.equal.insert(equal);
+        } else {
+            outcome.constants.extend(equal);
+        }
+    }
     let mut parts = Vec::new();
     for (at, slot) in plan.slots.iter().enumerate() {
-        let privates = privates(slot, &slots[at], &promotions);
         parts.push(Part::new(modules[slot.module], &slot.kernel, at, |module, function| {
-            promote::promote(module, function, &privates)
+            promote::promote(module, function, &privates[at])
         })?);
     }
     let kernels = plan.slots.iter().map(|slot| slot.kernel.as_str());
@@ -134,8 +159,11 @@ fn attempt(
     let mut whole = Part::merge(&parts)?;
     let decisions = entry::Decisions {
         plan,
-        constants: &outcome.constants,
-        promotions: &promotions,
+        constants: &outcome.injected,
+        equal: &outcome.equal,
+        judgements: &outcome.judgements,
+        privates: &privates,
+        barriers: &barriers,
         modes: &modes,
     };
     let entry = entry::add(&mut whole, &decisions)?;
@@ -145,7 +173,8 @@ fn attempt(
         range,
         parameters: entry.parameters,
         spec_ids: whole.spec_ids,
-        internalized: promotions.into_keys().collect(),
+        internalized: internalized(&outcome.judgements),
+        barriers,
     }))
 }
 
@@ -176,59 +205,71 @@ fn examine(slot: &Slot, module: &Module, space: &Space) -> Result<Examined> {
         is_constant: parameter.word(0).and_then(|ty| definitions.get(ty)?.word(1))
             == Some(StorageClass::UniformConstant as u32),
     });
-    Ok(Examined { kernel: slot.kernel.clone(), accesses, parameters: parameters.collect() })
+    Ok(Examined {
+        kernel: slot.kernel.clone(),
+        function,
+        accesses,
+        parameters: parameters.collect(),
+        movable: promote::movable(module, function),
+    })
 }
 
-/// The memories that become private, of those for which that was judged right. Those whose kernels do
-/// more with their address than is followed do not, and are told why.
-fn promotable(
+/// For each slot, the parameters some of whose accesses go to variables. A memory that could do without
+/// its buffer, but whose kernels do more with the address than is followed, keeps that buffer, and is
+/// told why.
+fn privates(
     plan: &Plan,
     modules: &[&Module],
     slots: &[Examined],
     judgements: &mut [Judgement],
-) -> Result<BTreeMap<Memory, Promotion>> {
-    let mut promotions = BTreeMap::new();
-    for judgement in judgements {
-        let Ok(promotion) = &judgement.promotion else { continue };
-        let one = BTreeMap::from([(judgement.memory, promotion.clone())]);
-        let mut refused = None;
-        for (slot, examined) in plan.slots.iter().zip(slots) {
-            let module = modules[slot.module];
-            let (_, function) = access::function_of(module, &slot.kernel)?;
-            for private in privates(slot, examined, &one) {
-                if let Err(why) = promote::check(module, function, &private) {
-                    let name = examined.parameters[private.parameter].name.as_deref();
-                    let name = name.unwrap_or("a buffer");
-                    refused = Some(format!("of `{name}`, `{}` {why}", slot.kernel));
+) -> Result<Vec<Vec<Private>>> {
+    let mut all = Vec::new();
+    for (at, (slot, examined)) in plan.slots.iter().zip(slots).enumerate() {
+        let module = modules[slot.module];
+        let (_, function) = access::function_of(module, &slot.kernel)?;
+        let mut privates = Vec::new();
+        for (argument, value) in slot.arguments.iter().enumerate() {
+            let Argument::Buffer(Region { memory, .. }) = value else { continue };
+            let judgement = judgements.iter_mut().find(|judgement| judgement.memory == *memory);
+            let Some(Ok(promotion)) = judgement.map(|judgement| &mut judgement.promotion) else {
+                continue;
+            };
+            let kept = promotion.accesses.get(&Place { slot: at, argument });
+            let mut private = Private {
+                parameter: argument,
+                memory: *memory,
+                size: promotion.size,
+                accesses: kept.cloned().unwrap_or_default(),
+                replaces: false,
+            };
+            let own = examined.accesses.all.iter().filter(|access| access.parameter == argument);
+            let is_private = |access: &access::Access| {
+                let kept = access.location.and_then(|at| private.accesses.get(&at.offset));
+                kept.is_some_and(|kept| !kept.in_memory)
+            };
+            if own.clone().all(is_private) {
+                match promote::check(module, function, &private) {
+                    Ok(()) => private.replaces = true,
+                    Err(why) => {
+                        let name = examined.parameters[argument].name.as_deref();
+                        let name = name.unwrap_or("a buffer");
+                        let why = format!("of `{name}`, `{}` {why}", slot.kernel);
+                        promotion.remains.get_or_insert(why);
+                    }
                 }
             }
+            if private.replaces || !private.accesses.is_empty() {
+                privates.push(private);
+            }
         }
-        match refused {
-            None => promotions.extend(one),
-            Some(why) => judgement.promotion = Err(why),
-        }
+        all.push(privates);
     }
-    Ok(promotions)
+    Ok(all)
 }
 
-/// The parameters of a slot that become private.
-fn privates(
-    slot: &Slot,
-    examined: &Examined,
-    promotions: &BTreeMap<Memory, Promotion>,
-) -> Vec<Private> {
-    let arguments = slot.arguments.iter().enumerate();
-    let buffers = arguments.filter_map(|(at, argument)| match argument {
-        Argument::Buffer(region) => Some((at, promotions.get(&region.memory)?)),
-        _ => None,
+fn internalized(judgements: &[Judgement]) -> Vec<Memory> {
+    let are = judgements.iter().filter(|judgement| {
+        judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none())
     });
-    buffers
-        .map(|(parameter, promotion)| {
-            let own = examined.accesses.all.iter().filter(|a| a.parameter == parameter);
-            let places = own.filter_map(|access| {
-                Some((access.location?.offset, access.bytes?.start.low - promotion.base.low))
-            });
-            Private { parameter, places: places.collect() }
-        })
-        .collect()
+    are.map(|judgement| judgement.memory).collect()
 }

@@ -93,16 +93,26 @@ impl Plan {
             .collect()
     }
 
-    /// The same plan with only those scalars' values that `constants` name: what a program fused
-    /// from it depends on. The others are arguments of the fused kernel.
-    pub(crate) fn without_values(&self, constants: &BTreeSet<Place>) -> Self {
+    /// The same plan with only those scalars' values that `constants` name, and with which ones are the
+    /// same of those that `equal` does: what a program fused from it depends on. The others are
+    /// arguments of the fused kernel.
+    pub(crate) fn without_values(
+        &self,
+        constants: &BTreeSet<Place>,
+        equal: &BTreeSet<BTreeSet<Place>>,
+    ) -> Self {
         let mut plan = self.clone();
         for (slot, launch) in plan.slots.iter_mut().enumerate() {
             for (argument, value) in launch.arguments.iter_mut().enumerate() {
+                let place = Place { slot, argument };
                 if let Argument::Scalar(bytes) = value
-                    && !constants.contains(&Place { slot, argument })
+                    && !constants.contains(&place)
                 {
+                    // The number of its group stands for the value.
+                    let group = equal.iter().position(|equal| equal.contains(&place));
+                    let number = group.map_or(0, |group| group as u64 + 1).to_le_bytes();
                     bytes.fill(0);
+                    bytes.iter_mut().zip(number).for_each(|(byte, number)| *byte = number);
                 }
             }
         }
@@ -163,12 +173,11 @@ mod tests {
     fn values_count_only_where_they_are_constants() {
         let constants = BTreeSet::from([Place { slot: 1, argument: 2 }]);
         let none = BTreeSet::new();
+        let without =
+            |factor, constants| plan(factor, 0).without_values(constants, &BTreeSet::new());
         assert_ne!(plan(1.0, 0), plan(2.0, 0));
-        assert_eq!(plan(1.0, 0).without_values(&none), plan(2.0, 0).without_values(&none));
-        assert_ne!(
-            plan(1.0, 0).without_values(&constants),
-            plan(2.0, 0).without_values(&constants)
-        );
+        assert_eq!(without(1.0, &none), without(2.0, &none));
+        assert_ne!(without(1.0, &constants), without(2.0, &constants));
     }
 
     #[test]

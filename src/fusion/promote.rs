@@ -1,34 +1,95 @@
-//! Buffers that become variables of the work-item.
+//! Accesses to buffers that become accesses to a variable of the work-item.
 //!
-//! Every access to such a buffer is, in every work-item, a constant number of bytes behind the
-//! [base](super::legality::Promotion) that the work-item has for itself. So the buffer's parameter
-//! becomes a pointer to a variable of the new kernel, and each access goes to that constant place
-//! in it. What calculated addresses before is dropped.
+//! Every such access is, in every work-item, a constant number of bytes behind the first of those
+//! that the work-item has [to itself](super::privacy). So a pointer to the variable becomes a
+//! parameter of the kernel's function, and each access goes to that constant place in it, beside
+//! memory or instead of it. A parameter for memory that is no longer used is what becomes that
+//! pointer; what calculated addresses from it is dropped.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
-use rspirv::spirv::{Capability, Op, OpenclStd100Op as Extended, StorageClass};
+use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::access::Layouts;
 use super::merge::{require, unsupported};
+use super::plan::Memory;
+use super::privacy::Kept;
 use crate::error::Result;
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Instruction, Interner, Role, Stream, ids, located};
 
-/// A parameter to be made a pointer to private memory.
+/// A parameter some of whose accesses go to a variable.
+#[derive(Clone, Debug)]
 pub(super) struct Private {
     pub(super) parameter: usize,
-    /// The accesses, by the word of the function's body, and how many bytes from the base they are.
-    pub(super) places: HashMap<u32, i128>,
+    /// That the variable is for.
+    pub(super) memory: Memory,
+    /// The variable's bytes.
+    pub(super) size: u32,
+    /// By the word of the function's body.
+    pub(super) accesses: BTreeMap<u32, Kept>,
+    /// Whether the parameter itself is to point to the variable. If not, one behind the others does.
+    pub(super) replaces: bool,
+}
+
+/// The type of the variable's elements, in bits: of words if it is made of such, which every device has.
+pub(super) fn element_width(size: u32) -> u32 {
+    if size.is_multiple_of(4) { 32 } else { 8 }
+}
+
+/// The loads and stores of a function that can go to a variable, by the word of its body.
+pub(super) fn movable(module: &Module, function: u32) -> HashSet<u32> {
+    let definitions = module.definitions();
+    let layouts = Layouts::of(module, &definitions);
+    let function = module.functions.iter().find(|known| known.id == function);
+    let body = function.into_iter().flat_map(|function| located((0, &function.body)));
+    body.filter_map(|(location, i)| {
+        let moved = Moved::of(&definitions, &i)?;
+        let pointer = definitions.type_of(i.word(moved.pointer)?)?;
+        let is_typed = pointer.op() == Some(Op::TypePointer);
+        let is_sized = layouts.size(pointer.word(2)?).is_some_and(|size| size > 0);
+        (is_typed && is_sized).then_some(location.offset)
+    })
+    .collect()
+}
+
+/// A load or store.
+struct Moved {
+    /// The operand that is the pointer.
+    pointer: usize,
+    /// What is stored; `None` for a load.
+    stored: Option<usize>,
+}
+
+impl Moved {
+    fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
+        let is_volatile = |word: usize| {
+            i.word(word).is_some_and(|mask| mask & MemoryAccess::VOLATILE.bits() != 0)
+        };
+        match i.op()? {
+            Op::Load if !is_volatile(3) => Some(Self { pointer: 2, stored: None }),
+            Op::Store if !is_volatile(2) => Some(Self { pointer: 0, stored: Some(1) }),
+            Op::ExtInst => match extended(definitions, i)? {
+                Extended::vloadn => Some(Self { pointer: 5, stored: None }),
+                Extended::vstoren => Some(Self { pointer: 6, stored: Some(4) }),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The function of OpenCL's that an instruction calls.
+fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Extended> {
+    let set = i.word(2).and_then(|set| definitions.get(set))?;
+    let is_opencl = set.string(1) == Some("OpenCL.std");
+    i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl)
 }
 
 /// How a function uses a parameter: instructions by their word in its body.
 struct Uses {
-    parameter: u32,
     /// Address calculation, which goes.
     dropped: HashSet<u32>,
-    /// With the operand that is the pointer.
-    accesses: HashMap<u32, usize>,
 }
 
 /// Whether the parameter is used for nothing but loads and stores that are known.
@@ -48,7 +109,7 @@ fn uses(module: &Module, function: u32, private: &Private) -> Result<Uses, Strin
     let parameter = parameters.filter_map(|i| i.result()).nth(private.parameter);
     let parameter = parameter.ok_or("has no such parameter")?;
     let mut pointers = HashSet::from([parameter]);
-    let mut uses = Uses { parameter, dropped: HashSet::new(), accesses: HashMap::new() };
+    let mut uses = Uses { dropped: HashSet::new() };
     // Variables that such pointers are spilled to, and casts of these that mark where they live.
     let mut variables = HashSet::new();
     loop {
@@ -95,11 +156,10 @@ fn uses(module: &Module, function: u32, private: &Private) -> Result<Uses, Strin
                     uses.dropped.insert(location.offset);
                 }
                 Used::Nothing => _ = uses.dropped.insert(location.offset),
-                Used::Access(word) => {
-                    if !private.places.contains_key(&location.offset) {
+                Used::Access => {
+                    if !private.accesses.contains_key(&location.offset) {
                         return Err("has accesses that may never run".into());
                     }
-                    uses.accesses.insert(location.offset, word);
                 }
                 Used::Otherwise => return Err(format!("uses its address in {}", i.name())),
             }
@@ -113,8 +173,8 @@ fn uses(module: &Module, function: u32, private: &Private) -> Result<Uses, Strin
 enum Used {
     /// To make another address of it.
     Address,
-    /// As the pointer of a load or a store, which is this operand.
-    Access(usize),
+    /// As the pointer of a load or a store.
+    Access,
     /// Stored to a variable.
     Spill(u32),
     Mark,
@@ -134,8 +194,8 @@ fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used
             | Op::CopyObject
             | Op::Bitcast,
         ) if word == 2 => Used::Address,
-        Some(Op::Load) if word == 2 => Used::Access(word),
-        Some(Op::Store) if word == 0 => Used::Access(word),
+        Some(Op::Load) if word == 2 => Used::Access,
+        Some(Op::Store) if word == 0 => Used::Access,
         Some(Op::Store) if word == 1 => {
             let variable = i.word(0).and_then(|id| definitions.get(id));
             match variable.filter(|variable| variable.op() == Some(Op::Variable)) {
@@ -145,21 +205,18 @@ fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used
                 _ => Used::Otherwise,
             }
         }
-        Some(Op::ExtInst) => {
-            let set = i.word(2).and_then(|set| definitions.get(set));
-            let is_opencl = set.and_then(|set| set.string(1)) == Some("OpenCL.std");
-            match i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl) {
-                Some(Extended::vloadn) if word == 5 => Used::Access(word),
-                Some(Extended::vstoren) if word == 6 => Used::Access(word),
-                Some(Extended::prefetch) => Used::Nothing,
-                _ => Used::Otherwise,
-            }
-        }
+        Some(Op::ExtInst) => match extended(definitions, i) {
+            Some(Extended::vloadn) if word == 5 => Used::Access,
+            Some(Extended::vstoren) if word == 6 => Used::Access,
+            Some(Extended::prefetch) => Used::Nothing,
+            _ => Used::Otherwise,
+        },
         _ => Used::Otherwise,
     }
 }
 
-/// Makes parameters of a function pointers to private memory.
+/// Lets accesses of a function go to variables that it is passed: by the parameters that are replaced,
+/// and by new ones behind all others, in the order of the `privates` that replace none.
 ///
 /// # Errors
 ///
@@ -168,8 +225,9 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     if privates.is_empty() {
         return Ok(());
     }
-    let found = privates.iter().map(|private| uses(module, function, private));
-    let found = found.collect::<Result<Vec<_>, _>>().map_err(unsupported)?;
+    let replacing = privates.iter().filter(|private| private.replaces);
+    let replaced = replacing.map(|private| uses(module, function, private));
+    let replaced = replaced.collect::<Result<Vec<_>, _>>().map_err(unsupported)?;
     let at = module.functions.iter().position(|known| known.id == function);
     let at = at.ok_or_else(|| unsupported("a kernel has no function"))?;
     let body = std::mem::take(&mut module.functions[at].body);
@@ -179,54 +237,61 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     let layouts = Layouts::of(&snapshot, &definitions);
     let interner = Interner::of(module);
     let mut writer = Writer { module, interner, layouts, new: Stream::default() };
+
+    let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
+    let parameters: Vec<_> = parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect();
+    // The parameters as they become, and the variable's pointer for each private.
+    let (mut signature, mut pointers) = (parameters.clone(), Vec::new());
+    for private in privates {
+        let element = writer.element(private.size)?;
+        let ty = writer.pointer(element)?;
+        let own = signature.get_mut(private.parameter).filter(|_| private.replaces);
+        pointers.push(match own {
+            Some((id, own)) => {
+                *own = ty;
+                *id
+            }
+            None => {
+                let id = writer.module.fresh_id()?;
+                signature.push((id, ty));
+                id
+            }
+        });
+    }
+    let mut is_declared = false;
     for (location, i) in located((0, &body)) {
         let offset = location.offset;
-        if found.iter().any(|uses| uses.dropped.contains(&offset)) {
+        if replaced.iter().any(|uses| uses.dropped.contains(&offset)) {
             continue;
         }
-        let access = found.iter().zip(privates).find_map(|(uses, private)| {
-            Some((uses.parameter, *uses.accesses.get(&offset)?, *private.places.get(&offset)?))
-        });
-        match (i.op(), access) {
-            (Some(Op::Function), _) => {
-                let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
-                let mut types = Vec::new();
-                for parameter in parameters {
-                    let own = found.iter().find(|uses| Some(uses.parameter) == parameter.result());
-                    let ty = parameter.word(0).unwrap_or_default();
-                    types.push(match own {
-                        Some(_) => writer.private(&definitions, ty)?,
-                        None => ty,
-                    });
-                }
-                let returned = i.word(0).unwrap_or_default();
-                let types: Vec<_> = [returned].into_iter().chain(types).collect();
+        match i.op() {
+            Some(Op::Function) => {
+                let types = signature.iter().map(|(_, ty)| *ty);
+                let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
                 let ty = writer.interner.type_id(writer.module, Op::TypeFunction, &types)?;
                 let words = i.words_from(0).enumerate();
                 let words: Vec<_> = words.map(|(at, w)| if at == 3 { ty } else { w }).collect();
                 writer.new.push(Op::Function, words);
             }
-            (Some(Op::FunctionParameter), _)
-                if found.iter().any(|uses| Some(uses.parameter) == i.result()) =>
-            {
-                let ty = writer.private(&definitions, i.word(0).unwrap_or_default())?;
-                writer.new.push(Op::FunctionParameter, [ty, i.word(1).unwrap_or_default()]);
-            }
-            (Some(op), Some((parameter, word, place))) => {
-                let pointer = i.word(word).unwrap_or_default();
-                let address = writer.address(&definitions, parameter, pointer, place)?;
-                let mut words: Vec<_> = i.words_from(0).collect();
-                words[word] = address;
-                if op == Op::ExtInst {
-                    // The offset stands before the pointer.
-                    let ty = definitions.get(words[word - 1]).and_then(|i| i.result_type());
-                    let ty = ty.ok_or_else(|| unsupported("an offset has no type"))?;
-                    words[word - 1] =
-                        writer.interner.constant_id(writer.module, Op::ConstantNull, ty, &[])?;
+            Some(Op::FunctionParameter) => {
+                if !std::mem::replace(&mut is_declared, true) {
+                    for &(id, ty) in &signature {
+                        writer.new.push(Op::FunctionParameter, [ty, id]);
+                    }
                 }
-                writer.new.push(op, words);
             }
-            _ => writer.new.push_instruction(&i),
+            _ => {
+                let own = privates.iter().zip(&pointers).find_map(|(private, &pointer)| {
+                    Some((*private.accesses.get(&offset)?, pointer, private.size))
+                });
+                match own.zip(Moved::of(&definitions, &i)) {
+                    Some(((kept, pointer, size), moved)) => {
+                        let variable = (pointer, size);
+                        writer.access(&definitions, &i, &moved, variable, kept)?;
+                    }
+                    None => writer.new.push_instruction(&i),
+                }
+            }
         }
     }
     let new = writer.new;
@@ -242,11 +307,61 @@ struct Writer<'m> {
 }
 
 impl Writer<'_> {
-    /// The type of pointers to private memory that holds what a pointer of some type points to.
-    fn private(&mut self, definitions: &Definitions<'_>, pointer: u32) -> Result<u32> {
-        let pointee = definitions.get(pointer).and_then(|ty| ty.word(2));
-        let pointee = pointee.ok_or_else(|| unsupported("a pointer has no type"))?;
-        self.pointer(pointee)
+    /// A load or store, as it becomes.
+    fn access(
+        &mut self,
+        definitions: &Definitions<'_>,
+        i: &Instruction<'_>,
+        moved: &Moved,
+        variable: (u32, u32),
+        kept: Kept,
+    ) -> Result<()> {
+        let op = i.op().ok_or_else(|| unsupported("an access is no instruction"))?;
+        if kept.in_memory {
+            self.new.push_instruction(i);
+        }
+        let pointer = i.word(moved.pointer).unwrap_or_default();
+        let address = self.address(definitions, variable, pointer, kept.at)?;
+        let mut words: Vec<_> = i.words_from(0).collect();
+        words[moved.pointer] = address;
+        if op == Op::ExtInst {
+            // The offset stands before the pointer.
+            let offset = &mut words[moved.pointer - 1];
+            let ty = definitions.get(*offset).and_then(|i| i.result_type());
+            let ty = ty.ok_or_else(|| unsupported("an offset has no type"))?;
+            *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
+        }
+        if moved.stored.is_some() && kept.in_memory && op == Op::ExtInst {
+            // A call whose result, of type `void`, has an id of its own.
+            words[1] = self.module.fresh_id()?;
+        }
+        if moved.stored.is_none() && kept.in_memory {
+            let loaded = i.result().unwrap_or_default();
+            match op {
+                Op::ExtInst => {
+                    let void = self.interner.type_id(self.module, Op::TypeVoid, &[])?;
+                    let (id, set) = (self.module.fresh_id()?, words[2]);
+                    let function = Extended::vstoren as u32;
+                    let (offset, to) = (words[4], words[5]);
+                    self.new.push(Op::ExtInst, [void, id, set, function, loaded, offset, to]);
+                }
+                _ => {
+                    let access = words.split_off(3);
+                    self.new.push(Op::Store, [address, loaded].into_iter().chain(access));
+                }
+            }
+            return Ok(());
+        }
+        self.new.push(op, words);
+        Ok(())
+    }
+
+    fn element(&mut self, size: u32) -> Result<u32> {
+        let width = element_width(size);
+        if width == 8 {
+            require(self.module, Capability::Int8);
+        }
+        self.interner.type_id(self.module, Op::TypeInt, &[width, 0])
     }
 
     fn pointer(&mut self, pointee: u32) -> Result<u32> {
@@ -254,27 +369,27 @@ impl Writer<'_> {
         self.interner.type_id(self.module, Op::TypePointer, &operands)
     }
 
-    /// An address so many bytes behind a parameter, of the type of `pointer` but for where it points.
+    /// An address so many bytes behind a variable's first, of the type of `pointer` but for where it
+    /// points.
     fn address(
         &mut self,
         definitions: &Definitions<'_>,
-        parameter: u32,
+        (variable, size): (u32, u32),
         pointer: u32,
         place: i128,
     ) -> Result<u32> {
-        let pointee = |id| definitions.type_of(id).and_then(|ty| ty.word(2));
-        let (own, wanted) = pointee(parameter)
-            .zip(pointee(pointer))
-            .ok_or_else(|| unsupported("a pointer has no type"))?;
-        let size = self.layouts.size(wanted).filter(|&size| size > 0);
-        if let Some(size) = size.filter(|size| place % size == 0) {
-            let base = if own == wanted { parameter } else { self.cast(parameter, wanted)? };
-            return self.behind(base, wanted, place / size);
+        let wanted = definitions.type_of(pointer).and_then(|ty| ty.word(2));
+        let wanted = wanted.ok_or_else(|| unsupported("a pointer has no type"))?;
+        let own = self.element(size)?;
+        let step = self.layouts.size(wanted).filter(|&step| step > 0);
+        if let Some(step) = step.filter(|step| place % step == 0) {
+            let base = if own == wanted { variable } else { self.cast(variable, wanted)? };
+            return self.behind(base, wanted, place / step);
         }
         let byte = self.byte()?;
-        let base = self.cast(parameter, byte)?;
+        let base = if own == byte { variable } else { self.cast(variable, byte)? };
         let address = self.behind(base, byte, place)?;
-        self.cast(address, wanted)
+        if wanted == byte { Ok(address) } else { self.cast(address, wanted) }
     }
 
     fn byte(&mut self) -> Result<u32> {

@@ -63,7 +63,10 @@ impl FusionReport {
             parameters: parameters(judgement.memory),
             verdict: judgement.verdict.clone(),
             is_internalized: internalized(judgement.memory),
-            why_in_memory: judgement.promotion.as_ref().err().cloned(),
+            why_in_memory: match &judgement.promotion {
+                Ok(promotion) => promotion.remains.clone(),
+                Err(why) => Some(why.clone()),
+            },
         });
         Self(Arc::new(Content {
             launches: launches(plan),

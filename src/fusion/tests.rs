@@ -12,8 +12,14 @@ use crate::digest::Digest;
 use crate::error::ErrorKind;
 use crate::nd_range::NdSize;
 
+mod groups;
+mod patterns;
+mod privacy;
+
 const OPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion.spv");
 const UNOPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion_O0.spv");
+const PATTERNS: &[u8] = include_bytes!("../../tests/data/patterns.spv");
+const ALL_PATTERNS: [&[u8]; 2] = [PATTERNS, include_bytes!("../../tests/data/patterns_O0.spv")];
 const ALL: [&[u8]; 2] = [OPTIMISED, UNOPTIMISED];
 
 const LENGTH: usize = 1 << 12;
@@ -102,16 +108,22 @@ fn chain() -> Vec<Launch> {
 
 #[test]
 fn a_chain_becomes_one_kernel_with_each_argument_once() {
+    let launches = [
+        ("blur", vec![buffer(0), buffer(1)]),
+        ("scale", vec![buffer(1), buffer(2), float(3.0)]),
+        ("blur", vec![buffer(0), buffer(3)]),
+        ("scale", vec![buffer(0), buffer(4), float(4.0)]),
+    ];
     for bytes in ALL {
-        let (fused, text) = fused(bytes, &plan(&chain(), 1000, &[]));
-        assert_eq!(fused.kernel, "fused_scale_offset_in_place_scale");
+        let (fused, text) = fused(bytes, &plan(&launches, 1000, &[]));
+        assert_eq!(fused.kernel, "fused_blur_scale_blur_scale");
         let place = |slot, argument| Place { slot, argument };
         let expected = [
-            vec![place(0, 0)],
-            vec![place(0, 1), place(1, 0)],
-            vec![place(0, 2)],
-            vec![place(1, 1), place(2, 0), place(3, 0)],
+            vec![place(0, 0), place(2, 0), place(3, 0)],
+            vec![place(0, 1)],
+            vec![place(1, 1)],
             vec![place(1, 2)],
+            vec![place(2, 1)],
             vec![place(3, 1)],
             vec![place(3, 2)],
         ];
@@ -177,39 +189,6 @@ fn several_elements_vectors_and_structs_become_private() {
     ];
     let (fused, _) = fused(OPTIMISED, &plan(&launches, 64, &[1, 2, 3]));
     assert_eq!(fused.internalized, [Memory(1), Memory(2), Memory(3)]);
-}
-
-#[track_caller]
-fn assert_kept(launches: &[Launch], why: &str) {
-    let outcome = fuse_in(OPTIMISED, &plan(launches, 64, &[1]), Trust::ProofOnly);
-    let judgement = outcome.judgements.iter().find(|j| j.memory == Memory(1)).unwrap();
-    assert_eq!(judgement.promotion.as_ref().unwrap_err(), why);
-    assert!(outcome.fused.unwrap().internalized.is_empty());
-}
-
-#[test]
-fn what_is_not_proven_private_stays_in_memory() {
-    let first = ("scale", vec![buffer(0), buffer(1), float(2.0)]);
-    assert_kept(
-        &[("in_place", vec![buffer(1)]), ("scale", vec![buffer(1), buffer(2), float(1.0)])],
-        "`in_place` reads `x` before all of that is surely written",
-    );
-    assert_kept(
-        &[
-            ("guarded", vec![buffer(0), buffer(1), int(60)]),
-            ("scale", vec![buffer(1), buffer(2), float(1.0)]),
-        ],
-        "`scale` reads `src` before all of that is surely written",
-    );
-    assert_kept(
-        &[first.clone(), ("helped", vec![buffer(1), buffer(2)])],
-        "`helped` reads `src` in a function that it calls",
-    );
-    let slice = Argument::Buffer(Region { memory: Memory(1), offset: 0, length: 2048 });
-    assert_kept(
-        &[first, ("scale", vec![slice, buffer(2), float(1.0)])],
-        "launches use different slices of it",
-    );
 }
 
 #[test]

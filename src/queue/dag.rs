@@ -363,9 +363,9 @@ impl<C> Dag<C> {
 
     /// Whether the command is known to fail.
     pub(crate) fn is_poisoned(&self, id: NodeId) -> bool {
-        self.graph.node_weight(id.index).is_some_and(|node| {
-            node.serial == id.serial && node.poison.is_some()
-        })
+        self.graph
+            .node_weight(id.index)
+            .is_some_and(|node| node.serial == id.serial && node.poison.is_some())
     }
 
     fn node_mut(&mut self, id: NodeId) -> Option<&mut Node<C>> {

@@ -30,9 +30,10 @@ impl Stopwatch {
     pub(crate) fn ended(&self, profile: Option<Profile>) {
         let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
         span.left = span.left.saturating_sub(1);
-        span.times = span.times.zip(profile).map(|((start, end), profile)| {
-            (start.min(profile.started), end.max(profile.ended))
-        });
+        span.times = span
+            .times
+            .zip(profile)
+            .map(|((start, end), profile)| (start.min(profile.started), end.max(profile.ended)));
         let told = span.times.filter(|_| span.left == 0);
         drop(span);
         if let Some((start, end)) = told {

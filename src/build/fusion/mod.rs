@@ -10,7 +10,7 @@
 mod source;
 mod trial;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use moka::policy::EvictionPolicy;
@@ -43,6 +43,8 @@ pub(crate) struct FusionRequest {
 pub(crate) struct Fusion {
     /// The scalars whose values it holds for.
     constants: BTreeMap<Place, Vec<u8>>,
+    /// The scalars that must be the same for it.
+    equal: BTreeSet<BTreeSet<Place>>,
     pub(crate) report: FusionReport,
     /// Why there is no kernel is in the report.
     pub(crate) fused: Option<FusedKernel>,
@@ -115,16 +117,22 @@ impl Fusions {
 
 impl Fusion {
     fn holds_for(&self, plan: &Plan) -> bool {
-        self.constants.iter().all(|(place, value)| {
-            let argument = plan.slots.get(place.slot).and_then(|s| s.arguments.get(place.argument));
-            matches!(argument, Some(Argument::Scalar(bytes)) if bytes == value)
-        })
+        let value =
+            |place: &Place| match plan.slots.get(place.slot)?.arguments.get(place.argument)? {
+                Argument::Scalar(bytes) => Some(bytes),
+                Argument::Buffer(_) | Argument::Local(_) => None,
+            };
+        let is_same = |equal: &BTreeSet<Place>| {
+            equal.iter().zip(equal.iter().skip(1)).all(|(a, b)| value(a) == value(b))
+        };
+        self.constants.iter().all(|(place, known)| value(place) == Some(known))
+            && self.equal.iter().all(is_same)
     }
 }
 
 impl FusionRequest {
     fn skeleton(&self) -> Skeleton {
-        (self.device, self.trust, self.plan.without_values(&self.plan.constants))
+        (self.device, self.trust, self.plan.without_values(&self.plan.constants, &BTreeSet::new()))
     }
 }
 
@@ -151,6 +159,7 @@ impl BuildGraph {
                 let report = FusionReport::refused(&plan, error.to_string());
                 Fusion {
                     constants: values(&plan, plan.constants.iter()),
+                    equal: BTreeSet::new(),
                     report,
                     fused: None,
                     trials: Trials::new(),
@@ -190,7 +199,8 @@ impl BuildGraph {
         let mut report = FusionReport::of(plan, &outcome);
         let constants = values(plan, outcome.constants.iter());
         let Ok(fused) = outcome.fused else {
-            return Ok(Fusion { constants, report, fused: None, trials: Trials::new() });
+            let trials = Trials::new();
+            return Ok(Fusion { constants, equal: outcome.equal, report, fused: None, trials });
         };
         let image = Image::spirv(fused.module.assemble())?;
         let mut wanted = Wanted::new(image.clone(), device);
@@ -217,7 +227,8 @@ impl BuildGraph {
                 internalized: fused.internalized,
             }),
         };
-        Ok(Fusion { constants, report, fused, trials: Trials::new() })
+        let trials = Trials::new();
+        Ok(Fusion { constants, equal: outcome.equal, report, fused, trials })
     }
 }
 

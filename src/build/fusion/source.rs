@@ -26,7 +26,8 @@ impl Source {
             None => return Err(Error::invalid("its program is not there yet")),
         };
         let ResolvedKernel { built, .. } = resolved;
-        let recipe = built.recipe().ok_or_else(|| unsupported("what it was built from is not known"))?;
+        let recipe =
+            built.recipe().ok_or_else(|| unsupported("what it was built from is not known"))?;
         let mut images = Vec::new();
         for (image, _) in recipe.images() {
             images.push(spirv_of(image)?);

@@ -101,8 +101,7 @@ impl State {
     fn verdict(&self) -> Option<Way> {
         let (fused, unfused) = (self.fused, self.unfused);
         let runs = fused.ended.min(unfused.ended);
-        let (fast, slow) =
-            (fused.fastest.min(unfused.fastest), fused.fastest.max(unfused.fastest));
+        let (fast, slow) = (fused.fastest.min(unfused.fastest), fused.fastest.max(unfused.fastest));
         let is_clear = fast <= slow.mul_f64(CLEAR_PART);
         let is_enough = runs >= RUNS || runs >= FEW_RUNS && is_clear;
         let faster = if fused.fastest <= unfused.fastest { Way::Fused } else { Way::Unfused };

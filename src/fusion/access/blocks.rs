@@ -84,6 +84,25 @@ impl<'m> Blocks<'m> {
         self.all.iter().position(|block| block.label == label)
     }
 
+    /// Whether a block may run more than once.
+    pub(super) fn is_in_loop(&self, at: usize) -> bool {
+        let (mut seen, mut found) = (vec![false; self.all.len()], vec![at]);
+        while let Some(from) = found.pop() {
+            for &next in &self.all[from].next {
+                if !std::mem::replace(&mut seen[next], true) {
+                    found.push(next);
+                }
+            }
+        }
+        seen[at]
+    }
+
+    /// Whether each block ends the function.
+    pub(super) fn returns(&self) -> Vec<bool> {
+        let lasts = self.all.iter().map(|block| block.body.last());
+        lasts.map(|last| last.is_some_and(|(_, last)| returns(last))).collect()
+    }
+
     /// The blocks that every run passes that ends, where only the edges that `is_live` tells are taken.
     pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {
         let passes = |without: usize| {

@@ -7,8 +7,10 @@ use rspirv::spirv::{Decoration, Op, StorageClass};
 
 use super::super::form::{Form, Space};
 use super::blocks::Blocks;
+use super::flow::Flow;
 use super::layout::Layouts;
 use super::memory::spilled;
+use super::symbols::Symbols;
 use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Accesses, Value};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,6 +34,8 @@ pub(super) struct Evaluation<'m> {
     /// The kernel's parameters that are buffers.
     pub(super) buffers: BTreeSet<usize>,
     steps: usize,
+    /// Of the kernel's own function.
+    flow: Flow,
 }
 
 /// A function as it is evaluated.
@@ -74,6 +78,7 @@ impl<'m> Evaluation<'m> {
             known_functions: HashMap::new(),
             buffers: BTreeSet::new(),
             steps: 0,
+            flow: Flow::default(),
             definitions,
         }
     }
@@ -85,7 +90,11 @@ impl<'m> Evaluation<'m> {
         for at in 0..values.len() {
             if let Value::Scalar(_) = values[at] {
                 let value = std::mem::replace(&mut values[at], Value::Other);
-                if self.once(kernel, &values)?.all != found.all {
+                let other = self.once(kernel, &values)?;
+                if other.all == found.all {
+                    // What is told of the order holds without the value, too.
+                    found.flow = other.flow;
+                } else {
                     values[at] = value;
                     found.constants.insert(at);
                 }
@@ -128,7 +137,7 @@ impl<'m> Evaluation<'m> {
             });
         }
         let (_, all) = self.call(&body, arguments, 0)?;
-        Ok(Accesses { all, ..Accesses::default() })
+        Ok(Accesses { all, flow: std::mem::take(&mut self.flow), ..Accesses::default() })
     }
 
     fn scalar(&self, parameter: u32, bytes: &[u8]) -> Known {
@@ -196,6 +205,12 @@ impl<'m> Evaluation<'m> {
                 self.block(&mut frame, at)?;
             }
             frame.is_evaluated[at] = true;
+        }
+        if depth == 0 {
+            let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins);
+            self.flow = Flow::of(blocks, &self.definitions, &mut symbols, |from, to| {
+                frame.live.contains(&(from, to))
+            });
         }
         let certain = blocks.certain(|from, to| frame.live.contains(&(from, to)));
         let mut accesses = Vec::new();

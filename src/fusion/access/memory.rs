@@ -171,7 +171,7 @@ impl<'m> Evaluation<'m> {
     }
 
     /// What a variable of the device's holds, `offset` bytes from its start.
-    fn built_in(&self, built_in: BuiltIn, offset: i128, ty: u32) -> Option<Known> {
+    pub(super) fn built_in(&self, built_in: BuiltIn, offset: i128, ty: u32) -> Option<Known> {
         let space = self.space;
         let local = |d: usize| match space.local {
             Some(local) => Form::constant(local[d]),
@@ -500,9 +500,10 @@ impl<'m> Evaluation<'m> {
             return;
         };
         let bytes = pointer.offset.zip(size).and_then(|(start, width)| {
+            let group = start.by_group(self.space);
             let start = start.without_local(self.space);
             let (low, high) = start.bounds(self.space);
-            (-FAR < low && high < FAR && width < FAR).then_some(Bytes { start, width })
+            (-FAR < low && high < FAR && width < FAR).then_some(Bytes { start, width, group })
         });
         let text = match pointer.base {
             Base::Parameter(_) if bytes.is_none() => "at places that are not known before it runs",

@@ -10,9 +10,12 @@
 
 mod blocks;
 mod eval;
+mod flow;
 mod layout;
 mod loops;
 mod memory;
+mod slice;
+mod symbols;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -24,12 +27,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Linkage, Location, Section};
 
+pub(super) use flow::Flow;
 pub(super) use layout::Layouts;
+pub(super) use slice::feeding;
+pub(super) use symbols::Symbol;
 
 /// What a kernel does with the buffers that it is given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Accesses {
     pub(super) all: Vec<Access>,
+    pub(super) flow: Flow,
     /// The scalars by whose values this was found, by the index of the parameter.
     pub(super) constants: BTreeSet<usize>,
 }
@@ -71,6 +78,8 @@ impl Kind {
 pub(super) struct Bytes {
     pub(super) start: Form,
     pub(super) width: i128,
+    /// The start [by the work-group](Form::by_group).
+    pub(super) group: Option<Form>,
 }
 
 /// Analyses the kernel that is the function `kernel`, whose arguments have the given values.

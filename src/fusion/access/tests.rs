@@ -32,7 +32,7 @@ fn told(accesses: &Accesses) -> Vec<String> {
         };
         let place = match access.bytes {
             None => format!("? {}", access.note.unwrap_or_default()),
-            Some(Bytes { start, width }) => {
+            Some(Bytes { start, width, .. }) => {
                 let [x, y, z] = start.coefficients();
                 let mut text = String::new();
                 for (name, factor) in [("x", x), ("y", y), ("z", z)] {

@@ -14,11 +14,11 @@ use futures::channel::oneshot;
 
 pub use self::outcome::{Fusing, FusionOutcome, Unfused};
 use self::sketch::{Allocations, Sketch, Wishes};
+use super::Queue;
 use super::command::Launch;
 use super::event::Event;
 use super::scheduler::{Aborted, GroupId, Hindrance, Scheduler};
 use super::stopwatch::Stopwatch;
-use super::Queue;
 use crate::buffer::Buffer;
 use crate::build::{Choice, Fusion, FusionRequest, Way};
 use crate::error::{Error, ErrorKind, Result};
@@ -378,7 +378,8 @@ impl Completion {
         };
         let launch = self.sketch.fused(fused);
         if let Some(Err(error)) = launch.check(self.scheduler.slot().handle()) {
-            return self.unfused(Unfused::Refused(format!("the fused kernel does not fit: {error}")));
+            return self
+                .unfused(Unfused::Refused(format!("the fused kernel does not fit: {error}")));
         }
         self.is_decided = true;
         let lost = self.sketch.allocations(&fused.internalized);
@@ -430,7 +431,8 @@ impl Completion {
         .for_each(crate::stats::Counter::add_one);
         tracing::debug!(%why, "launches are not fused");
         if self.is_required {
-            let error = Error::new(ErrorKind::Unsupported, format!("required, but not fused: {why}"));
+            let error =
+                Error::new(ErrorKind::Unsupported, format!("required, but not fused: {why}"));
             return Err(match why {
                 Unfused::Failed(cause) => error.with_source(cause),
                 _ => error,

@@ -100,8 +100,8 @@ impl Sketch {
                             memories.len() - 1
                         });
                         let memory = Memory(number as u32);
-                        let is_dead = unheld.contains(&allocation)
-                            || wishes.unwanted.contains(&allocation);
+                        let is_dead =
+                            unheld.contains(&allocation) || wishes.unwanted.contains(&allocation);
                         if is_dead && !wishes.kept.contains(&allocation) {
                             dead.insert(memory);
                         }

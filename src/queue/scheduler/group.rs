@@ -61,9 +61,8 @@ impl Scheduler {
 
     /// Whether a group of the queue collects.
     pub(crate) fn is_fusing(&self, queue: u64) -> bool {
-        let is_meant = |group: &Group| {
-            group.queue == queue && matches!(group.stage, Stage::Collecting(_))
-        };
+        let is_meant =
+            |group: &Group| group.queue == queue && matches!(group.stage, Stage::Collecting(_));
         self.lock().groups.values().any(is_meant)
     }
 
@@ -72,8 +71,7 @@ impl Scheduler {
     pub(crate) fn close_group(&self, group: GroupId, mut see: impl FnMut(&LaunchWork)) -> bool {
         let mut state = self.lock();
         let State { dag, groups, .. } = &mut *state;
-        let Some(Group { slots, stage: stage @ Stage::Collecting(_), .. }) =
-            groups.get_mut(&group)
+        let Some(Group { slots, stage: stage @ Stage::Collecting(_), .. }) = groups.get_mut(&group)
         else {
             return false;
         };
@@ -220,9 +218,8 @@ impl State {
             gates > u32::from(command.building) + u32::from(command.group.is_some())
         };
         let waits = |id: &NodeId| {
-            let found = self.dag.find_gated(&[*id], |_, command, gates| {
-                waits_for_host(command, gates)
-            });
+            let found =
+                self.dag.find_gated(&[*id], |_, command, gates| waits_for_host(command, gates));
             found.is_some()
         };
         slots.iter().position(waits).map(Hindrance::HostFuture)

@@ -436,17 +436,11 @@ impl Scheduler {
     }
 
     /// Hands over a command, or several that run as one: the last stands for all.
-    fn enqueue(
-        &self,
-        state: &mut State,
-        members: &[NodeId],
-        effects: &mut Effects,
-    ) -> Result<()> {
+    fn enqueue(&self, state: &mut State, members: &[NodeId], effects: &mut Effects) -> Result<()> {
         let Some(&id) = members.last() else { return Ok(()) };
         let lane = self.choose_lane(state, members)?;
         let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
-        let places =
-            before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
+        let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
         let wait = wait_list(&mut state.lanes, lane, places)?;
         let State { dag, lanes, in_flight, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
@@ -480,7 +474,8 @@ impl Scheduler {
     /// Behind its latest dependency, where the order costs nothing; else where the least is in
     /// flight.
     fn choose_lane(&self, state: &mut State, members: &[NodeId]) -> Result<usize> {
-        if !self.options.profiling && state.is_timed(members)
+        if !self.options.profiling
+            && state.is_timed(members)
             && let Some(lane) = self.timing_lane(state)
         {
             return Ok(lane);
@@ -577,7 +572,9 @@ impl State {
     }
 
     fn is_marker(&self, id: NodeId) -> bool {
-        self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Marker | Work::Drain))
+        self.dag
+            .command(id)
+            .is_some_and(|command| matches!(command.work, Work::Marker | Work::Drain))
     }
 
     /// Whether the command takes no room on the device.

@@ -1,8 +1,8 @@
 //! From the ends of native commands to those who wait for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, MutexGuard};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 

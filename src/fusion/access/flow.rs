@@ -1,0 +1,138 @@
+//! In which order a kernel's own instructions run, and under which conditions.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use rspirv::spirv::Op;
+
+use super::blocks::Blocks;
+use super::symbols::{Condition, Symbol, Symbols};
+use crate::spirv::edit::{Definitions, Location};
+
+/// The ways through a kernel's function that are taken with the values that its analysis relied on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flow {
+    blocks: Vec<Block>,
+    returns: Vec<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    /// The words of the function's body where its instructions begin.
+    instructions: Vec<u32>,
+    next: Vec<usize>,
+    branch: Option<Branch>,
+}
+
+/// What a block's last instruction decides by.
+#[derive(Clone, Debug)]
+struct Branch {
+    condition: Rc<Symbol>,
+    yes: usize,
+    no: usize,
+}
+
+impl Flow {
+    pub(super) fn of(
+        blocks: &Blocks<'_>,
+        definitions: &Definitions<'_>,
+        symbols: &mut Symbols<'_>,
+        is_live: impl Fn(usize, usize) -> bool,
+    ) -> Self {
+        let labels: HashMap<_, _> =
+            blocks.all.iter().enumerate().map(|(at, block)| (block.label, at)).collect();
+        let all = blocks.all.iter().enumerate().map(|(at, block)| {
+            let last = block.body.last().map(|(_, last)| *last);
+            let branch = last.filter(|last| last.op() == Some(Op::BranchConditional));
+            let branch = branch.and_then(|branch| {
+                let target = |word| labels.get(&branch.word(word)?).copied();
+                let (yes, no) = (target(1)?, target(2)?);
+                let condition = symbols.of(definitions, branch.word(0)?)?;
+                (yes != no).then_some(Branch { condition, yes, no })
+            });
+            Block {
+                instructions: block.body.iter().map(|(location, _)| location.offset).collect(),
+                next: block.next.iter().copied().filter(|&next| is_live(at, next)).collect(),
+                branch,
+            }
+        });
+        Self { blocks: all.collect(), returns: blocks.returns() }
+    }
+
+    fn block(&self, at: Location) -> Option<usize> {
+        self.blocks.iter().position(|block| block.instructions.binary_search(&at.offset).is_ok())
+    }
+
+    /// The blocks that are reached from one, itself not counted, without the ways that are not `open`.
+    fn reached(&self, from: usize, open: impl Fn(usize, usize) -> bool) -> Vec<bool> {
+        let mut seen = vec![false; self.blocks.len()];
+        let mut found = vec![from];
+        while let Some(at) = found.pop() {
+            for &next in self.blocks[at].next.iter().filter(|&&next| open(at, next)) {
+                if !std::mem::replace(&mut seen[next], true) {
+                    found.push(next);
+                }
+            }
+        }
+        seen
+    }
+
+    /// Whether the second instruction may run after the first has.
+    pub(crate) fn may_follow(&self, first: Location, second: Location) -> bool {
+        let (Some(a), Some(b)) = (self.block(first), self.block(second)) else { return true };
+        (a == b && first.offset < second.offset) || self.reached(a, |_, _| true)[b]
+    }
+
+    /// Whether the second instruction never runs before the first has.
+    pub(crate) fn precedes(&self, first: Location, second: Location) -> bool {
+        let (Some(a), Some(b)) = (self.block(first), self.block(second)) else { return false };
+        if a == b {
+            return first.offset < second.offset;
+        }
+        b != 0 && (a == 0 || !self.reached(0, |_, to| to != a)[b])
+    }
+
+    /// Conditions that hold whenever an instruction runs.
+    pub(crate) fn conditions(&self, at: Location) -> Vec<Condition> {
+        let Some(block) = self.block(at).filter(|&block| block != 0) else { return Vec::new() };
+        let mut found = Vec::new();
+        for (from, Branch { condition, yes, no }) in self.branches() {
+            for (target, holds) in [(*yes, true), (*no, false)] {
+                let is_way = |a: usize, b: usize| a == from && b == target;
+                if !self.reached(0, |a, b| !is_way(a, b))[block] {
+                    Condition { symbol: Rc::clone(condition), holds }.split(&mut found);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether an instruction runs, in all runs that end, where conditions hold as `decide` tells.
+    pub(crate) fn runs_where(
+        &self,
+        at: Location,
+        decide: impl Fn(&Symbol) -> Option<bool>,
+    ) -> bool {
+        let Some(block) = self.block(at) else { return false };
+        let decided: HashMap<_, _> = self
+            .branches()
+            .filter_map(|(from, branch)| {
+                let holds = decide(&branch.condition)?;
+                Some((from, if holds { branch.yes } else { branch.no }))
+            })
+            .collect();
+        let open = |from: usize, to: usize| {
+            to != block && decided.get(&from).is_none_or(|&target| target == to)
+        };
+        let reached = self.reached(0, open);
+        block == 0 || !(0..self.blocks.len()).any(|at| self.returns[at] && (at == 0 || reached[at]))
+    }
+
+    fn branches(&self) -> impl Iterator<Item = (usize, &Branch)> {
+        let blocks = self.blocks.iter().enumerate();
+        blocks.filter(|(_, block)| block.next.len() == 2).filter_map(|(at, block)| {
+            let branch = block.branch.as_ref()?;
+            Some((at, branch))
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! Which of a kernel's scalars decide where it goes and how often, not only whether.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use rspirv::spirv::{Op, OpenclStd100Op as Extended};
+
+use super::blocks::Blocks;
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, Role, ids};
+
+/// The parameters of a function that addresses or the bounds of loops are calculated from, there and
+/// in what it calls.
+pub(crate) fn feeding(module: &Module, function: u32) -> BTreeSet<usize> {
+    let definitions = module.definitions();
+    let functions: HashMap<_, _> =
+        module.functions.iter().enumerate().map(|(at, known)| (known.id, at)).collect();
+    let mut slice = Slice::default();
+    let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
+    let mut own = Vec::new();
+    while let Some(id) = left.pop() {
+        let Some(&at) = functions.get(&id) else { continue };
+        let Some(blocks) = Blocks::of(module, &definitions, at) else { continue };
+        for block in &blocks.all {
+            let called = block.body.iter().filter(|(_, i)| i.op() == Some(Op::FunctionCall));
+            left.extend(called.filter_map(|(_, i)| i.word(2)).filter(|&id| seen.insert(id)));
+        }
+        slice.add(id, &blocks, &definitions);
+        if id == function {
+            own.clone_from(&blocks.parameters);
+        }
+    }
+    slice.close(&definitions);
+    let own = own.iter().enumerate().filter(|(_, id)| slice.needed.contains(id));
+    own.map(|(at, _)| at).collect()
+}
+
+#[derive(Default)]
+struct Slice {
+    needed: HashSet<u32>,
+    left: Vec<u32>,
+    /// What is stored to variables.
+    stored: HashMap<u32, Vec<u32>>,
+    /// What parameters of functions are given.
+    given: HashMap<u32, Vec<u32>>,
+    /// By the function.
+    parameters: HashMap<u32, Vec<u32>>,
+    calls: Vec<(u32, Vec<u32>)>,
+    returned: HashMap<u32, Vec<u32>>,
+}
+
+impl Slice {
+    fn add(&mut self, function: u32, blocks: &Blocks<'_>, definitions: &Definitions<'_>) {
+        self.parameters.insert(function, blocks.parameters.clone());
+        for (at, block) in blocks.all.iter().enumerate() {
+            for (_, i) in &block.body {
+                let roots: Vec<u32> = match i.op() {
+                    Some(
+                        Op::AccessChain
+                        | Op::InBoundsAccessChain
+                        | Op::PtrAccessChain
+                        | Op::InBoundsPtrAccessChain,
+                    ) => i.words_from(3).collect(),
+                    Some(Op::CopyMemorySized) => i.word(2).into_iter().collect(),
+                    Some(Op::BranchConditional | Op::Switch) if blocks.is_in_loop(at) => {
+                        i.word(0).into_iter().collect()
+                    }
+                    Some(Op::ExtInst) => {
+                        let set = i.word(2).and_then(|set| definitions.get(set));
+                        let is_opencl = set.and_then(|set| set.string(1)) == Some("OpenCL.std");
+                        match i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl) {
+                            Some(Extended::vloadn) => i.word(4).into_iter().collect(),
+                            Some(Extended::vstoren) => i.word(5).into_iter().collect(),
+                            _ => Vec::new(),
+                        }
+                    }
+                    Some(Op::Store) => {
+                        if let (Some(variable), Some(value)) = (i.word(0), i.word(1)) {
+                            self.stored.entry(variable).or_default().push(value);
+                        }
+                        Vec::new()
+                    }
+                    Some(Op::FunctionCall) => {
+                        if let Some(called) = i.word(2) {
+                            self.calls.push((called, i.words_from(3).collect()));
+                        }
+                        Vec::new()
+                    }
+                    Some(Op::ReturnValue) => {
+                        self.returned.entry(function).or_default().extend(i.word(0));
+                        Vec::new()
+                    }
+                    _ => Vec::new(),
+                };
+                self.left.extend(roots);
+            }
+        }
+    }
+
+    fn close(&mut self, definitions: &Definitions<'_>) {
+        for (called, arguments) in std::mem::take(&mut self.calls) {
+            let parameters = self.parameters.get(&called).into_iter().flatten();
+            for (&parameter, argument) in parameters.zip(arguments) {
+                self.given.entry(parameter).or_default().push(argument);
+            }
+        }
+        while let Some(id) = self.left.pop() {
+            if !self.needed.insert(id) {
+                continue;
+            }
+            self.left.extend(self.given.get(&id).into_iter().flatten());
+            self.left.extend(self.stored.get(&id).into_iter().flatten());
+            let Some(i) = definitions.get(id) else { continue };
+            if i.op() == Some(Op::FunctionCall) {
+                let called = i.word(2).and_then(|called| self.returned.get(&called));
+                self.left.extend(called.into_iter().flatten());
+            }
+            // What cannot be followed is of no kernel that was analysed.
+            _ = ids(&i, definitions, |word, role| {
+                if role == Role::Operand {
+                    self.left.extend(i.word(word));
+                }
+            });
+        }
+    }
+}

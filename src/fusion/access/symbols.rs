@@ -1,0 +1,256 @@
+//! Expressions of a kernel's scalars and of the work-item's ids, to tell where two are the same.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use rspirv::spirv::Op;
+
+use super::blocks::Blocks;
+use crate::spirv::edit::Definitions;
+
+/// What has one value for the whole run of a work-item.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Symbol {
+    /// A parameter of the kernel.
+    Scalar(usize),
+    Constant(Vec<u32>),
+    /// A value of the device's.
+    BuiltIn(u32),
+    /// With the width of the result, and literal operands.
+    Operation {
+        op: Op,
+        width: u32,
+        literals: Vec<u32>,
+        operands: Vec<Rc<Symbol>>,
+    },
+}
+
+/// That a symbol of type `bool` holds, or that it does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Condition {
+    pub(crate) symbol: Rc<Symbol>,
+    pub(crate) holds: bool,
+}
+
+impl Condition {
+    /// The conditions that it is made of.
+    pub(super) fn split(self, found: &mut Vec<Self>) {
+        if let Symbol::Operation { op, operands, .. } = self.symbol.as_ref() {
+            let part = |symbol: &Rc<Symbol>, holds| Self { symbol: Rc::clone(symbol), holds };
+            match (op, operands.as_slice(), self.holds) {
+                (Op::LogicalNot, [a], holds) => return part(a, !holds).split(found),
+                (Op::LogicalAnd, [a, b], true) | (Op::LogicalOr, [a, b], false) => {
+                    part(a, self.holds).split(found);
+                    part(b, self.holds).split(found);
+                    return;
+                }
+                _ => {}
+            }
+        }
+        found.push(self);
+    }
+}
+
+impl Symbol {
+    /// Whether it holds, where `known` tells that of some.
+    pub(crate) fn decide(&self, known: &impl Fn(&Self) -> Option<bool>) -> Option<bool> {
+        if let Some(holds) = known(self) {
+            return Some(holds);
+        }
+        let Self::Operation { op, operands, .. } = self else { return None };
+        match (op, operands.as_slice()) {
+            (Op::LogicalNot, [a]) => Some(!a.decide(known)?),
+            (Op::LogicalAnd | Op::LogicalOr, [a, b]) => {
+                // The value that decides alone.
+                let strong = *op == Op::LogicalOr;
+                match (a.decide(known), b.decide(known)) {
+                    (Some(a), Some(b)) => Some(if strong { a || b } else { a && b }),
+                    (Some(one), None) | (None, Some(one)) if one == strong => Some(strong),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The scalars that it is made of.
+    pub(crate) fn scalars(&self, found: &mut Vec<usize>) {
+        match self {
+            Self::Scalar(parameter) => found.push(*parameter),
+            Self::Constant(_) | Self::BuiltIn(_) => {}
+            Self::Operation { operands, .. } => operands.iter().for_each(|o| o.scalars(found)),
+        }
+    }
+
+    /// Whether two are the same, where `same` tells of scalars of the one and the other.
+    pub(crate) fn is(&self, other: &Self, same: &impl Fn(usize, usize) -> bool) -> bool {
+        match (self, other) {
+            (Self::Scalar(a), Self::Scalar(b)) => same(*a, *b),
+            (
+                Self::Operation { op, width, literals, operands },
+                Self::Operation { op: o, width: w, literals: l, operands: others },
+            ) => {
+                (op, width, literals, operands.len()) == (o, w, l, others.len())
+                    && operands.iter().zip(others).all(|(a, b)| a.is(b, same))
+            }
+            (a, b) => a == b,
+        }
+    }
+}
+
+/// The symbols of a function's values.
+pub(super) struct Symbols<'a> {
+    parameters: HashMap<u32, usize>,
+    built_ins: &'a HashMap<u32, u32>,
+    /// What variables hold that are stored to once.
+    stored: HashMap<u32, u32>,
+    known: HashMap<u32, Option<Rc<Symbol>>>,
+}
+
+const MAX_DEPTH: usize = 24;
+
+impl<'a> Symbols<'a> {
+    pub(super) fn of_function(
+        blocks: &Blocks<'_>,
+        spilled: &std::collections::HashSet<u32>,
+        built_ins: &'a HashMap<u32, u32>,
+    ) -> Self {
+        let instructions = blocks.all.iter().flat_map(|block| &block.body).map(|(_, i)| i);
+        let stores = instructions.filter(|i| i.op() == Some(Op::Store));
+        let stored = stores.filter_map(|i| Some((i.word(0)?, i.word(1)?)));
+        Self {
+            parameters: blocks.parameters.iter().enumerate().map(|(at, &id)| (id, at)).collect(),
+            built_ins,
+            stored: stored.filter(|(variable, _)| spilled.contains(variable)).collect(),
+            known: HashMap::new(),
+        }
+    }
+
+    /// `None` for what depends on memory, or changes while the kernel runs.
+    pub(super) fn of(&mut self, definitions: &Definitions<'_>, id: u32) -> Option<Rc<Symbol>> {
+        self.at(definitions, id, 0)
+    }
+
+    fn at(&mut self, definitions: &Definitions<'_>, id: u32, depth: usize) -> Option<Rc<Symbol>> {
+        if let Some(known) = self.known.get(&id) {
+            return known.clone();
+        }
+        let found = if depth < MAX_DEPTH { self.found(definitions, id, depth + 1) } else { None };
+        let found = found.map(Rc::new);
+        self.known.insert(id, found.clone());
+        found
+    }
+
+    fn found(&mut self, definitions: &Definitions<'_>, id: u32, depth: usize) -> Option<Symbol> {
+        if let Some(&parameter) = self.parameters.get(&id) {
+            let ty = definitions.type_of(id)?;
+            return (ty.op() == Some(Op::TypeInt)).then_some(Symbol::Scalar(parameter));
+        }
+        let i = definitions.get(id)?;
+        let op = i.op()?;
+        let ty = definitions.get(i.result_type()?)?;
+        let width = match ty.op()? {
+            Op::TypeBool => 1,
+            Op::TypeInt => ty.word(1)?,
+            // Of which parts are taken.
+            Op::TypeVector if op == Op::Load => 0,
+            _ => return None,
+        };
+        let operation =
+            |op, literals, operands| Symbol::Operation { op, width, literals, operands };
+        match op {
+            Op::Constant => {
+                Some(Symbol::Constant([width].into_iter().chain(i.words_from(2)).collect()))
+            }
+            Op::ConstantNull => {
+                let words = [0].into_iter().cycle().take(width.div_ceil(32).max(1) as usize);
+                Some(Symbol::Constant([width].into_iter().chain(words).collect()))
+            }
+            Op::ConstantTrue => Some(Symbol::Constant(vec![1, 1])),
+            Op::ConstantFalse => Some(Symbol::Constant(vec![1, 0])),
+            Op::Load => {
+                let pointer = i.word(2)?;
+                if let Some(&built_in) = self.built_ins.get(&pointer) {
+                    return Some(Symbol::BuiltIn(built_in));
+                }
+                let stored = *self.stored.get(&pointer)?;
+                self.at(definitions, stored, depth).map(|symbol| (*symbol).clone())
+            }
+            Op::CompositeExtract => {
+                let whole = self.at(definitions, i.word(2)?, depth)?;
+                Some(operation(op, i.words_from(3).collect(), vec![whole]))
+            }
+            Op::UGreaterThan
+            | Op::SGreaterThan
+            | Op::ULessThanEqual
+            | Op::SLessThanEqual
+            | Op::UGreaterThanEqual
+            | Op::SGreaterThanEqual
+            | Op::INotEqual => {
+                let (op, is_swapped, is_negated) = match op {
+                    Op::UGreaterThan => (Op::ULessThan, true, false),
+                    Op::SGreaterThan => (Op::SLessThan, true, false),
+                    Op::ULessThanEqual => (Op::ULessThan, true, true),
+                    Op::SLessThanEqual => (Op::SLessThan, true, true),
+                    Op::UGreaterThanEqual => (Op::ULessThan, false, true),
+                    Op::SGreaterThanEqual => (Op::SLessThan, false, true),
+                    _ => (Op::IEqual, false, true),
+                };
+                let mut operands = vec![
+                    self.at(definitions, i.word(2)?, depth)?,
+                    self.at(definitions, i.word(3)?, depth)?,
+                ];
+                if is_swapped {
+                    operands.reverse();
+                }
+                let compared = operation(op, Vec::new(), operands);
+                Some(if is_negated {
+                    operation(Op::LogicalNot, Vec::new(), vec![Rc::new(compared)])
+                } else {
+                    compared
+                })
+            }
+            Op::Select if width == 1 => {
+                // What compilers make of `a && b` and `a || b`.
+                let operands = i.words_from(2).map(|id| self.at(definitions, id, depth));
+                let operands = operands.collect::<Option<Vec<_>>>()?;
+                let [condition, yes, no] = operands.as_slice() else { return None };
+                let is = |symbol: &Symbol, value| *symbol == Symbol::Constant(vec![1, value]);
+                let both = |other: &Rc<Symbol>| vec![Rc::clone(condition), Rc::clone(other)];
+                match () {
+                    () if is(no, 0) => Some(operation(Op::LogicalAnd, Vec::new(), both(yes))),
+                    () if is(yes, 1) => Some(operation(Op::LogicalOr, Vec::new(), both(no))),
+                    () => Some(operation(op, Vec::new(), operands)),
+                }
+            }
+            Op::UConvert
+            | Op::SConvert
+            | Op::IAdd
+            | Op::ISub
+            | Op::IMul
+            | Op::UDiv
+            | Op::SDiv
+            | Op::UMod
+            | Op::SRem
+            | Op::SMod
+            | Op::ShiftLeftLogical
+            | Op::ShiftRightLogical
+            | Op::ShiftRightArithmetic
+            | Op::BitwiseAnd
+            | Op::BitwiseOr
+            | Op::BitwiseXor
+            | Op::Not
+            | Op::SNegate
+            | Op::ULessThan
+            | Op::SLessThan
+            | Op::IEqual
+            | Op::LogicalAnd
+            | Op::LogicalOr
+            | Op::LogicalNot => {
+                let operands = i.words_from(2).map(|id| self.at(definitions, id, depth));
+                Some(operation(op, Vec::new(), operands.collect::<Option<_>>()?))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What work-items of one work-group pass to each other.
+
+use super::*;
+
+fn grouped(launches: &[Launch], dead: &[u32]) -> Plan {
+    let mut plan = plan(launches, 256, dead);
+    plan.slots.iter_mut().for_each(|slot| slot.range.set_local(64.into()).unwrap());
+    plan
+}
+
+#[track_caller]
+fn assert_barriers(bytes: &[u8], plan: &Plan, expected: &[usize]) {
+    let (fused, text) = fused(bytes, plan);
+    assert_eq!(Vec::from_iter(fused.barriers), expected);
+    let entry = text.rfind("OpFunction ").unwrap();
+    let count = text[entry..].matches("OpControlBarrier").count();
+    assert_eq!(count, expected.len(), "{text}");
+}
+
+#[test]
+fn a_barrier_is_where_a_work_group_shares_what_it_wrote() {
+    for bytes in ALL_PATTERNS {
+        let turn = |from, to| ("turned_in_memory", vec![buffer(from), buffer(to)]);
+        assert_barriers(bytes, &grouped(&[turn(0, 1), turn(1, 2)], &[]), &[1]);
+        // One is enough between the first and the last launch, as late as it can be.
+        let launches = [turn(0, 1), turn(3, 4), turn(1, 2)];
+        assert_barriers(bytes, &grouped(&launches, &[]), &[2]);
+        // And for several memories.
+        let launches = [turn(0, 1), turn(3, 4), turn(1, 2), turn(4, 5)];
+        assert_barriers(bytes, &grouped(&launches, &[]), &[2]);
+        let launches = [turn(0, 1), turn(1, 2), turn(2, 3)];
+        assert_barriers(bytes, &grouped(&launches, &[]), &[1, 2]);
+        // What is overwritten must have been read.
+        assert_barriers(bytes, &grouped(&[turn(0, 1), turn(2, 0)], &[]), &[1]);
+        // Such a memory stays.
+        let (fused, _) = fused(bytes, &grouped(&[turn(0, 1), turn(1, 2)], &[1]));
+        assert!(fused.internalized.is_empty());
+    }
+}
+
+#[test]
+fn values_of_a_work_group_reach_its_work_items_behind_a_barrier() {
+    for bytes in ALL_PATTERNS {
+        let launches = [
+            ("group_most", vec![buffer(0), buffer(1)]),
+            ("group_scaled", vec![buffer(0), buffer(1), buffer(2)]),
+        ];
+        assert_barriers(bytes, &grouped(&launches, &[]), &[1]);
+    }
+}
+
+#[test]
+fn without_a_size_of_groups_nothing_is_known_of_them() {
+    let launches = [
+        ("turned_in_memory", vec![buffer(0), buffer(1)]),
+        ("turned_in_memory", vec![buffer(1), buffer(2)]),
+    ];
+    for bytes in ALL_PATTERNS {
+        let outcome = fuse_in(bytes, &plan(&launches, 256, &[]), Trust::ProofOnly);
+        assert!(matches!(outcome.judgements[1].verdict, Verdict::NeedsTrust(_)));
+    }
+}
+
+#[test]
+fn neighbours_of_other_work_groups_are_out_of_reach() {
+    let launches =
+        [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("blur", vec![buffer(1), buffer(2)])];
+    for bytes in ALL {
+        let outcome = fuse_in(bytes, &grouped(&launches, &[]), Trust::ProofOnly);
+        assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)));
+    }
+}
