@@ -11,13 +11,18 @@ use super::legality::Judgement;
 use super::merge::{Modes, Whole, require, unsupported};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{Private, element_width};
+use super::ranges::Ranges;
+use super::remap::Global;
 use crate::error::Result;
 use crate::spirv::Module;
-use crate::spirv::edit::{Function, Interner, Section, Stream, complete_interfaces, string_words};
+use crate::spirv::edit::{
+    Function, Interner, Section, Stream, complete_interfaces, literal_words, string_words,
+};
 
 /// What the entry is made by.
 pub(super) struct Decisions<'a> {
     pub(super) plan: &'a Plan,
+    pub(super) ranges: &'a Ranges,
     /// Scalars that are fixed at their values.
     pub(super) constants: &'a BTreeSet<Place>,
     /// Scalars that are the same.
@@ -61,6 +66,8 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
         if decisions.barriers.contains(&slot) {
             writer.barrier(&mut body)?;
         }
+        let guard = decisions.ranges.slots[slot].guard;
+        let guard = guard.map(|count| writer.guard(&mut body, count)).transpose()?;
         let mut words = vec![void, writer.module.fresh_id()?, function];
         for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
             words.push(writer.argument(&mut body, Place { slot, argument }, value)?);
@@ -73,6 +80,10 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
             words.push(writer.cast(&mut body, variable, ty)?);
         }
         body.push(Op::FunctionCall, words);
+        if let Some(after) = guard {
+            body.push(Op::Branch, [after]);
+            body.push(Op::Label, [after]);
+        }
     }
     writer.finish(void, &body, &name)
 }
@@ -139,9 +150,9 @@ impl Writer<'_> {
             }
             Argument::Scalar(bytes) => {
                 if self.decisions.constants.contains(&place)
-                    && let Some(words) = self.literal(ty, bytes)
+                    && let Some(id) = self.literal(ty, bytes)?
                 {
-                    return self.interner.constant_id(self.module, Op::Constant, ty, &words);
+                    return Ok(id);
                 }
                 let equal = self.decisions.equal.iter().find(|equal| equal.contains(&place));
                 let known = self.parameters.iter().position(|known| {
@@ -179,6 +190,18 @@ impl Writer<'_> {
         if known == ty { Ok(id) } else { self.cast(body, id, ty) }
     }
 
+    /// Begins what only the first work-items do, by their linear ids. The label of what follows it.
+    fn guard(&mut self, body: &mut Stream, count: u64) -> Result<u32> {
+        let whole = &self.decisions.ranges.whole;
+        let global = Global::of(self.module, &mut self.interner)?;
+        let is_below = global.is_below(self.module, &mut self.interner, body, whole, count)?;
+        let (then, after) = (self.module.fresh_id()?, self.module.fresh_id()?);
+        body.push(Op::SelectionMerge, [after, 0]);
+        body.push(Op::BranchConditional, [is_below, then, after]);
+        body.push(Op::Label, [then]);
+        Ok(after)
+    }
+
     fn parameter(
         &mut self,
         place: Place,
@@ -201,21 +224,34 @@ impl Writer<'_> {
         types.find(|i| i.result() == Some(ty))?.word(1)
     }
 
-    /// The words of a constant; `None` for types that are not scalars.
-    fn literal(&self, ty: u32, bytes: &[u8]) -> Option<Vec<u32>> {
+    /// A constant; `None` for types that are no numbers nor vectors of such.
+    fn literal(&mut self, ty: u32, bytes: &[u8]) -> Result<Option<u32>> {
         let mut types = self.module.section(Section::Globals).iter();
-        let ty = types.find(|i| i.result() == Some(ty))?;
-        let is_number = matches!(ty.op(), Some(Op::TypeInt | Op::TypeFloat));
-        if !is_number || ty.word(1)? as usize != bytes.len() * 8 {
-            return None;
+        let Some(known) = types.find(|i| i.result() == Some(ty)) else { return Ok(None) };
+        if let Some(words) = literal_words(&known, bytes) {
+            let id = self.interner.constant_id(self.module, Op::Constant, ty, &words)?;
+            return Ok(Some(id));
         }
-        // Narrow ones are extended as their type says (2.2.1).
-        let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
-        let is_signed = ty.op() == Some(Op::TypeInt) && ty.word(2) == Some(1);
-        let mut words = bytes.to_vec();
-        let rest = if is_signed && is_negative { 0xff } else { 0 };
-        words.resize(bytes.len().next_multiple_of(4), rest);
-        Some(words.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect())
+        let (Some(Op::TypeVector), Some(part), Some(count)) =
+            (known.op(), known.word(1), known.word(2))
+        else {
+            return Ok(None);
+        };
+        // Three take the place of four.
+        let places = (count as usize).next_power_of_two();
+        if places > 16 || bytes.is_empty() || !bytes.len().is_multiple_of(places) {
+            return Ok(None);
+        }
+        let mut parts = Vec::new();
+        for bytes in bytes.chunks(bytes.len() / places).take(count as usize) {
+            let mut types = self.module.section(Section::Globals).iter();
+            let known = types.find(|i| i.result() == Some(part));
+            let Some(words) = known.and_then(|ty| literal_words(&ty, bytes)) else {
+                return Ok(None);
+            };
+            parts.push(self.interner.constant_id(self.module, Op::Constant, part, &words)?);
+        }
+        self.interner.constant_id(self.module, Op::ConstantComposite, ty, &parts).map(Some)
     }
 
     /// The private variable that stands for a memory.

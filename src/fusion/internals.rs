@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+pub use super::planned;
+
 use super::{Argument, Memory, Plan, Region, Slot, Trust, fuse};
 use crate::digest::Digest;
 use crate::error::Result;
@@ -81,11 +83,13 @@ pub fn fuse_launches(
             Given::Uint(value) => Argument::Scalar(value.to_le_bytes().into()),
         };
         let arguments = arguments.iter().map(argument).collect();
-        slots.push(Slot { module: *module, kernel: (*kernel).to_owned(), range, arguments });
+        let kernel = (*kernel).to_owned();
+        slots.push(Slot { module: *module, kernel, range, arguments, constants: Vec::new() });
     }
     let dead = dead.iter().map(|&buffer| memory(buffer)).collect();
     let digests = (0..modules.len()).map(|at| Digest([at as u8; 32])).collect();
-    let plan = Plan { modules: digests, slots, constants: BTreeSet::new(), dead };
+    let version = (1, 6);
+    let plan = Plan { modules: digests, slots, constants: BTreeSet::new(), dead, version };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
     let outcome = fuse(&plan, &modules.iter().collect::<Vec<_>>(), Trust::ProofOnly)?;
     let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());

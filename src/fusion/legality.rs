@@ -5,13 +5,14 @@
 //! which writes, must never meet in different work-items. Those of one work-group are an exception:
 //! with a barrier between the launches they see what the others wrote.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
 
 use super::access::{Access, Accesses, Bytes, Kind};
 use super::form::Space;
 use super::plan::{Memory, Plan};
 use super::privacy::{Promotion, promotion};
+use super::shapes::View;
 
 /// What is known of a slot's kernel.
 pub(super) struct Examined {
@@ -67,19 +68,25 @@ pub(crate) struct Judgement {
 
 /// Pairs of more accesses take too long to compare.
 const MAX_USES: usize = 2048;
-pub(super) fn judge(plan: &Plan, slots: &[Examined], space: &Space) -> Vec<Judgement> {
-    let memories = plan.memories().into_iter();
-    memories
-        .map(|memory| {
+
+/// `views` are the coordinates in which the slots' accesses to each memory are told.
+pub(super) fn judge(
+    plan: &Plan,
+    slots: &[Examined],
+    views: &BTreeMap<Memory, View>,
+) -> Vec<Judgement> {
+    views
+        .iter()
+        .map(|(&memory, view)| {
             let uses = Use::all(plan, slots, memory);
             let mut barriers = BTreeSet::new();
-            let verdict = verdict(&uses, space, &mut barriers);
+            let verdict = verdict(&uses, view, &mut barriers);
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only what they wrote themselves".into())
             } else if !barriers.is_empty() {
                 Err("work-items use what others of their work-group wrote".into())
             } else {
-                promotion(plan, memory, slots, &uses, space)
+                promotion(plan, memory, slots, &uses, view)
             };
             Judgement { memory, verdict, barriers, promotion }
         })
@@ -141,7 +148,7 @@ impl<'a> Use<'a> {
     }
 }
 
-fn verdict(uses: &[Use<'_>], space: &Space, barriers: &mut BTreeSet<(usize, usize)>) -> Verdict {
+fn verdict(uses: &[Use<'_>], view: &View, barriers: &mut BTreeSet<(usize, usize)>) -> Verdict {
     if uses.len() > MAX_USES {
         return Verdict::NeedsTrust(format!(
             "the kernels access it in {} places, which are too many to be compared",
@@ -162,8 +169,8 @@ fn verdict(uses: &[Use<'_>], space: &Space, barriers: &mut BTreeSet<(usize, usiz
             }
             let (first, second) =
                 if first.slot < second.slot { (first, second) } else { (second, first) };
-            let found = pair(first, second, space);
-            if found != Verdict::Proven && is_in_group(first, second, space) {
+            let found = pair(first, second, view);
+            if found != Verdict::Proven && is_in_group(first, second, view) {
                 barriers.insert((first.slot, second.slot));
                 continue;
             }
@@ -176,7 +183,9 @@ fn verdict(uses: &[Use<'_>], space: &Space, barriers: &mut BTreeSet<(usize, usiz
 }
 
 /// Two accesses of different slots, the first of the earlier one.
-fn pair(first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
+fn pair(first: &Use<'_>, second: &Use<'_>, view: &View) -> Verdict {
+    let space = &view.space;
+    let own = (&view.slots[first.slot], &view.slots[second.slot]);
     if let Some(constant) = [first, second].into_iter().find(|used| used.parameter.is_constant) {
         return Verdict::Refuted(format!(
             "{} as constant memory, which must not change while a kernel runs",
@@ -197,11 +206,11 @@ fn pair(first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
             other.done()
         ));
     };
-    if never_meet(&a, &b, space) {
+    if never_meet(&a, &b, own, space) {
         return Verdict::Proven;
     }
     let is_exact = a.start.is_exact() && b.start.is_exact();
-    match meeting(&a, &b, space).filter(|_| is_exact) {
+    match meeting(&a, &b, own).filter(|_| is_exact) {
         Some(items) => {
             let text = met(first, &a, second, &b, items, space);
             if first.access.is_certain && second.access.is_certain {
@@ -222,17 +231,18 @@ fn pair(first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
 }
 
 /// Whether two accesses meet in work-items of one work-group only, where a barrier orders them.
-fn is_in_group(first: &Use<'_>, second: &Use<'_>, space: &Space) -> bool {
+fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     let by_group = |used: &Use<'_>| {
         let bytes = used.bytes?;
         Some(Bytes { start: bytes.group?, ..bytes })
     };
-    let (Some(a), Some(b), Some(groups)) = (by_group(first), by_group(second), space.of_groups())
+    let (Some(a), Some(b), Some(groups)) =
+        (by_group(first), by_group(second), view.space.of_groups())
     else {
         return false;
     };
     let is_constant = first.parameter.is_constant || second.parameter.is_constant;
-    !is_constant && never_meet(&a, &b, &groups)
+    !is_constant && never_meet(&a, &b, (&groups, &groups), &groups)
 }
 
 /// The slots before which barriers are, as few as will do: one between each two of these slots.
@@ -249,13 +259,13 @@ pub(super) fn barriers(judgements: &[Judgement]) -> BTreeSet<usize> {
     barriers
 }
 
-/// Whether no byte is in both for two different work-items.
-fn never_meet(a: &Bytes, b: &Bytes, space: &Space) -> bool {
-    let ends = |bytes: &Bytes| {
+/// Whether no byte is in both for two different work-items, each of those that do it.
+fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Space) -> bool {
+    let ends = |bytes: &Bytes, space: &Space| {
         let (low, high) = bytes.start.bounds(space);
         (low, high + bytes.width - 1)
     };
-    let ((a_low, a_high), (b_low, b_high)) = (ends(a), ends(b));
+    let ((a_low, a_high), (b_low, b_high)) = (ends(a, own.0), ends(b, own.1));
     if a_high < b_low || b_high < a_low {
         return true;
     }
@@ -332,7 +342,8 @@ type Item = [i128; 3];
 
 /// Two different work-items of which the one touches with `a` what the other touches with `b`, if that
 /// is easily found. Their ids.
-fn meeting(a: &Bytes, b: &Bytes, space: &Space) -> Option<(Item, Item)> {
+fn meeting(a: &Bytes, b: &Bytes, own: (&Space, &Space)) -> Option<(Item, Item)> {
+    let (all, space) = own;
     let at = |bytes: &Bytes, item: &Item| {
         let ids = bytes.start.coefficients().into_iter().zip(item);
         ids.fold(bytes.start.low, |sum, (factor, id)| {
@@ -350,7 +361,7 @@ fn meeting(a: &Bytes, b: &Bytes, space: &Space) -> Option<(Item, Item)> {
     for item in items {
         let start = at(b, &item);
         for byte in [start, start + b.width - 1] {
-            let own = solve(a, byte, space);
+            let own = solve(a, byte, all);
             let first = at(a, &own);
             let overlap = first < start + b.width && start < first + a.width;
             if overlap && own != item {
@@ -358,8 +369,8 @@ fn meeting(a: &Bytes, b: &Bytes, space: &Space) -> Option<(Item, Item)> {
             }
             // What does not depend on an id is touched by all of them.
             let mut other = own;
-            for d in (0..3).filter(|&d| a.start.coefficients()[d] == 0 && space.global[d] > 1) {
-                let (low, high) = (space.offset[d], space.offset[d] + space.global[d] - 1);
+            for d in (0..3).filter(|&d| a.start.coefficients()[d] == 0 && all.global[d] > 1) {
+                let (low, high) = (all.offset[d], all.offset[d] + all.global[d] - 1);
                 other[d] = if item[d] == low { high } else { low };
             }
             if overlap && other != item {

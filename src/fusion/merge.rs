@@ -7,6 +7,7 @@ use rspirv::spirv::{
 };
 
 use super::access;
+use super::ranges::Sizes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::edit::{Instruction, Linkage, Section, Stream, string_words};
 use crate::spirv::{Input, Module, Options, merge};
@@ -23,8 +24,6 @@ pub(super) struct Whole {
     pub(super) module: Module,
     /// Each slot's function.
     pub(super) functions: Vec<u32>,
-    /// For each slot, the `SpecId`s that its module had and those that they became.
-    pub(super) spec_ids: Vec<Vec<(u32, u32)>>,
 }
 
 pub(super) fn unsupported(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -105,7 +104,7 @@ impl Part {
             Linkage::of(i).is_some_and(|linkage| names.contains(linkage.name))
         };
         module.section_mut(Section::Annotations).retain(|i| !is_own(i));
-        Ok(Whole { module, functions, spec_ids: merged.spec_ids })
+        Ok(Whole { module, functions })
     }
 }
 
@@ -135,7 +134,7 @@ fn inline(module: &mut Module, function: u32) {
 pub(super) struct Modes(BTreeMap<u32, Vec<u32>>);
 
 impl Modes {
-    fn of(module: &Module, entry: u32, kernel: &str) -> Result<Self> {
+    pub(super) fn of(module: &Module, entry: u32, kernel: &str) -> Result<Self> {
         let mut modes = BTreeMap::new();
         let said = module.section(Section::ExecutionModes).iter();
         for mode in said.filter(|mode| mode.word(0) == Some(entry)) {
@@ -150,8 +149,9 @@ impl Modes {
     }
 
     /// The work-group size that must be launched with.
-    pub(super) fn local_size(&self) -> Option<&[u32]> {
-        self.0.get(&(ExecutionMode::LocalSize as u32)).map(Vec::as_slice)
+    pub(super) fn local_size(&self) -> Option<Sizes> {
+        let size = self.0.get(&(ExecutionMode::LocalSize as u32))?;
+        Some(std::array::from_fn(|d| size.get(d).map_or(1, |&size| size as usize)))
     }
 
     /// Those of a kernel made of several. A work-group size that one demands holds for all, hints are

@@ -15,18 +15,23 @@ pub mod internals;
 mod legality;
 mod merge;
 mod plan;
+pub mod planned;
 mod privacy;
 mod promote;
 mod ranges;
+mod remap;
 mod report;
+mod shapes;
+mod specialize;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, StorageClass};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
 use crate::spirv::edit::Section;
@@ -67,8 +72,12 @@ pub(crate) struct Fused {
     pub(crate) range: NdRange,
     /// For each parameter, the arguments that it stands for, which are all the same.
     pub(crate) parameters: Vec<Vec<Place>>,
-    /// For each slot, the ids of its specialization constants and those that they became.
-    pub(crate) spec_ids: Vec<Vec<(u32, u32)>>,
+    /// How many bytes of local memory a work-group takes, with those of arguments.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for a check against the device"))]
+    pub(crate) local_bytes: usize,
+    /// How many bytes the parameters take together.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for a check against the device"))]
+    pub(crate) parameter_bytes: usize,
     /// The memories that are no longer used.
     pub(crate) internalized: Vec<Memory>,
     /// The slots before which the work-items of a group wait for each other. Unless there are none, the
@@ -114,20 +123,36 @@ fn attempt(
     trust: Trust,
     outcome: &mut Outcome,
 ) -> Result<Result<Fused, String>> {
-    let range = ranges::join(&plan.slots)?;
-    let space = Space::new(&range);
+    let mut copies = vec![None; plan.slots.len()];
+    let mut specialized = Vec::new();
+    for (slot, copy) in plan.slots.iter().zip(&mut copies) {
+        let module = specialize::specialize(modules[slot.module], &slot.constants, copy);
+        specialized.push(module.map_err(|error| error.within(format!("`{}`", slot.kernel)))?);
+    }
+    let modules = specialized.as_slice();
+    let within = |at: usize| {
+        let slot = &plan.slots[at];
+        move |error: Error| error.within(format!("launch {at} of `{}`", slot.kernel))
+    };
+    let mut demanded = Vec::new();
+    for (at, slot) in plan.slots.iter().enumerate() {
+        let modes = modes(modules[at], &slot.kernel).map_err(within(at))?;
+        demanded.push(modes.local_size());
+    }
+    let ranges = ranges::join(&plan.slots, &demanded)?;
     let mut slots = Vec::new();
     for (at, slot) in plan.slots.iter().enumerate() {
-        let examined = examine(slot, modules[slot.module], &space)
-            .map_err(|error| error.within(format!("launch {at} of `{}`", slot.kernel)))?;
+        let space = Space::new(&ranges.slots[at].range);
+        let examined = examine(slot, modules[at], &space).map_err(within(at))?;
         let relied = &examined.accesses.constants;
-        let injected = relied & &access::feeding(modules[slot.module], examined.function);
+        let injected = relied & &access::feeding(modules[at], examined.function);
         outcome.injected.extend(injected.iter().map(|&argument| Place { slot: at, argument }));
         let relied = relied.iter();
         outcome.constants.extend(relied.map(|&argument| Place { slot: at, argument }));
         slots.push(examined);
     }
-    outcome.judgements = legality::judge(plan, &slots, &space);
+    let views = shapes::unify(plan, &ranges, &mut slots);
+    outcome.judgements = legality::judge(plan, &slots, &views);
     for Judgement { verdict, .. } in &outcome.judgements {
         match verdict {
             Verdict::Proven => {}
@@ -149,16 +174,19 @@ fn attempt(
     }
     let mut parts = Vec::new();
     for (at, slot) in plan.slots.iter().enumerate() {
-        parts.push(Part::new(modules[slot.module], &slot.kernel, at, |module, function| {
+        let mut part = Part::new(modules[at], &slot.kernel, at, |module, function| {
             promote::promote(module, function, &privates[at])
-        })?);
+        })?;
+        remap::remap(&mut part.module, &slot.kernel, &ranges.slots[at], &ranges)?;
+        parts.push(part);
     }
     let kernels = plan.slots.iter().map(|slot| slot.kernel.as_str());
     let modes = Modes::join(kernels.zip(parts.iter().map(|part| &part.modes)))?;
-    ranges::check_local_size(&range, modes.local_size())?;
     let mut whole = Part::merge(&parts)?;
+    version::lower(&mut whole.module, plan.version)?;
     let decisions = entry::Decisions {
         plan,
+        ranges: &ranges,
         constants: &outcome.injected,
         equal: &outcome.equal,
         judgements: &outcome.judgements,
@@ -167,15 +195,22 @@ fn attempt(
         modes: &modes,
     };
     let entry = entry::add(&mut whole, &decisions)?;
+    let (local_bytes, parameter_bytes) = sizes(plan, &whole.module, &entry.parameters);
     Ok(Ok(Fused {
         module: whole.module,
         kernel: entry.name,
-        range,
+        range: ranges.whole,
         parameters: entry.parameters,
-        spec_ids: whole.spec_ids,
+        local_bytes,
+        parameter_bytes,
         internalized: internalized(&outcome.judgements),
         barriers,
     }))
+}
+
+fn modes(module: &Module, kernel: &str) -> Result<Modes> {
+    let (entry, _) = access::function_of(module, kernel)?;
+    Modes::of(module, entry, kernel)
 }
 
 fn examine(slot: &Slot, module: &Module, space: &Space) -> Result<Examined> {
@@ -214,6 +249,33 @@ fn examine(slot: &Slot, module: &Module, space: &Space) -> Result<Examined> {
     })
 }
 
+/// The bytes of local memory and of parameters.
+fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
+    let definitions = module.definitions();
+    let layouts = access::Layouts::of(module, &definitions);
+    let variables = module.section(Section::Globals).iter();
+    let variables = variables.filter(|i| {
+        i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Workgroup as u32)
+    });
+    let sizes = variables.filter_map(|i| {
+        let pointee = definitions.get(i.result_type()?)?.word(2)?;
+        usize::try_from(layouts.size(pointee)?).ok()
+    });
+    let (mut local, mut passed) = (sizes.fold(0, usize::saturating_add), 0_usize);
+    let pointer = layouts.address as usize;
+    for place in parameters.iter().filter_map(|places| places.first()) {
+        let argument = &plan.slots[place.slot].arguments[place.argument];
+        passed = passed.saturating_add(match argument {
+            Argument::Scalar(bytes) => bytes.len(),
+            Argument::Buffer(_) | Argument::Local(_) => pointer,
+        });
+        if let Argument::Local(bytes) = argument {
+            local = local.saturating_add(*bytes);
+        }
+    }
+    (local, passed)
+}
+
 /// For each slot, the parameters some of whose accesses go to variables. A memory that could do without
 /// its buffer, but whose kernels do more with the address than is followed, keeps that buffer, and is
 /// told why.
@@ -225,7 +287,7 @@ fn privates(
 ) -> Result<Vec<Vec<Private>>> {
     let mut all = Vec::new();
     for (at, (slot, examined)) in plan.slots.iter().zip(slots).enumerate() {
-        let module = modules[slot.module];
+        let module = modules[at];
         let (_, function) = access::function_of(module, &slot.kernel)?;
         let mut privates = Vec::new();
         for (argument, value) in slot.arguments.iter().enumerate() {

@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     pub(crate) constants: BTreeSet<Place>,
     /// The memories whose contents nobody reads afterwards.
     pub(crate) dead: BTreeSet<Memory>,
+    /// The latest version of SPIR-V that the device takes, major and minor.
+    pub(crate) version: (u8, u8),
 }
 
 /// One launch.
@@ -26,6 +28,9 @@ pub(crate) struct Slot {
     pub(crate) kernel: String,
     pub(crate) range: NdRange,
     pub(crate) arguments: Vec<Argument>,
+    /// The specialization constants that its program was built with, by their ids, as bytes. The
+    /// others have their defaults.
+    pub(crate) constants: Vec<(u32, Vec<u8>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -159,6 +164,7 @@ mod tests {
                 region(to),
                 Argument::Scalar(factor.to_le_bytes().into()),
             ],
+            constants: Vec::new(),
         };
         let memory = |n| Memory(first + n);
         Plan {
@@ -166,6 +172,7 @@ mod tests {
             slots: vec![slot(memory(0), memory(1)), slot(memory(1), memory(2))],
             constants: BTreeSet::new(),
             dead: BTreeSet::from([memory(1)]),
+            version: (1, 2),
         }
     }
 

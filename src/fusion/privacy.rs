@@ -18,6 +18,7 @@ use super::access::{Bytes, Kind, Symbol};
 use super::form::{Form, Space};
 use super::legality::{Examined, Use};
 use super::plan::{Argument, Memory, Place, Plan};
+use super::shapes::View;
 
 /// How a memory's contents become a variable of each work-item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,14 +58,14 @@ pub(super) fn promotion(
     memory: Memory,
     slots: &[Examined],
     uses: &[Use<'_>],
-    space: &Space,
+    view: &View,
 ) -> Result<Promotion, String> {
     let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
     if let Some(used) = uses.iter().find(special) {
         return Err(format!("{} in a way that only memory allows", used.deed()));
     }
-    let (base, size, align) = window(slots, uses, space)?;
-    let keeper = Keeper::new(plan, slots, uses, base, space);
+    let (base, size, align) = window(slots, uses, &view.space)?;
+    let keeper = Keeper::new(plan, slots, uses, base, view);
     let is_dead = plan.dead.contains(&memory);
     let reads = keeper.reads();
     let writes = keeper.writes(&reads, is_dead);
@@ -178,7 +179,7 @@ struct Keeper<'a> {
     plan: &'a Plan,
     slots: &'a [Examined],
     uses: &'a [Use<'a>],
-    space: &'a Space,
+    view: &'a View,
     /// For each use that can go to the variable, its bytes there: the first and the one behind the last.
     own: Vec<Option<(i128, i128)>>,
     /// What was found to rely on scalars being the same.
@@ -191,7 +192,7 @@ impl<'a> Keeper<'a> {
         slots: &'a [Examined],
         uses: &'a [Use<'a>],
         base: Form,
-        space: &'a Space,
+        view: &'a View,
     ) -> Self {
         let own = uses.iter().map(|used| {
             let bytes = used.followed(slots).ok()?;
@@ -199,7 +200,7 @@ impl<'a> Keeper<'a> {
             is_own.then_some((bytes.start.low, bytes.start.low + bytes.width))
         });
         let equal = RefCell::default();
-        Self { plan, slots, uses, space, own: own.collect(), equal }
+        Self { plan, slots, uses, view, own: own.collect(), equal }
     }
 
     /// The modes of all reads; those of writes are left at `Memory`.
@@ -237,7 +238,7 @@ impl<'a> Keeper<'a> {
             used.access.kind.writes()
                 && self.own[at].is_none()
                 && (first.slot..=last.slot).contains(&used.slot)
-                && used.may_touch(&bytes, self.space)
+                && used.may_touch(&bytes, &self.view.space)
         };
         self.own[fill].is_some()
             && first.slot <= last.slot
@@ -252,7 +253,15 @@ impl<'a> Keeper<'a> {
         if a.slot == b.slot {
             return self.slots[a.slot].accesses.flow.precedes(from, to);
         }
-        a.slot < b.slot && (a.access.is_certain || self.is_run_if(first, last))
+        a.slot < b.slot && self.is_run_in(first, last)
+    }
+
+    /// Whether an access runs in each work-item in which one of another slot does.
+    fn is_run_in(&self, first: usize, last: usize) -> bool {
+        let (a, b) = (&self.uses[first], &self.uses[last]);
+        let is_certain = a.access.is_certain && self.view.covers(a.slot, b.slot);
+        // Conditions are told by ids, which are the same in launches of the same shape only.
+        is_certain || (self.view.is_alike(a.slot, b.slot) && self.is_run_if(first, last))
     }
 
     /// Whether an access runs, sooner or later, if one of another slot does.
@@ -328,8 +337,7 @@ impl<'a> Keeper<'a> {
                 self.uses[*other].access.kind.writes() && self.uses[*other].slot > used.slot
             };
             let later: Vec<_> = (0..self.uses.len()).filter(later).collect();
-            let is_sure =
-                |other: usize| self.uses[other].access.is_certain || self.is_run_if(other, at);
+            let is_sure = |other: usize| self.is_run_in(other, at);
             let is_lost = is_dead || self.cover(at, &later, is_sure).is_some();
             let is_read_in_memory = |(other, reader): (usize, &Use<'_>)| {
                 if reader.access.kind.writes() || reads[other] == Mode::Private {
@@ -348,7 +356,7 @@ impl<'a> Keeper<'a> {
                 may_follow
                     && match self.own[other] {
                         Some((low, high)) => low < end && start < high,
-                        None => reader.may_touch(&bytes, self.space),
+                        None => reader.may_touch(&bytes, &self.view.space),
                     }
             };
             modes[at] = match () {

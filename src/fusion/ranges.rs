@@ -1,61 +1,207 @@
-//! The nd-range of the fused kernel.
+//! The nd-range of the fused kernel, and how those of the slots lie in it.
 //!
-//! All launches must have the same global size and offset. Those that leave their work-group size to
-//! the driver take that of the others.
+//! The rules are those of SYCL's extension for kernel fusion (`sycl_ext_codeplay_kernel_fusion`,
+//! heterogeneous nd-ranges): the fused nd-range is the one with the most work-items, each work-item
+//! does what the one with its linear id did in each launch, no two launches ask for different
+//! work-group sizes, and all offsets are equal. Launches that leave their work-group size to the
+//! driver take that of the others.
 
 use super::merge::unsupported;
 use super::plan::Slot;
 use crate::error::Result;
-use crate::nd_range::NdRange;
+use crate::nd_range::{NdRange, NdSize};
 
+/// The nd-range of the fused kernel, and what becomes of each slot's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ranges {
+    pub(super) whole: NdRange,
+    pub(super) slots: Vec<Mapping>,
+}
+
+/// How a slot's work-items lie among those of the fused kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mapping {
+    /// The slot's nd-range, with the work-groups that it has in the fused kernel if these are known.
+    pub(super) range: NdRange,
+    pub(super) shape: Shape,
+    /// If not all of the fused kernel's work-items do what the slot does: those that do are as many,
+    /// the first by their linear ids.
+    pub(super) guard: Option<u64>,
+    /// Whether its work-groups are work-groups of the fused kernel, with the same ids.
+    pub(super) keeps_groups: bool,
+}
+
+/// How a work-item's ids in a slot follow from those in the fused kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// The same size.
+    Same,
+    /// A smaller size, but the ids are the same: the linear order counts them in the same way.
+    Corner,
+    /// By the linear id.
+    Remapped,
+}
+
+/// A size or offset in three dimensions.
+pub(super) type Sizes = [usize; 3];
+
+pub(super) fn padded(sizes: &[usize], rest: usize) -> Sizes {
+    std::array::from_fn(|d| sizes.get(d).copied().unwrap_or(rest))
+}
+
+/// `demanded` are the work-group sizes that the kernels themselves have.
+///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), naming the launches, if there is none for all.
-pub(super) fn join(slots: &[Slot]) -> Result<NdRange> {
+pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges> {
+    let local = local_size(slots, demanded)?;
     let first = &slots[0];
-    let differ = |slot: &Slot, what: &str, own: &[usize], other: &[usize]| {
-        unsupported(format!(
-            "the {what} of `{}` is {own:?}, that of `{}` {other:?}; launches of different nd-ranges \
-             are not fused",
-            first.kernel, slot.kernel
-        ))
-    };
-    let mut joined = first;
-    for slot in slots {
-        let (range, other) = (&first.range, &slot.range);
-        if range.global() != other.global() {
-            return Err(differ(slot, "global size", range.global(), other.global()));
-        }
-        if range.offset() != other.offset() {
-            return Err(differ(slot, "offset", range.offset(), other.offset()));
-        }
-        match (joined.range.local(), other.local()) {
-            (None, Some(_)) => joined = slot,
-            (Some(own), Some(other)) if own != other => {
-                return Err(unsupported(format!(
-                    "the work-group size of `{}` is {own:?}, that of `{}` {other:?}",
-                    joined.kernel, slot.kernel
-                )));
-            }
-            _ => {}
-        }
+    let offset = |slot: &Slot| padded(slot.range.offset(), 0);
+    if let Some(slot) = slots.iter().find(|&slot| offset(slot) != offset(first)) {
+        return Err(unsupported(format!(
+            "the offset of `{}` is {:?}, that of `{}` {:?}; only launches that begin at the same ids \
+             are fused",
+            first.kernel,
+            first.range.offset(),
+            slot.kernel,
+            slot.range.offset()
+        )));
     }
-    Ok(joined.range)
+    let whole = whole(slots, local)?;
+    let (sizes, offset) = (padded(whole.range.global(), 1), offset(first));
+    let mut mapped = Vec::new();
+    for slot in slots {
+        let own = padded(slot.range.global(), 1);
+        let shape = shape(own, sizes);
+        if shape == Shape::Remapped && offset != [0; 3] {
+            return Err(unsupported(format!(
+                "the global size of `{}` is {:?}, that of `{}` {:?}; launches of different shapes are \
+                 fused only if their ids begin at 0, not at {:?}",
+                whole.kernel,
+                whole.range.global(),
+                slot.kernel,
+                slot.range.global(),
+                slot.range.offset()
+            )));
+        }
+        let is_whole_groups = |local: Sizes| (0..3).all(|d| own[d].is_multiple_of(local[d]));
+        let keeps_groups = match shape {
+            Shape::Same => true,
+            Shape::Corner => local.is_some_and(is_whole_groups),
+            Shape::Remapped => false,
+        };
+        let mut range = slot.range;
+        if let Some(local) = local.filter(|_| keeps_groups) {
+            range.set_local(size(&local[..range.dimensions()]))?;
+        }
+        let (items, all) = (count(slot)?, count(whole)?);
+        let guard = (items < all).then_some(items);
+        mapped.push(Mapping { range, shape, guard, keeps_groups });
+    }
+    let mut joined = whole.range;
+    if let Some(local) = local {
+        joined.set_local(size(&local[..joined.dimensions()]))?;
+    }
+    Ok(Ranges { whole: joined, slots: mapped })
 }
 
-/// Whether the work-groups are those that a kernel demands.
-///
-/// # Errors
-///
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if not.
-pub(super) fn check_local_size(range: &NdRange, demanded: Option<&[u32]>) -> Result<()> {
-    let (Some(local), Some(demanded)) = (range.local(), demanded) else { return Ok(()) };
-    let size = |d: usize| demanded.get(d).map_or(1, |&size| size as usize);
-    let own = |d: usize| local.get(d).copied().unwrap_or(1);
-    if (0..3).all(|d| size(d) == own(d)) {
-        return Ok(());
+/// The work-group size that some launches ask for, or their kernels demand.
+fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes>> {
+    let asked = slots.iter().filter_map(|slot| Some((slot, slot.range.local()?)));
+    let mut known: Option<(&Slot, &[usize])> = None;
+    for (slot, local) in asked {
+        match known {
+            Some((other, asked)) if padded(asked, 1) != padded(local, 1) => {
+                return Err(unsupported(format!(
+                    "the work-group size of `{}` is {asked:?}, that of `{}` {local:?}",
+                    other.kernel, slot.kernel
+                )));
+            }
+            _ => known = known.or(Some((slot, local))),
+        }
     }
-    Err(unsupported(format!(
-        "the launches have work-groups of {local:?}, but a kernel demands {demanded:?}"
-    )))
+    let mut demands = slots.iter().zip(demanded).filter_map(|(slot, &size)| Some((slot, size?)));
+    let demand = demands.next();
+    if let Some((slot, size)) = demand {
+        if let Some((other, different)) = demands.find(|&(_, other)| other != size) {
+            return Err(unsupported(format!(
+                "`{}` demands work-groups of {size:?}, `{}` of {different:?}",
+                slot.kernel, other.kernel
+            )));
+        }
+        if let Some((other, local)) = known
+            && padded(local, 1) != size
+        {
+            return Err(unsupported(format!(
+                "the work-group size of `{}` is {local:?}, but `{}` demands {size:?}",
+                other.kernel, slot.kernel
+            )));
+        }
+    }
+    let local = known.map(|(_, local)| padded(local, 1)).or(demand.map(|(_, size)| size));
+    if local.is_some_and(|local| local.contains(&0)) {
+        return Err(unsupported("a launch has work-groups without work-items"));
+    }
+    Ok(local)
+}
+
+/// The launch with the most work-items. Of several, the one whose ids most of them have.
+fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
+    let counts = slots.iter().map(count).collect::<Result<Vec<_>>>()?;
+    let most = counts.iter().max().copied().unwrap_or_default();
+    let largest = || slots.iter().zip(&counts).filter(|(_, count)| **count == most);
+    let global = |slot: &Slot| padded(slot.range.global(), 1);
+    let fits = |slot: &Slot| {
+        let global = global(slot);
+        local.is_none_or(|local| (0..3).all(|d| global[d].is_multiple_of(local[d])))
+    };
+    let alike = |slot: &Slot| {
+        let others =
+            slots.iter().filter(|other| shape(global(other), global(slot)) != Shape::Remapped);
+        others.count()
+    };
+    let fitting = largest().map(|(slot, _)| slot).filter(|slot| fits(slot));
+    // The first of the best.
+    let best = fitting.reduce(|best, slot| if alike(slot) > alike(best) { slot } else { best });
+    best.ok_or_else(|| {
+        let (slot, _) = largest().next().unwrap_or((&slots[0], &0));
+        unsupported(format!(
+            "the work-group size {:?} of the launches does not divide the global size of `{}`, {:?}",
+            local.unwrap_or_default(),
+            slot.kernel,
+            slot.range.global()
+        ))
+    })
+}
+
+fn count(slot: &Slot) -> Result<u64> {
+    let sizes = slot.range.global().iter();
+    let count = sizes.map(|&size| size as u64).try_fold(1_u64, u64::checked_mul);
+    count.filter(|&count| count > 0).ok_or_else(|| {
+        unsupported(format!(
+            "the global size of `{}` is {:?}, which are no work-items or too many",
+            slot.kernel,
+            slot.range.global()
+        ))
+    })
+}
+
+/// How a size lies in one that has no fewer work-items.
+fn shape(own: Sizes, whole: Sizes) -> Shape {
+    if own == whole {
+        return Shape::Same;
+    }
+    let last = own.iter().rposition(|&size| size > 1).unwrap_or(0);
+    let is_corner = own[..last] == whole[..last] && own[last] <= whole[last];
+    if is_corner { Shape::Corner } else { Shape::Remapped }
+}
+
+fn size(sizes: &[usize]) -> NdSize {
+    match *sizes {
+        [x, y, z, ..] => [x, y, z].into(),
+        [x, y] => [x, y].into(),
+        [x] => x.into(),
+        [] => 1.into(),
+    }
 }

@@ -108,6 +108,22 @@ pub(crate) fn string_words(text: &str) -> impl Iterator<Item = u32> {
     })
 }
 
+/// The words of a number of a type, from its bytes as they lie in memory; `None` if it is no number, or
+/// of another size.
+pub(crate) fn literal_words(ty: &Instruction<'_>, bytes: &[u8]) -> Option<Vec<u32>> {
+    let is_number = matches!(ty.op(), Some(Op::TypeInt | Op::TypeFloat));
+    if !is_number || bytes.is_empty() || ty.word(1)? as usize != bytes.len() * 8 {
+        return None;
+    }
+    // Narrow ones are extended as their type says (2.2.1).
+    let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+    let is_signed = ty.op() == Some(Op::TypeInt) && ty.word(2) == Some(1);
+    let mut words = bytes.to_vec();
+    let rest = if is_signed && is_negative { 0xff } else { 0 };
+    words.resize(bytes.len().next_multiple_of(4), rest);
+    Some(words.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect())
+}
+
 /// How many words a literal string takes that begins with the first of them; `None` if it has no
 /// end.
 pub(crate) fn string_length(words: &[Word]) -> Option<usize> {

@@ -189,7 +189,10 @@ impl BuildGraph {
         let sources: Vec<_> = plan.modules.iter().map(|module| sources[module].clone()).collect();
         let options = source::common_options(&sources)?.to_owned();
         let compile = {
-            let (plan, sources) = (plan.clone(), sources.clone());
+            let (mut plan, sources) = (plan.clone(), sources.clone());
+            for slot in &mut plan.slots {
+                slot.constants.clone_from(&sources[slot.module].constants);
+            }
             move || {
                 let modules: Vec<&Module> = sources.iter().map(|source| &source.module).collect();
                 fusion::fuse(&plan, &modules, trust)
@@ -205,13 +208,6 @@ impl BuildGraph {
         let image = Image::spirv(fused.module.assemble())?;
         let mut wanted = Wanted::new(image.clone(), device);
         wanted.set_options(&options)?;
-        for (slot, ids) in plan.slots.iter().zip(&fused.spec_ids) {
-            for (id, value) in &sources[slot.module].constants {
-                if let Some((_, became)) = ids.iter().find(|(before, _)| before == id) {
-                    wanted.set_constant(*became, value.as_slice().into());
-                }
-            }
-        }
         let built = self.ask(wanted).landed().await;
         let kernel = built.and_then(|built| built.kernel(&fused.kernel));
         let fused = match kernel {

@@ -117,9 +117,11 @@ impl Sketch {
                 });
             }
             let kernel = launch.kernel.name().to_owned();
-            slots.push(Slot { module, kernel, range: launch.range, arguments });
+            let (range, constants) = (launch.range, Vec::new());
+            slots.push(Slot { module, kernel, range, arguments, constants });
         }
-        let mut plan = Plan { modules, slots, constants: BTreeSet::new(), dead };
+        let (constants, version) = (BTreeSet::new(), (1, 6));
+        let mut plan = Plan { modules, slots, constants, dead, version };
         if wishes.fix_scalars {
             let scalars = plan.places().filter(|(_, a)| matches!(a, Argument::Scalar(_)));
             plan.constants = scalars.map(|(place, _)| place).collect();

@@ -1,0 +1,129 @@
+//! Fusion of any launches of any modules, for this crate's own tests.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::plan;
+use super::{Memory, Place, Plan, Region, Slot, Trust};
+use crate::digest::Digest;
+use crate::error::Result;
+use crate::nd_range::NdRange;
+use crate::spirv::Module;
+
+/// A launch of a module's kernel.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The index of the module.
+    pub module: usize,
+    /// The kernel's name.
+    pub kernel: String,
+    /// Its work-items.
+    pub range: NdRange,
+    /// In order.
+    pub arguments: Vec<Argument>,
+    /// The values of specialization constants.
+    pub constants: Vec<(u32, Vec<u8>)>,
+}
+
+/// An argument of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// Of a buffer of a number, so many bytes from an offset on.
+    Buffer {
+        /// The number.
+        buffer: u32,
+        /// In bytes.
+        offset: usize,
+        /// In bytes.
+        length: usize,
+    },
+    /// As bytes.
+    Scalar(Vec<u8>),
+    /// Local memory of so many bytes.
+    Local(usize),
+}
+
+/// A kernel made of several.
+#[derive(Debug)]
+pub struct Fused {
+    /// Its module.
+    pub spirv: Vec<u8>,
+    /// Its name.
+    pub kernel: String,
+    /// Its work-items.
+    pub range: NdRange,
+    /// The arguments that it takes, each by its launch and its place among the arguments of that.
+    pub parameters: Vec<(usize, usize)>,
+    /// The buffers that it does without.
+    pub internalized: Vec<u32>,
+}
+
+/// An nd-range of a global size, an offset and a local size.
+///
+/// # Errors
+///
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if they differ in their dimensions.
+pub fn range(global: NdSize, offset: Option<NdSize>, local: Option<NdSize>) -> Result<NdRange> {
+    let mut range = NdRange::from(global);
+    offset.map_or(Ok(()), |offset| range.set_offset(offset))?;
+    local.map_or(Ok(()), |local| range.set_local(local))?;
+    Ok(range)
+}
+
+pub use crate::nd_range::NdSize;
+
+/// Fuses launches. `dead` are the buffers whose contents nobody reads afterwards. Else says why not.
+///
+/// # Errors
+///
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if something is no module, and
+/// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) or
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit the modules.
+pub fn fuse(modules: &[&[u8]], launches: &[Launch], dead: &[u32]) -> Result<Result<Fused, String>> {
+    let modules =
+        modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
+    let mut numbers = HashMap::new();
+    let mut originals = Vec::new();
+    let mut memory = |number: u32| {
+        *numbers.entry(number).or_insert_with(|| {
+            originals.push(number);
+            Memory(originals.len() as u32 - 1)
+        })
+    };
+    let mut slots = Vec::new();
+    for launch in launches {
+        let arguments = launch.arguments.iter().map(|argument| match argument {
+            &Argument::Buffer { buffer, offset, length } => {
+                plan::Argument::Buffer(Region { memory: memory(buffer), offset, length })
+            }
+            Argument::Scalar(bytes) => plan::Argument::Scalar(bytes.clone()),
+            Argument::Local(bytes) => plan::Argument::Local(*bytes),
+        });
+        slots.push(Slot {
+            module: launch.module,
+            kernel: launch.kernel.clone(),
+            range: launch.range,
+            arguments: arguments.collect(),
+            constants: launch.constants.clone(),
+        });
+    }
+    let plan = Plan {
+        modules: vec![Digest([0; 32]); modules.len()],
+        slots,
+        constants: BTreeSet::new(),
+        dead: dead.iter().map(|&buffer| memory(buffer)).collect(),
+        version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
+    };
+    let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
+    let all: Vec<_> = modules.iter().collect();
+    let fused = super::fuse(&plan, &all, Trust::ProofOnly)?.fused;
+    Ok(fused.map(|fused| {
+        let first = |places: &Vec<Place>| places.first().map(|place| (place.slot, place.argument));
+        Fused {
+            spirv: fused.module.assemble(),
+            kernel: fused.kernel,
+            range: fused.range,
+            parameters: fused.parameters.iter().filter_map(first).collect(),
+            internalized: fused.internalized.into_iter().map(number).collect(),
+        }
+    }))
+}

@@ -1,0 +1,455 @@
+//! Kernels that run in a larger nd-range than that of their launch.
+//!
+//! What such a kernel reads of its ids and sizes is what it would have read: constants where these
+//! are the same for all work-items, else functions of the linear id in the fused kernel.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, StorageClass};
+
+use super::access::Layouts;
+use super::merge::unsupported;
+use super::ranges::{Mapping, Ranges, Shape, Sizes, padded};
+use crate::error::Result;
+use crate::nd_range::NdRange;
+use crate::spirv::Module;
+use crate::spirv::edit::{
+    Function, Instruction, Interner, Role, Section, Stream, ids, located, string_words,
+};
+
+/// What a kernel gets for one of the device's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Kept,
+    /// The same for all work-items, by dimension; the first if it is a single number.
+    Constant(Sizes),
+    /// The global id, from the linear one.
+    GlobalId,
+}
+
+/// Makes a slot's module one for the fused kernel's nd-range.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming what the kernel would not get.
+pub(super) fn remap(
+    module: &mut Module,
+    kernel: &str,
+    mapping: &Mapping,
+    ranges: &Ranges,
+) -> Result<()> {
+    let whole = &ranges.whole;
+    if mapping.shape == Shape::Same && mapping.range.dimensions() == whole.dimensions() {
+        return Ok(());
+    }
+    if !mapping.keeps_groups
+        && let Some(what) = of_groups(module)
+    {
+        return Err(no_groups(kernel, what, mapping, whole));
+    }
+    let mut variables = HashMap::new();
+    for (variable, built_in) in built_ins(module) {
+        match value(built_in, mapping, whole) {
+            Ok(Value::Kept) => {}
+            Ok(value) => _ = variables.insert(variable, value),
+            Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
+        }
+    }
+    if variables.is_empty() {
+        return Ok(());
+    }
+    rewrite(module, kernel, &variables, mapping, whole)?;
+    module.prune()
+}
+
+fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> crate::error::Error {
+    unsupported(format!(
+        "`{kernel}` uses {what}, but among the {:?} work-items of the fused kernel its {:?} would not \
+         have work-groups of their own",
+        whole.global(),
+        mapping.range.global()
+    ))
+}
+
+/// The variables that stand for values of the device's.
+fn built_ins(module: &Module) -> Vec<(u32, u32)> {
+    let annotations = module.section(Section::Annotations).iter();
+    let built_ins = annotations
+        .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32));
+    built_ins.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect()
+}
+
+/// What a kernel has to do with its work-group, if anything.
+fn of_groups(module: &Module) -> Option<&'static str> {
+    let globals = module.section(Section::Globals).iter();
+    let mut pointers = globals.filter(|i| i.op() == Some(Op::TypePointer));
+    if pointers.any(|i| i.word(1) == Some(StorageClass::Workgroup as u32)) {
+        return Some("local memory");
+    }
+    let instructions = module.functions.iter().flat_map(|function| function.body.iter());
+    instructions.filter_map(|i| i.op()).find_map(|op| {
+        let name = format!("{op:?}");
+        match op {
+            Op::ControlBarrier | Op::MemoryNamedBarrier => Some("barriers"),
+            _ if name.contains("Subgroup") => Some("operations of sub-groups"),
+            _ if name.starts_with("Group") => Some("operations of work-groups"),
+            _ => None,
+        }
+    })
+}
+
+/// What a slot's kernel gets for a value, or what it may not ask for.
+fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Value, String> {
+    let sizes = padded(mapping.range.global(), 1);
+    let local = mapping.range.local().map(|local| padded(local, 1));
+    let constant_if =
+        |differs: bool, sizes| if differs { Value::Constant(sizes) } else { Value::Kept };
+    let Some(built_in) = BuiltIn::from_u32(built_in) else {
+        return Err(format!("the built-in value {built_in}"));
+    };
+    Ok(match built_in {
+        BuiltIn::WorkDim => {
+            let dimensions = mapping.range.dimensions();
+            constant_if(dimensions != whole.dimensions(), [dimensions; 3])
+        }
+        BuiltIn::GlobalSize => constant_if(mapping.shape != Shape::Same, sizes),
+        BuiltIn::GlobalInvocationId if mapping.shape == Shape::Remapped => Value::GlobalId,
+        BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::GlobalLinearId => {
+            Value::Kept
+        }
+        BuiltIn::NumWorkgroups => match local {
+            _ if mapping.shape == Shape::Same => Value::Kept,
+            Some(local) => Value::Constant(std::array::from_fn(|d| sizes[d] / local[d].max(1))),
+            None => return Err("get_num_groups".into()),
+        },
+        BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => match local {
+            _ if mapping.keeps_groups => Value::Kept,
+            Some(local) => Value::Constant(local),
+            None => return Err("get_local_size".into()),
+        },
+        _ if mapping.keeps_groups => Value::Kept,
+        BuiltIn::LocalInvocationId => return Err("get_local_id".into()),
+        BuiltIn::WorkgroupId => return Err("get_group_id".into()),
+        BuiltIn::LocalInvocationIndex => return Err("get_local_linear_id".into()),
+        _ => return Err(format!("the built-in value {built_in:?}")),
+    })
+}
+
+/// Puts values in the place of loads of variables.
+fn rewrite(
+    module: &mut Module,
+    kernel: &str,
+    variables: &HashMap<u32, Value>,
+    mapping: &Mapping,
+    whole: &NdRange,
+) -> Result<()> {
+    let mut writer = Writer {
+        interner: Interner::of(module),
+        globals: Definition::all(module, variables),
+        values: HashMap::new(),
+        new: Vec::new(),
+        module,
+        mapping,
+        whole,
+    };
+    for at in 0..writer.module.functions.len() {
+        let body = std::mem::take(&mut writer.module.functions[at].body);
+        let rewritten = writer.function(kernel, &body, variables);
+        writer.module.functions[at].body = match rewritten {
+            Ok(rewritten) => rewritten,
+            Err(error) => {
+                writer.module.functions[at].body = body;
+                return Err(error);
+            }
+        };
+    }
+    let new = writer.new;
+    writer.module.functions.extend(new);
+    Ok(())
+}
+
+/// The type of a variable that stands for a value.
+#[derive(Clone, Copy)]
+struct Definition {
+    ty: u32,
+    /// The type of its components.
+    component: u32,
+    /// In bits, of a component.
+    width: u32,
+    is_vector: bool,
+}
+
+impl Definition {
+    fn all(module: &Module, variables: &HashMap<u32, Value>) -> HashMap<u32, Self> {
+        let definitions = module.definitions();
+        let of = |variable: u32| {
+            let ty = definitions.type_of(variable)?.word(2)?;
+            let defined = definitions.get(ty)?;
+            let is_vector = defined.op() == Some(Op::TypeVector) && defined.word(2) == Some(3);
+            let component = if is_vector { defined.word(1)? } else { ty };
+            let int = definitions.get(component).filter(|i| i.op() == Some(Op::TypeInt))?;
+            let width = int.word(1).filter(|width| matches!(width, 32 | 64))?;
+            Some(Self { ty, component, width, is_vector })
+        };
+        variables.keys().filter_map(|&variable| Some((variable, of(variable)?))).collect()
+    }
+}
+
+struct Writer<'a> {
+    module: &'a mut Module,
+    interner: Interner,
+    globals: HashMap<u32, Definition>,
+    /// The constants or functions that give the variables' values.
+    values: HashMap<u32, u32>,
+    new: Vec<Function>,
+    mapping: &'a Mapping,
+    whole: &'a NdRange,
+}
+
+impl Writer<'_> {
+    fn function(
+        &mut self,
+        kernel: &str,
+        body: &Stream,
+        variables: &HashMap<u32, Value>,
+    ) -> Result<Stream> {
+        let mut found = Vec::new();
+        // A component's address: the variable, and which component.
+        let mut chains = HashMap::new();
+        let mut dropped = HashSet::new();
+        {
+            let definitions = self.module.definitions();
+            let refuse = |i: &Instruction<'_>| {
+                let name = i.name();
+                unsupported(format!("`{kernel}` uses the address of a built-in value in {name}"))
+            };
+            for (location, i) in located((0, body)) {
+                let mut used = Vec::new();
+                ids(&i, &definitions, |word, role| {
+                    let id = i.word(word).unwrap_or_default();
+                    if role == Role::Operand
+                        && (variables.contains_key(&id) || chains.contains_key(&id))
+                    {
+                        used.push((word, id));
+                    }
+                })?;
+                let Some(&(word, id)) = used.first() else { continue };
+                let index = i.word(3).filter(|_| i.word(4).is_none());
+                match (i.op(), chains.get(&id).copied(), index) {
+                    (Some(Op::Load), None, _) if word == 2 => {
+                        found.push((location.offset, id, None));
+                    }
+                    (Some(Op::Load), Some((variable, index)), _) if word == 2 => {
+                        found.push((location.offset, variable, Some(index)));
+                    }
+                    (Some(Op::AccessChain | Op::InBoundsAccessChain), None, Some(index))
+                        if word == 2 && used.len() == 1 =>
+                    {
+                        let chain = i.result().ok_or_else(|| refuse(&i))?;
+                        chains.insert(chain, (id, index));
+                        dropped.insert(location.offset);
+                    }
+                    _ => return Err(refuse(&i)),
+                }
+            }
+        }
+        let found: HashMap<_, _> =
+            found.into_iter().map(|(at, id, index)| (at, (id, index))).collect();
+        let mut new = Stream::default();
+        for (location, i) in located((0, body)) {
+            if dropped.contains(&location.offset) {
+                continue;
+            }
+            let Some(&(variable, index)) = found.get(&location.offset) else {
+                new.push_instruction(&i);
+                continue;
+            };
+            let (Some(ty), Some(id)) = (i.word(0), i.word(1)) else { continue };
+            let of = self.globals.get(&variable).copied();
+            let of = of.filter(|of| {
+                ty == if index.is_some() && of.is_vector { of.component } else { of.ty }
+                    && (index.is_none() || of.is_vector)
+            });
+            let of = of.ok_or_else(|| {
+                unsupported(format!("`{kernel}` reads a built-in value as one of another type"))
+            })?;
+            let kind = variables.get(&variable).copied().unwrap_or(Value::Kept);
+            let value = self.value(variable, kind, of)?;
+            let whole = if index.is_some() { self.module.fresh_id()? } else { id };
+            match kind {
+                Value::GlobalId => new.push(Op::FunctionCall, [of.ty, whole, value]),
+                _ => new.push(Op::CopyObject, [of.ty, whole, value]),
+            }
+            if let Some(index) = index {
+                new.push(Op::VectorExtractDynamic, [ty, id, whole, index]);
+            }
+        }
+        Ok(new)
+    }
+
+    /// The constant or the function that gives a variable's value.
+    fn value(&mut self, variable: u32, kind: Value, of: Definition) -> Result<u32> {
+        if let Some(&known) = self.values.get(&variable) {
+            return Ok(known);
+        }
+        let id = match kind {
+            Value::Constant(sizes) if of.is_vector => {
+                let mut parts = [0; 3];
+                for (part, size) in parts.iter_mut().zip(sizes) {
+                    *part = number(self.module, &mut self.interner, of, size as u64)?;
+                }
+                self.interner.constant_id(self.module, Op::ConstantComposite, of.ty, &parts)?
+            }
+            Value::Constant([first, ..]) => {
+                number(self.module, &mut self.interner, of, first as u64)?
+            }
+            Value::GlobalId | Value::Kept => self.global_id(variable, of)?,
+        };
+        self.values.insert(variable, id);
+        Ok(id)
+    }
+
+    /// A function of the slot's global id.
+    fn global_id(&mut self, variable: u32, of: Definition) -> Result<u32> {
+        let (module, interner) = (&mut *self.module, &mut self.interner);
+        if !of.is_vector {
+            return Err(unsupported("the global id is no vector of three"));
+        }
+        let mut body = Stream::default();
+        let ty = interner.type_id(module, Op::TypeFunction, &[of.ty])?;
+        let (id, label) = (module.fresh_id()?, module.fresh_id()?);
+        body.push(Op::Function, [of.ty, id, FunctionControl::INLINE.bits(), ty]);
+        body.push(Op::Label, [label]);
+        let global = Global { variable, of };
+        let linear = global.linear_id(module, interner, &mut body, self.whole)?;
+        let sizes = padded(self.mapping.range.global(), 1);
+        let zero = number(module, interner, of, 0)?;
+        let (mut parts, mut rest) = ([zero; 3], linear);
+        let last = sizes.iter().rposition(|&size| size > 1).unwrap_or(0);
+        for (d, &size) in sizes.iter().enumerate().take(last + 1) {
+            if d == last {
+                parts[d] = rest;
+            } else if size > 1 {
+                let size = number(module, interner, of, size as u64)?;
+                let (part, quotient) = (module.fresh_id()?, module.fresh_id()?);
+                body.push(Op::UMod, [of.component, part, rest, size]);
+                body.push(Op::UDiv, [of.component, quotient, rest, size]);
+                (parts[d], rest) = (part, quotient);
+            }
+        }
+        let whole = module.fresh_id()?;
+        body.push(Op::CompositeConstruct, [of.ty, whole, parts[0], parts[1], parts[2]]);
+        body.push(Op::ReturnValue, [whole]);
+        body.push(Op::FunctionEnd, []);
+        self.new.push(Function { id, body });
+        Ok(id)
+    }
+}
+
+fn number(module: &mut Module, interner: &mut Interner, of: Definition, value: u64) -> Result<u32> {
+    let words = [value as u32, (value >> 32) as u32];
+    let words = if of.width == 32 { &words[..1] } else { &words };
+    interner.constant_id(module, Op::Constant, of.component, words)
+}
+
+/// The variable that stands for the global id.
+#[derive(Clone, Copy)]
+pub(super) struct Global {
+    variable: u32,
+    of: Definition,
+}
+
+impl Global {
+    /// That of a module, which gets one if it has none.
+    pub(super) fn of(module: &mut Module, interner: &mut Interner) -> Result<Self> {
+        let is_global_id =
+            |&(_, built_in): &(u32, u32)| built_in == BuiltIn::GlobalInvocationId as u32;
+        let known = built_ins(module).into_iter().find(is_global_id);
+        if let Some((variable, _)) = known {
+            let of = Definition::all(module, &HashMap::from([(variable, Value::Kept)]));
+            if let Some(&of) = of.get(&variable).filter(|of| of.is_vector) {
+                return Ok(Self { variable, of });
+            }
+        }
+        let width = Layouts::of(module, &module.definitions()).address as u32 * 8;
+        let component = interner.type_id(module, Op::TypeInt, &[width, 0])?;
+        let ty = interner.type_id(module, Op::TypeVector, &[component, 3])?;
+        let class = StorageClass::Input as u32;
+        let pointer = interner.type_id(module, Op::TypePointer, &[class, ty])?;
+        let variable = module.fresh_id()?;
+        module.section_mut(Section::Globals).push(Op::Variable, [pointer, variable, class]);
+        let annotations = module.section_mut(Section::Annotations);
+        let name = "__spirv_BuiltInGlobalInvocationId";
+        let linkage = [variable, Decoration::LinkageAttributes as u32].into_iter();
+        let linkage = linkage.chain(string_words(name)).chain([LinkageType::Import as u32]);
+        annotations.push(Op::Decorate, linkage);
+        annotations.push(Op::Decorate, [variable, Decoration::Constant as u32]);
+        let built_in = BuiltIn::GlobalInvocationId as u32;
+        annotations.push(Op::Decorate, [variable, Decoration::BuiltIn as u32, built_in]);
+        let of = Definition { ty, component, width, is_vector: true };
+        Ok(Self { variable, of })
+    }
+
+    /// The linear id in an nd-range.
+    fn linear_id(
+        self,
+        module: &mut Module,
+        interner: &mut Interner,
+        body: &mut Stream,
+        whole: &NdRange,
+    ) -> Result<u32> {
+        let Self { variable, of } = self;
+        let loaded = module.fresh_id()?;
+        body.push(Op::Load, [of.ty, loaded, variable]);
+        let (sizes, offsets) = (padded(whole.global(), 1), padded(whole.offset(), 0));
+        let mut sum = None;
+        for d in (0..3).rev() {
+            if let Some(known) = &mut sum {
+                if sizes[d] > 1 {
+                    let size = number(module, interner, of, sizes[d] as u64)?;
+                    let product = module.fresh_id()?;
+                    body.push(Op::IMul, [of.component, product, *known, size]);
+                    *known = product;
+                } else {
+                    continue;
+                }
+            } else if sizes[d] <= 1 && d > 0 {
+                continue;
+            }
+            let mut part = module.fresh_id()?;
+            body.push(Op::CompositeExtract, [of.component, part, loaded, d as u32]);
+            if offsets[d] > 0 {
+                let offset = number(module, interner, of, offsets[d] as u64)?;
+                let from_zero = module.fresh_id()?;
+                body.push(Op::ISub, [of.component, from_zero, part, offset]);
+                part = from_zero;
+            }
+            sum = Some(match sum {
+                None => part,
+                Some(sum) => {
+                    let id = module.fresh_id()?;
+                    body.push(Op::IAdd, [of.component, id, sum, part]);
+                    id
+                }
+            });
+        }
+        sum.ok_or_else(|| unsupported("an nd-range has no dimensions"))
+    }
+
+    /// Whether the linear id is below a number: the condition's id.
+    pub(super) fn is_below(
+        self,
+        module: &mut Module,
+        interner: &mut Interner,
+        body: &mut Stream,
+        whole: &NdRange,
+        count: u64,
+    ) -> Result<u32> {
+        let linear = self.linear_id(module, interner, body, whole)?;
+        let count = number(module, interner, self.of, count)?;
+        let bool = interner.type_id(module, Op::TypeBool, &[])?;
+        let id = module.fresh_id()?;
+        body.push(Op::ULessThan, [bool, id, linear, count]);
+        Ok(id)
+    }
+}

@@ -1,0 +1,182 @@
+//! Accesses of launches that differ in shape, in coordinates that they have in common.
+//!
+//! A work-item is the same in every slot by its linear id. Where all that is done to a memory can be
+//! told by that, it is; so a row-major index of two dimensions is the same as one of a single
+//! dimension.
+
+use std::collections::BTreeMap;
+
+use super::access::Bytes;
+use super::form::{Form, Id, Space};
+use super::legality::Examined;
+use super::plan::{Argument, Memory, Plan};
+use super::ranges::{Ranges, Shape};
+
+/// The coordinates in which all accesses to a memory are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct View {
+    /// Of all work-items that may touch it.
+    pub(super) space: Space,
+    /// Of those of each slot, which are the first by their linear ids.
+    pub(super) slots: Vec<Space>,
+    /// Of each slot, in its own coordinates.
+    own: Vec<Space>,
+}
+
+impl View {
+    /// Whether each work-item that runs one slot runs the other one, too.
+    pub(super) fn covers(&self, slot: usize, other: usize) -> bool {
+        let count = |slot: usize| self.slots[slot].global.iter().product::<i128>();
+        count(slot) >= count(other)
+    }
+
+    /// Whether the ids and sizes of work-items are the same in two slots.
+    pub(super) fn is_alike(&self, slot: usize, other: usize) -> bool {
+        self.own[slot] == self.own[other]
+    }
+}
+
+/// Tells all accesses to each memory in the same coordinates.
+pub(super) fn unify(
+    plan: &Plan,
+    ranges: &Ranges,
+    slots: &mut [Examined],
+) -> BTreeMap<Memory, View> {
+    let own: Vec<_> = ranges.slots.iter().map(|mapping| Space::new(&mapping.range)).collect();
+    let memories = plan.memories().into_iter();
+    let views = memories.map(|memory| (memory, view(plan, ranges, &own, memory, slots)));
+    views.collect()
+}
+
+fn view(
+    plan: &Plan,
+    ranges: &Ranges,
+    own: &[Space],
+    memory: Memory,
+    slots: &mut [Examined],
+) -> View {
+    let mut users: Vec<_> = plan.regions(memory).map(|(place, _)| place.slot).collect();
+    users.dedup();
+    let shape = |&slot: &usize| (own[slot].global, own[slot].offset);
+    let first = users.first().copied().unwrap_or_default();
+    if users.iter().all(|slot| shape(slot) == shape(&first)) {
+        let mut spaces = own.to_vec();
+        // The work-groups are known for all if they are for one.
+        let local = users.iter().find_map(|&slot| own[slot].local);
+        users.iter().for_each(|&slot| spaces[slot].local = local);
+        forget_groups(plan, ranges, memory, slots);
+        return View { space: spaces[first], slots: spaces, own: own.to_vec() };
+    }
+    let linear = |slot: usize, bytes: &Bytes| {
+        let start = linear(&bytes.start.without_local(&own[slot]), &own[slot])?;
+        Some(Bytes { start, group: None, ..*bytes })
+    };
+    let is_linear = users.iter().all(|&slot| {
+        let mut accesses = slots[slot]
+            .accesses
+            .all
+            .iter()
+            .filter(|access| is_memory(plan, slot, access.parameter, memory));
+        accesses.all(|access| access.bytes.is_none_or(|bytes| linear(slot, &bytes).is_some()))
+    });
+    if !is_linear && users.iter().all(|&slot| ranges.slots[slot].shape != Shape::Remapped) {
+        forget_groups(plan, ranges, memory, slots);
+        return View { space: Space::new(&ranges.whole), slots: own.to_vec(), own: own.to_vec() };
+    }
+    for &slot in &users {
+        for access in &mut slots[slot].accesses.all {
+            if is_memory(plan, slot, access.parameter, memory)
+                && let Some(bytes) = &mut access.bytes
+            {
+                let start = bytes.start.weakened(&own[slot]);
+                let weakened = Bytes { start, group: None, ..*bytes };
+                *bytes = linear(slot, bytes).unwrap_or(weakened);
+            }
+        }
+    }
+    let lines: Vec<_> = own.iter().map(line).collect();
+    let longest = users.iter().max_by_key(|&&slot| lines[slot].global[0]);
+    let space = lines[longest.copied().unwrap_or_default()];
+    View { space, slots: lines, own: own.to_vec() }
+}
+
+/// In slots whose work-groups are not those of the fused kernel, nothing is told by them.
+fn forget_groups(plan: &Plan, ranges: &Ranges, memory: Memory, slots: &mut [Examined]) {
+    for (slot, examined) in slots.iter_mut().enumerate() {
+        for access in &mut examined.accesses.all {
+            if !ranges.slots[slot].keeps_groups
+                && is_memory(plan, slot, access.parameter, memory)
+                && let Some(bytes) = &mut access.bytes
+            {
+                bytes.group = None;
+            }
+        }
+    }
+}
+
+fn is_memory(plan: &Plan, slot: usize, parameter: usize, memory: Memory) -> bool {
+    let argument = plan.slots[slot].arguments.get(parameter);
+    matches!(argument, Some(Argument::Buffer(region)) if region.memory == memory)
+}
+
+/// The same work-items in one dimension, by their linear ids.
+fn line(space: &Space) -> Space {
+    let count = space.global.iter().product();
+    Space { global: [count, 1, 1], offset: [0; 3], local: None, dimensions: 1 }
+}
+
+/// A form of global ids as one of the linear id, if it grows with that evenly.
+fn linear(form: &Form, space: &Space) -> Option<Form> {
+    let (mut step, mut items, mut constant) = (None, 1, 0);
+    for (d, factor) in form.coefficients().into_iter().enumerate() {
+        constant += factor.checked_mul(space.offset[d])?;
+        if space.global[d] > 1 {
+            let step = *step.get_or_insert(factor);
+            if factor != step.checked_mul(items)? {
+                return None;
+            }
+            items = items.checked_mul(space.global[d])?;
+        } else if factor != 0 {
+            return None;
+        }
+    }
+    let line = line(space);
+    let id = Form::id(Id::Global, 0, &line).times(step.unwrap_or(0))?;
+    id.plus(&Form::between(form.low + constant, form.high + constant), &line)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::nd_range::{NdRange, NdSize};
+
+    #[test]
+    fn rows_are_lines() {
+        let mut range = NdRange::from(NdSize::from([8, 4]));
+        let space = Space::new(&range);
+        let [x, y] = [0, 1].map(|d| Form::id(Id::Global, d, &space));
+        let row_major = |space: &Space, width, step| {
+            let sum = y.times(width).unwrap().plus(&x, space).unwrap().times(step);
+            linear(&sum.unwrap(), space)
+        };
+        let found = row_major(&space, 8, 4).unwrap();
+        assert_eq!((found.coefficients(), found.low, found.high), ([4, 0, 0], 0, 0));
+        assert_eq!(row_major(&space, 16, 4), None);
+        assert_eq!(linear(&x, &space), None);
+        assert_eq!(linear(&Form::between(3, 5), &space), Some(Form::between(3, 5)));
+        // The first work-item is the first of the line wherever ids begin.
+        range.set_offset([2, 3].into()).unwrap();
+        let moved = Space::new(&range);
+        assert_eq!(row_major(&moved, 8, 1).unwrap().low, 26);
+    }
+
+    #[test]
+    fn dimensions_of_one_are_no_dimensions() {
+        let space = Space::new(&NdRange::from(NdSize::from([1, 6, 5])));
+        let [y, z] = [1, 2].map(|d| Form::id(Id::Global, d, &space));
+        let sum = z.times(6).unwrap().plus(&y, &space).unwrap();
+        assert_eq!(linear(&sum, &space).unwrap().coefficients(), [1, 0, 0]);
+    }
+}

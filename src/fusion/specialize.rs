@@ -1,0 +1,98 @@
+//! Specialization constants, at the values that a launch's program was built with.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{Decoration, Op};
+
+use crate::error::{Error, Result};
+use crate::spirv::Module;
+use crate::spirv::edit::{Section, Stream, literal_words};
+
+/// Makes all of a module's specialization constants plain ones: those that `values` names at their
+/// bytes, the others at their defaults. The module is only copied if there are any.
+///
+/// # Errors
+///
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a value of no constant, or one of
+/// another size.
+pub(super) fn specialize<'m>(
+    module: &'m Module,
+    values: &[(u32, Vec<u8>)],
+    copy: &'m mut Option<Module>,
+) -> Result<&'m Module> {
+    let is_id = |i: &crate::spirv::edit::Instruction<'_>| {
+        i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::SpecId as u32)
+    };
+    let annotations = module.section(Section::Annotations).iter().filter(is_id);
+    let ids: HashMap<_, _> = annotations.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect();
+    let known: HashSet<_> = ids.values().copied().collect();
+    if let Some((id, _)) = values.iter().find(|(id, _)| !known.contains(id)) {
+        return Err(Error::invalid(format!(
+            "there is a value for the specialization constant {id}, but the module has none such"
+        )));
+    }
+    let is_special = |op| {
+        matches!(
+            op,
+            Some(
+                Op::SpecConstantTrue
+                    | Op::SpecConstantFalse
+                    | Op::SpecConstant
+                    | Op::SpecConstantComposite
+            )
+        )
+    };
+    if !module.section(Section::Globals).iter().any(|i| is_special(i.op())) {
+        return Ok(module);
+    }
+    let definitions = module.definitions();
+    let (mut globals, mut left) = (Stream::default(), HashSet::new());
+    for i in module.section(Section::Globals).iter() {
+        let result = i.result().unwrap_or_default();
+        let given = ids.get(&result);
+        let given = given.and_then(|id| values.iter().find(|(known, _)| known == id));
+        let misfit = |id: u32, given: usize, size: usize| {
+            Error::invalid(format!(
+                "the value of the specialization constant {id} has {given} bytes, its type has {size}"
+            ))
+        };
+        match i.op() {
+            Some(op @ (Op::SpecConstantTrue | Op::SpecConstantFalse)) => {
+                let is_true = match given {
+                    Some((_, bytes)) if bytes.len() == 1 => bytes[0] != 0,
+                    Some((id, bytes)) => return Err(misfit(*id, bytes.len(), 1)),
+                    None => op == Op::SpecConstantTrue,
+                };
+                let op = if is_true { Op::ConstantTrue } else { Op::ConstantFalse };
+                globals.push(op, i.words_from(0));
+            }
+            Some(Op::SpecConstant) => {
+                let ty = i.result_type().and_then(|ty| definitions.get(ty));
+                let width = ty.as_ref().and_then(|ty| ty.word(1)).unwrap_or(32);
+                match given.zip(ty) {
+                    Some(((id, bytes), ty)) => {
+                        let words = literal_words(&ty, bytes)
+                            .ok_or_else(|| misfit(*id, bytes.len(), width as usize / 8))?;
+                        globals.push(Op::Constant, i.words_from(0).take(2).chain(words));
+                    }
+                    None => globals.push(Op::Constant, i.words_from(0)),
+                }
+            }
+            // Of those that are calculated, it is no constant yet.
+            Some(Op::SpecConstantComposite)
+                if i.words_from(2).all(|part| !left.contains(&part)) =>
+            {
+                globals.push(Op::ConstantComposite, i.words_from(0));
+            }
+            Some(Op::SpecConstantComposite | Op::SpecConstantOp) => {
+                left.insert(result);
+                globals.push_instruction(&i);
+            }
+            _ => globals.push_instruction(&i),
+        }
+    }
+    let new = copy.insert(module.clone());
+    *new.section_mut(Section::Globals) = globals;
+    new.section_mut(Section::Annotations).retain(|i| !is_id(i));
+    Ok(new)
+}

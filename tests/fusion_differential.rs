@@ -1,0 +1,396 @@
+//! Random chains of random kernels compute the same fused as one by one, byte for byte, or are refused
+//! for a reason; and those that must be refused are.
+//!
+//! Kernels are written as OpenCL C, translated by `clang-15` and `llvm-spirv-15`, and run as SPIR-V
+//! where a device takes it, and as the OpenCL C that Kiln makes of it. `KILN_FUSION_CASES` is how many
+//! cases are tried, `KILN_FUSION_SEED` where they begin. A batch of cases shares a module.
+
+#[path = "support/cases.rs"]
+mod cases;
+#[path = "support/kernels.rs"]
+mod kernels;
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use cases::{CELL, CELLS, Case, Value, case, size};
+use fastrand::Rng;
+use kernels::{Kernel, PRELUDE, pool};
+use kiln::fusion_internals::planned::{Fused, fuse};
+use kiln::spirv_internals::{emit, link};
+use kiln::{Buffer, ErrorKind, Image, ImageFormat, Local, NdRange, Program, Runtime};
+
+const KERNELS: usize = 40;
+const BATCH: usize = 100;
+/// Of so many cases, one is run as OpenCL C: PoCL takes its time for each kernel.
+const EMITTED: usize = 10;
+
+type Cell = [u8; CELL];
+
+fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn run(folder: &Path, command: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(command).args(arguments).current_dir(folder).output();
+    let output = output.map_err(|error| format!("{command}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{command}: {said}")) }
+}
+
+/// Translates kernels, at the first level of optimisation that the translator is right at.
+fn translate(folder: &Path, kernels: &[Kernel], levels: &[&str]) -> Vec<u8> {
+    let mut text = String::from(PRELUDE);
+    kernels.iter().for_each(|kernel| text += &kernel.text);
+    std::fs::write(folder.join("kernels.cl"), &text).expect("there is room");
+    let mut problems = String::new();
+    for level in levels {
+        let language =
+            ["-cl-std=CL1.2", "-target", "spir64", "-Xclang", "-finclude-default-header"];
+        let files = [level, "-emit-llvm", "-c", "kernels.cl", "-o", "kernels.bc"];
+        let arguments = [&language[..], &["-ffp-contract=off", "-w"], &files].concat();
+        if let Err(why) = run(folder, "clang-15", &arguments) {
+            panic!("{why}\n{text}");
+        }
+        let translated = run(folder, "llvm-spirv-15", &["kernels.bc", "-o", "kernels.spv"])
+            .and_then(|()| run(folder, "spirv-val", &["kernels.spv"]));
+        match translated {
+            Ok(()) => return std::fs::read(folder.join("kernels.spv")).expect("it is there"),
+            Err(why) => _ = writeln!(problems, "{level}: {why}"),
+        }
+    }
+    panic!("{problems}\n{text}");
+}
+
+/// A module with its only entry point under another name.
+fn renamed(module: &[u8], name: &str) -> Vec<u8> {
+    const ENTRY_POINT: u32 = 15;
+    let words: Vec<u32> =
+        module.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let mut all = words[..5].to_vec();
+    let mut rest = &words[5..];
+    while let Some(&first) = rest.first() {
+        let (instruction, after) = rest.split_at((first >> 16) as usize);
+        if first & 0xffff == ENTRY_POINT {
+            let ends = |word: &u32| word.to_le_bytes().contains(&0);
+            let behind = 3 + instruction[3..].iter().position(ends).expect("names end") + 1;
+            let mut bytes = name.as_bytes().to_vec();
+            bytes.resize(name.len() / 4 * 4 + 4, 0);
+            let text = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word));
+            let mut new = instruction[..3].to_vec();
+            new.extend(text);
+            new.extend(&instruction[behind..]);
+            new[0] = (new.len() as u32) << 16 | ENTRY_POINT;
+            all.extend(new);
+        } else {
+            all.extend(instruction);
+        }
+        rest = after;
+    }
+    all.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// A case that can be fused.
+struct Chosen {
+    at: usize,
+    case: Case,
+    fused: Fused,
+}
+
+/// What is said of all cases.
+#[derive(Default)]
+struct Tally {
+    cases: usize,
+    fused: usize,
+    internalized: usize,
+    private: usize,
+    launches: usize,
+    emitted: usize,
+    wrong: usize,
+    ranges: usize,
+    reasons: BTreeMap<String, usize>,
+    failures: Vec<String>,
+}
+
+/// A reason without what is special about it.
+fn kind_of(reason: &str) -> String {
+    let (mut kind, mut is_name) = (String::new(), false);
+    for c in reason.chars() {
+        match c {
+            '`' => {
+                is_name = !is_name;
+                kind += if is_name { "`" } else { "..`" };
+            }
+            _ if is_name => {}
+            '0'..='9' if kind.ends_with('#') => {}
+            '0'..='9' => kind.push('#'),
+            c => kind.push(c),
+        }
+    }
+    kind
+}
+
+fn told(case: &Case, pool: &[Kernel], fused: Option<&Fused>) -> String {
+    let mut text = format!("dead {:?}\n", case.dead);
+    for launch in &case.launches {
+        let Kernel { name, text: kernel, .. } = &pool[launch.kernel];
+        let range = &launch.range;
+        let _ = writeln!(
+            text,
+            "{name} over {:?} from {:?} by {:?}: {:?}\n{kernel}",
+            range.global(),
+            range.offset(),
+            range.local(),
+            launch.arguments
+        );
+    }
+    if let Some(fused) = fused {
+        let _ = writeln!(text, "over {:?}, without {:?}", fused.range, fused.internalized);
+    }
+    text
+}
+
+struct Device<'a> {
+    rt: &'a Runtime,
+    original: Program,
+    fused: Program,
+    pool: &'a [Kernel],
+}
+
+impl Device<'_> {
+    async fn buffers(&self, case: &Case, seed: u64) -> Vec<Buffer<Cell>> {
+        let mut random = Rng::with_seed(seed);
+        let mut buffers = Vec::new();
+        for _ in 0..case.buffers {
+            let mut cells = vec![[0; CELL]; CELLS];
+            random.fill(cells.as_flattened_mut());
+            buffers.push(self.rt.buffer_from(cells).await.expect("there is memory"));
+        }
+        buffers
+    }
+
+    fn submit(
+        &self,
+        program: &Program,
+        kernel: &str,
+        range: &NdRange,
+        values: &[Value],
+        buffers: &[Buffer<Cell>],
+    ) {
+        // SAFETY: kernels use a cell a work-item at most, and buffers have as many and more.
+        let kernel = unsafe { program.kernel(kernel) }.expect("the kernel is there");
+        let mut launch = kernel.launch(size(range.global())).offset(size(range.offset()));
+        if let Some(local) = range.local() {
+            launch = launch.local(size(local));
+        }
+        for value in values {
+            launch = match *value {
+                Value::Buffer(at, 0) => launch.arg(&buffers[at as usize]),
+                Value::Buffer(at, cell) => {
+                    launch.arg(&buffers[at as usize].slice(cell..).expect("it is inside"))
+                }
+                Value::Number(number) => launch.arg(number),
+                Value::Factor(factor) => launch.arg(factor),
+                Value::Local(bytes) => launch.arg(Local::<[u8; 1]>::new(bytes)),
+            };
+        }
+        self.rt.queue().submit(launch).expect("the arguments fit");
+    }
+
+    async fn contents(&self, case: &Case, buffers: &[Buffer<Cell>]) -> Vec<(u32, Vec<Cell>)> {
+        let mut contents = Vec::new();
+        for (at, buffer) in (0..).zip(buffers).filter(|(at, _)| !case.dead.contains(at)) {
+            contents.push((at, self.rt.queue().read(buffer).await.expect("the launches succeed")));
+        }
+        contents
+    }
+
+    /// Where a case differs from itself fused.
+    async fn difference(&self, chosen: &Chosen, name: &str) -> Option<String> {
+        let Chosen { at, case, fused } = chosen;
+        let buffers = self.buffers(case, *at as u64).await;
+        for launch in &case.launches {
+            let kernel = &self.pool[launch.kernel].name;
+            self.submit(&self.original, kernel, &launch.range, &launch.arguments, &buffers);
+        }
+        let expected = self.contents(case, &buffers).await;
+        let buffers = self.buffers(case, *at as u64).await;
+        let place =
+            |&(launch, argument): &(usize, usize)| case.launches[launch].arguments[argument];
+        let values: Vec<_> = fused.parameters.iter().map(place).collect();
+        self.submit(&self.fused, name, &fused.range, &values, &buffers);
+        let found = self.contents(case, &buffers).await;
+        let differing = expected.iter().zip(&found).find(|(expected, found)| expected != found);
+        differing.map(|((buffer, expected), (_, found))| {
+            let (expected, found) = (expected.as_flattened(), found.as_flattened());
+            let byte = expected.iter().zip(found).position(|(a, b)| a != b).unwrap_or_default();
+            let range = byte / 8 * 8..(byte / 8 * 8 + 8);
+            format!(
+                "buffer {buffer} from byte {byte}: {:?}, fused {:?}",
+                &expected[range.clone()],
+                &found[range]
+            )
+        })
+    }
+}
+
+fn batch(number: usize, cases: usize, devices: &[Runtime], tally: &mut Tally) {
+    let mut random = Rng::with_seed(number as u64);
+    let pool = pool(&mut random, KERNELS);
+    let folder = tempfile::tempdir().expect("there is room");
+    let levels = [["-O1", "-O0", "-O2"], ["-O0", "-O1", "-O2"], ["-O2", "-O1", "-O0"]][number % 3];
+    let module = translate(folder.path(), &pool, &levels);
+    let mut chosen = Vec::new();
+    for at in 0..cases {
+        let case = case(&mut random, &pool);
+        tally.cases += 1;
+        tally.wrong += usize::from(case.is_wrong);
+        let launches: Vec<_> = case.launches.iter().map(|launch| launch.planned(&pool)).collect();
+        if launches.len() < 2 {
+            continue;
+        }
+        let outcome = fuse(&[&module], &launches, &case.dead);
+        match outcome.unwrap_or_else(|error| panic!("{error}\n{}", told(&case, &pool, None))) {
+            Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
+            Ok(fused) if case.is_wrong => {
+                let told = told(&case, &pool, Some(&fused));
+                tally.failures.push(format!("batch {number}, case {at}: must be refused\n{told}"));
+            }
+            Ok(fused) => {
+                tally.fused += 1;
+                tally.launches += launches.len();
+                tally.internalized += fused.internalized.len();
+                tally.private += usize::from(!fused.internalized.is_empty());
+                let range = case.launches[0].range.global();
+                let differ = case.launches.iter().any(|launch| launch.range.global() != range);
+                tally.ranges += usize::from(differ);
+                chosen.push(Chosen { at, case, fused });
+            }
+        }
+    }
+    for rt in devices {
+        if rt.device().formats.contains(&ImageFormat::SpirV) {
+            let all: Vec<_> = chosen.iter().collect();
+            futures::executor::block_on(compare(number, rt, &pool, &module, &all, false, tally));
+        }
+        let some: Vec<_> = chosen.iter().step_by(EMITTED).collect();
+        futures::executor::block_on(compare(number, rt, &pool, &module, &some, true, tally));
+    }
+}
+
+async fn compare(
+    number: usize,
+    rt: &Runtime,
+    pool: &[Kernel],
+    module: &[u8],
+    chosen: &[&Chosen],
+    is_emitted: bool,
+    tally: &mut Tally,
+) {
+    let name = |chosen: &Chosen| format!("case_{}", chosen.at);
+    let modules: Vec<_> = chosen
+        .iter()
+        .map(|chosen| (name(chosen), renamed(&chosen.fused.spirv, &name(chosen))))
+        .collect();
+    let modules: Vec<_> =
+        modules.iter().map(|(name, module)| (name.as_str(), &module[..])).collect();
+    if modules.is_empty() {
+        return;
+    }
+    let linked = link(&modules, false).expect("they have different names");
+    // Drivers that crash take the test with them.
+    if let Some(folder) = std::env::var_os("KILN_FUSION_DUMP") {
+        let folder = Path::new(&folder);
+        std::fs::write(folder.join("original.spv"), module).expect("there is room");
+        std::fs::write(folder.join("fused.spv"), &linked).expect("there is room");
+        std::fs::write(
+            folder.join("stage"),
+            format!("batch {number} on {}, emitted: {is_emitted}", rt.device()),
+        )
+        .expect("there is room");
+    }
+    let image = |module: &[u8]| {
+        if !is_emitted {
+            return Some(Image::spirv(module).expect("it is a module"));
+        }
+        match emit(module) {
+            Ok(text) => Some(Image::opencl_c(text)),
+            Err(error) if error.kind() == ErrorKind::Unsupported => None,
+            Err(error) => panic!("batch {number}: {error}"),
+        }
+    };
+    let (Some(original), Some(fused)) = (image(module), image(&linked)) else {
+        *tally.reasons.entry("not emitted".to_owned()).or_default() += 1;
+        return;
+    };
+    let build = async |image: &Image| {
+        let built = rt.build(image).await;
+        built.unwrap_or_else(|error| panic!("batch {number} on {}: {error}", rt.device()))
+    };
+    let (original, fused) = (build(&original).await, build(&fused).await);
+    let device = Device { rt, original, fused, pool };
+    for chosen in chosen {
+        tally.emitted += usize::from(is_emitted);
+        if let Some(folder) = std::env::var_os("KILN_FUSION_DUMP") {
+            let told = told(&chosen.case, pool, Some(&chosen.fused));
+            std::fs::write(Path::new(&folder).join("case"), told).expect("there is room");
+        }
+        if let Some(difference) = device.difference(chosen, &name(chosen)).await {
+            let told = told(&chosen.case, pool, Some(&chosen.fused));
+            tally.failures.push(format!(
+                "batch {number}, case {} on {}{}: {difference}\n{told}",
+                chosen.at,
+                rt.device(),
+                if is_emitted { ", emitted" } else { "" }
+            ));
+        }
+    }
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "what was covered is of interest")]
+fn random_launches_compute_the_same_fused() {
+    let folder = tempfile::tempdir().expect("there is room");
+    for tool in ["clang-15", "llvm-spirv-15", "spirv-val"] {
+        if let Err(why) = run(folder.path(), tool, &["--version"]) {
+            eprintln!("skipped: {why}");
+            return;
+        }
+    }
+    let devices = std::cell::RefCell::new(Vec::new());
+    futures::executor::block_on(support::on_each_device(async |rt| devices.borrow_mut().push(rt)));
+    let devices = devices.into_inner();
+    let (cases, seed) = (setting("KILN_FUSION_CASES", 300), setting("KILN_FUSION_SEED", 1));
+    let mut tally = Tally::default();
+    for number in 0..cases.div_ceil(BATCH) {
+        batch(seed + number, BATCH.min(cases - number * BATCH), &devices, &mut tally);
+    }
+    let mut reasons: Vec<_> = tally.reasons.iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    eprintln!(
+        "{} cases: {} fused, of {} launches, {} of them of different nd-ranges, {} with {} private \
+         buffers; {} run as OpenCL C; {} that must be refused",
+        tally.cases,
+        tally.fused,
+        tally.launches,
+        tally.ranges,
+        tally.private,
+        tally.internalized,
+        tally.emitted,
+        tally.wrong
+    );
+    for (reason, count) in reasons.iter().take(40) {
+        eprintln!("{count:6} {reason}");
+    }
+    let failures = &tally.failures;
+    assert!(
+        failures.is_empty(),
+        "{}: {}",
+        failures.len(),
+        failures[..failures.len().min(4)].join("\n")
+    );
+    assert!(tally.fused > 0 && tally.private > 0 && tally.wrong > 0, "nothing was tried");
+}

@@ -1,0 +1,552 @@
+//! Random kernels, as OpenCL C: what people write that is to be fused, and what must not be.
+//!
+//! Each is the same whenever it runs: no two work-items write the same byte, integers wrap, floats
+//! stay finite, and what a work-item reads of others they do not write. Whatever is in a buffer may
+//! be read as any type.
+
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
+
+use fastrand::Rng;
+
+/// Of local memory, and of a work-group where a kernel needs one.
+pub const GROUP: usize = 16;
+
+/// A kernel of a module.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    pub name: String,
+    pub text: String,
+    pub parameters: Vec<Parameter>,
+    pub kind: Kind,
+    /// The largest number of dimensions that it is right for.
+    pub dimensions: usize,
+    pub element: Type,
+    /// From the bytes of one work-item to those of the next, by which kernels are matched.
+    pub step: usize,
+}
+
+/// What a kernel does to others' elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Each work-item has its own, all of which it writes if it is `Certain`.
+    Own,
+    Certain,
+    /// Those of its work-group.
+    Group,
+    /// Reads those of others.
+    Cross,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter {
+    Input,
+    Output,
+    /// Read and written.
+    Both,
+    /// Where to read; any numbers.
+    Index,
+    /// A number of work-items.
+    Items,
+    /// The size in the first dimension.
+    Width,
+    /// Any small number.
+    Number,
+    Factor,
+    /// Local memory of so many bytes.
+    Local(usize),
+}
+
+/// A type of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Type {
+    pub name: &'static str,
+    /// In which integers are calculated.
+    unsigned: &'static str,
+    pub size: usize,
+}
+
+const fn of(name: &'static str, unsigned: &'static str, size: usize) -> Type {
+    Type { name, unsigned, size }
+}
+
+pub const TYPES: [Type; 10] = [
+    of("char", "uchar", 1),
+    of("uchar", "uchar", 1),
+    of("short", "ushort", 2),
+    of("ushort", "ushort", 2),
+    of("int", "uint", 4),
+    of("uint", "uint", 4),
+    of("long", "ulong", 8),
+    of("ulong", "ulong", 8),
+    of("float", "float", 4),
+    of("double", "double", 8),
+];
+
+impl Type {
+    fn is_float(self) -> bool {
+        self.name == self.unsigned && !self.name.starts_with('u')
+    }
+
+    /// What is read, as a number that is safe to calculate with.
+    fn read(self, place: &str) -> String {
+        if self.is_float() { format!("clean_{}({place})", self.name) } else { place.to_owned() }
+    }
+}
+
+/// What all modules begin with.
+pub const PRELUDE: &str = "
+static float clean_float(float x) { float a = fabs(x); return a < 1e6f && a > 1e-6f ? x : 0.5f; }
+static double clean_double(double x) { double a = fabs(x); return a < 1e6 && a > 1e-6 ? x : 0.5; }
+";
+
+/// An expression of numbers of a type, which variables are given for.
+fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> String {
+    let unsigned = ty.unsigned;
+    if depth == 0 || random.u8(..) < 30 {
+        return match random.u8(0..4) {
+            0 if ty.is_float() => format!("({unsigned}){}.{}", random.u8(0..4), random.u8(1..9)),
+            0 => format!("({unsigned}){}", random.u8(..)),
+            _ => format!("({unsigned}){}", values[random.usize(..values.len())]),
+        };
+    }
+    let a = expression(random, ty, values, depth - 1);
+    let b = expression(random, ty, values, depth - 1);
+    if ty.is_float() {
+        return match random.u8(0..6) {
+            0 | 1 => format!("({a} + {b})"),
+            2 => format!("({a} - {b})"),
+            3 => format!("({a} * ({unsigned})0.7{})", random.u8(1..9)),
+            4 => format!("fabs({a})"),
+            _ => format!("({a} > {b} ? {a} : {b} * ({unsigned})0.3)"),
+        };
+    }
+    let wide = if ty.size < 4 { "uint" } else { unsigned };
+    match random.u8(0..12) {
+        0 | 1 => format!("({unsigned})({a} + {b})"),
+        2 => format!("({unsigned})({a} - {b})"),
+        3 => format!("({unsigned})(({wide}){a} * ({wide}){b})"),
+        4 => format!("({unsigned})({a} ^ {b})"),
+        5 => format!("({unsigned})({a} & {b})"),
+        6 => format!("({unsigned})({a} >> {})", random.u8(1..7)),
+        7 => format!("({unsigned})({a} << {})", random.u8(1..7)),
+        8 => format!("min({a}, {b})"),
+        9 => format!("rotate({a}, ({unsigned}){})", random.u8(1..7)),
+        10 => format!("({unsigned})({a} > {b} ? {a} : {b} + 1)"),
+        _ => format!("({unsigned})~{a}"),
+    }
+}
+
+struct Writer<'a> {
+    random: &'a mut Rng,
+    name: String,
+    ty: Type,
+    /// Before the kernel: functions and types.
+    before: String,
+    arguments: Vec<String>,
+    parameters: Vec<Parameter>,
+    dimensions: usize,
+    step: usize,
+}
+
+impl Writer<'_> {
+    fn buffer(&mut self, parameter: Parameter, ty: &str, name: &str) {
+        let is_const = matches!(parameter, Parameter::Input | Parameter::Index);
+        let qualifier = if is_const { "const " } else { "" };
+        self.arguments.push(format!("global {qualifier}{ty} *{name}"));
+        self.parameters.push(parameter);
+    }
+
+    fn scalar(&mut self, parameter: Parameter, ty: &str, name: &str) {
+        self.arguments.push(format!("{ty} {name}"));
+        self.parameters.push(parameter);
+    }
+
+    /// Declares `i`, the index of the work-item.
+    fn index(&mut self) -> String {
+        let ty = ["size_t", "int", "uint", "ulong", "long"][self.random.usize(..5)];
+        match self.random.u8(0..10) {
+            0..=4 => {
+                self.dimensions = 1;
+                format!("    {ty} i = get_global_id(0);\n")
+            }
+            5 => {
+                self.dimensions = 2;
+                format!("    {ty} i = get_global_id(1) * get_global_size(0) + get_global_id(0);\n")
+            }
+            6 | 7 => {
+                self.dimensions = 2;
+                self.scalar(Parameter::Width, "uint", "width");
+                format!(
+                    "    {ty} x = get_global_id(0), y = get_global_id(1);\n    {ty} i = y * width + x;\n"
+                )
+            }
+            8 => {
+                self.dimensions = 3;
+                format!(
+                    "    {ty} i = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * \
+                     get_global_size(0) + get_global_id(0);\n"
+                )
+            }
+            _ => {
+                self.dimensions = 2;
+                let name = format!("{}_place", self.name);
+                self.before += &format!(
+                    "__attribute__((noinline)) size_t {name}(void) {{ return get_global_id(1) * \
+                     get_global_size(0) + get_global_id(0); }}\n"
+                );
+                format!("    {ty} i = {name}();\n")
+            }
+        }
+    }
+
+    /// An expression of the values `a` and others.
+    fn value(&mut self, values: &[&str]) -> String {
+        let depth = self.random.usize(1..4);
+        expression(self.random, self.ty, values, depth)
+    }
+
+    /// A vector with something added, which wraps.
+    fn shifted(&self, vector: &str, count: usize) -> String {
+        let Type { name, unsigned, .. } = self.ty;
+        if self.ty.is_float() {
+            return format!("({vector} + ({name})0.5)");
+        }
+        format!("as_{name}{count}(as_{unsigned}{count}({vector}) + ({unsigned})3)")
+    }
+
+    fn finish(self, kind: Kind, body: &str) -> Kernel {
+        let text = format!(
+            "{}kernel void {}({}) {{\n{body}}}\n",
+            self.before,
+            self.name,
+            self.arguments.join(", ")
+        );
+        Kernel {
+            name: self.name,
+            text,
+            parameters: self.parameters,
+            kind,
+            dimensions: self.dimensions,
+            element: self.ty,
+            step: self.step,
+        }
+    }
+}
+
+/// A kernel of elements of a type. `form` is one of [`FORMS`].
+pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
+    use Parameter::{Both, Factor, Index, Input, Items, Local, Number, Output};
+    let mut w = Writer {
+        random,
+        name,
+        ty,
+        before: String::new(),
+        arguments: Vec::new(),
+        parameters: Vec::new(),
+        dimensions: 1,
+        step: ty.size,
+    };
+    let (t, a) = (ty.name, ty.read("src[i]"));
+    let read = |place: &str| ty.read(place);
+    match form {
+        // One to one, of one or of two, with a scalar.
+        0..=3 => {
+            w.buffer(Input, t, "src");
+            let mut values = vec!["a"];
+            let mut first = format!("    {t} a = {a};\n");
+            if form >= 2 {
+                w.buffer(Input, t, "other");
+                first += &format!("    {t} b = {};\n", read("other[i]"));
+                values.push("b");
+            }
+            w.buffer(Output, t, "dst");
+            if form % 2 == 1 {
+                let ty = if ty.is_float() { "float" } else { "uint" };
+                w.scalar(if ty == "float" { Factor } else { Number }, ty, "s");
+                values.push("s");
+            }
+            let index = w.index();
+            let value = w.value(&values);
+            w.finish(Kind::Certain, &format!("{index}{first}    dst[i] = {value};\n"))
+        }
+        4 => {
+            w.buffer(Both, t, "x");
+            let index = w.index();
+            let value = w.value(&["a"]);
+            w.finish(
+                Kind::Own,
+                &format!("{index}    {t} a = {};\n    x[i] = {value};\n", read("x[i]")),
+            )
+        }
+        // Several elements a work-item.
+        5 | 6 => {
+            let most = (32 / ty.size).min(4);
+            let stride = w.random.usize(2..=most);
+            w.step = stride * ty.size;
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let index = w.index();
+            let value = w.value(&["a", "k"]);
+            let unroll = ["", "#pragma unroll\n", "#pragma nounroll\n"][w.random.usize(..3)];
+            let place = format!("{stride} * i + k");
+            let a = read(&format!("src[{place}]"));
+            w.finish(
+                Kind::Own,
+                &format!(
+                    "{index}{unroll}    for (int k = 0; k < {stride}; k++) {{\n        {t} a = {a};\n        \
+                     dst[{place}] = {value};\n    }}\n"
+                ),
+            )
+        }
+        7 | 8 => {
+            let count = [2, 3, 4, 4][w.random.usize(..4)];
+            w.step = count * ty.size;
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let index = w.index();
+            let swizzle =
+                [["yx", "xy"], ["zxy", "yzx"], ["wzyx", "yxwz"]][count - 2][w.random.usize(..2)];
+            let turned = w.shifted(&format!("vload{count}(i, src).{swizzle}"), count);
+            w.finish(Kind::Own, &format!("{index}    vstore{count}({turned}, i, dst);\n"))
+        }
+        9 => {
+            // What lies behind three components is nobody's.
+            let count = [2, 4][w.random.usize(..2)];
+            w.step = count * ty.size;
+            w.buffer(Input, &format!("{t}{count}"), "src");
+            w.buffer(Output, &format!("{t}{count}"), "dst");
+            let index = w.index();
+            let swizzle = ["yx", "", "wzyx"][count - 2];
+            let turned = w.shifted(&format!("src[i].{swizzle}"), count);
+            w.finish(Kind::Own, &format!("{index}    dst[i] = {turned};\n"))
+        }
+        10 => {
+            w.step = 3 * ty.size;
+            let pair = format!("{}_pair", w.name);
+            w.before = format!("typedef struct {{ {t} a; uchar tag; {t} b; }} {pair};\n");
+            w.buffer(Input, &pair, "src");
+            w.buffer(Output, &pair, "dst");
+            let index = w.index();
+            let (a, b) = (read("src[i].b"), read("src[i].a"));
+            let value = w.value(&["a", "b"]);
+            w.finish(
+                Kind::Own,
+                &format!(
+                    "{index}    {t} a = {a}, b = {b};\n    dst[i].a = {value};\n    dst[i].b = a;\n    \
+                     dst[i].tag = src[i].tag + 1;\n"
+                ),
+            )
+        }
+        11 | 12 => {
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            w.scalar(Items, "uint", "n");
+            let index = w.index();
+            let value = w.value(&["a", "n"]);
+            let body = format!("    {t} a = {a};\n    dst[i] = {value};\n");
+            let body = if form == 11 {
+                format!("{index}    if (i >= n) return;\n{body}")
+            } else {
+                format!("{index}    if (i < n) {{\n{body}    }}\n")
+            };
+            w.finish(Kind::Own, &body)
+        }
+        13 => {
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let index = w.index();
+            let (yes, no) = (w.value(&["a"]), w.value(&["a"]));
+            let rest = ["", &format!(" else {{ dst[i] = {no}; }}")][w.random.usize(..2)].to_owned();
+            w.finish(
+                Kind::Own,
+                &format!("{index}    {t} a = {a};\n    if (a > 5) {{ dst[i] = {yes}; }}{rest}\n"),
+            )
+        }
+        14 => {
+            // A chain of pointers through functions.
+            let inline = ["static", "__attribute__((noinline))"][w.random.usize(..2)];
+            let name = w.name.clone();
+            let (value, got) = (w.value(&["a"]), read("p[i]"));
+            w.before = format!(
+                "{inline} {t} {name}_get(global const {t} *p, size_t i) {{ return {got}; }}\n\
+                 {inline} void {name}_put(global {t} *p, size_t i, {t} a) {{ p[i] = {value}; }}\n"
+            );
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let index = w.index();
+            w.finish(Kind::Own, &format!("{index}    {name}_put(dst, i, {name}_get(src, i));\n"))
+        }
+        15 => {
+            // Of another type.
+            // Mostly of the same size.
+            let same: Vec<_> = TYPES.iter().filter(|from| from.size == ty.size).collect();
+            let any = TYPES[w.random.usize(..TYPES.len())];
+            let from =
+                if w.random.u8(..) < 200 { *same[w.random.usize(..same.len())] } else { any };
+            w.buffer(Input, from.name, "src");
+            w.buffer(Output, t, "dst");
+            let index = w.index();
+            let a = match (from.name, ty.is_float()) {
+                (_, true) => format!("({t})({})", from.read("src[i]")),
+                ("float", _) => "as_uint(src[i])".to_owned(),
+                ("double", _) => "as_ulong(src[i])".to_owned(),
+                _ => "src[i]".to_owned(),
+            };
+            let value = w.value(&["a"]);
+            w.finish(Kind::Own, &format!("{index}    {t} a = {a};\n    dst[i] = {value};\n"))
+        }
+        16 => {
+            // What it can know of its place.
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let index = w.index();
+            let value = w.value(&["a", "p"]);
+            let place = [
+                "get_global_id(0) + 3 * get_global_id(1)",
+                "get_global_size(0) * 5 + get_global_size(1)",
+                "get_work_dim() + get_global_id(0)",
+                "get_global_offset(0) + get_global_size(2) * 7",
+                "get_global_id(get_work_dim() - 1) + get_global_size(get_work_dim() - 1)",
+            ][w.random.usize(..5)];
+            w.finish(
+                Kind::Certain,
+                &format!(
+                    "{index}    uint p = (uint)({place});\n    {t} a = {a};\n    dst[i] = {value};\n"
+                ),
+            )
+        }
+        17 => {
+            // A loop that ends when the data says so.
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let index = w.index();
+            let value = w.value(&["a", "k"]);
+            w.finish(
+                Kind::Own,
+                &format!(
+                    "{index}    {t} a = {a};\n    for (int k = 0; k < 9; k++) {{\n        if (a > 90) \
+                     break;\n        a = {value};\n    }}\n    switch ((int)(i & 3)) {{\n    case 0: dst[i] = a; \
+                     break;\n    case 2: dst[i] = ({u})a + 1; break;\n    default: dst[i] = ({u})a + \
+                     2;\n    }}\n",
+                    u = ty.unsigned
+                ),
+            )
+        }
+        // Within a work-group.
+        18 | 19 => {
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let declared = if form == 18 {
+                format!("    local {t} s[{GROUP}];\n")
+            } else {
+                w.arguments.push(format!("local {t} *s"));
+                w.parameters.push(Local(GROUP * ty.size));
+                String::new()
+            };
+            let value = w.value(&["a", "b"]);
+            w.finish(
+                Kind::Group,
+                &format!(
+                    "{declared}    size_t i = get_global_id(0), l = get_local_id(0);\n    {t} a = {a};\n    s[l] = \
+                     a;\n    barrier(CLK_LOCAL_MEM_FENCE);\n    {t} b = s[{} - l];\n    dst[i] = {value};\n",
+                    GROUP - 1
+                ),
+            )
+        }
+        20 => {
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let value = w.value(&["a"]);
+            w.finish(
+                Kind::Group,
+                &format!(
+                    "    size_t i = get_group_id(0) * get_local_size(0) + get_local_id(0) + \
+                     get_global_offset(0);\n    {t} a = {a};\n    dst[i] = {value};\n"
+                ),
+            )
+        }
+        // Others' elements.
+        21 | 22 => {
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let value = w.value(&["a", "b"]);
+            let other = ["src[i + 1]", "src[i > 0 ? i - 1 : 0]", "src[i ^ 1]"][w.random.usize(..3)];
+            w.finish(
+                Kind::Cross,
+                &format!(
+                    "    size_t i = get_global_id(0);\n    {t} a = {a}, b = {};\n    dst[i] = {value};\n",
+                    read(other)
+                ),
+            )
+        }
+        23 => {
+            w.buffer(Input, t, "src");
+            w.buffer(Index, "uint", "index");
+            w.buffer(Output, t, "dst");
+            let value = w.value(&["a"]);
+            w.finish(
+                Kind::Cross,
+                &format!(
+                    "    size_t i = get_global_id(0);\n    {t} a = {};\n    dst[i] = {value};\n",
+                    read("src[index[i] & 31]")
+                ),
+            )
+        }
+        24 => {
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            w.finish(
+                Kind::Cross,
+                &format!(
+                    "    size_t i = get_global_id(0);\n    size_t j = get_global_size(0) + 2 * \
+                     get_global_offset(0) - 1 - i;\n    dst[j] = {a};\n"
+                ),
+            )
+        }
+        25 => {
+            (w.ty, w.step) = (TYPES[5], 4);
+            w.buffer(Input, "uint", "src");
+            w.buffer(Both, "uint", "bins");
+            w.finish(
+                Kind::Cross,
+                "    size_t i = get_global_id(0);\n    atomic_add(&bins[src[i] & 7], src[i] >> 3);\n",
+            )
+        }
+        _ => {
+            w.buffer(Input, t, "src");
+            w.buffer(Output, t, "dst");
+            let a =
+                read(&format!("((global {t} *)((ulong)src + (ulong)(i + 1) * {}))[0]", ty.size));
+            let value = w.value(&["a"]);
+            w.finish(
+                Kind::Cross,
+                &format!(
+                    "    size_t i = get_global_id(0);\n    {t} a = {a};\n    dst[i] = {value};\n"
+                ),
+            )
+        }
+    }
+}
+
+/// How many forms of kernels there are, and the first of those that read what others have.
+pub const FORMS: usize = 27;
+pub const CROSS: usize = 21;
+
+/// The kernels of a module, named by their number, of few types so that they fit together.
+pub fn pool(random: &mut Rng, count: usize) -> Vec<Kernel> {
+    let main = [0, 1].map(|_| TYPES[random.usize(..TYPES.len())]);
+    let mut kernels = Vec::new();
+    for at in 0..count {
+        let is_main = random.u8(..) < 200;
+        let ty = if is_main { main[at % 2] } else { TYPES[random.usize(..TYPES.len())] };
+        let form = match random.u8(0..20) {
+            // What is needed to make cases of.
+            _ if at < 4 => 0,
+            _ if at < 8 => CROSS + random.usize(..FORMS - CROSS),
+            0..=16 => random.usize(..CROSS),
+            _ => CROSS + random.usize(..FORMS - CROSS),
+        };
+        kernels.push(kernel(random, format!("k{at}"), ty, form));
+    }
+    kernels
+}
