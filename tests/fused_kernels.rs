@@ -3,6 +3,7 @@
 mod support;
 
 use kiln::fusion_internals::{Fused, fuse_buffers};
+use kiln::spirv_internals::emit;
 use kiln::{Buffer, Image, Kernel, Program, Runtime};
 
 const OPTIMISED: &[u8] = include_bytes!("data/fusion.spv");
@@ -74,16 +75,21 @@ async fn assert_same(
     }
     let expected = contents(rt, &one_by_one, dead).await;
 
-    let program = rt.build(&Image::spirv(fused.spirv).expect("it is a module")).await;
-    let program = program.unwrap_or_else(|error| panic!("{chain:?}: {error}"));
-    let at_once = buffers(rt, count).await;
-    let given: Vec<_> = fused.parameters.iter().map(|&at| &at_once[at as usize]).collect();
-    launch(rt, &kernel(&program, &fused.kernel), &given);
-    assert!(
-        contents(rt, &at_once, dead).await == expected,
-        "fused, it differs: {chain:?}, without {:?}",
-        fused.internalized
-    );
+    let text = emit(&fused.spirv).expect("what it is made of can be expressed");
+    let module = Image::spirv(fused.spirv).expect("it is a module");
+    // Where the device takes no SPIR-V, they are the same.
+    for (way, image) in [("as a module", module), ("as OpenCL C", Image::opencl_c(text))] {
+        let program = rt.build(&image).await;
+        let program = program.unwrap_or_else(|error| panic!("{chain:?}, {way}: {error}"));
+        let at_once = buffers(rt, count).await;
+        let given: Vec<_> = fused.parameters.iter().map(|&at| &at_once[at as usize]).collect();
+        launch(rt, &kernel(&program, &fused.kernel), &given);
+        assert!(
+            contents(rt, &at_once, dead).await == expected,
+            "fused, {way}, it differs: {chain:?}, without {:?}",
+            fused.internalized
+        );
+    }
 }
 
 fn random_chain(random: &mut fastrand::Rng) -> (Chain, u32, Vec<u32>) {
