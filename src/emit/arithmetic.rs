@@ -203,7 +203,9 @@ impl<'m> Body<'_, 'm> {
                 let remainder = format!("({a} % {b})");
                 // The sign is that of the divisor.
                 if lanes.is_vector() {
-                    let differs = format!("(({remainder} != 0) & (({remainder} ^ {b}) < 0))");
+                    let zero = format!("({})(0)", lanes.signed());
+                    let differs =
+                        format!("(({remainder} != {zero}) & (({remainder} ^ {b}) < {zero}))");
                     return Ok(Some(format!("as_{lanes}({remainder} + ({differs} & {b}))")));
                 }
                 let differs = format!("({remainder} != 0 && ({remainder} ^ {b}) < 0)");
