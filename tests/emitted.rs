@@ -18,14 +18,19 @@ const MODULES: &[(&str, &[u8])] = &modules!(
     "arithmetic_O0",
     "arithmetic_O1",
     "arithmetic_O2",
+    "bits",
     "control_O0",
     "control_O2",
     "doubles_O0",
+    "doubles_O1",
     "doubles_O2",
     "generic_O0",
     "generic_O2",
+    "groups_O0",
+    "groups_O2",
     "memory_O0",
     "memory_O2",
+    "memory_O3",
     "phis"
 );
 
@@ -80,7 +85,9 @@ impl Run {
             "control" => run.control().await,
             "doubles" => run.doubles().await,
             "generic" => run.generic().await,
-            "phis" => run.phis().await,
+            "groups" => run.groups().await,
+            "bits" => run.alone("bits").await,
+            "phis" => run.alone("phis").await,
             _ => run.memory().await,
         }
         run.results
@@ -155,11 +162,28 @@ impl Run {
         self.keep("generic_pointers", &out).await;
     }
 
-    async fn phis(&mut self) {
+    async fn groups(&mut self) {
         let (out, input) = (self.buffer(vec![0_u32; SIZE]).await, self.buffer(integers()).await);
-        let launch = self.kernel("phis").await.launch(SIZE).args((&out, &input));
+        let launch = self.kernel("tables").await.launch(SIZE).args((&out, &input));
         self.queue.submit(launch).expect("it is launched");
-        self.keep("phis", &out).await;
+        self.keep("tables", &out).await;
+        let launch = self.kernel("sums").await.launch(SIZE).local(GROUP);
+        let launch = launch.args((&out, &input, Local::<u32>::new(GROUP)));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("sums", &out).await;
+        let launch = self.kernel("copies").await.launch(SIZE).local(GROUP);
+        let (values, every_other) = (Local::<u32>::new(GROUP), Local::<u32>::new(GROUP / 2));
+        let launch = launch.args((&out, &input, values, every_other));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep("copies", &out).await;
+    }
+
+    /// The kernel of a module that has one.
+    async fn alone(&mut self, name: &'static str) {
+        let (out, input) = (self.buffer(vec![0_u32; SIZE]).await, self.buffer(integers()).await);
+        let launch = self.kernel(name).await.launch(SIZE).args((&out, &input));
+        self.queue.submit(launch).expect("it is launched");
+        self.keep(name, &out).await;
     }
 
     async fn memory(&mut self) {

@@ -3,6 +3,7 @@
 mod support;
 
 use kiln::fusion_internals::{Fused, Given, Launch, fuse_launches};
+use kiln::spirv_internals::emit;
 use kiln::{Buffer, Image, Kernel, Program, Runtime};
 
 const OPTIMISED: [&[u8]; 2] =
@@ -104,18 +105,24 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
     }
     let expected = contents(rt, &one_by_one, &chain.dead).await;
 
-    let program = rt.build(&Image::spirv(fused.spirv).expect("it is a module")).await;
-    let program = program.unwrap_or_else(|error| panic!("{:?}: {error}", chain.launches));
-    let at_once = buffers(rt, chain.buffers).await;
-    submit(rt, &kernel(&program, &fused.kernel), &fused.parameters, &at_once);
-    assert!(
-        contents(rt, &at_once, &chain.dead).await == expected,
-        "fused, it differs: {:?}, dead {:?}, kept {:?}, without {:?}",
-        chain.launches,
-        chain.dead,
-        fused.kept,
-        fused.internalized
-    );
+    let text = emit(&fused.spirv).expect("what it is made of can be expressed");
+    let module = Image::spirv(fused.spirv).expect("it is a module");
+    // Where the device takes no SPIR-V, they are the same.
+    for (way, image) in [("as a module", module), ("as OpenCL C", Image::opencl_c(text))] {
+        let program = rt.build(&image).await;
+        let program =
+            program.unwrap_or_else(|error| panic!("{:?}, {way}: {error}", chain.launches));
+        let at_once = buffers(rt, chain.buffers).await;
+        submit(rt, &kernel(&program, &fused.kernel), &fused.parameters, &at_once);
+        assert!(
+            contents(rt, &at_once, &chain.dead).await == expected,
+            "fused, {way}, it differs: {:?}, dead {:?}, kept {:?}, without {:?}",
+            chain.launches,
+            chain.dead,
+            fused.kept,
+            fused.internalized
+        );
+    }
 }
 
 fn launch_of(&(module, kernel, numbers): &Shape, buffers: &[u32]) -> Launch {

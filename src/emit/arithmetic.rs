@@ -44,6 +44,7 @@ impl<'m> Body<'_, 'm> {
                 }
             }
             _ if self.memory(op, instruction)? || self.synchronization(op, instruction)? => Ok(()),
+            _ if self.asynchronous(op, instruction)? => Ok(()),
             _ => {
                 let (Some(ty), Some(id)) = (instruction.result_type(), instruction.result()) else {
                     return Err(unsupported(instruction.name()));
@@ -201,10 +202,13 @@ impl<'m> Body<'_, 'm> {
                 let (a, b) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
                 let remainder = format!("({a} % {b})");
                 // The sign is that of the divisor.
-                let differs = format!("({remainder} != 0 && ({remainder} ^ {b}) < 0)");
                 if lanes.is_vector() {
-                    return Err(unsupported("OpSMod of vectors"));
+                    let zero = format!("({})(0)", lanes.signed());
+                    let differs =
+                        format!("(({remainder} != {zero}) & (({remainder} ^ {b}) < {zero}))");
+                    return Ok(Some(format!("as_{lanes}({remainder} + ({differs} & {b}))")));
                 }
+                let differs = format!("({remainder} != 0 && ({remainder} ^ {b}) < 0)");
                 format!("{}({remainder} + ({differs} ? {b} : 0))", unsigned(lanes))
             }
             Op::FRem => self.function("fmod", operands)?,
@@ -234,6 +238,14 @@ impl<'m> Body<'_, 'm> {
             Op::BitCount => {
                 let lanes = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
                 cast(self.emitter.lanes(ty)?, lanes, &self.function("popcount", operands)?, "")
+            }
+            Op::BitReverse => {
+                let function = self.emitter.bit_reverse(self.emitter.lanes(ty)?)?;
+                self.function(&function, operands)?
+            }
+            Op::BitFieldInsert | Op::BitFieldSExtract | Op::BitFieldUExtract => {
+                let function = self.emitter.bit_field(op, self.emitter.lanes(ty)?)?;
+                self.function(&function, operands)?
             }
             Op::Dot => self.function("dot", operands)?,
             Op::Any => self.truth("any", get(0)?)?,

@@ -69,8 +69,17 @@ impl Body<'_, '_> {
             Std::fclamp => self.function("clamp", operands)?,
             Std::fmax_common => self.function("max", operands)?,
             Std::fmin_common => self.function("min", operands)?,
-            // Of signed integers, signed or not in their result.
-            Std::s_abs | Std::s_abs_diff => self.of_signed(&name[2..], operands)?,
+            Std::s_abs => {
+                let (value, signed) = (self.value(get(0)?)?, self.signed(get(0)?)?);
+                let zero = format!("({})(0)", self.emitter.lanes(ty)?.signed());
+                self.chosen(ty, &format!("{signed} < {zero}"), &format!("-{value}"), &value)?
+            }
+            Std::s_abs_diff => {
+                let (a, b) = (self.value(get(0)?)?, self.value(get(1)?)?);
+                let (left, right) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
+                let (yes, no) = (format!("{a} - {b}"), format!("{b} - {a}"));
+                self.chosen(ty, &format!("{left} > {right}"), &yes, &no)?
+            }
             Std::s_add_sat
             | Std::s_sub_sat
             | Std::s_hadd
@@ -182,6 +191,16 @@ impl Body<'_, '_> {
                 self.function(&name, operands)?
             }
             _ => self.function(&name, operands)?,
+        })
+    }
+
+    /// One of two values, by a comparison of signed integers: instead of `abs` and `abs_diff`, which
+    /// overflow within PoCL's library where their result has the highest bit.
+    fn chosen(&self, ty: u32, condition: &str, yes: &str, no: &str) -> Result<String> {
+        Ok(if self.emitter.lanes(ty)?.is_vector() {
+            format!("select({no}, {yes}, {condition})")
+        } else {
+            format!("{condition} ? {yes} : {no}")
         })
     }
 

@@ -96,6 +96,7 @@ impl Emitter<'_> {
                 Place::Initializer => "{0}".to_owned(),
             },
             Type::Pointer { class, .. } if Space::of(class)?.is_none() => "0".to_owned(),
+            Type::Event => "0".to_owned(),
             Type::Pointer { .. } if place == Place::Initializer => "0".to_owned(),
             Type::Pointer { .. } => format!("(({})0)", self.type_name(ty)?),
             Type::Void | Type::Opaque => return Err(malformed("a null constant")),

@@ -13,9 +13,10 @@
 //! * Variables of local memory belong to kernels, so that other functions get pointers to them.
 //!
 //! Types are told in [`types`], constants in [`constants`], instructions in [`arithmetic`],
-//! [`memory`], [`synchronize`] and [`builtins`], blocks and functions in [`function`].
+//! [`bits`], [`memory`], [`synchronize`] and [`builtins`], blocks and functions in [`function`].
 
 mod arithmetic;
+mod bits;
 mod builtins;
 mod constants;
 mod function;

@@ -1,4 +1,4 @@
-//! Barriers, fences and atomic instructions.
+//! Barriers, fences, atomic instructions and asynchronous copies.
 //!
 //! The atomic functions of OpenCL C 1.2 order nothing else: what an instruction orders besides is
 //! said by fences around it.
@@ -37,6 +37,35 @@ impl Body<'_, '_> {
             _ if format!("{op:?}").starts_with("Atomic") => self.atomic(op, instruction)?,
             _ => return Ok(false),
         }
+        Ok(true)
+    }
+
+    /// Whether it is an instruction of asynchronous copies.
+    pub(super) fn asynchronous(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
+        let word = |index| operand(instruction, index);
+        let scope = match op {
+            Op::GroupAsyncCopy => word(2)?,
+            Op::GroupWaitEvents => word(0)?,
+            _ => return Ok(false),
+        };
+        if self.emitter.integer(scope)? != Scope::Workgroup as u64 {
+            return Err(unsupported(format!("Op{op:?} of another scope than Workgroup")));
+        }
+        if op == Op::GroupWaitEvents {
+            let text = self.function("wait_group_events", &[word(1)?, word(2)?])?;
+            self.line(&format!("{text};"));
+            return Ok(true);
+        }
+        // Only scalars and vectors have a function that copies them.
+        self.emitter.lanes(self.pointee(word(3)?)?)?;
+        let (stride, event) = (word(6)?, word(7)?);
+        let text = if self.emitter.evaluate(stride)? == Some(1) {
+            self.function("async_work_group_copy", &[word(3)?, word(4)?, word(5)?, event])?
+        } else {
+            let operands = [word(3)?, word(4)?, word(5)?, stride, event];
+            self.function("async_work_group_strided_copy", &operands)?
+        };
+        self.assign(word(1)?, word(0)?, &text)?;
         Ok(true)
     }
 

@@ -61,6 +61,8 @@ pub(super) enum Type {
     Struct,
     /// Only ever pointed to.
     Opaque,
+    /// Of an asynchronous copy.
+    Event,
     Pointer {
         class: StorageClass,
         pointee: Option<u32>,
@@ -166,6 +168,7 @@ impl Emitter<'_> {
             }
             Some(Op::TypeStruct) => Type::Struct,
             Some(Op::TypeOpaque) => Type::Opaque,
+            Some(Op::TypeEvent) => Type::Event,
             Some(Op::TypePointer) => {
                 Type::Pointer { class: class(operand(&ty, 1)?)?, pointee: Some(operand(&ty, 2)?) }
             }
@@ -221,6 +224,7 @@ impl Emitter<'_> {
         self.nested(|this| {
             Ok(match this.ty(ty)? {
                 Type::Void => "void".to_owned(),
+                Type::Event => "event_t".to_owned(),
                 Type::Scalar(_) | Type::Vector { .. } => {
                     let lanes = this.lanes(ty)?;
                     this.use_scalar(lanes.scalar);
@@ -330,7 +334,7 @@ impl Emitter<'_> {
                     }
                     most
                 }
-                Type::Pointer { .. } => this.pointer_bytes,
+                Type::Pointer { .. } | Type::Event => this.pointer_bytes,
             })
         })
     }

@@ -77,8 +77,7 @@ pub fn size(sizes: &[usize]) -> NdSize {
 
 fn range(global: &[usize], offset: Option<usize>, local: Option<&[usize]>) -> NdRange {
     let offset = offset.map(NdSize::from);
-    planned::range(size(global), offset, local.map(size))
-        .expect("the dimensions are equal")
+    planned::range(size(global), offset, local.map(size)).expect("the dimensions are equal")
 }
 
 /// Where the launches of a case run.
