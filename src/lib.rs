@@ -159,8 +159,8 @@ pub use crate::fusion::{BufferReport, FusionReport, Verdict};
 pub use crate::image::{Image, OpenImage, SpecializationConstant};
 pub use crate::nd_range::{NdRange, NdSize};
 pub use crate::queue::{
-    Event, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome, Launch,
-    Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
+    Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
+    Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::{Drain, Runtime, RuntimeBuilder, Starting};
 #[cfg(any(test, fuzzing))]

@@ -26,7 +26,9 @@ use smallvec::SmallVec;
 pub use self::command::Launch;
 use self::command::{Landing, Submission, Work, check_length, check_same_device};
 pub use self::event::{Event, Read, Status, Upload};
-pub use self::fusion::{Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused};
+pub use self::fusion::{
+    Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
+};
 pub use self::host::IntoOutcome;
 use self::host::ToOutcome;
 pub(crate) use self::reactor::Reactor;

@@ -71,6 +71,69 @@ fn a_command_waits_for_dispatch_of_what_is_before_it_and_not_for_its_end() {
 }
 
 #[test]
+fn commands_without_the_edges_among_them_wait_only_for_others() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let outside = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    let second = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    next.clear();
+    let cuts = dag.cut(&[first, second]);
+    assert_eq!(before(&dag, first), [0]);
+    assert!(before(&dag, second).is_empty());
+    dag.dispatched(outside, &mut next);
+    assert_eq!(next.as_slice(), [Next::Dispatch(first)]);
+    assert!(dag.can_dispatch(second));
+
+    dag.mend(cuts);
+    assert_eq!(before(&dag, second), [1]);
+    assert!(!dag.can_dispatch(second));
+    next.clear();
+    dag.dispatched(first, &mut next);
+    assert_eq!(next.as_slice(), [Next::Dispatch(second)]);
+}
+
+#[test]
+fn edges_that_come_back_among_dispatched_commands_carry_failures() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let outside = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    let second = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    let cuts = dag.cut(&[first, second]);
+    [outside, first, second].map(|id| dag.dispatched(id, &mut next));
+    dag.mend(cuts);
+    dag.complete(outside, Err(failure()), &mut next);
+    assert!(dag.complete(first, Ok(()), &mut next).outcome.is_err());
+    assert!(dag.complete(second, Ok(()), &mut next).outcome.is_err());
+}
+
+#[test]
+fn closed_gates_are_found_through_what_waits_for_them() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let write = [used(1, 0..8, Access::Write)];
+    let gated = dag.add((0, write.to_vec()), &write, [], 1, None, &mut next);
+    let last = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
+    let other = add(&mut dag, 2, &[used(2, 0..8, Access::Read)], &mut next);
+    let is_gated = |_: NodeId, _: &Command, gates| gates > 0;
+    assert_eq!(dag.find_gated(&[last], is_gated), Some(gated));
+    assert_eq!(dag.find_gated(&[other], is_gated), None);
+    dag.open_gate(gated, &mut next);
+    assert_eq!(dag.find_gated(&[last], is_gated), None);
+}
+
+#[test]
+fn lost_contents_fail_those_who_only_read_and_keep_the_order() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    dag.lose(1, &failure());
+    let reader = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
+    let changer = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
+    let healed = add(&mut dag, 3, &[used(1, 0..8, Access::Read)], &mut next);
+    assert_eq!(before(&dag, changer), [0, 1]);
+    let mut complete = |id| dag.complete(id, Ok(()), &mut next).outcome.is_ok();
+    assert_eq!([writer, reader, changer, healed].map(&mut complete), [true, false, true, true]);
+}
+
+#[test]
 fn a_failure_reaches_readers_but_heals_with_the_next_whole_write() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let bad = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);

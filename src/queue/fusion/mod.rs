@@ -23,6 +23,7 @@ use crate::buffer::Buffer;
 use crate::build::{Choice, Fusion, FusionRequest, Way};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fusion::{FusionReport, Trust};
+use crate::future::named_future;
 
 /// Whether launches that can run as one kernel do, for all scopes of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -219,19 +220,13 @@ impl FusionScope {
         let mut sketch = Sketch::default();
         let is_open = ended.is_ok()
             && self.queue.scheduler.close_group(self.group, |launch| sketch.add(launch));
-        let settings = self.settings();
         let completion = Completion {
             group: self.group,
-            scheduler: self.queue.scheduler.clone(),
-            is_required: settings.is_required,
-            trust: settings.trust,
-            unheld: sketch.unheld(),
-            wishes: settings.wishes.clone(),
-            sketch,
+            inquiry: self.inquiry(sketch),
+            is_required: self.settings().is_required,
             report: self.report.clone(),
             is_decided: !is_open,
         };
-        drop(settings);
         if !is_open {
             let why = match self.aborted.get() {
                 Some(why) if ended.is_ok() => Unfused::Aborted(why.clone()),
@@ -242,10 +237,35 @@ impl FusionScope {
         completion.decide()
     }
 
+    /// Finds out what [`complete`](Self::complete) would, and runs nothing: the scope goes on
+    /// collecting. The fused kernel is built if there is one.
+    pub fn examine(&self) -> Examining {
+        let mut sketch = Sketch::default();
+        self.queue.scheduler.visit_group(self.group, |launch| sketch.add(launch));
+        let inquiry = self.inquiry(sketch);
+        Examining::new(async move {
+            if inquiry.sketch.len() == 0 {
+                return Err(Error::invalid("the fusion scope collects no launches to examine"));
+            }
+            Ok(inquiry.fusion().await?.report.clone())
+        })
+    }
+
     /// What is known of the launches: of scopes that were completed, once that has told its outcome.
     #[must_use]
     pub fn report(&self) -> FusionReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn inquiry(&self, sketch: Sketch) -> Inquiry {
+        let settings = self.settings();
+        Inquiry {
+            scheduler: self.queue.scheduler.clone(),
+            trust: settings.trust,
+            unheld: sketch.unheld(),
+            wishes: settings.wishes.clone(),
+            sketch,
+        }
     }
 
     fn end(&self) -> std::result::Result<(), ()> {
@@ -273,49 +293,45 @@ impl fmt::Debug for FusionScope {
     }
 }
 
-/// The duty to have the launches of a scope run, in one way or the other. One by one if it is
-/// dropped before.
-struct Completion {
-    group: GroupId,
+named_future! {
+    /// What is known of the launches of a scope that goes on collecting, from
+    /// [`FusionScope::examine`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no launches, or if the scope does
+    /// not collect any more; else that of a launch's program that could not be built, or a failure of
+    /// circumstance.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses nothing.
+    Examining => Result<FusionReport>
+}
+
+/// What is to be found out about launches.
+struct Inquiry {
     scheduler: Arc<Scheduler>,
     sketch: Sketch,
     unheld: Allocations,
     wishes: Wishes,
     trust: Trust,
-    is_required: bool,
-    report: Arc<Mutex<FusionReport>>,
-    is_decided: bool,
 }
 
-impl Completion {
-    /// Decides at once if all is known, else on the library's own thread.
-    fn decide(self) -> Fusing {
-        let mode = self.scheduler.shared().fusion;
-        let none = match self.sketch.len() {
-            0 => Some(Unfused::Empty),
-            1 => Some(Unfused::Single),
-            _ => (mode == FusionMode::Never && !self.is_required).then_some(Unfused::Disabled),
-        };
-        if let Some(why) = none {
-            return Fusing::known(self.unfused(why));
+impl Inquiry {
+    /// What is known already.
+    fn known(&self) -> Option<Arc<Fusion>> {
+        let is_there = self.sketch.kernels().all(|kernel| kernel.resolved().is_some());
+        let request = is_there.then(|| self.request())?.ok()?;
+        self.scheduler.shared().graph.known_fusion(&request)
+    }
+
+    async fn fusion(&self) -> Result<Arc<Fusion>> {
+        for kernel in self.sketch.kernels() {
+            kernel.resolve().await;
         }
-        let request = self.sketch.kernels().all(|kernel| kernel.resolved().is_some());
-        let request = request.then(|| self.request());
-        if let Some(Ok(request)) = &request
-            && let Some(fusion) = self.scheduler.shared().graph.known_fusion(request)
-        {
-            return Fusing::known(self.follow(&fusion));
-        }
-        let (sender, receiver) = oneshot::channel();
-        let host = self.scheduler.shared().host.clone();
-        host.spawn(async move {
-            // A panic drops the completion, and the launches run.
-            if let Ok(outcome) = AssertUnwindSafe(self.find_out()).catch_unwind().await {
-                // Perhaps nobody wants to know.
-                let _ = sender.send(outcome);
-            }
-        });
-        Fusing::awaited(receiver)
+        let request = self.request()?;
+        self.scheduler.shared().graph.clone().fuse(request).await
     }
 
     fn request(&self) -> Result<FusionRequest> {
@@ -327,16 +343,47 @@ impl Completion {
             trust: self.trust,
         })
     }
+}
+
+/// The duty to have the launches of a scope run, in one way or the other. One by one if it is
+/// dropped before.
+struct Completion {
+    group: GroupId,
+    inquiry: Inquiry,
+    is_required: bool,
+    report: Arc<Mutex<FusionReport>>,
+    is_decided: bool,
+}
+
+impl Completion {
+    /// Decides at once if all is known, else on the library's own thread.
+    fn decide(self) -> Fusing {
+        let mode = self.inquiry.scheduler.shared().fusion;
+        let none = match self.inquiry.sketch.len() {
+            0 => Some(Unfused::Empty),
+            1 => Some(Unfused::Single),
+            _ => (mode == FusionMode::Never && !self.is_required).then_some(Unfused::Disabled),
+        };
+        if let Some(why) = none {
+            return Fusing::known(self.unfused(why));
+        }
+        if let Some(fusion) = self.inquiry.known() {
+            return Fusing::known(self.follow(&fusion));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let host = self.inquiry.scheduler.shared().host.clone();
+        host.spawn(async move {
+            // A panic drops the completion, and the launches run.
+            if let Ok(outcome) = AssertUnwindSafe(self.find_out()).catch_unwind().await {
+                // Perhaps nobody wants to know.
+                let _ = sender.send(outcome);
+            }
+        });
+        Fusing::awaited(receiver)
+    }
 
     async fn find_out(self) -> Result<FusionOutcome> {
-        for kernel in self.sketch.kernels() {
-            kernel.resolve().await;
-        }
-        let fusion = match self.request() {
-            Ok(request) => self.scheduler.shared().graph.clone().fuse(request).await,
-            Err(error) => Err(error),
-        };
-        match fusion {
+        match self.inquiry.fusion().await {
             Ok(fusion) => self.follow(&fusion),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }
@@ -349,7 +396,7 @@ impl Completion {
             let why = fusion.report.refusal().unwrap_or("no reason is known");
             return self.unfused(Unfused::Refused(why.to_owned()));
         };
-        let mode = self.scheduler.shared().fusion;
+        let mode = self.inquiry.scheduler.shared().fusion;
         let choice = match mode {
             FusionMode::Auto if !self.is_required => fusion.trials.choose(),
             _ => Choice::Fused,
@@ -369,28 +416,28 @@ impl Completion {
             }
             Choice::Time(Way::Unfused) => {
                 self.is_decided = true;
-                let stopwatch = stopwatch(self.sketch.len(), Way::Unfused);
-                self.scheduler.run_separately(self.group, stopwatch);
+                let stopwatch = stopwatch(self.inquiry.sketch.len(), Way::Unfused);
+                self.inquiry.scheduler.run_separately(self.group, stopwatch);
                 return self.unfused(Unfused::Timing);
             }
             Choice::Time(Way::Fused) => stopwatch(1, Way::Fused),
             Choice::Fused => None,
         };
-        let launch = self.sketch.fused(fused);
-        if let Some(Err(error)) = launch.check(self.scheduler.slot().handle()) {
+        let launch = self.inquiry.sketch.fused(fused);
+        if let Some(Err(error)) = launch.check(self.inquiry.scheduler.slot().handle()) {
             return self
                 .unfused(Unfused::Refused(format!("the fused kernel does not fit: {error}")));
         }
         self.is_decided = true;
-        let lost = self.sketch.allocations(&fused.internalized);
-        let lost = lost.difference(&self.unheld).copied();
-        match self.scheduler.run_as_one(self.group, Box::new(launch), lost, timed) {
+        let lost = self.inquiry.sketch.allocations(&fused.internalized);
+        let lost = lost.difference(&self.inquiry.unheld).copied();
+        match self.inquiry.scheduler.run_as_one(self.group, Box::new(launch), lost, timed) {
             Ok(()) => {
-                self.scheduler.shared().counters.fusions.add_one();
+                self.inquiry.scheduler.shared().counters.fusions.add_one();
                 tracing::debug!(kernel = fused.kernel.name(), "launches run as one");
                 Ok(FusionOutcome::Fused {
                     kernel: fused.kernel.name().to_owned(),
-                    launches: self.sketch.len(),
+                    launches: self.inquiry.sketch.len(),
                     internalized: fused.internalized.len(),
                 })
             }
@@ -403,7 +450,7 @@ impl Completion {
 
     fn in_words(&self, hindrance: Hindrance) -> Unfused {
         let launch = |at: usize| {
-            let name = self.sketch.kernels().nth(at).map_or("?", |kernel| kernel.name());
+            let name = self.inquiry.sketch.kernels().nth(at).map_or("?", |kernel| kernel.name());
             format!("launch {at}, of `{name}`,")
         };
         Unfused::Refused(match hindrance {
@@ -418,7 +465,7 @@ impl Completion {
     /// Runs the launches one by one, if they do not yet.
     fn unfused(mut self, why: Unfused) -> Result<FusionOutcome> {
         self.run_separately();
-        let counters = &self.scheduler.shared().counters;
+        let counters = &self.inquiry.scheduler.shared().counters;
         match &why {
             Unfused::Empty | Unfused::Single => None,
             Unfused::Canceled => Some(&counters.fusions_canceled),
@@ -443,7 +490,7 @@ impl Completion {
 
     fn run_separately(&mut self) {
         if !std::mem::replace(&mut self.is_decided, true) {
-            self.scheduler.run_separately(self.group, None);
+            self.inquiry.scheduler.run_separately(self.group, None);
         }
     }
 }

@@ -68,20 +68,18 @@ impl Scheduler {
 
     /// Ends the collecting, and calls `see` with each launch. `false` if the group does not collect
     /// any more.
-    pub(crate) fn close_group(&self, group: GroupId, mut see: impl FnMut(&LaunchWork)) -> bool {
+    pub(crate) fn close_group(&self, group: GroupId, see: impl FnMut(&LaunchWork)) -> bool {
         let mut state = self.lock();
-        let State { dag, groups, .. } = &mut *state;
-        let Some(Group { slots, stage: stage @ Stage::Collecting(_), .. }) = groups.get_mut(&group)
-        else {
-            return false;
-        };
-        *stage = Stage::Deciding;
-        for &id in &*slots {
-            if let Some(Work::Launch(launch)) = dag.command(id).map(|command| &command.work) {
-                see(launch);
-            }
+        let is_open = state.visit(group, see);
+        if let Some(group) = state.groups.get_mut(&group).filter(|_| is_open) {
+            group.stage = Stage::Deciding;
         }
-        true
+        is_open
+    }
+
+    /// Calls `see` with each launch of a group that collects.
+    pub(crate) fn visit_group(&self, group: GroupId, see: impl FnMut(&LaunchWork)) {
+        self.lock().visit(group, see);
     }
 
     /// Has the launches run one by one, timed as a whole if that is asked for.
@@ -155,6 +153,19 @@ impl State {
     pub(super) fn is_collecting(&self, group: GroupId) -> bool {
         let group = self.groups.get(&group);
         group.is_some_and(|group| matches!(group.stage, Stage::Collecting(_)))
+    }
+
+    /// Calls `see` with each launch of a group. `false` if it does not collect any more.
+    fn visit(&self, group: GroupId, mut see: impl FnMut(&LaunchWork)) -> bool {
+        let Some(Group { slots, stage: Stage::Collecting(_), .. }) = self.groups.get(&group) else {
+            return false;
+        };
+        for &id in slots {
+            if let Some(Work::Launch(launch)) = self.dag.command(id).map(|command| &command.work) {
+                see(launch);
+            }
+        }
+        true
     }
 
     /// A launch that was just added is one of the group.
