@@ -103,6 +103,7 @@ impl BuildGraph {
         device: usize,
     ) -> impl Future<Output = Result<Image>> + Send + use<> {
         let asked = match self.front_end().known_tools() {
+            _ if image.format() != ImageFormat::OpenClC => Asked::Now(as_it_is(image)),
             // What takes no process is asked for here, and what is kept is there at once.
             Some(tools) if !includes_files(image.code()) => {
                 Asked::Now(self.translate(image, options, device, &Arc::clone(tools)))
@@ -112,9 +113,6 @@ impl BuildGraph {
                 let (graph, image, options) = (Arc::clone(self), image.clone(), options.to_owned());
                 self.pool().submit(move || {
                     let answer = catch_panic(|| {
-                        if image.format() == ImageFormat::SpirV {
-                            return Ok(Translating::Done(image));
-                        }
                         let tools = Arc::clone(graph.front_end().tools()?);
                         graph.translate(&image, &options, device, &tools)
                     });
@@ -150,16 +148,6 @@ impl BuildGraph {
         device: usize,
         tools: &Arc<Tools>,
     ) -> Result<Translating> {
-        match image.format() {
-            ImageFormat::OpenClC => {}
-            ImageFormat::SpirV => return Ok(Translating::Done(image.clone())),
-            ImageFormat::Native => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "a native binary has no SPIR-V; give the program as OpenCL C or SPIR-V",
-                ));
-            }
-        }
         if let Some(flaw) = image.flaw() {
             return Err(flaw.clone());
         }
@@ -174,6 +162,17 @@ impl BuildGraph {
         let recipe = Recipe::of_translation(image, options, device, translation);
         Ok(Translating::Asked(self.ask_for_spirv(recipe)))
     }
+}
+
+/// For what is not translated.
+fn as_it_is(image: &Image) -> Result<Translating> {
+    if image.format() == ImageFormat::SpirV {
+        return Ok(Translating::Done(image.clone()));
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "a native binary has no SPIR-V; build the program from OpenCL C or SPIR-V",
+    ))
 }
 
 /// Whether the node was asked for already.
