@@ -14,7 +14,9 @@ use std::process::{Command, Stdio};
 use bytemuck::Pod;
 use kiln::frontend_internals::{options_for_device, spirv_of};
 use kiln::simulated::Simulator;
-use kiln::{CacheConfig, Error, ErrorKind, Image, ImageFormat, Kernel, Runtime};
+use kiln::{
+    CacheConfig, Error, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
+};
 use processes::has_tool;
 use smol::block_on;
 use support::{SAXPY, on_each_device};
@@ -584,5 +586,57 @@ fn the_second_start_runs_no_clang() {
             assert_eq!(scripts.runs(), before + 1);
         }
         assert_eq!(digests[0], digests[1]);
+    }));
+}
+
+const CHAIN: [&str; 2] = [
+    "kernel void first(global const float *x, global float *y, float a) {
+         size_t i = get_global_id(0);
+         y[i] = FACTOR * x[i] + a;
+     }",
+    "float apply(float x) { return sin(x) * x + 0.5f; }
+     kernel void second(global const float *x, global float *y) {
+         size_t i = get_global_id(0);
+         y[i] = apply(x[i]);
+     }",
+];
+
+/// What the chain computes, and whether it ran as one kernel.
+async fn chain(rt: &Runtime) -> (Vec<f32>, FusionOutcome) {
+    let mut kernels = Vec::new();
+    for (text, name) in CHAIN.into_iter().zip(["first", "second"]) {
+        let program = rt.build(&Image::opencl_c(text)).options("-DFACTOR=1.1f").await;
+        // SAFETY: they touch the element of their global id only.
+        let kernel = unsafe { program.expect("it builds").kernel(name) };
+        kernels.push(kernel.expect("it is there"));
+    }
+    let x = rt.buffer_from(inputs()).await.expect("there is memory");
+    let (between, y) =
+        (rt.buffer::<f32>(N).expect("it fits"), rt.buffer::<f32>(N).expect("it fits"));
+    let queue = rt.queue();
+    let fusion = queue.start_fusion();
+    fusion.submit(kernels[0].launch(N).args((&x, &between, 0.3f32))).expect("it fits");
+    fusion.submit(kernels[1].launch(N).args((&between, &y))).expect("it fits");
+    drop(between);
+    let outcome = fusion.complete().await.expect("the launches run");
+    (queue.read(&y).await.expect("it runs"), outcome)
+}
+
+#[test]
+fn kernels_that_are_text_are_fused() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device(async |rt: Runtime| {
+        let mut computed = Vec::new();
+        for (mode, fuses) in [(FusionMode::Never, false), (FusionMode::Always, true)] {
+            let builder = support::builder().device(rt.device().index().to_string());
+            let rt = builder.fusion(mode).build().await.expect("it starts");
+            let (result, outcome) = chain(&rt).await;
+            assert_eq!(outcome.is_fused(), fuses, "{outcome}");
+            assert_eq!(rt.stats().translations, if fuses { 2 } else { 0 });
+            computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+        }
+        assert!(computed[0] == computed[1], "{computed:x?}");
     }));
 }
