@@ -105,6 +105,14 @@ pub struct DeviceInfo {
     pub device_version: String,
     /// The intermediate languages that it takes, in the driver's words; empty if none.
     pub il_version: String,
+    /// The extensions that it has, by name, as in `cl_khr_fp64`.
+    pub extensions: Vec<String>,
+    /// The optional features of OpenCL C 3.0 that it has, by name, as in `__opencl_c_fp64`.
+    pub opencl_c_features: Vec<String>,
+    /// Whether its kernels can use images, in the sense of textures.
+    pub images: bool,
+    /// Whether it can round a product and a sum once, as `fma` does, in single precision.
+    pub fused_multiply_add: bool,
     /// The image formats that its driver takes. For one that takes OpenCL C and no SPIR-V, Kiln
     /// translates SPIR-V to OpenCL C 1.2: modules build for it all the same.
     pub formats: Vec<ImageFormat>,

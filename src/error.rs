@@ -22,8 +22,8 @@ pub enum ErrorKind {
     InvalidImage,
     /// The device does not take what it was given, such as an image's format.
     Unsupported,
-    /// The driver's compiler or linker refused the program; [`Error::build_log`] says why. Or what it
-    /// imports is exported by nobody, or by several.
+    /// The driver's compiler or linker refused the program, or another compiler that took part did;
+    /// [`Error::build_log`] says why. Or what it imports is exported by nobody, or by several.
     BuildFailed,
     /// The program has no kernel of that name.
     UnknownKernel,
@@ -39,7 +39,7 @@ pub enum ErrorKind {
     Panicked,
     /// A file could not be read or written.
     Io,
-    /// Any other failure that the driver reported.
+    /// Any other failure that the driver reported, and a compiler that did not end in time.
     Driver,
 }
 

@@ -131,6 +131,7 @@ mod digest;
 mod emit;
 mod error;
 mod executor;
+mod frontend;
 mod fusion;
 mod future;
 mod image;
@@ -153,6 +154,8 @@ pub use crate::config::CacheConfig;
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use crate::frontend::internals as frontend_internals;
 #[doc(hidden)]
 pub use crate::fusion::internals as fusion_internals;
 pub use crate::fusion::{BufferReport, FusionReport, Verdict};

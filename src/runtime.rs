@@ -15,6 +15,7 @@ use crate::config::CacheConfig;
 use crate::device::{Device, DeviceKind, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
+use crate::frontend::FrontEnd;
 use crate::future::named_future;
 use crate::image::{Image, OpenImage};
 use crate::queue::{
@@ -59,6 +60,8 @@ pub struct RuntimeBuilder {
     profiling: bool,
     duplicate_exports: DuplicateExports,
     fusion: Option<FusionMode>,
+    clang: Option<PathBuf>,
+    llvm_spirv: Option<PathBuf>,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
 }
@@ -93,6 +96,8 @@ impl Default for RuntimeBuilder {
             profiling: false,
             duplicate_exports: DuplicateExports::default(),
             fusion: None,
+            clang: None,
+            llvm_spirv: None,
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
         }
@@ -164,6 +169,17 @@ impl RuntimeBuilder {
         self
     }
 
+    /// The compilers that translate OpenCL C to SPIR-V, for what needs SPIR-V of kernels that were
+    /// given as text. They are programs, clang and llvm-spirv, of one major version.
+    ///
+    /// Unless set, the environment variables `KILN_CLANG` and `KILN_LLVM_SPIRV` say where they are, and
+    /// unless these are, they are looked for in `PATH` when they are first needed. A path without a
+    /// program is an error when the runtime is built, with who gave it.
+    pub fn front_end(mut self, clang: impl Into<PathBuf>, llvm_spirv: impl Into<PathBuf>) -> Self {
+        (self.clang, self.llvm_spirv) = (Some(clang.into()), Some(llvm_spirv.into()));
+        self
+    }
+
     /// Adds a simulated device, and leaves out the real ones.
     #[cfg(feature = "simulated")]
     pub fn simulator(mut self, simulator: &crate::simulated::Simulator) -> Self {
@@ -216,6 +232,7 @@ impl RuntimeBuilder {
             disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
             trace: caching.trace.as_ref().map(LookupTrace::open).transpose()?,
             identity: cache.identity().cloned(),
+            front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
             duplicates: self.duplicate_exports,
             counters: counters.clone(),
         };
@@ -311,6 +328,11 @@ impl Runtime {
     /// Settings for a runtime.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
+    }
+
+    /// Its builds, and the position of its device among them.
+    pub(crate) fn graph(&self) -> (&Arc<BuildGraph>, usize) {
+        (&self.inner.graph, self.device)
     }
 
     /// All devices, in the order of discovery.

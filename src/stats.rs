@@ -41,7 +41,7 @@ counters! {
     /// Builds that joined one already in flight.
     joined_builds,
     /// Programs loaded from the disk. In this count and those of the disk below, objects that programs
-    /// are linked from count like programs.
+    /// are linked from, and the SPIR-V of OpenCL C, count like programs.
     disk_hits,
     /// Programs that the disk was asked for and did not have.
     disk_misses,
@@ -71,6 +71,8 @@ counters! {
     compiles,
     /// Times that a driver's linker was called.
     links,
+    /// Times that OpenCL C was translated to SPIR-V by compilers that are no driver's.
+    translations,
     /// Builds that the compiler refused, or that could not be right on any try.
     failed_builds,
     /// Builds given up after failures of circumstance, such as exhausted memory.

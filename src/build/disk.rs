@@ -7,9 +7,11 @@ use crate::backend::{self, Access, AddressSpace, DeviceSlot, Parameter, Source};
 use crate::build::key::{EMITTER, NodeKind};
 use crate::build::program::{Built, Origin, Teller, Told};
 use crate::build::recipe::Part;
+use crate::build::spirv::SpirV;
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
+use crate::image::Image;
 use crate::stats::Counters;
 use crate::store::{
     Address, KernelRecord, Lock, Lookup, Manifest, ParameterRecord, Pending, Store, Try,
@@ -91,10 +93,11 @@ impl Disk {
             constants: &[],
         };
         let manifest = entry.manifest();
-        let device = slot.open()?;
         let loaded = match kind {
-            NodeKind::Program => device.build(&source),
-            NodeKind::Object => device.compile(&source),
+            NodeKind::Program => slot.open()?.build(&source),
+            NodeKind::Object => slot.open()?.compile(&source),
+            NodeKind::SpirV => Image::spirv(entry.payload())
+                .map(|image| SpirV::program(image, manifest.build_log.clone())),
         };
         let refused = match loaded {
             Ok(native) if has_kernels(&*native, manifest) => {
@@ -148,13 +151,14 @@ impl Disk {
         Turn::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }
 
-    /// Stores a program that was built in this time, and gives the size of the driver's binary, which
+    /// Stores a program that was built in this time, by tools that are no driver's, and gives the size of the driver's binary, which
     /// some drivers complete only now.
     pub(crate) fn save(
         &self,
         address: &Address,
         built: &Built,
         fields: Vec<(String, String)>,
+        tools: &[(&str, &str)],
         took: Duration,
     ) -> Option<usize> {
         let payload = match built.binary() {
@@ -172,7 +176,11 @@ impl Disk {
             build_log: built.build_log().to_owned(),
             build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             created: now.as_secs(),
-            tools: vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
+            tools: [("kiln", env!("CARGO_PKG_VERSION"))]
+                .iter()
+                .chain(tools)
+                .map(|(name, version)| ((*name).to_owned(), (*version).to_owned()))
+                .collect(),
         };
         self.store.put(address, &manifest, &payload);
         Some(payload.len())

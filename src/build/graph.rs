@@ -31,6 +31,7 @@ use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
+use crate::frontend::FrontEnd;
 use crate::image::Image;
 use crate::stats::{Counters, Stats};
 use crate::store::Address;
@@ -85,6 +86,7 @@ pub(crate) struct Setting {
     pub(crate) disk: Option<Disk>,
     pub(crate) trace: Option<LookupTrace>,
     pub(crate) duplicates: DuplicateExports,
+    pub(crate) front_end: FrontEnd,
     /// What stands for a device in keys, if it is not the device's own identity.
     pub(crate) identity: Option<DeviceIdentity>,
     pub(crate) counters: Arc<Counters>,
@@ -154,6 +156,11 @@ impl BuildGraph {
         self.ask_for(recipe, |_| ())
     }
 
+    /// The SPIR-V that an image is translated to, in the same way.
+    pub(super) fn ask_for_spirv(self: &Arc<Self>, recipe: Recipe) -> Answer {
+        self.ask_for(recipe, |_| ())
+    }
+
     fn ask_for(self: &Arc<Self>, recipe: Recipe, count: impl FnOnce(Found)) -> Answer {
         let key = self.key(&recipe);
         let node = (recipe.device(), key);
@@ -215,6 +222,10 @@ impl BuildGraph {
 
     pub(super) fn disk(&self) -> Option<&Disk> {
         self.setting.disk.as_ref()
+    }
+
+    pub(super) fn front_end(&self) -> &FrontEnd {
+        &self.setting.front_end
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -316,9 +327,12 @@ impl BuildGraph {
 
     /// Fills in what tells the present.
     pub(crate) fn tell(&self, stats: &mut Stats) {
-        let programs = self.kept.iter().filter_map(|(_, outcome)| outcome.ok());
-        (stats.programs_in_memory, stats.bytes_in_memory) = programs
-            .fold((0, 0), |(count, bytes), built| (count + 1, bytes + built.weight() as u64));
+        let kept = self.kept.iter().filter_map(|(_, outcome)| outcome.ok());
+        (stats.programs_in_memory, stats.bytes_in_memory) =
+            kept.fold((0, 0), |(count, bytes), built| {
+                let programs = u64::from(built.spirv().is_none());
+                (count + programs, bytes + built.weight() as u64)
+            });
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<NodeId, Flight>> {

@@ -16,6 +16,7 @@ use crate::build::key::NodeKind;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Recipe, Way};
+use crate::build::spirv::SpirV;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
 use crate::store::{Lock, Pending};
@@ -189,12 +190,17 @@ impl Job {
 
     /// Has the driver compile what needs no linker of its own.
     fn compile_images(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
+        if let Some(translation) = recipe.translation() {
+            self.graph.counters().translations.add_one();
+            let translated = translation.run(recipe.image().code())?;
+            return Ok(self.built(recipe, key, SpirV::program(translated.image, translated.log)));
+        }
         let device = self.graph.slot(recipe).open()?;
         let native = recipe.with_source(|source| {
             self.graph.counters().compiles.add_one();
             match recipe.kind() {
-                NodeKind::Program => device.build(source),
                 NodeKind::Object => device.compile(source),
+                NodeKind::Program | NodeKind::SpirV => device.build(source),
             }
         })?;
         Ok(self.built(recipe, key, native))
@@ -273,7 +279,8 @@ impl Job {
             let Some(disk) = self.graph.disk() else { return Ok(()) };
             let address = self.graph.address(recipe, node.1);
             let fields = self.graph.key_fields(recipe);
-            if let Some(bytes) = disk.save(&address, built, fields, took) {
+            let tools: Vec<_> = recipe.translation().into_iter().flat_map(|t| t.tools()).collect();
+            if let Some(bytes) = disk.save(&address, built, fields, &tools, took) {
                 self.graph.reweigh(node, built, bytes);
             }
             Ok(())

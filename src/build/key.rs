@@ -92,6 +92,7 @@ enum Tag {
     Identity = 7,
     Environment = 8,
     Emitter = 9,
+    FrontEnd = 10,
 }
 
 /// A field's value, in a form that has one encoding and one text.
@@ -175,6 +176,7 @@ impl Sink for Listing {
             Tag::Identity => "identity",
             Tag::Environment => "environment",
             Tag::Emitter => EMITTER,
+            Tag::FrontEnd => "front end",
         };
         let (name, text) = match value {
             Value::Number(number) => (name.to_owned(), number.to_string()),
@@ -255,6 +257,8 @@ pub(crate) enum NodeKind {
     Program,
     /// What a linker takes.
     Object,
+    /// The SPIR-V of OpenCL C.
+    SpirV,
 }
 
 /// What a key covers of one image.
@@ -273,6 +277,8 @@ pub(crate) struct ProgramFields<'a> {
     pub(crate) emitter: Option<u32>,
     /// Those of the images that it is made of, in order.
     pub(crate) units: &'a [UnitFields<'a>],
+    /// What translates it, if that is what is done.
+    pub(crate) front_end: &'a [(&'static str, String)],
     pub(crate) device: &'a DeviceKey,
 }
 
@@ -282,6 +288,7 @@ impl ProgramFields<'_> {
         let kind = match self.kind {
             NodeKind::Program => "program",
             NodeKind::Object => "object",
+            NodeKind::SpirV => "spirv",
         };
         sink.field(Tag::Kind, Value::Text(kind));
         if let Some(version) = self.emitter {
@@ -295,6 +302,9 @@ impl ProgramFields<'_> {
             if !unit.options.is_empty() {
                 sink.field(Tag::Options, Value::Text(unit.options));
             }
+        }
+        for (name, value) in self.front_end {
+            sink.field(Tag::FrontEnd, Value::Named { name, value: OsStr::new(value) });
         }
         sink.field(Tag::Device, Value::Device(self.device));
     }

@@ -3,6 +3,9 @@
 //! Every program is a node named by a [`BuildKey`](crate::BuildKey) and is built at most once, by the
 //! room's own worker threads. Those who ask wait on a shared result; a build neither needs nor
 //! notices them. Below memory lies the [store](crate::store).
+//!
+//! The SPIR-V of OpenCL C is a node as well: asked for by [`BuildGraph::spirv_of`], translated by the
+//! [front-end](crate::frontend), kept and stored like a program.
 
 mod disk;
 mod flight;
@@ -15,6 +18,7 @@ mod pool;
 mod program;
 mod recipe;
 mod request;
+mod spirv;
 #[cfg(test)]
 mod tests;
 mod trace;

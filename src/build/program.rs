@@ -8,9 +8,11 @@ use crate::args::ElementType;
 use crate::backend::{self, Parameter};
 use crate::build::recipe::{Part, Recipe};
 use crate::build::request::Build;
+use crate::build::spirv::SpirV;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::image::Image;
 
 /// Where a program came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,6 +138,12 @@ impl Built {
     /// Its kernels with what is known of their parameters.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = (&str, &[Parameter])> {
         self.kernels.iter().map(|kernel| (kernel.native.name(), &*kernel.parameters))
+    }
+
+    /// The SPIR-V that it is, if it is no driver's program.
+    pub(crate) fn spirv(&self) -> Option<&Image> {
+        let native: &dyn std::any::Any = &*self.native;
+        native.downcast_ref::<SpirV>().map(SpirV::image)
     }
 
     /// As the driver has it.

@@ -2,6 +2,7 @@
 //! far as that needs no driver.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -15,6 +16,7 @@ use crate::device::{Device, ImageFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
+use crate::frontend::Translation;
 use crate::image::{Image, SpecializationConstant};
 use crate::spirv::{self, Module};
 
@@ -49,6 +51,8 @@ pub(crate) struct Recipe {
     way: Way,
     /// Modules of SPIR-V, for a device that takes none: what it gets is OpenCL C.
     is_emitted: bool,
+    /// How it is translated, if it is.
+    translation: Option<Arc<Translation>>,
 }
 
 /// An image of a program that was linked.
@@ -70,6 +74,8 @@ pub(crate) enum Way {
     Link,
     /// The images, modules of SPIR-V, are made one, and that is built.
     Merge,
+    /// The image, OpenCL C, is made SPIR-V.
+    Translate,
 }
 
 impl Unit {
@@ -196,7 +202,7 @@ impl Wanted {
         units.iter().try_for_each(|unit| unit.check(device))?;
         let is_emitted = is_emitted(device, units[0].image.format());
         units.sort_unstable_by_key(|unit| unit.image.digest());
-        Ok(Recipe { units, device: position, way, is_emitted })
+        Ok(Recipe { units, device: position, way, is_emitted, translation: None })
     }
 }
 
@@ -289,6 +295,28 @@ fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, ConstantByte
 }
 
 impl Recipe {
+    /// For the SPIR-V of OpenCL C. The text includes no files any more.
+    pub(crate) fn of_translation(
+        image: Image,
+        options: String,
+        device: usize,
+        translation: Translation,
+    ) -> Self {
+        let unit = Unit { options, ..Unit::new(image) };
+        let translation = Some(Arc::new(translation));
+        Self { units: smallvec![unit], device, way: Way::Translate, is_emitted: false, translation }
+    }
+
+    /// How its image is translated, if it is.
+    pub(crate) fn translation(&self) -> Option<&Translation> {
+        self.translation.as_deref()
+    }
+
+    /// Its image; of an object or a translation the only one.
+    pub(crate) fn image(&self) -> &Image {
+        &self.units[0].image
+    }
+
     pub(crate) fn way(&self) -> Way {
         self.way
     }
@@ -337,7 +365,13 @@ impl Recipe {
         let units = self.units.iter().zip(images);
         let units = units.map(|(unit, image)| Unit { image, ..unit.clone() });
         let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
-        Self { units: units.collect(), device: self.device, way, is_emitted: false }
+        Self {
+            units: units.collect(),
+            device: self.device,
+            way,
+            is_emitted: false,
+            translation: None,
+        }
     }
 
     /// The options that its compile is given: those of the image that was asked for.
@@ -360,6 +394,7 @@ impl Recipe {
     pub(crate) fn kind(&self) -> NodeKind {
         match self.way {
             Way::Compile => NodeKind::Object,
+            Way::Translate => NodeKind::SpirV,
             Way::Build | Way::Link | Way::Merge => NodeKind::Program,
         }
     }
@@ -371,6 +406,7 @@ impl Recipe {
             device: self.device,
             way: Way::Compile,
             is_emitted: self.is_emitted,
+            translation: None,
         })
     }
 
@@ -403,7 +439,14 @@ impl Recipe {
     fn with_fields<T>(&self, device: &DeviceKey, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
         let units: SmallVec<[UnitFields<'_>; 1]> = self.units.iter().map(Unit::fields).collect();
         let emitter = self.is_emitted.then_some(emit::VERSION);
-        read(&ProgramFields { kind: self.kind(), emitter, units: &units, device })
+        let front_end = self.translation().map(Translation::fields).unwrap_or_default();
+        read(&ProgramFields {
+            kind: self.kind(),
+            emitter,
+            units: &units,
+            front_end: &front_end,
+            device,
+        })
     }
 
     /// What the images tell of a kernel's parameters.

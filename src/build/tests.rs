@@ -16,6 +16,7 @@ use crate::backend::{AddressSpace, DeviceSlot};
 use crate::device::{Device, DeviceInfo, ImageFormat};
 use crate::error::{ErrorKind, Result};
 use crate::executor::HostExecutor;
+use crate::frontend::FrontEnd;
 use crate::image::Image;
 use crate::stats::{Counters, Stats};
 
@@ -46,6 +47,7 @@ impl Bench {
             trace: None,
             duplicates: DuplicateExports::default(),
             identity: None,
+            front_end: FrontEnd::new(None, None).expect("none is chosen"),
             counters: Arc::clone(&counters),
         });
         Self { script, counters, graph }

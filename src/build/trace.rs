@@ -1,5 +1,5 @@
-//! The trace of lookups: a line of JSON for every build asked for, and for every object that a program
-//! is linked from, with every field of its key.
+//! The trace of lookups: a line of JSON for every build asked for, for every object that a program is
+//! linked from, and for the SPIR-V of OpenCL C, with every field of its key.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

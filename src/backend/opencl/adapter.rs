@@ -34,6 +34,10 @@ const OLDEST: Version = Version { major: 1, minor: 2 };
 /// What a failed query of a text leaves.
 const UNKNOWN: &str = "unknown";
 
+/// The parts of a `cl_name_version`.
+const VERSION_BYTES: usize = 4;
+const NAME_BYTES: usize = 64;
+
 /// A device of a driver.
 pub(super) struct ClAdapter {
     pub(super) platform: PlatformId,
@@ -192,12 +196,23 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
         driver_version: query.text(CL_DRIVER_VERSION),
         device_version,
         il_version,
+        extensions: words(&query.text(CL_DEVICE_EXTENSIONS)),
+        opencl_c_features: query.opencl_c_features(),
+        images: query.integer(CL_DEVICE_IMAGE_SUPPORT).is_ok_and(|support| support != 0),
+        fused_multiply_add: query
+            .integer(CL_DEVICE_SINGLE_FP_CONFIG)
+            .is_ok_and(|config| config & CL_FP_FMA != 0),
         formats,
         links,
         limits,
         name,
     };
     Ok((version, info))
+}
+
+/// The names in a list; none in that of a query that failed.
+fn words(list: &str) -> Vec<String> {
+    if list == UNKNOWN { Vec::new() } else { list.split_whitespace().map(str::to_owned).collect() }
 }
 
 /// Asks a device about itself.
@@ -214,6 +229,14 @@ impl Query {
         integer(&answer).ok_or_else(|| {
             format!("answers {} bytes to query {what:#x}, which is no number", answer.len())
         })
+    }
+
+    /// The names of what OpenCL 3.0 devices list with versions; none for others.
+    fn opencl_c_features(&self) -> Vec<String> {
+        let answer = get_device_data(self.0, CL_DEVICE_OPENCL_C_FEATURES).unwrap_or_default();
+        let (features, _) = answer.as_chunks::<{ VERSION_BYTES + NAME_BYTES }>();
+        let name = |feature: &[u8; VERSION_BYTES + NAME_BYTES]| text(&feature[VERSION_BYTES..]);
+        features.iter().map(name).filter(|name| name.starts_with("__opencl_c_")).collect()
     }
 
     fn size(&self, what: cl_device_info) -> Result<usize, String> {

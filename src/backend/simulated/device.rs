@@ -33,6 +33,10 @@ impl Simulated {
             driver_version: "1.0".to_owned(),
             device_version: "simulated 1.0".to_owned(),
             il_version: "SPIR-V_1.6".to_owned(),
+            extensions: Vec::new(),
+            opencl_c_features: Vec::new(),
+            images: false,
+            fused_multiply_add: false,
             formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
             // So that it is Kiln that links SPIR-V.
             links: vec![ImageFormat::OpenClC],

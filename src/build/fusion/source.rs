@@ -6,7 +6,7 @@ use crate::build::graph::BuildGraph;
 use crate::build::program::{Kernel, ResolvedKernel};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::Image;
+use crate::frontend::options_for_device;
 use crate::spirv::Module;
 
 /// A program as one module.
@@ -29,10 +29,14 @@ impl Source {
         let recipe =
             built.recipe().ok_or_else(|| unsupported("what it was built from is not known"))?;
         let mut images = Vec::new();
-        for (image, _) in recipe.images() {
-            images.push(spirv_of(image)?);
+        for (image, options) in recipe.images() {
+            images.push(graph.spirv_of(image, options, recipe.device()).await?);
         }
-        let (recipe, options) = (recipe.with_images(images), recipe.options().to_owned());
+        let options = match recipe.format() {
+            ImageFormat::OpenClC => options_for_device(recipe.options())?,
+            _ => recipe.options().to_owned(),
+        };
+        let recipe = recipe.with_images(images);
         let read = move || {
             recipe.with_source(|source| {
                 let module = Module::parse(source.code)?;
@@ -40,16 +44,6 @@ impl Source {
             })
         };
         graph.pool().run(read).await?
-    }
-}
-
-fn spirv_of(image: &Image) -> Result<Image> {
-    match image.format() {
-        ImageFormat::SpirV => Ok(image.clone()),
-        ImageFormat::Native => Err(unsupported(
-            "its program is a native binary; build it from SPIR-V or OpenCL C to fuse it",
-        )),
-        ImageFormat::OpenClC => Err(unsupported("kernels given as OpenCL C are not fused yet")),
     }
 }
 

@@ -168,6 +168,10 @@ pub(super) fn info() -> DeviceInfo {
         driver_version: "1.0".to_owned(),
         device_version: "2.0".to_owned(),
         il_version: "SPIR-V_1.2".to_owned(),
+        extensions: Vec::new(),
+        opencl_c_features: Vec::new(),
+        images: false,
+        fused_multiply_add: false,
         formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
         links: Vec::new(),
         limits: Limits {

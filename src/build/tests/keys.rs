@@ -52,6 +52,7 @@ impl Inputs {
             kind: self.kind,
             emitter: self.emitter,
             units: &units,
+            front_end: &[],
             device: &DeviceKey::new(self.info.identity(), variables),
         })
     }

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 
-use super::{OBJECT, device_of, kernels_of, kind_of};
+use super::{OBJECT, SPIRV, device_of, kernels_of, kind_of};
 use crate::args::Sort;
 use crate::output::{Ending, Listing, Output, Result, Width, age, bytes, count, seconds, time};
 
 #[derive(Serialize)]
 struct Line {
     key: String,
-    /// `program` or `object`.
+    /// `program`, `object` or `spirv`.
     kind: Option<String>,
     device: Option<String>,
     /// The folder of the device.
@@ -59,6 +59,7 @@ impl Line {
     fn kernels(&self) -> String {
         match self.kind.as_deref() {
             Some(OBJECT) => "(object)".to_owned(),
+            Some(SPIRV) => format!("{} (SPIR-V)", self.kernels.join(", ")),
             _ => self.kernels.join(", "),
         }
     }
@@ -116,6 +117,8 @@ struct Stats {
     entries: u64,
     /// Those among the entries that are objects, which programs are linked from.
     objects: u64,
+    /// Those that are the SPIR-V of OpenCL C.
+    translations: u64,
     bytes: u64,
     /// None: without limit.
     limit: Option<u64>,
@@ -137,7 +140,7 @@ struct Share {
 pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
     let entries: Vec<_> = store.entries().collect();
     let mut devices = BTreeMap::new();
-    let mut objects = 0;
+    let (mut objects, mut translations) = (0, 0);
     for entry in &entries {
         let share = devices.entry(entry.device()).or_insert_with(|| Share {
             folder: entry.device().to_owned(),
@@ -149,6 +152,7 @@ pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
         share.bytes += entry.bytes();
         let Ok(manifest) = store.manifest(entry) else { continue };
         objects += u64::from(kind_of(&manifest) == OBJECT);
+        translations += u64::from(kind_of(&manifest) == SPIRV);
         // The first that can be read knows it.
         share.name.get_or_insert_with(|| device_of(&manifest).to_owned());
     }
@@ -156,6 +160,7 @@ pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
         directory: store.root().display().to_string(),
         entries: entries.len() as u64,
         objects,
+        translations,
         bytes: entries.iter().map(EntryInfo::bytes).sum(),
         limit: store.max_bytes(),
         least_recently_used: entries.iter().map(EntryInfo::used).min().map(seconds),
@@ -176,7 +181,12 @@ fn print(out: &mut Output, stats: &Stats) -> Result<()> {
         0 => String::new(),
         objects => format!(", of which {}", count(objects, "is an object", "are objects")),
     };
-    out.line(format_args!("entries    {}{objects}", stats.entries))?;
+    let translations = match (stats.translations, stats.objects) {
+        (0, _) => String::new(),
+        (n, 0) => format!(", of which {}", count(n, "is SPIR-V", "are SPIR-V")),
+        (n, _) => format!(" and {}", count(n, "is SPIR-V", "are SPIR-V")),
+    };
+    out.line(format_args!("entries    {}{objects}{translations}", stats.entries))?;
     let limit = match stats.limit {
         Some(limit) => {
             let share = stats.bytes as f64 / limit as f64 * 100.0;

@@ -68,12 +68,16 @@ fn device_of(manifest: &Manifest) -> &str {
     manifest.field("device").unwrap_or("?")
 }
 
-/// What there is of an entry: a program with kernels, or an object that programs are linked from.
+/// What there is of an entry: a program with kernels, an object that programs are linked from, or the
+/// SPIR-V of OpenCL C.
 fn kind_of(manifest: &Manifest) -> &str {
     manifest.field("kind").unwrap_or("?")
 }
 
 const OBJECT: &str = "object";
+
+/// What OpenCL C was translated to.
+const SPIRV: &str = "spirv";
 
 fn kernels_of(manifest: &Manifest) -> Vec<String> {
     manifest.kernels.iter().map(|kernel| kernel.name.clone()).collect()

@@ -3,7 +3,7 @@
 use kiln::store::{Checked, EntryInfo, KernelRecord, Manifest, Store};
 use serde::Serialize;
 
-use super::{OBJECT, find, kind_of};
+use super::{OBJECT, SPIRV, find, kind_of};
 use crate::args::KeyPrefix;
 use crate::output::{Ending, Failure, Listing, Output, Result, age, bytes, plain, seconds, time};
 
@@ -73,6 +73,9 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     if kind_of(manifest) == OBJECT {
         out.line("\nAn object: programs are linked from it, and those have the kernels.")?;
     } else {
+        if kind_of(manifest) == SPIRV {
+            out.line("\nThe SPIR-V of OpenCL C, from which kernels are fused.")?;
+        }
         out.line("\nKernels:")?;
         let mut kernels = Listing::of_pairs();
         for kernel in &manifest.kernels {

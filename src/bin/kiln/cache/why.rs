@@ -9,7 +9,7 @@ use kiln::store::{Checked, EntryInfo, Store};
 use kiln::{BuildKey, CacheConfig, ImageFormat};
 use serde::Serialize;
 
-use super::{OBJECT, find, find_exactly, kind_of};
+use super::{OBJECT, SPIRV, find, find_exactly, kind_of};
 use crate::args::{Operand, Settings};
 use crate::output::{Ending, Failure, Listing, Output, Result, Width, age, plain, short};
 use crate::request::{Problem, Setup};
@@ -237,7 +237,7 @@ fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
     let all = store.entries().filter_map(|info| {
         let manifest = store.manifest(&info).ok()?;
         // A source asks for a program.
-        if kind_of(&manifest) == OBJECT {
+        if matches!(kind_of(&manifest), OBJECT | SPIRV) {
             return None;
         }
         let differences = differences(&side.fields, &manifest.fields);

@@ -1,0 +1,187 @@
+//! Nodes that are SPIR-V: what OpenCL C is translated to.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures::channel::oneshot;
+
+use crate::backend::{self, Kernel, Parameter};
+use crate::build::graph::{Answer, BuildGraph};
+use crate::build::key::canonical_options;
+use crate::build::pool::{catch_panic, no_thread};
+use crate::build::recipe::Recipe;
+use crate::device::ImageFormat;
+use crate::error::{Error, ErrorKind, Result};
+use crate::frontend::{Tools, Translation, includes_files};
+use crate::image::Image;
+
+/// A module as the graph holds it, in the place of a driver's program. Nothing of it can be launched.
+pub(super) struct SpirV {
+    image: Image,
+    log: String,
+    kernels: Vec<Arc<dyn Kernel>>,
+}
+
+/// A kernel of it, for those who list what is stored.
+struct Listed {
+    name: String,
+    parameters: Vec<Parameter>,
+}
+
+impl SpirV {
+    pub(super) fn program(image: Image, log: String) -> Arc<dyn backend::Program> {
+        let listed = |name: &String| -> Arc<dyn Kernel> {
+            let parameters = image.parameters(name).unwrap_or_default().to_vec();
+            Arc::new(Listed { name: name.clone(), parameters })
+        };
+        let kernels = image.kernels().iter().map(listed).collect();
+        Arc::new(Self { image, log, kernels })
+    }
+
+    pub(super) fn image(&self) -> &Image {
+        &self.image
+    }
+}
+
+impl backend::Program for SpirV {
+    fn kernels(&self) -> &[Arc<dyn Kernel>] {
+        &self.kernels
+    }
+
+    fn build_log(&self) -> &str {
+        &self.log
+    }
+
+    fn binary_size(&self) -> Option<usize> {
+        Some(self.image.code().len())
+    }
+
+    fn binary(&self) -> Result<Vec<u8>> {
+        Ok(self.image.code().to_vec())
+    }
+}
+
+impl Kernel for Listed {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn max_work_group_size(&self) -> Option<usize> {
+        None
+    }
+
+    fn local_memory(&self) -> u64 {
+        0
+    }
+}
+
+impl BuildGraph {
+    /// The SPIR-V of an image, for a device and with the options of a build: itself if it is SPIR-V;
+    /// that of OpenCL C is kept, shared while it is made, and stored, like a program. Never blocks;
+    /// the work starts at once and ends whatever becomes of the future.
+    ///
+    /// # Errors
+    ///
+    /// From the future:
+    ///
+    /// * [`Unsupported`](ErrorKind::Unsupported) for a native binary, for options that are not known to
+    ///   mean the same to clang, and if there are no compilers, with what to install.
+    /// * [`BuildFailed`](ErrorKind::BuildFailed), with the log, for what the compilers refuse. It is
+    ///   kept.
+    /// * [`Configuration`](ErrorKind::Configuration) for compilers that were chosen and are none.
+    /// * [`OutOfResources`](ErrorKind::OutOfResources), [`Io`](ErrorKind::Io) or
+    ///   [`Driver`](ErrorKind::Driver) for compilers that cannot be run or do not end. Asking again
+    ///   tries again.
+    pub(crate) fn spirv_of(
+        self: &Arc<Self>,
+        image: &Image,
+        options: &str,
+        device: usize,
+    ) -> impl Future<Output = Result<Image>> + Send + use<> {
+        let asked = match self.front_end().known_tools() {
+            _ if image.format() != ImageFormat::OpenClC => Asked::Now(as_it_is(image)),
+            // What takes no process is asked for here, and what is kept is there at once.
+            Some(tools) if !includes_files(image.code()) => {
+                Asked::Now(self.translate(image, options, device, &Arc::clone(tools)))
+            }
+            _ => {
+                let (sender, receiver) = oneshot::channel();
+                let (graph, image, options) = (Arc::clone(self), image.clone(), options.to_owned());
+                self.pool().submit(move || {
+                    let answer = catch_panic(|| {
+                        let tools = Arc::clone(graph.front_end().tools()?);
+                        graph.translate(&image, &options, device, &tools)
+                    });
+                    // Who asked may have gone.
+                    let _ = sender.send(answer);
+                });
+                Asked::Soon(receiver)
+            }
+        };
+        async move {
+            let translating = match asked {
+                Asked::Now(translating) => translating?,
+                Asked::Soon(receiver) => {
+                    receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread()))?
+                }
+            };
+            let answer = match translating {
+                Translating::Done(image) => return Ok(image),
+                Translating::Asked(answer) => answer,
+            };
+            let built = answer.landed().await?;
+            built.spirv().cloned().ok_or_else(|| {
+                Error::new(ErrorKind::Panicked, "the node of a translation is no SPIR-V")
+            })
+        }
+    }
+
+    /// Asks for the node. Blocks if the text includes files: clang then reads them.
+    fn translate(
+        self: &Arc<Self>,
+        image: &Image,
+        options: &str,
+        device: usize,
+        tools: &Arc<Tools>,
+    ) -> Result<Translating> {
+        if let Some(flaw) = image.flaw() {
+            return Err(flaw.clone());
+        }
+        let options = canonical_options(options).into_owned();
+        let limit = self.front_end().limit();
+        let translation = Translation::new(tools, limit, &options, self.device(device))?;
+        let image = if includes_files(image.code()) {
+            Image::opencl_c(translation.expand(image.code())?)
+        } else {
+            image.clone()
+        };
+        let recipe = Recipe::of_translation(image, options, device, translation);
+        Ok(Translating::Asked(self.ask_for_spirv(recipe)))
+    }
+}
+
+/// For what is not translated.
+fn as_it_is(image: &Image) -> Result<Translating> {
+    if image.format() == ImageFormat::SpirV {
+        return Ok(Translating::Done(image.clone()));
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        "a native binary has no SPIR-V; build the program from OpenCL C or SPIR-V",
+    ))
+}
+
+/// Whether the node was asked for already.
+enum Asked {
+    Now(Result<Translating>),
+    Soon(oneshot::Receiver<Result<Translating>>),
+}
+
+enum Translating {
+    Done(Image),
+    Asked(Answer),
+}

@@ -1,0 +1,121 @@
+//! OpenCL C to SPIR-V: clang and llvm-spirv of the system, as processes.
+//!
+//! A device's own compiler gives programs for that device and nothing that could be looked into; what
+//! fuses kernels works on SPIR-V. A kernel given as text is therefore translated a second time, by
+//! compilers that are found when they are first needed ([`find`]). They run as processes with limits
+//! ([`process`]), so that one that crashes, hangs or writes nonsense is an error and nothing else.
+//!
+//! # The same results as a plain build
+//!
+//! * Build options are those of the plain build ([`options`]); one that is not known to mean the same
+//!   to clang is refused.
+//! * What the device's compiler would predefine is predefined here ([`target`]): versions, extensions
+//!   and features.
+//! * **Contraction.** OpenCL C lets a compiler make `a * b + c` one operation, within an expression
+//!   and unless the text forbids it. clang marks those places, and for a device that has
+//!   `fma`, as nearly all have, they become that: it is what the plain builds of PoCL and Intel's CPU
+//!   runtime make of them. (llvm-spirv alone would write `mad`, of which Intel's compiler makes now one
+//!   operation, now two.) The module has no other place that a driver contracts. On Intel's CPU runtime
+//!   the results then have the same bytes, with or without the options for mathematics; except `-cl-unsafe-math-optimizations` and `-cl-fast-relaxed-math`, under which results depend on
+//!   how a compiler arranges an expression, and no two compilers agree.
+//! * Files that the text includes are read here, when it is translated, as drivers read them when they
+//!   build. The text with everything included is what keys are made of: a translation is never stale.
+//!
+//! [`repair`] puts right what llvm-spirv is known to write wrongly; where it fails, a translation that
+//! is optimised less is tried.
+
+mod find;
+mod includes;
+pub mod internals;
+mod options;
+mod process;
+mod repair;
+mod target;
+#[cfg(test)]
+mod tests;
+mod translate;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use self::find::{CLANG, Chosen, LLVM_SPIRV, Places};
+use crate::error::Result;
+
+pub(crate) use self::find::Tools;
+pub(crate) use self::includes::includes_files;
+pub(crate) use self::options::options_for_device;
+pub(crate) use self::translate::Translation;
+
+/// What a compiler gets to end, unless something else is asked for.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The compilers of a runtime: those that were chosen, or those that will be found.
+#[derive(Debug)]
+pub(crate) struct FrontEnd {
+    places: Places,
+    limit: Duration,
+    tools: OnceLock<Arc<Tools>>,
+    searching: Mutex<()>,
+}
+
+impl FrontEnd {
+    /// With the paths that an application gives; what it does not give, the environment may. Runs
+    /// nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](crate::ErrorKind::Configuration) for a path where no program is, with who
+    /// gave it.
+    pub(crate) fn new(clang: Option<PathBuf>, llvm_spirv: Option<PathBuf>) -> Result<Self> {
+        Self::new_in(clang, llvm_spirv, |name| std::env::var_os(name))
+    }
+
+    fn new_in(
+        clang: Option<PathBuf>,
+        llvm_spirv: Option<PathBuf>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self> {
+        let choose = |given: Option<PathBuf>, name: &'static str| {
+            let by_application = given.map(|path| Chosen { path, by: "RuntimeBuilder::front_end" });
+            let set = || variable(name).filter(|value| !value.is_empty());
+            let chosen =
+                by_application.or_else(|| set().map(|path| Chosen { path: path.into(), by: name }));
+            chosen.map(|chosen| chosen.check().map(|()| chosen)).transpose()
+        };
+        let places = Places {
+            clang: choose(clang, CLANG)?,
+            llvm_spirv: choose(llvm_spirv, LLVM_SPIRV)?,
+            path: variable("PATH").unwrap_or_default(),
+        };
+        let (tools, searching) = (OnceLock::new(), Mutex::new(()));
+        Ok(Self { places, limit: LIMIT, tools, searching })
+    }
+
+    /// The tools, if they were found already. Does not block.
+    pub(crate) fn known_tools(&self) -> Option<&Arc<Tools>> {
+        self.tools.get()
+    }
+
+    /// The tools, looked for once. That there are none is not kept: they may be installed meanwhile.
+    /// Blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tools::find`].
+    pub(crate) fn tools(&self) -> Result<&Arc<Tools>> {
+        let _one_at_a_time = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tools) = self.tools.get() {
+            return Ok(tools);
+        }
+        let tools = Tools::find(&self.places)?;
+        tracing::debug!(?tools, "found the compilers that translate OpenCL C to SPIR-V");
+        Ok(self.tools.get_or_init(|| Arc::new(tools)))
+    }
+
+    /// What a compiler gets to end.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+}

@@ -1,0 +1,192 @@
+//! The options of a plain OpenCL build, for clang.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Build options, taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BuildOptions {
+    /// Definitions and flags as clang takes them, in their order.
+    pub(super) arguments: Vec<String>,
+    /// The directories for included files.
+    pub(super) directories: Vec<String>,
+    /// The version of OpenCL C, as in `CL1.2`.
+    pub(super) standard: Option<String>,
+}
+
+/// Flags that mean the same to clang as to a driver.
+const FLAGS: &[&str] = &[
+    "-cl-denorms-are-zero",
+    "-cl-fast-relaxed-math",
+    "-cl-finite-math-only",
+    "-cl-fp32-correctly-rounded-divide-sqrt",
+    "-cl-mad-enable",
+    "-cl-no-signed-zeros",
+    "-cl-single-precision-constant",
+    "-cl-uniform-work-group-size",
+    "-cl-unsafe-math-optimizations",
+    "-w",
+];
+
+/// Flags that make no difference to what a kernel computes. Warnings of this compiler are not those
+/// of the device's, which has built the program: they are no errors here.
+const PASSED_OVER: &[&str] =
+    &["-Werror", "-cl-kernel-arg-info", "-cl-opt-disable", "-cl-strict-aliasing", "-g"];
+
+/// Flags that a device's compiler needs for the SPIR-V as well: the module does not carry them, or
+/// not as strictly.
+const FOR_DEVICE: &[&str] = &[
+    "-cl-denorms-are-zero",
+    "-cl-fast-relaxed-math",
+    "-cl-finite-math-only",
+    "-cl-fp32-correctly-rounded-divide-sqrt",
+    "-cl-mad-enable",
+    "-cl-no-signed-zeros",
+    "-cl-uniform-work-group-size",
+    "-cl-unsafe-math-optimizations",
+];
+
+/// The versions of OpenCL C that clang knows. No C++ for OpenCL: the rest of the crate does not take
+/// what it makes.
+const STANDARDS: &[&str] = &["CL1.0", "CL1.1", "CL1.2", "CL2.0", "CL3.0"];
+
+impl BuildOptions {
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) for an option that clang and drivers are not known to
+    /// understand alike, by name.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let mut options = Self::default();
+        let mut words = split(text)?.into_iter();
+        while let Some(word) = words.next() {
+            let mut value = |flag: &str| match &word[flag.len()..] {
+                "" => words.next().ok_or_else(|| refused(&word, "it lacks its value")),
+                value => Ok(value.to_owned()),
+            };
+            if word.starts_with("-D") || word.starts_with("-U") {
+                let (flag, definition) = (&word[..2], value("-D")?);
+                if !is_macro(&definition) {
+                    return Err(refused(&format!("{flag} {definition}"), "it names no macro"));
+                }
+                options.arguments.push(format!("{flag}{definition}"));
+            } else if word.starts_with("-I") {
+                options.directories.push(value("-I")?);
+            } else if let Some(standard) = word.strip_prefix("-cl-std=") {
+                if !STANDARDS.contains(&standard) {
+                    let why = format!("the versions that can be are {}", STANDARDS.join(", "));
+                    return Err(refused(&word, &why));
+                }
+                options.standard = Some(standard.to_owned());
+            } else if FLAGS.contains(&&*word) {
+                options.arguments.push(word);
+            } else if !PASSED_OVER.contains(&&*word) {
+                return Err(refused(&word, "it is none that is known to mean the same to clang"));
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What of the options of an OpenCL C build goes along with its SPIR-V to the device's compiler.
+pub(crate) fn options_for_device(text: &str) -> Result<String> {
+    let words = split(text)?;
+    let kept: Vec<_> =
+        words.iter().map(|word| &**word).filter(|w| FOR_DEVICE.contains(w)).collect();
+    Ok(kept.join(" "))
+}
+
+/// Whether it begins as the definition of a macro does, with or without parameters.
+fn is_macro(definition: &str) -> bool {
+    let mut characters = definition.chars();
+    characters.next().is_some_and(|c| c.is_alphabetic() || c == '_')
+}
+
+/// The words of options, as drivers read them: between double quotes, blanks are as others, and a
+/// backslash takes the meaning of what follows it. A single quote means nothing to them.
+fn split(text: &str) -> Result<Vec<String>> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let mut quoted = false;
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '"' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            '\\' => match characters.next() {
+                Some(next) => word.get_or_insert_default().push(next),
+                None => return Err(refused("\\", "nothing follows it")),
+            },
+            '\'' if !quoted => return Err(refused("'", "drivers differ in what it means")),
+            c if c.is_ascii_whitespace() && !quoted => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    if quoted {
+        return Err(refused("\"", "it is not closed"));
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+fn refused(option: &str, why: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("OpenCL C with the build option `{option}` is not translated to SPIR-V: {why}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_keep_their_order_and_meaning() {
+        let text = r#"-DA=1 -D B -D "C=1 2" -DS=\"x\" -U A -I here -Ithere -cl-std=CL2.0 -w"#;
+        let options = BuildOptions::parse(text).expect("they are understood");
+        assert_eq!(options.arguments, ["-DA=1", "-DB", "-DC=1 2", "-DS=\"x\"", "-UA", "-w"]);
+        assert_eq!(options.directories, ["here", "there"]);
+        assert_eq!(options.standard.as_deref(), Some("CL2.0"));
+    }
+
+    #[test]
+    fn the_last_standard_counts() {
+        let options = BuildOptions::parse("-cl-std=CL2.0 -cl-std=CL1.1").expect("understood");
+        assert_eq!(options.standard.as_deref(), Some("CL1.1"));
+    }
+
+    #[test]
+    fn what_only_concerns_the_build_is_passed_over() {
+        let options = BuildOptions::parse("-g -Werror -cl-kernel-arg-info -cl-opt-disable");
+        assert_eq!(options.expect("understood"), BuildOptions::default());
+    }
+
+    #[test]
+    fn other_options_are_refused_by_name() {
+        for (text, named) in [
+            ("-O3", "-O3"),
+            ("-include x.h", "-include"),
+            ("-cl-std=CLC++", "-cl-std=CLC++"),
+            ("-cl-std=CL3.1", "-cl-std=CL3.1"),
+            ("-Xclang -load", "-Xclang"),
+            ("-o /etc/passwd", "-o"),
+            ("-cl-nv-maxrregcount=32", "-cl-nv-maxrregcount"),
+            ("-D", "-D"),
+            ("-D 1", "-D 1"),
+            ("-D -load", "-D -load"),
+            ("a.cl", "a.cl"),
+            ("-DA='1 2'", "'"),
+            ("-DA=\"1", "\""),
+            ("-DA=\\", "\\"),
+        ] {
+            let error = BuildOptions::parse(text).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
+            assert!(error.to_string().contains(&format!("`{named}")), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_device_gets_what_the_module_does_not_carry() {
+        let options = options_for_device("-DA=1 -cl-denorms-are-zero -w -cl-opt-disable -I x");
+        assert_eq!(options.expect("they are understood"), "-cl-denorms-are-zero");
+    }
+}

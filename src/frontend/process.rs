@@ -1,0 +1,173 @@
+//! A compiler as a process of its own, held to limits: whatever it does, the application goes on.
+//!
+//! Nothing is left behind on disk, even if this process is killed: what a child reads and writes are
+//! files without a name.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a child may write; more than any module has.
+const MOST_OUTPUT: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+
+/// What of its messages is kept.
+const MOST_LOG: u64 = 1 << 20;
+
+/// The shortest and the longest pause between two looks at a child.
+const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
+
+/// The next pause is this part of the time so far.
+const PAUSE_PART: u32 = 16;
+
+/// The variables that children get; others, such as `CPATH`, would change what they make of the same
+/// input. The last two are what programs need to start: libraries in places of their own, and the
+/// system's folder on Windows.
+const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "SystemRoot"];
+
+/// How a child ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) output: Vec<u8>,
+    /// What it wrote to its standard error.
+    pub(super) log: String,
+}
+
+/// A child in a process group of its own, which is killed with everything in it unless it ended.
+struct Group {
+    child: Child,
+    has_ended: bool,
+}
+
+/// Runs a program with `input` as its standard input. Blocks.
+///
+/// # Errors
+///
+/// What may be otherwise on the next try: the program cannot be started, does not end within `limit`,
+/// or writes without end. How it ends by itself is no error here.
+pub(super) fn run<S: AsRef<OsStr>>(
+    program: &Path,
+    arguments: impl IntoIterator<Item = S>,
+    input: &[u8],
+    limit: Duration,
+) -> Result<Ended> {
+    let name = program.display();
+    let failed = |what: &str, error: io::Error| {
+        let kind = match error.kind() {
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => ErrorKind::OutOfResources,
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, format!("{name}: {what}")).with_source(error)
+    };
+    let files = || -> io::Result<_> {
+        let mut stdin = tempfile::tempfile()?;
+        stdin.write_all(input)?;
+        stdin.rewind()?;
+        Ok([stdin, tempfile::tempfile()?, tempfile::tempfile()?])
+    };
+    let [stdin, mut stdout, mut stderr] =
+        files().map_err(|error| failed("no temporary files for its input and output", error))?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("LC_ALL", "C");
+    for variable in ENVIRONMENT {
+        if let Some(value) = std::env::var_os(variable) {
+            command.env(variable, value);
+        }
+    }
+    let start = || -> io::Result<Child> {
+        command.stdin(stdin).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.spawn()
+    };
+    let mut group = Group {
+        child: { start }().map_err(|error| failed("it cannot be started", error))?,
+        has_ended: false,
+    };
+    // Closes the handles that the command keeps.
+    drop(command);
+
+    let since = Instant::now();
+    let status = loop {
+        let ended = group.child.try_wait();
+        if let Some(status) = ended.map_err(|error| failed("its end cannot be told", error))? {
+            group.has_ended = true;
+            break status;
+        }
+        let written = |file: &File| file.metadata().map_or(0, |metadata| metadata.len());
+        let (so_far, written) = (since.elapsed(), written(&stdout).max(written(&stderr)));
+        let why = if so_far >= limit {
+            format!("it did not end within {} s, and was killed", limit.as_secs_f64())
+        } else if written > MOST_OUTPUT {
+            format!("it wrote more than {} MiB, and was killed", MOST_OUTPUT >> 20)
+        } else {
+            let [shortest, longest] = PAUSES;
+            std::thread::sleep((so_far / PAUSE_PART).clamp(shortest, longest));
+            continue;
+        };
+        drop(group);
+        let log = contents(&mut stderr, MOST_LOG).unwrap_or_default();
+        let error = Error::new(ErrorKind::Driver, format!("{name}: {why}"));
+        return Err(error.with_log(String::from_utf8_lossy(&log)));
+    };
+    let output = contents(&mut stdout, MOST_OUTPUT);
+    let log = contents(&mut stderr, MOST_LOG);
+    let (output, log) = output
+        .and_then(|output| Ok((output, log?)))
+        .map_err(|error| failed("its output cannot be read", error))?;
+    Ok(Ended { status, output, log: String::from_utf8_lossy(&log).into_owned() })
+}
+
+fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        // The group first: until its leader is waited for, nobody else has its number.
+        #[cfg(unix)]
+        {
+            use rustix::process::{Pid, Signal, kill_process_group};
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a program ended, in words.
+pub(super) fn in_words(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return format!("was ended by signal {signal}");
+    }
+    match status.code() {
+        Some(code) => format!("ended with status {code}"),
+        None => "ended without a status".to_owned(),
+    }
+}
+
+/// Whether the system ended the program for want of memory, as far as that can be told.
+pub(super) fn was_starved(ended: &Ended) -> bool {
+    #[cfg(unix)]
+    {
+        const KILL: i32 = 9;
+        if std::os::unix::process::ExitStatusExt::signal(&ended.status) == Some(KILL) {
+            return true;
+        }
+    }
+    ["out of memory", "bad_alloc", "Cannot allocate memory", "No space left on device"]
+        .iter()
+        .any(|words| ended.log.contains(words))
+}

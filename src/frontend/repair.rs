@@ -1,0 +1,170 @@
+//! Puts right what llvm-spirv writes wrongly of optimised code, and checks what it cannot put right.
+//!
+//! llvm-spirv 15 writes blocks in the order of LLVM, in which a block can stand before one that
+//! defines what it uses; SPIR-V has them in an order in which definitions come first (2.16.1). It also
+//! writes OpLoopMerge before an OpSwitch, where none may be; kernels need none at all (2.11).
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::Op;
+
+use crate::error::Result;
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, Instruction, Role, Stream, ids, invalid};
+
+/// The module as it should have been written.
+///
+/// # Errors
+///
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module, or one whose
+/// functions use what is nowhere defined before;
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if it holds instructions that are not known.
+pub(super) fn repaired(bytes: Vec<u8>) -> Result<Vec<u8>> {
+    let mut module = Module::parse(bytes)?;
+    for at in 0..module.functions.len() {
+        let mut body = without_bad_merges(&module.functions[at].body);
+        let definitions = module.definitions();
+        if !is_in_order(&body, &definitions)? {
+            body = sorted(&body, &definitions)?;
+            if !is_in_order(&body, &definitions)? {
+                return Err(invalid(
+                    "a function of the SPIR-V module uses a value before it is there",
+                ));
+            }
+        }
+        module.functions[at].body = body;
+    }
+    Ok(module.assemble())
+}
+
+fn without_bad_merges(body: &Stream) -> Stream {
+    let mut kept = Stream::default();
+    let mut instructions = body.iter().peekable();
+    while let Some(instruction) = instructions.next() {
+        let next = instructions.peek().and_then(Instruction::op);
+        let is_bad = instruction.op() == Some(Op::LoopMerge)
+            && !matches!(next, Some(Op::Branch | Op::BranchConditional));
+        if !is_bad {
+            kept.push_instruction(&instruction);
+        }
+    }
+    kept
+}
+
+/// The ids that an instruction uses as operands.
+fn operands(instruction: &Instruction<'_>, definitions: &Definitions<'_>) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    ids(instruction, definitions, |word, role| {
+        if role == Role::Operand {
+            found.extend(instruction.word(word));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Whether every value of a function is defined before it is used, other than by a phi.
+fn is_in_order(body: &Stream, definitions: &Definitions<'_>) -> Result<bool> {
+    let own: HashSet<u32> = body
+        .iter()
+        .filter(|instruction| !matches!(instruction.op(), Some(Op::Function | Op::Label)))
+        .filter_map(|instruction| instruction.result())
+        .collect();
+    let mut defined = HashSet::new();
+    for instruction in body.iter() {
+        if instruction.op() != Some(Op::Phi) {
+            let used = operands(&instruction, definitions)?;
+            if used.iter().any(|id| own.contains(id) && !defined.contains(id)) {
+                return Ok(false);
+            }
+        }
+        defined.extend(instruction.result());
+    }
+    Ok(true)
+}
+
+/// A function with its blocks in reverse postorder: each after those that dominate it. Blocks that
+/// are never reached come last.
+fn sorted(body: &Stream, definitions: &Definitions<'_>) -> Result<Stream> {
+    let (mut head, mut blocks, mut end) =
+        (Stream::default(), Vec::<Stream>::new(), Stream::default());
+    let mut labels = HashMap::new();
+    for instruction in body.iter() {
+        match instruction.op() {
+            Some(Op::Label) => {
+                labels.extend(instruction.result().map(|label| (label, blocks.len())));
+                blocks.push(Stream::default());
+            }
+            Some(Op::FunctionEnd) => {
+                end.push_instruction(&instruction);
+                continue;
+            }
+            _ => {}
+        }
+        blocks.last_mut().unwrap_or(&mut head).push_instruction(&instruction);
+    }
+    let mut next = Vec::with_capacity(blocks.len());
+    for block in &blocks {
+        let last = block.iter().last();
+        let used = last.map_or(Ok(Vec::new()), |last| operands(&last, definitions))?;
+        next.push(used.iter().filter_map(|id| labels.get(id).copied()).collect::<Vec<_>>());
+    }
+    let mut sorted = head;
+    for at in order(&next) {
+        sorted.append(&blocks[at]);
+    }
+    sorted.append(&end);
+    Ok(sorted)
+}
+
+/// Reverse postorder from the first, by what comes next to each; the unreached behind it.
+fn order(next: &[Vec<usize>]) -> Vec<usize> {
+    let mut seen = vec![false; next.len()];
+    let (mut order, mut stack) = (Vec::with_capacity(next.len()), Vec::new());
+    if !next.is_empty() {
+        seen[0] = true;
+        stack.push((0, 0));
+    }
+    while let Some((at, step)) = stack.last_mut() {
+        match next[*at].get(*step) {
+            Some(&to) => {
+                *step += 1;
+                if !seen[to] {
+                    seen[to] = true;
+                    stack.push((to, 0));
+                }
+            }
+            None => {
+                order.push(*at);
+                stack.pop();
+            }
+        }
+    }
+    order.reverse();
+    order.extend((0..next.len()).filter(|at| !seen[*at]));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_after_those_that_lead_to_them() {
+        // A loop 1-2 with its body behind its end, and a block that nothing leads to.
+        let next = vec![vec![1], vec![3, 4], vec![], vec![5], vec![1], vec![]];
+        assert_eq!(order(&next), [0, 1, 4, 3, 5, 2]);
+        assert!(order(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_module_that_is_right_stays_as_it_is() {
+        for bytes in [
+            &include_bytes!("../../tests/data/saxpy.spv")[..],
+            include_bytes!("../../tests/data/switches.spv"),
+            include_bytes!("../../tests/data/fusion.spv"),
+            include_bytes!("../../tests/data/emitted/control_O2.spv"),
+        ] {
+            assert_eq!(repaired(bytes.to_vec()).expect("it is a module"), bytes);
+        }
+    }
+}

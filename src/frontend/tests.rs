@@ -1,0 +1,439 @@
+//! The room against compilers that are scripts: some work, some do not.
+#![cfg(unix)]
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::error::{Error, ErrorKind};
+
+/// What a compiler that works writes in the end.
+const MODULE: &str = concat!("cat ", env!("CARGO_MANIFEST_DIR"), "/tests/data/saxpy.spv");
+
+/// A folder of scripts.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("there is room"))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Places a program. By another process: while this one has it open, no thread could run it.
+    fn program(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.file(name);
+        let mut shell = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        let mut stdin = shell.stdin.take().expect("it is piped");
+        write!(stdin, "#!/bin/sh\n{script}\n").expect("it reads");
+        drop(stdin);
+        assert!(shell.wait().expect("it ends").success());
+        path
+    }
+
+    /// One that tells this version, and else does what `script` says.
+    fn compiler(&self, name: &str, version: &str, script: &str) -> PathBuf {
+        self.program(
+            name,
+            &format!("if [ \"$1\" = --version ]; then echo '{version}'; exit; fi\n{script}"),
+        )
+    }
+
+    fn clang(&self, name: &str, major: u32, script: &str) -> PathBuf {
+        self.compiler(name, &format!("Tested clang version {major}.0.6"), script)
+    }
+
+    fn llvm_spirv(&self, name: &str, major: u32, script: &str) -> PathBuf {
+        self.compiler(name, &format!("  LLVM version {major}.0.6"), script)
+    }
+
+    /// With this folder first in `PATH`, and other variables.
+    fn front_end(&self, variables: &[(&'static str, &Path)]) -> Result<FrontEnd> {
+        let variables: HashMap<_, _> =
+            variables.iter().map(|(name, path)| (*name, OsString::from(path))).collect();
+        FrontEnd::new_in(None, None, |name| match name {
+            "PATH" => Some(self.path().into()),
+            name => variables.get(name).cloned(),
+        })
+    }
+
+    fn found(&self) -> Result<Arc<Tools>> {
+        self.front_end(&[]).and_then(|front_end| front_end.tools().cloned())
+    }
+
+    /// How often programs wrote a line to a file.
+    fn lines(&self, file: &str) -> usize {
+        fs::read_to_string(self.file(file)).unwrap_or_default().lines().count()
+    }
+
+    /// Translates by scripts in the places of both compilers.
+    fn translate_within(
+        &self,
+        clang: &str,
+        llvm_spirv: &str,
+        limit: Duration,
+    ) -> Result<translate::Translated> {
+        self.clang("clang", 15, clang);
+        self.llvm_spirv("llvm-spirv", 15, llvm_spirv);
+        let tools = self.found().expect("they are there");
+        Translation::new(&tools, limit, "", &device())?.run(b"kernel void k() {}")
+    }
+
+    fn translate(&self, clang: &str, llvm_spirv: &str) -> Result<translate::Translated> {
+        self.translate_within(clang, llvm_spirv, LIMIT)
+    }
+}
+
+fn device() -> DeviceInfo {
+    DeviceInfo {
+        backend: "fake",
+        platform: "platform".to_owned(),
+        name: "device".to_owned(),
+        vendor: "vendor".to_owned(),
+        kind: DeviceKind::Cpu,
+        driver_version: "1.0".to_owned(),
+        device_version: "OpenCL 3.0".to_owned(),
+        il_version: "SPIR-V_1.0 SPIR-V_1.1".to_owned(),
+        extensions: vec!["cl_khr_fp64".to_owned(), "bad,name".to_owned()],
+        opencl_c_features: vec!["__opencl_c_fp64".to_owned()],
+        images: false,
+        fused_multiply_add: false,
+        formats: vec![ImageFormat::OpenClC],
+        links: Vec::new(),
+        limits: Limits {
+            compute_units: 1,
+            max_work_group_size: 1,
+            max_work_item_sizes: [1; 3],
+            global_memory: 1,
+            max_allocation: 1,
+            local_memory: 1,
+            max_parameter_size: 1,
+            slice_alignment: 1,
+            address_bits: 64,
+        },
+    }
+}
+
+#[track_caller]
+fn assert_error<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, words: &[&str]) -> Error {
+    let error = result.expect_err("it fails");
+    assert_eq!(error.kind(), kind, "{error}");
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+    error
+}
+
+// ---- Finding ------------------------------------------------------------------------------------
+
+#[test]
+fn a_pair_of_one_version_is_found() {
+    let folder = Folder::new();
+    folder.clang("clang-22", 22, "echo '  spirv64 - SPIR-V'");
+    folder.clang("clang-14", 14, "");
+    folder.clang("clang-15", 15, "");
+    let translator = folder.llvm_spirv("llvm-spirv-15", 15, "");
+    let tools = folder.found().expect("there is one");
+    assert_eq!(tools.clang.path, folder.file("clang-15"));
+    assert_eq!(tools.llvm_spirv.as_ref().map(|tool| &tool.path), Some(&translator));
+    let identity: Vec<_> = tools.identity().collect();
+    let version = ("llvm-spirv", "LLVM version 15.0.6");
+    assert_eq!(identity, [("clang", "Tested clang version 15.0.6"), version]);
+}
+
+#[test]
+fn names_without_a_version_come_first() {
+    let folder = Folder::new();
+    for name in ["clang", "clang-15"] {
+        folder.clang(name, if name == "clang" { 17 } else { 15 }, "");
+    }
+    folder.llvm_spirv("llvm-spirv-15", 15, "");
+    folder.llvm_spirv("llvm-spirv-17", 17, "");
+    assert_eq!(folder.found().expect("there is one").clang.path, folder.file("clang"));
+}
+
+#[test]
+fn a_clang_that_is_chosen_and_writes_spirv_needs_no_translator() {
+    let folder = Folder::new();
+    let spirv = "echo '    spirv64    - SPIR-V 64-bit'";
+    let other = "echo '    x86-64     - 64-bit X86'";
+    for (major, targets, suffices) in [(19, spirv, false), (20, other, false), (20, spirv, true)] {
+        let clang = folder.clang("clang", major, targets);
+        let front_end = folder.front_end(&[("KILN_CLANG", &clang)]).expect("it is a program");
+        if suffices {
+            let tools = front_end.tools().expect("it suffices");
+            assert_eq!((tools.clang.major, tools.llvm_spirv.is_none()), (major, true));
+        } else {
+            assert_error(front_end.tools(), ErrorKind::Unsupported, &["llvm-spirv"]);
+        }
+        assert_error(folder.found(), ErrorKind::Unsupported, &["llvm-spirv"]);
+    }
+}
+
+#[test]
+fn without_compilers_the_error_says_what_to_install() {
+    let folder = Folder::new();
+    let install = "apt install clang-15 llvm-spirv-15";
+    let variables = ["KILN_CLANG", "KILN_LLVM_SPIRV"];
+    assert_error(folder.found(), ErrorKind::Unsupported, &[install, variables[0], variables[1]]);
+    folder.clang("clang", 16, "");
+    folder.llvm_spirv("llvm-spirv", 15, "");
+    let found = ["clang version 16.0.6", "LLVM version 15.0.6"];
+    assert_error(folder.found(), ErrorKind::Unsupported, &found);
+    let chosen = folder.front_end(&[("KILN_CLANG", &folder.file("clang"))]).expect("it is there");
+    let install = ["apt install clang-16 llvm-spirv-16"];
+    assert_error(chosen.tools(), ErrorKind::Unsupported, &install);
+}
+
+#[test]
+fn what_is_no_program_is_passed_over() {
+    let folder = Folder::new();
+    fs::create_dir(folder.file("clang")).expect("there is room");
+    fs::write(folder.file("clang-18"), "no script").expect("there is room");
+    folder.program("clang-17", "exit 3");
+    folder.program("clang-16", "echo 'some other program, version 1'");
+    folder.clang("clang-15", 15, "");
+    folder.llvm_spirv("llvm-spirv-15", 15, "");
+    assert_eq!(folder.found().expect("there is one").clang.path, folder.file("clang-15"));
+}
+
+#[test]
+fn a_bad_path_is_an_error_that_names_its_variable() {
+    let folder = Folder::new();
+    for variable in ["KILN_CLANG", "KILN_LLVM_SPIRV"] {
+        let missing = folder.file("nothing");
+        let result = folder.front_end(&[(variable, &missing)]);
+        assert_error(result, ErrorKind::Configuration, &[variable, "nothing"]);
+        let other = folder.program("other", "echo other 1.0");
+        let front_end = folder.front_end(&[(variable, &other)]).expect("it is a program");
+        assert_error(front_end.tools(), ErrorKind::Configuration, &[variable, "other"]);
+    }
+}
+
+#[test]
+fn paths_that_were_chosen_are_used_whatever_their_names() {
+    let folder = Folder::new();
+    folder.clang("clang", 15, "");
+    folder.llvm_spirv("llvm-spirv", 15, "");
+    let clang = folder.clang("first", 16, "");
+    let llvm_spirv = folder.llvm_spirv("second", 16, "");
+    let chosen = [("KILN_CLANG", &*clang), ("KILN_LLVM_SPIRV", &*llvm_spirv)];
+    let front_end = folder.front_end(&chosen).expect("they are programs");
+    assert_eq!(front_end.tools().expect("they fit").clang.path, clang);
+    let unequal = folder.clang("third", 14, "");
+    let chosen = [("KILN_CLANG", &*unequal), ("KILN_LLVM_SPIRV", &*llvm_spirv)];
+    let front_end = folder.front_end(&chosen).expect("they are programs");
+    assert_error(front_end.tools(), ErrorKind::Configuration, &["KILN_CLANG", "KILN_LLVM_SPIRV"]);
+}
+
+#[test]
+fn the_compilers_are_looked_for_once_they_are_there() {
+    let folder = Folder::new();
+    let front_end = folder.front_end(&[]).expect("nothing is chosen");
+    assert!(front_end.tools().is_err());
+    let count = format!("echo 1 >> {}", folder.file("probes").display());
+    folder.program("clang", &format!("{count}; echo clang version 15.0"));
+    folder.llvm_spirv("llvm-spirv", 15, "");
+    assert!(front_end.known_tools().is_none());
+    for _ in 0..3 {
+        front_end.tools().expect("they are there now");
+    }
+    assert_eq!(folder.lines("probes"), 1);
+}
+
+// ---- Translating --------------------------------------------------------------------------------
+
+#[test]
+fn what_the_compilers_write_is_the_image() {
+    let folder = Folder::new();
+    let warn = "echo 'a warning' >&2; cat";
+    let translated = folder.translate(warn, MODULE).expect("it is SPIR-V");
+    assert_eq!(translated.image.kernels(), ["saxpy"]);
+    assert_eq!(translated.log, "a warning\n".repeat(2), "clang runs twice");
+}
+
+#[test]
+fn the_text_and_the_code_between_come_as_they_are() {
+    let folder = Folder::new();
+    let keep = |name: &str| format!("tee {}", folder.file(name).display());
+    folder.translate(&keep("text"), &format!("{} > /dev/null; {MODULE}", keep("code"))).expect("");
+    for name in ["text", "code"] {
+        assert_eq!(fs::read(folder.file(name)).expect("it is there"), b"kernel void k() {}");
+    }
+}
+
+#[test]
+fn a_refused_text_is_refused_once_with_the_log() {
+    let folder = Folder::new();
+    let script = format!(
+        "echo 1 >> {}; echo '<stdin>:1:2: error: no' >&2; exit 1",
+        folder.file("runs").display()
+    );
+    let words = ["does not take the text", "clang version 15.0.6"];
+    let error = assert_error(folder.translate(&script, ""), ErrorKind::BuildFailed, &words);
+    assert_eq!(error.build_log(), Some("<stdin>:1:2: error: no\n"));
+    assert_eq!(folder.lines("runs"), 1);
+}
+
+#[test]
+fn a_compiler_that_crashes_is_an_error_with_its_log() {
+    let folder = Folder::new();
+    let crash = "echo 'Stack dump:' >&2; kill -SEGV $$";
+    let words = ["fell over the text", "signal 11", "Stack dump:"];
+    let error = assert_error(folder.translate(crash, ""), ErrorKind::BuildFailed, &words);
+    assert!(error.is_deterministic());
+    let words = ["does not translate", "signal 11", "llvm-spirv", "Stack dump:"];
+    assert_error(folder.translate("cat", crash), ErrorKind::BuildFailed, &words);
+    assert_error(folder.translate("exit 70", ""), ErrorKind::BuildFailed, &["status 70"]);
+}
+
+#[test]
+fn a_compiler_that_is_starved_may_be_asked_again() {
+    let folder = Folder::new();
+    for script in ["kill -KILL $$", "echo 'LLVM ERROR: out of memory' >&2; exit 1"] {
+        let error = assert_error(folder.translate(script, ""), ErrorKind::OutOfResources, &[]);
+        assert!(!error.is_deterministic());
+    }
+}
+
+#[test]
+fn a_compiler_that_hangs_is_killed_with_all_that_it_started() {
+    let folder = Folder::new();
+    let script = format!(
+        "echo 'so far' >&2; sleep 600 & echo $! > {}; wait",
+        folder.file("sleeper").display()
+    );
+    let result = folder.translate_within(&script, "", Duration::from_millis(500));
+    let error = assert_error(result, ErrorKind::Driver, &["did not end within 0.5 s", "so far"]);
+    assert!(!error.is_deterministic());
+    let sleeper = fs::read_to_string(folder.file("sleeper")).expect("it was started");
+    // It is gone, or its state is that of the dead that nobody has waited for yet.
+    let status = format!("/proc/{}/stat", sleeper.trim());
+    for _ in 0..1_000 {
+        let state = fs::read_to_string(&status).unwrap_or_default();
+        if state.is_empty() || state.contains(") Z ") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("what the compiler started still runs");
+}
+
+#[test]
+fn a_compiler_that_writes_without_end_is_killed() {
+    let folder = Folder::new();
+    let script = "while :; do echo 'the same again, and again, and again'; done";
+    assert_error(folder.translate(script, ""), ErrorKind::Driver, &["it wrote more than"]);
+    let script = format!("({script}) >&2");
+    assert_error(folder.translate(&script, ""), ErrorKind::Driver, &["it wrote more than"]);
+}
+
+#[test]
+fn garbage_and_nothing_are_no_spirv() {
+    let folder = Folder::new();
+    for script in ["", "echo garbage", &format!("{MODULE} | head -c 200")] {
+        let words = ["wrote no SPIR-V that can be used"];
+        let error = assert_error(folder.translate("cat", script), ErrorKind::BuildFailed, &words);
+        assert!(std::error::Error::source(&error).is_some(), "{error:?}");
+    }
+}
+
+#[test]
+fn what_optimised_code_does_not_survive_is_translated_with_less() {
+    let folder = Folder::new();
+    let runs = format!("echo \"$*\" >> {}", folder.file("runs").display());
+    let picky = format!("case \"$*\" in *mem2reg*) {MODULE};; *) echo 'i3' >&2; exit 6;; esac");
+    folder.translate(&format!("{runs}; cat"), &picky).expect("the second way works");
+    let runs = fs::read_to_string(folder.file("runs")).expect("it was run");
+    let runs: Vec<_> = runs.lines().collect();
+    let levels: Vec<_> = runs.iter().map(|run| run.contains(" -O2 ")).collect();
+    assert_eq!(levels, [true, true, false, false], "{runs:?}");
+}
+
+#[test]
+fn compilers_get_little_of_the_environment() {
+    let folder = Folder::new();
+    let translated = folder.translate("env >&2; cat", MODULE).expect("it is SPIR-V");
+    let expected = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "LC_ALL"];
+    let shell = ["PWD", "OLDPWD", "SHLVL", "_"];
+    for line in translated.log.lines() {
+        let name = line.split('=').next().unwrap_or_default();
+        assert!(expected.contains(&name) || shell.contains(&name), "{line}");
+    }
+    assert!(translated.log.contains("PATH="));
+}
+
+#[test]
+fn a_compiler_that_is_gone_may_come_back() {
+    let folder = Folder::new();
+    folder.clang("clang", 15, "");
+    folder.llvm_spirv("llvm-spirv", 15, "");
+    let tools = folder.found().expect("they are there");
+    fs::remove_file(folder.file("clang")).expect("it was there");
+    let translation = Translation::new(&tools, LIMIT, "", &device()).expect("no options");
+    let error = assert_error(translation.run(b""), ErrorKind::Io, &["cannot be started"]);
+    assert!(!error.is_deterministic());
+}
+
+// ---- What the compilers are told ----------------------------------------------------------------
+
+fn arguments(options: &str, device: &DeviceInfo) -> String {
+    let folder = Folder::new();
+    folder.clang("clang", 15, "");
+    folder.llvm_spirv("llvm-spirv", 15, "");
+    let tools = folder.found().expect("they are there");
+    let translation = Translation::new(&tools, LIMIT, options, device).expect("understood");
+    let fields = translation.fields();
+    let field = |name: &str| fields.iter().find(|(known, _)| *known == name).expect("it is there");
+    format!("{} spirv:{}", field("arguments").1, field("spirv version").1)
+}
+
+#[test]
+fn the_device_is_what_is_predefined() {
+    let told = arguments("", &device());
+    for argument in [
+        "-cl-std=CL1.2 ",
+        "--target=spir64 ",
+        "-D__OPENCL_VERSION__=300 ",
+        "-U__IMAGE_SUPPORT__ ",
+        "-Xclang -cl-ext=-all,+cl_khr_fp64 ",
+        "-Dcl_khr_fp64=1 ",
+        "spirv:1.1",
+    ] {
+        assert!(told.contains(argument), "no `{argument}` in {told}");
+    }
+    assert!(!told.contains("bad,name") && !told.contains("__opencl_c_fp64"), "{told}");
+    let told = arguments("-cl-std=CL3.0", &device());
+    assert!(told.contains("+__opencl_c_fp64 "), "{told}");
+    let mut small = device();
+    small.limits.address_bits = 32;
+    (small.images, small.il_version) = (true, String::new());
+    let told = arguments("", &small);
+    assert!(told.contains("--target=spir ") && told.contains("spirv:1.2"), "{told}");
+    assert!(!told.contains("__IMAGE_SUPPORT__"), "{told}");
+}
+
+#[test]
+fn where_included_files_are_is_no_part_of_keys() {
+    assert_eq!(arguments("-I somewhere -DA", &device()), arguments("-I elsewhere -DA", &device()));
+    assert_ne!(arguments("-DA", &device()), arguments("-DB", &device()));
+}

@@ -1,0 +1,642 @@
+//! OpenCL C that becomes SPIR-V: by scripts in the place of compilers, for what becomes of the result;
+//! and by clang, for what it computes.
+#![cfg(unix)]
+
+#[path = "support/processes.rs"]
+mod processes;
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bytemuck::Pod;
+use kiln::frontend_internals::{options_for_device, spirv_of};
+use kiln::simulated::Simulator;
+use kiln::{
+    CacheConfig, Error, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
+};
+use processes::has_tool;
+use smol::block_on;
+use support::{SAXPY, on_each_device};
+use tempfile::TempDir;
+
+/// Compilers that are scripts, in a folder of their own, beside a store.
+struct Scripts(TempDir);
+
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/saxpy.spv");
+
+impl Scripts {
+    /// A clang that does what `script` says after it noted the run, and a translator that writes a
+    /// module whatever it gets.
+    fn new(script: &str) -> Self {
+        let scripts = Self(tempfile::tempdir().expect("there is room"));
+        scripts.clang("15.0.6", script);
+        let translator = format!(
+            "case \"$1\" in --version) echo 'LLVM version 15.0.6'; exit;; esac\ncat {MODULE}"
+        );
+        scripts.program("llvm-spirv", &translator);
+        scripts
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn clang(&self, version: &str, script: &str) {
+        let runs = self.file("runs");
+        let clang = format!(
+            "case \"$1\" in --version) echo 'clang version {version}'; exit;; esac\n\
+             echo \"$*\" >> {}\n{script}",
+            runs.display()
+        );
+        self.program("clang", &clang);
+    }
+
+    /// Places a program. By another process: while this one has it open, no thread could run it.
+    fn program(&self, name: &str, script: &str) {
+        let mut shell = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(self.file(name))
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        let mut stdin = shell.stdin.take().expect("it is piped");
+        write!(stdin, "#!/bin/sh\n{script}\n").expect("it reads");
+        drop(stdin);
+        assert!(shell.wait().expect("it ends").success());
+    }
+
+    /// A runtime as another process would start it.
+    fn start(&self) -> Runtime {
+        self.start_with(CacheConfig::at(self.file("store")))
+    }
+
+    fn start_with(&self, cache: CacheConfig) -> Runtime {
+        let builder = Runtime::builder().simulator(&Simulator::immediate()).cache(cache);
+        let builder = builder.front_end(self.file("clang"), self.file("llvm-spirv"));
+        block_on(builder.build()).expect("it starts")
+    }
+
+    /// How often clang was given a text.
+    fn runs(&self) -> usize {
+        let runs = fs::read_to_string(self.file("runs")).unwrap_or_default();
+        runs.lines().filter(|arguments| arguments.contains("-x cl ")).count()
+    }
+}
+
+fn translate(rt: &Runtime, text: &str) -> Result<Image, Error> {
+    block_on(spirv_of(rt, &Image::opencl_c(text), ""))
+}
+
+fn store_settled(rt: &Runtime) {
+    block_on(rt.drain());
+}
+
+// ---- Kept, shared and stored --------------------------------------------------------------------
+
+#[test]
+fn many_who_ask_share_one_translation() {
+    let scripts = Scripts::new("sleep 0.2; cat");
+    let rt = scripts.start_with(CacheConfig::memory_only());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| translate(&rt, "kernel").expect("it is translated"));
+        }
+    });
+    let image = translate(&rt, "kernel").expect("it is kept");
+    assert_eq!((image.format(), image.kernels()), (ImageFormat::SpirV, &["saxpy".to_owned()][..]));
+    assert_eq!((scripts.runs(), rt.stats().translations), (1, 1));
+    assert_eq!((rt.stats().compiles, rt.stats().programs_in_memory), (0, 0));
+}
+
+#[test]
+fn the_second_start_translates_nothing() {
+    let scripts = Scripts::new("case $2 in cl) echo 'a warning' >&2;; esac; cat");
+    let first = scripts.start();
+    let image = translate(&first, "kernel").expect("it is translated");
+    store_settled(&first);
+    assert_eq!((first.stats().translations, first.stats().disk_writes), (1, 1));
+    let second = scripts.start();
+    let loaded = translate(&second, "kernel").expect("it is loaded");
+    assert_eq!(loaded.digest(), image.digest());
+    assert_eq!((second.stats().translations, second.stats().disk_hits), (0, 1));
+    assert_eq!(scripts.runs(), 1);
+}
+
+#[test]
+fn an_entry_tells_what_made_it() {
+    let scripts = Scripts::new("case $2 in cl) echo 'a warning' >&2;; esac; cat");
+    let rt = scripts.start();
+    let image = Image::opencl_c("kernel");
+    let spirv = block_on(spirv_of(&rt, &image, "-DA=1")).expect("it is translated");
+    store_settled(&rt);
+    let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
+    let store = store.expect("it is wanted");
+    let entry = store.entries().next().expect("there is one");
+    let kiln::store::Checked::Whole(entry) = store.check(&entry) else { panic!("it is damaged") };
+    assert_eq!(entry.payload(), spirv.code());
+    let manifest = entry.manifest();
+    assert_eq!(manifest.field("kind"), Some("spirv"));
+    assert_eq!(manifest.field("options"), Some("-DA=1"));
+    assert_eq!(manifest.field("image"), Some(&*image.digest().to_string()));
+    assert_eq!(manifest.field("clang"), Some("clang version 15.0.6"));
+    assert_eq!(manifest.build_log, "a warning\n");
+    assert_eq!(manifest.kernels[0].name, "saxpy");
+    let tools: Vec<_> = manifest.tools.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(tools, ["kiln", "clang", "llvm-spirv"]);
+}
+
+#[test]
+fn another_version_of_a_compiler_translates_anew() {
+    let scripts = Scripts::new("cat");
+    let first = scripts.start();
+    translate(&first, "kernel").expect("it is translated");
+    store_settled(&first);
+    scripts.clang("15.0.7", "cat");
+    let second = scripts.start();
+    translate(&second, "kernel").expect("it is translated");
+    assert_eq!((second.stats().translations, second.stats().disk_hits), (1, 0));
+}
+
+#[test]
+fn other_texts_and_options_are_other_translations() {
+    let scripts = Scripts::new("cat");
+    let rt = scripts.start();
+    for (text, options) in [("a", ""), ("b", ""), ("a", "-DA"), ("a", "-cl-std=CL2.0"), ("a", "-w")]
+    {
+        block_on(spirv_of(&rt, &Image::opencl_c(text), options)).expect("it is translated");
+    }
+    block_on(spirv_of(&rt, &Image::opencl_c("a"), "  -DA ")).expect("it is kept");
+    assert_eq!(rt.stats().translations, 5);
+}
+
+#[test]
+fn a_refusal_is_kept_with_its_log() {
+    let scripts = Scripts::new("echo '1:1: error: no' >&2; exit 1");
+    let rt = scripts.start();
+    let first = translate(&rt, "kernel").expect_err("it is refused");
+    let second = translate(&rt, "kernel").expect_err("it is refused");
+    assert!(first.same(&second));
+    assert_eq!(
+        (first.kind(), first.build_log()),
+        (ErrorKind::BuildFailed, Some("1:1: error: no\n"))
+    );
+    assert_eq!(scripts.runs(), 1);
+}
+
+#[test]
+fn a_failure_of_circumstance_is_not_kept() {
+    let scripts = Scripts::new("kill -KILL $$");
+    let rt = scripts.start();
+    let error = translate(&rt, "kernel").expect_err("it is killed each time");
+    assert_eq!(error.kind(), ErrorKind::OutOfResources);
+    scripts.clang("15.0.6", "cat");
+    translate(&rt, "kernel").expect("it works now");
+}
+
+#[test]
+fn a_translation_needs_no_waiter() {
+    let scripts = Scripts::new("cat");
+    let rt = scripts.start();
+    for _ in 0..3 {
+        drop(spirv_of(&rt, &Image::opencl_c("kernel"), ""));
+    }
+    translate(&rt, "kernel").expect("it is translated");
+    assert_eq!((scripts.runs(), rt.stats().translations), (1, 1));
+}
+
+#[test]
+fn a_damaged_entry_is_translated_again() {
+    let scripts = Scripts::new("cat");
+    let first = scripts.start();
+    translate(&first, "kernel").expect("it is translated");
+    store_settled(&first);
+    let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
+    let entry = store.expect("it is wanted").entries().next().expect("there is one");
+    let mut bytes = fs::read(entry.path()).expect("it can be read");
+    bytes[30] ^= 1;
+    fs::write(entry.path(), bytes).expect("it can be written");
+    let second = scripts.start();
+    translate(&second, "kernel").expect("it is translated");
+    assert_eq!((second.stats().disk_damaged, second.stats().translations), (1, 1));
+}
+
+#[test]
+fn spirv_is_its_own_translation_and_a_binary_has_none() {
+    let scripts = Scripts::new("cat");
+    let rt = scripts.start();
+    let image = Image::spirv(fs::read(MODULE).expect("it is there")).expect("it is a module");
+    let same = block_on(spirv_of(&rt, &image, "")).expect("it is SPIR-V");
+    assert_eq!(same.digest(), image.digest());
+    let binary = Image::native(*b"binary").expect("it is not empty");
+    let error = block_on(spirv_of(&rt, &binary, "")).expect_err("it has none");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let error =
+        block_on(spirv_of(&rt, &Image::opencl_c(SAXPY), "-O3")).expect_err("it is no option");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    let error = translate(&rt, " ").expect_err("there is no text");
+    assert_eq!(error.kind(), ErrorKind::InvalidImage);
+    assert_eq!(scripts.runs(), 0);
+}
+
+#[test]
+fn a_path_that_is_no_program_fails_the_start_by_name() {
+    let builder = Runtime::builder().simulator(&Simulator::immediate());
+    let error = block_on(builder.front_end("/nowhere/clang", "/nowhere/llvm-spirv").build());
+    let error = error.expect_err("there is no such program");
+    assert_eq!(error.kind(), ErrorKind::Configuration);
+    assert!(error.to_string().contains("RuntimeBuilder::front_end: `/nowhere/clang`"), "{error}");
+}
+
+// ---- By clang -----------------------------------------------------------------------------------
+
+/// Whether this system has compilers that translate, as the rest of the tests need them.
+fn has_clang() -> bool {
+    has_tool("clang", &["clang-15", "--version"])
+        && has_tool("clang", &["llvm-spirv-15", "--version"])
+}
+
+const N: usize = 256;
+
+/// Numbers of many magnitudes.
+fn inputs() -> Vec<f32> {
+    let mut random = 7u32;
+    let mut next = || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        random >> 8
+    };
+    (0..N)
+        .map(|_| (next() as f32 / (1 << 23) as f32 - 1.0) * 10f32.powi(next() as i32 % 7 - 3))
+        .collect()
+}
+
+/// The bytes that the kernel `k` makes of the inputs.
+async fn results(rt: &Runtime, image: &Image, options: &str) -> Vec<u8> {
+    let program = rt.build(image).options(options).await.expect("it builds");
+    // SAFETY: the kernels of this suite touch the element of their global id only.
+    let kernel = unsafe { program.kernel("k") }.expect("it is there");
+    let of_result = kernel.params().expect("it is built")[1].type_name.clone();
+    match of_result.as_deref() {
+        Some("float*" | "float4*") => run::<f32>(rt, &kernel).await,
+        Some("double2*") => run::<f64>(rt, &kernel).await,
+        // SPIR-V may tell none, and then takes what it is given.
+        _ => run::<u32>(rt, &kernel).await,
+    }
+}
+
+async fn run<T: Pod + Send>(rt: &Runtime, kernel: &Kernel) -> Vec<u8> {
+    let x = rt.buffer_from(inputs()).await.expect("there is memory");
+    let zeros = vec![T::zeroed(); 16 * N / size_of::<T>()];
+    let y = rt.buffer_from(zeros).await.expect("there is memory");
+    let queue = rt.queue();
+    queue.submit(kernel.launch(N).args((x.read(), y.read_write()))).expect("it fits");
+    bytemuck::cast_slice(&queue.read(&y).await.expect("it runs")).to_vec()
+}
+
+/// Kernels, with their options, that write four words for each element.
+const KERNELS: &[(&str, &str)] = &[
+    // Contraction: where it may be, and where it may not.
+    ("", "kernel void k(global float *x, global float *y) {
+              size_t i = get_global_id(0);
+              float t = x[i] * x[(i + 1) % 256];
+              y[4 * i] = x[i] * x[(i + 1) % 256] + x[(i + 2) % 256];
+              y[4 * i + 1] = t + x[(i + 2) % 256];
+              y[4 * i + 2] = mad(x[i], x[(i + 1) % 256], x[(i + 2) % 256]);
+              y[4 * i + 3] = x[i] * 3.0f - x[(i + 1) % 256] * 0.7f;
+          }"),
+    ("", "#pragma OPENCL FP_CONTRACT OFF
+          kernel void k(global float *x, global float *y) {
+              size_t i = get_global_id(0);
+              y[4 * i] = x[i] * x[(i + 1) % 256] + x[(i + 2) % 256];
+          }"),
+    // Functions of mathematics.
+    ("", "kernel void k(global float *x, global float *y) {
+              size_t i = get_global_id(0);
+              y[4 * i] = sin(x[i]) + exp(-fabs(x[i]));
+              y[4 * i + 1] = x[i] / x[(i + 1) % 256] + sqrt(fabs(x[i]));
+              y[4 * i + 2] = pow(fabs(x[i]), 0.3f) - native_log(fabs(x[i]) + 1.0f);
+              y[4 * i + 3] = fmod(x[i], 0.7f) * rsqrt(fabs(x[i]) + 0.1f);
+          }"),
+    // Macros, those of the device among them.
+    ("-DSCALE=2.5f -D OFFSET=\"1.0f + 2.0f\" -DAPPLY(a)=((a)*SCALE+OFFSET)",
+     "#define TWICE(a) ((a) + (a))
+      #ifdef cl_khr_fp64
+      #define HAS 1
+      #else
+      #define HAS 0
+      #endif
+      kernel void k(global float *x, global uint *y) {
+          size_t i = get_global_id(0);
+          y[4 * i] = as_uint(TWICE(APPLY(x[i])));
+          y[4 * i + 1] = __OPENCL_VERSION__ * 1000 + HAS;
+          y[4 * i + 2] = __ENDIAN_LITTLE__ + 2 * __IMAGE_SUPPORT__;
+          y[4 * i + 3] = as_uint(M_PI_F) + sizeof(size_t);
+      }"),
+    ("-cl-std=CL2.0", "kernel void k(global float *x, global uint *y) {
+          size_t i = get_global_id(0);
+          generic float *p = &x[i];
+          y[4 * i] = as_uint(*p) + __OPENCL_C_VERSION__;
+      }"),
+    // Structs, vectors and local arrays.
+    ("", "typedef struct { float3 a; int n; char c[5]; } S;
+          S make(float x, int n) { S s; s.a = (float3)(x, x + 1, x * 2); s.n = n; s.c[n % 5] = n; return s; }
+          kernel void k(global float *x, global float4 *y) {
+              size_t i = get_global_id(0);
+              S s = make(x[i], i);
+              float4 v = (float4)(s.a, s.n).wzyx;
+              y[i] = select(v, v.s3210 * 2.0f, isless(v, (float4)(1.0f))) + s.c[s.n % 5];
+          }"),
+    // Branches, switches and loops whose blocks LLVM rearranges.
+    ("", "kernel void k(global float *x, global float4 *y) {
+              int i = get_global_id(0);
+              float4 sum = 0;
+              float weights = 0;
+              for (int d = -2; d <= 2; ++d) {
+                  for (int e = -2; e <= 2; ++e) {
+                      float v = x[clamp(i + d + e, 0, 255)];
+                      float w = exp(-0.5f * (d * d + e * e));
+                      sum += w * (float4)(v, v * v, 1, 0);
+                      weights += w;
+                  }
+              }
+              switch (i % 5) {
+              case 0: sum.x += 1; break;
+              case 1: sum.y *= 2;
+              case 2: sum.z -= 3; break;
+              default: if (x[i] < 0) sum = -sum; else return;
+              }
+              y[i] = sum / weights;
+          }"),
+    // Integers of every width.
+    ("", "constant uchar table[4] = { 3, 1, 4, 1 };
+          kernel void k(global float *floats, global uint *y) {
+              size_t i = get_global_id(0);
+              global int *x = (global int *)floats;
+              y[4 * i] = mul_hi((uint)x[i], 2654435769u) ^ rotate((uint)x[i], 7u);
+              y[4 * i + 1] = convert_uchar_sat(x[i] >> 20) + table[i % 4];
+              y[4 * i + 2] = (uint)(((long)x[i] * x[i]) >> 13);
+              y[4 * i + 3] = popcount(x[i]) + clz(x[i]) + (short)x[i] % 7;
+          }"),
+    ("-cl-mad-enable -cl-no-signed-zeros -cl-finite-math-only",
+     "kernel void k(global float *x, global float *y) {
+          size_t i = get_global_id(0);
+          y[4 * i] = x[i] * x[i] + 1.0f;
+          y[4 * i + 1] = x[i] + 0.0f;
+      }"),
+    ("-cl-single-precision-constant -cl-denorms-are-zero",
+     "kernel void k(global float *x, global float *y) {
+          size_t i = get_global_id(0);
+          y[4 * i] = x[i] * 0.1;
+          y[4 * i + 1] = x[i] * 1e-38f;
+      }"),
+    ("-cl-opt-disable -w -Werror -cl-kernel-arg-info",
+     "kernel void k(global float *x, global float *y) {
+          size_t i = get_global_id(0);
+          int unused;
+          y[4 * i] = x[i] * x[i] + 1.0f;
+      }"),
+];
+
+const DOUBLES: &str = "#pragma OPENCL EXTENSION cl_khr_fp64: enable
+    kernel void k(global float *x, global double2 *y) {
+        size_t i = get_global_id(0);
+        double v = x[i];
+        y[i] = (double2)(sin(v) * v + 1.0, sqrt(fabs(v)) / 3.0);
+    }";
+
+/// The bytes that a plain build computes, and those of the translation; where the device takes no
+/// SPIR-V, of OpenCL C again.
+async fn assert_same(rt: &Runtime, options: &str, text: &str) {
+    let image = Image::opencl_c(text);
+    let plain = results(rt, &image, options).await;
+    let spirv =
+        spirv_of(rt, &image, options).await.unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let for_device = options_for_device(options).expect("they are understood");
+    let translated = if rt.device().formats.contains(&ImageFormat::SpirV) {
+        results(rt, &spirv, &for_device).await
+    } else {
+        let emitted = kiln::spirv_internals::emit(spirv.code()).expect("it can be emitted");
+        results(rt, &Image::opencl_c(emitted), &for_device).await
+    };
+    assert!(plain == translated, "`{options}`: other bytes of\n{text}");
+}
+
+#[test]
+fn translated_kernels_compute_the_same_bytes() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device(async |rt: Runtime| {
+        let has_spirv = rt.device().formats.contains(&ImageFormat::SpirV);
+        for (options, text) in KERNELS {
+            // PoCL 3.1 says that it takes it, and then has no generic pointers.
+            if options.contains("CL2.0") && !has_spirv {
+                continue;
+            }
+            assert_same(&rt, options, text).await;
+        }
+        if rt.device().extensions.iter().any(|name| name == "cl_khr_fp64") {
+            assert_same(&rt, "", DOUBLES).await;
+        }
+        assert_eq!(rt.stats().failed_builds, 0);
+    }));
+}
+
+/// llvm-spirv alone writes modules of some of these texts that are not valid.
+#[test]
+fn translations_are_valid() {
+    if !has_clang() || !has_tool("spirv-val", &["spirv-val", "--version"]) {
+        return;
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut texts: Vec<_> =
+        KERNELS.iter().map(|(options, text)| ((*text).to_owned(), (*options).to_owned())).collect();
+    for folder in ["tests/data", "tests/data/emitted", "examples/pipeline"] {
+        for path in processes::files(&root.join(folder)) {
+            if path.extension().is_some_and(|extension| extension == "cl") {
+                let text = fs::read_to_string(path).expect("it can be read");
+                texts.push((text, "-cl-std=CL2.0".to_owned()));
+            }
+        }
+    }
+    block_on(on_each_device(async |rt: Runtime| {
+        for (text, options) in &texts {
+            let spirv = spirv_of(&rt, &Image::opencl_c(&**text), options).await;
+            let spirv = spirv.unwrap_or_else(|error| panic!("{error}\n{text}"));
+            let mut validator = Command::new("spirv-val")
+                .args(["--target-env", "opencl2.2"])
+                .stdin(Stdio::piped())
+                .stderr(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("it is there");
+            let mut stdin = validator.stdin.take().expect("it is piped");
+            stdin.write_all(spirv.code()).expect("it reads");
+            drop(stdin);
+            let output = validator.wait_with_output().expect("it ends");
+            assert!(output.status.success(), "{output:?}\n{text}");
+        }
+    }));
+}
+
+/// For devices that take no SPIR-V, translations are still made: to be emitted as OpenCL C.
+#[test]
+fn each_device_has_translations() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device(async |rt: Runtime| {
+        let image = Image::opencl_c(SAXPY);
+        let spirv = spirv_of(&rt, &image, "").await.expect("it is translated");
+        assert_eq!(spirv.kernels(), ["saxpy"]);
+        assert_eq!(rt.stats().translations, 1);
+    }));
+}
+
+#[test]
+fn an_error_has_the_compilers_log() {
+    if !has_clang() {
+        return;
+    }
+    let rt = block_on(Runtime::builder().simulator(&Simulator::immediate()).build());
+    let rt = rt.expect("it starts");
+    let error =
+        translate(&rt, "kernel void k() { nothing(); }").expect_err("there is no such function");
+    assert_eq!(error.kind(), ErrorKind::BuildFailed);
+    let log = error.build_log().expect("there is a log");
+    assert!(log.contains("<stdin>:1:19: error:") && log.contains("nothing"), "{log}");
+    assert!(error.same(&translate(&rt, "kernel void k() { nothing(); }").expect_err("it is kept")));
+}
+
+#[test]
+fn included_files_are_part_of_the_key() {
+    if !has_clang() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("there is room");
+    let header = folder.path().join("header.h");
+    let options = format!("-I {}", folder.path().display());
+    let image = Image::opencl_c(
+        "#include \"header.h\"\nkernel void k(global float *x, global float *y) {
+             size_t i = get_global_id(0);
+             y[4 * i] = apply(x[i]) + M_PI_F;
+         }",
+    );
+    block_on(on_each_device(async |rt: Runtime| {
+        if !rt.device().formats.contains(&ImageFormat::SpirV) {
+            return;
+        }
+        let mut seen = Vec::new();
+        for factor in [2, 3, 2] {
+            write_header(&header, factor);
+            let spirv = spirv_of(&rt, &image, &options).await.expect("it is translated");
+            let computed = results(&rt, &spirv, "").await;
+            let expected = Image::opencl_c(format!(
+                "kernel void k(global float *x, global float *y) {{
+                     size_t i = get_global_id(0);
+                     y[4 * i] = {factor}.0f * x[i] + M_PI_F;
+                 }}"
+            ));
+            assert!(computed == results(&rt, &expected, "-cl-mad-enable").await, "{factor}");
+            seen.push(spirv.digest());
+        }
+        assert!(seen[0] == seen[2] && seen[0] != seen[1]);
+        assert_eq!(rt.stats().translations, 2);
+        fs::remove_file(&header).expect("it was there");
+        let error = spirv_of(&rt, &image, &options).await.expect_err("there is no file");
+        assert_eq!(error.kind(), ErrorKind::BuildFailed);
+        assert!(error.build_log().is_some_and(|log| log.contains("header.h")), "{error}");
+    }));
+}
+
+fn write_header(path: &Path, factor: u32) {
+    let text = format!("#define FACTOR {factor}.0f\n#define apply(x) (FACTOR * (x))\n");
+    fs::write(path, text).expect("there is room");
+}
+
+/// Counts the runs of the real compilers, by scripts before them.
+#[test]
+fn the_second_start_runs_no_clang() {
+    if !has_clang() {
+        return;
+    }
+    let scripts = Scripts::new("");
+    let count = |tool: &str| {
+        format!("echo \"$*\" >> {}\nexec {tool} \"$@\"", scripts.file("runs").display())
+    };
+    scripts.program("clang", &count("clang-15"));
+    scripts.program("llvm-spirv", &count("llvm-spirv-15"));
+    block_on(on_each_device(async |rt: Runtime| {
+        let start = || {
+            Runtime::builder()
+                .device(rt.device().index().to_string())
+                .cache(CacheConfig::at(scripts.file("store")))
+                .front_end(scripts.file("clang"), scripts.file("llvm-spirv"))
+                .build()
+        };
+        let before = scripts.runs();
+        let mut digests = Vec::new();
+        for _ in 0..2 {
+            let rt = start().await.expect("it starts");
+            let spirv = spirv_of(&rt, &Image::opencl_c(SAXPY), "").await.expect("it is translated");
+            rt.drain().await;
+            digests.push(spirv.digest());
+            assert_eq!(scripts.runs(), before + 1);
+        }
+        assert_eq!(digests[0], digests[1]);
+    }));
+}
+
+const CHAIN: [&str; 2] = [
+    "kernel void first(global const float *x, global float *y, float a) {
+         size_t i = get_global_id(0);
+         y[i] = FACTOR * x[i] + a;
+     }",
+    "float apply(float x) { return sin(x) * x + 0.5f; }
+     kernel void second(global const float *x, global float *y) {
+         size_t i = get_global_id(0);
+         y[i] = apply(x[i]);
+     }",
+];
+
+/// What the chain computes, and whether it ran as one kernel.
+async fn chain(rt: &Runtime) -> (Vec<f32>, FusionOutcome) {
+    let mut kernels = Vec::new();
+    for (text, name) in CHAIN.into_iter().zip(["first", "second"]) {
+        let program = rt.build(&Image::opencl_c(text)).options("-DFACTOR=1.1f").await;
+        // SAFETY: they touch the element of their global id only.
+        let kernel = unsafe { program.expect("it builds").kernel(name) };
+        kernels.push(kernel.expect("it is there"));
+    }
+    let x = rt.buffer_from(inputs()).await.expect("there is memory");
+    let (between, y) =
+        (rt.buffer::<f32>(N).expect("it fits"), rt.buffer::<f32>(N).expect("it fits"));
+    let queue = rt.queue();
+    let fusion = queue.start_fusion();
+    fusion.submit(kernels[0].launch(N).args((&x, &between, 0.3f32))).expect("it fits");
+    fusion.submit(kernels[1].launch(N).args((&between, &y))).expect("it fits");
+    drop(between);
+    let outcome = fusion.complete().await.expect("the launches run");
+    (queue.read(&y).await.expect("it runs"), outcome)
+}
+
+#[test]
+fn kernels_that_are_text_are_fused() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device(async |rt: Runtime| {
+        let mut computed = Vec::new();
+        for (mode, fuses) in [(FusionMode::Never, false), (FusionMode::Always, true)] {
+            let builder = support::builder().device(rt.device().index().to_string());
+            let rt = builder.fusion(mode).build().await.expect("it starts");
+            let (result, outcome) = chain(&rt).await;
+            assert_eq!(outcome.is_fused(), fuses, "{outcome}");
+            assert_eq!(rt.stats().translations, if fuses { 2 } else { 0 });
+            computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+        }
+        assert!(computed[0] == computed[1], "{computed:x?}");
+    }));
+}
