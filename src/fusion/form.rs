@@ -56,8 +56,8 @@ impl Id {
     const ALL: [Self; 3] = [Self::Global, Self::Local, Self::Group];
 }
 
-/// `global . gid + local . lid + group . wid + rest`, where the rest is some integer from `low` to
-/// `high`, not the same one in every work-item nor at every time.
+/// `global . gid + local . lid + group . wid + split + rest`, where the rest is some integer from `low`
+/// to `high`, as many steps behind `low`, not the same one in every work-item nor at every time.
 ///
 /// Operations are exact on the integers, not modulo a power of two: `None` stands for a result that
 /// is too large. A form that holds wherever an expression is evaluated may be weakened, by a wider
@@ -66,8 +66,46 @@ impl Id {
 pub(super) struct Form {
     /// By [`Id`] and dimension.
     ids: [[i128; 3]; 3],
+    split: Option<Split>,
     pub(super) low: i128,
     pub(super) high: i128,
+    /// 0 if `low` is `high`.
+    step: i128,
+}
+
+/// `row * (n / width) + column * (n % width)`, where n is a global id plus `shift`, and not negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Split {
+    dimension: usize,
+    shift: i128,
+    width: i128,
+    row: i128,
+    column: i128,
+}
+
+impl Split {
+    fn is_of_same(&self, other: &Self) -> bool {
+        let of = |split: &Self| (split.dimension, split.shift, split.width);
+        of(self) == of(other)
+    }
+
+    fn bounds(&self, space: &Space) -> (i128, i128) {
+        let (first, last) = space.bounds(Id::Global, self.dimension);
+        let (first, last) = (first.saturating_add(self.shift), last.saturating_add(self.shift));
+        let rows = [first / self.width, last / self.width];
+        let rows = rows.map(|row| self.row.saturating_mul(row));
+        let column = self.column.saturating_mul(last.min(self.width - 1));
+        let low = rows[0].min(rows[1]).saturating_add(column.min(0));
+        (low, rows[0].max(rows[1]).saturating_add(column.max(0)))
+    }
+}
+
+fn gcd(a: i128, b: i128) -> i128 {
+    let (mut a, mut b) = (a.abs(), b.abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// No form has numbers as large, so that sums of a few of them do not overflow.
@@ -79,7 +117,13 @@ impl Form {
     }
 
     pub(super) const fn between(low: i128, high: i128) -> Self {
-        Self { ids: [[0; 3]; 3], low, high }
+        let step = if low == high { 0 } else { 1 };
+        Self { ids: [[0; 3]; 3], split: None, low, high, step }
+    }
+
+    /// From 0 to `high`, a multiple of `step`.
+    pub(super) const fn steps(high: i128, step: i128) -> Self {
+        Self { step: if high == 0 { 0 } else { step }, ..Self::between(0, high) }
     }
 
     pub(super) fn id(id: Id, dimension: usize, space: &Space) -> Self {
@@ -100,16 +144,27 @@ impl Form {
 
     /// The same everywhere but for the global id.
     pub(super) fn is_exact(&self) -> bool {
-        self.low == self.high && self.is_global()
+        self.low == self.high && self.split.is_none() && self.is_global()
     }
 
     pub(super) fn value(&self) -> Option<i128> {
-        (self.low == self.high && self.ids == [[0; 3]; 3]).then_some(self.low)
+        let is_constant = self.low == self.high && self.split.is_none();
+        (is_constant && self.ids == [[0; 3]; 3]).then_some(self.low)
+    }
+
+    /// What the rests in any two places differ by, up to a constant, is a multiple of this.
+    pub(super) fn step(&self) -> i128 {
+        self.step
     }
 
     /// The ends, both included, of its values.
     pub(super) fn bounds(&self, space: &Space) -> (i128, i128) {
         let (mut low, mut high) = (self.low, self.high);
+        if let Some(split) = self.split {
+            let (first, last) = split.bounds(space);
+            low = low.saturating_add(first);
+            high = high.saturating_add(last);
+        }
         for id in Id::ALL {
             for (d, &factor) in self.ids[id as usize].iter().enumerate() {
                 if factor != 0 {
@@ -131,11 +186,14 @@ impl Form {
 
     /// With another constant in the place of its rest.
     pub(super) fn moved_to(&self, constant: i128) -> Self {
-        Self { low: constant, high: constant, ..*self }
+        Self { low: constant, high: constant, step: 0, ..*self }
     }
 
-    /// With its part of the local and the group id only bounded.
+    /// With all but its part of the global id only bounded.
     pub(super) fn without_local(&self, space: &Space) -> Self {
+        if self.is_global() && self.split.is_none() {
+            return *self;
+        }
         let mut own = *self;
         own.ids[Id::Global as usize] = [0; 3];
         let (low, high) = own.bounds(space);
@@ -149,7 +207,7 @@ impl Form {
     pub(super) fn by_group(&self, space: &Space) -> Option<Self> {
         let local = space.local?;
         let mut form = Self::between(self.low, self.high);
-        let mut inside = Self::constant(0);
+        let mut inside = Self { split: self.split, ..Self::constant(0) };
         for d in 0..3 {
             // global id = group id * local size + local id + offset
             let [global, own, group] = self.ids.map(|factors| factors[d]);
@@ -168,6 +226,13 @@ impl Form {
 
     pub(super) fn plus(&self, other: &Self, space: &Space) -> Option<Self> {
         let mut sum = *self;
+        sum.split = match (self.split, other.split) {
+            (Some(a), Some(b)) if a.is_of_same(&b) => {
+                Some(Split { row: a.row + b.row, column: a.column + b.column, ..a })
+            }
+            (Some(_), Some(_)) => return self.plus(&other.weakened(space), space),
+            (one, None) | (None, one) => one,
+        };
         for (ids, others) in sum.ids.iter_mut().zip(&other.ids) {
             for (factor, other) in ids.iter_mut().zip(others) {
                 *factor += other;
@@ -175,6 +240,7 @@ impl Form {
         }
         sum.low += other.low;
         sum.high += other.high;
+        sum.step = gcd(self.step, other.step);
         sum.folded(space).checked()
     }
 
@@ -186,6 +252,14 @@ impl Form {
         let mut product = *self;
         for own in product.ids.iter_mut().flatten() {
             *own = own.checked_mul(factor)?;
+        }
+        if let Some(split) = &mut product.split {
+            split.row = split.row.checked_mul(factor)?;
+            split.column = split.column.checked_mul(factor)?;
+        }
+        product.step = self.step.checked_mul(factor.abs())?;
+        if factor == 0 {
+            product.split = None;
         }
         let ends = (self.low.checked_mul(factor)?, self.high.checked_mul(factor)?);
         (product.low, product.high) = (ends.0.min(ends.1), ends.0.max(ends.1));
@@ -209,15 +283,42 @@ impl Form {
         }
     }
 
-    /// Divided by a positive number, rounded down; exact where that divides all coefficients.
+    /// Of a form that is a global id plus a constant, and not negative.
+    fn split_by(&self, width: i128, space: &Space) -> Option<Split> {
+        let mut dimensions = (0..3).filter(|&d| self.coefficients()[d] != 0);
+        let dimension = dimensions.next()?;
+        let is_id = dimensions.next().is_none() && self.coefficients()[dimension] == 1;
+        let shift = self.low;
+        (is_id && self.is_exact() && self.bounds(space).0 >= 0).then_some(Split {
+            dimension,
+            shift,
+            width,
+            row: 0,
+            column: 0,
+        })
+    }
+
+    /// Divided by a positive number, rounded down; exact where that divides all coefficients, and for
+    /// a global id.
     pub(super) fn quotient(&self, divisor: i128, space: &Space) -> Self {
+        if let Some(split) = self.split_by(divisor, space).filter(|_| divisor > 1) {
+            return Self { split: Some(Split { row: 1, ..split }), ..Self::constant(0) };
+        }
         let mut form = *self;
-        if self.ids.iter().flatten().any(|factor| factor % divisor != 0) {
+        let divides = self.ids.iter().flatten().all(|factor| factor % divisor == 0);
+        if !divides || self.split.is_some() {
             form = self.weakened(space);
         }
+        form.step = match form.step {
+            step if step % divisor == 0 => step / divisor,
+            _ => 1,
+        };
         form.ids.iter_mut().flatten().for_each(|factor| *factor /= divisor);
         form.low = form.low.div_euclid(divisor);
         form.high = form.high.div_euclid(divisor);
+        if form.low == form.high {
+            form.step = 0;
+        }
         form
     }
 
@@ -227,7 +328,11 @@ impl Form {
         if 0 <= low && high < divisor {
             return *self;
         }
+        if let Some(split) = self.split_by(divisor, space).filter(|_| divisor > 1) {
+            return Self { split: Some(Split { column: 1, ..split }), ..Self::constant(0) };
+        }
         let divides = self.ids.iter().flatten().all(|factor| factor % divisor == 0);
+        let divides = divides && self.split.is_none();
         if divides && self.low.div_euclid(divisor) == self.high.div_euclid(divisor) {
             return Self::between(self.low.rem_euclid(divisor), self.high.rem_euclid(divisor));
         }
@@ -236,25 +341,28 @@ impl Form {
 
     /// A form that both hold for.
     pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
-        let (a, b) = if self.ids == other.ids {
+        let (a, b) = if self.ids == other.ids && self.split == other.split {
             (*self, *other)
         } else {
             (self.weakened(space), other.weakened(space))
         };
-        Self { low: a.low.min(b.low), high: a.high.max(b.high), ..a }
+        let step = gcd(gcd(a.step, b.step), a.low - b.low);
+        Self { low: a.low.min(b.low), high: a.high.max(b.high), step, ..a }
     }
 
     /// Whether it is a multiple of a number in every work-item.
     pub(super) fn is_multiple_of(&self, number: i128) -> bool {
         self.low == self.high
+            && self.split.is_none()
             && self.low % number == 0
             && self.ids.iter().flatten().all(|factor| factor % number == 0)
     }
 
     fn checked(self) -> Option<Self> {
-        let numbers = self.ids.iter().flatten().chain([&self.low, &self.high]);
+        let split = self.split.map_or([0; 3], |split| [split.row, split.column, split.shift]);
+        let numbers = self.ids.iter().flatten().chain([&self.low, &self.high, &self.step]);
         numbers
-            .into_iter()
+            .chain(&split)
             .all(|number| number.unsigned_abs() < LIMIT.unsigned_abs())
             .then_some(self)
     }
@@ -262,6 +370,16 @@ impl Form {
     /// In one way of the several to write it: an id with one value is a constant, and what is known of
     /// work-group and local id together is the global id.
     fn folded(mut self, space: &Space) -> Self {
+        // A number put together again of the rows and columns that it was split in.
+        if let Some(split) = self.split
+            && split.column.checked_mul(split.width) == Some(split.row)
+        {
+            self.split = None;
+            self.ids[Id::Global as usize][split.dimension] += split.column;
+            let constant = split.column.saturating_mul(split.shift);
+            self.low = self.low.saturating_add(constant);
+            self.high = self.high.saturating_add(constant);
+        }
         for d in 0..3 {
             if let Some(local) = space.local.map(|local| local[d].max(1)) {
                 let group = self.ids[Id::Group as usize][d];
@@ -374,6 +492,24 @@ mod tests {
     }
 
     #[test]
+    fn rows_and_columns_make_the_id_that_they_are_of() {
+        let mut range = NdRange::from(NdSize::from(100));
+        range.set_offset(7.into()).unwrap();
+        let space = Space::new(&range);
+        let id = Form::id(Id::Global, 0, &space);
+        let (row, column) = (id.quotient(16, &space), id.remainder(16, &space));
+        assert!(!row.is_exact() && !column.is_exact());
+        assert_eq!((row.bounds(&space), column.bounds(&space)), ((0, 6), (0, 15)));
+        let again = row.times(64).unwrap().plus(&column.times(4).unwrap(), &space).unwrap();
+        assert_eq!(again, id.times(4).unwrap());
+        // Another width, or columns first, is another number.
+        let other = row.times(60).unwrap().plus(&column.times(4).unwrap(), &space).unwrap();
+        assert!(!other.is_exact());
+        let turned = row.plus(&column.times(16).unwrap(), &space).unwrap();
+        assert_eq!(turned.bounds(&space), (0, 246));
+    }
+
+    #[test]
     fn large_numbers_are_no_forms() {
         let space = space(usize::MAX / 2, None);
         let id = Form::id(Id::Global, 0, &space);
@@ -387,7 +523,8 @@ mod tests {
         #[test]
         fn operations_hold_in_every_work_item(
             a in -9_i128..9, b in -9_i128..9, c in -9_i128..9, d in -9_i128..9,
-            k in -50_i128..50, width in 0_i128..3, divisor in 1_i128..12,
+            k in -50_i128..50, width in 0_i128..3, step in 1_i128..5, divisor in 1_i128..12,
+            factor in -9_i128..9,
         ) {
             let space = space([6, 5], None);
             let affine = |x: i128, y: i128, low: i128, high: i128| {
@@ -396,18 +533,25 @@ mod tests {
                 let y = Form::id(Id::Global, 1, &space).times(ids[1]).unwrap();
                 x.plus(&y, &space).unwrap().plus(&Form::between(low, high), &space).unwrap()
             };
-            let first = affine(a, b, k, k + width);
+            let plain = affine(a, b, k, k);
+            let first = plain.plus(&Form::steps(width * step, step), &space).unwrap();
             let second = affine(c, d, -k, -k);
             let holds = |form: Option<Form>, x: i128, y: i128, value: i128| {
                 let Some(form) = form else { return true };
-                let at = form.coefficients()[0] * x + form.coefficients()[1] * y;
+                let split = form.split.map_or(0, |split| {
+                    let n = [x, y][split.dimension] + split.shift;
+                    split.row * (n / split.width) + split.column * (n % split.width)
+                });
+                let at = form.coefficients()[0] * x + form.coefficients()[1] * y + split;
                 let (low, high) = form.bounds(&space);
-                (at + form.low..=at + form.high).contains(&value) && (low..=high).contains(&value)
+                let rest = value - at - form.low;
+                let is_step = if form.step == 0 { rest == 0 } else { rest % form.step == 0 };
+                is_step && (0..=form.high - form.low).contains(&rest) && (low..=high).contains(&value)
             };
             for (x, y) in (0..6).flat_map(|x| (0..5).map(move |y| (x, y))) {
                 let q = c * x + d * y - k;
                 for rest in 0..=width {
-                    let p = a * x + b * y + k + rest;
+                    let p = a * x + b * y + k + rest * step;
                     prop_assert!(holds(first.plus(&second, &space), x, y, p + q));
                     prop_assert!(holds(first.minus(&second, &space), x, y, p - q));
                     prop_assert!(holds(first.product(&second, &space), x, y, p * q));
@@ -417,7 +561,22 @@ mod tests {
                     prop_assert!(holds(quotient, x, y, p.div_euclid(divisor)));
                     let remainder = Some(first.remainder(divisor, &space));
                     prop_assert!(holds(remainder, x, y, p.rem_euclid(divisor)));
+                    prop_assert!(holds(first.times(factor), x, y, p * factor));
                 }
+                // Of an id, rows and columns, and what is made of them.
+                let id = Form::id(Id::Global, 0, &space).plus(&Form::constant(k.abs()), &space);
+                let (id, n) = (id.unwrap(), x + k.abs());
+                let row = id.quotient(divisor, &space).times(factor).unwrap();
+                let column = id.remainder(divisor, &space).times(a).unwrap();
+                let (at_row, at_column) = (n / divisor * factor, n % divisor * a);
+                prop_assert!(holds(Some(row), x, y, at_row));
+                prop_assert!(holds(Some(column), x, y, at_column));
+                prop_assert!(holds(row.plus(&column, &space), x, y, at_row + at_column));
+                prop_assert!(holds(row.minus(&first, &space), x, y, at_row - a * x - b * y - k));
+                prop_assert!(holds(Some(row.or(&column, &space)), x, y, at_column));
+                let sum = row.plus(&column, &space).unwrap();
+                let again = Some(sum.quotient(7, &space));
+                prop_assert!(holds(again, x, y, (at_row + at_column).div_euclid(7)));
                 for (other_x, other_y) in (0..6).flat_map(|x| (0..5).map(move |y| (x, y))) {
                     let distance = (a * (x - other_x) + b * (y - other_y)).abs();
                     let same = (x, y) == (other_x, other_y);

@@ -279,6 +279,9 @@ fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Space) -> boo
     if -least < low && high < least {
         return true;
     }
+    if strides_apart(a, b, least, space) {
+        return true;
+    }
     // Of one dimension, these are multiples of one number.
     let mut dimensions = (0..3).filter(|&d| space.global[d] > 1);
     match (dimensions.next(), dimensions.next()) {
@@ -295,6 +298,44 @@ fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Space) -> boo
         }
         _ => false,
     }
+}
+
+/// Whether accesses that go on in strides, such as those of loops from a work-item's id on by the number
+/// of all work-items, never come to what another work-item touches. `least` is the least distance of
+/// work-items.
+fn strides_apart(a: &Bytes, b: &Bytes, least: i128, space: &Space) -> bool {
+    let stride = match (a.start.step(), b.start.step()) {
+        (0, step) | (step, 0) => step,
+        (one, other) if one == other => one,
+        _ => return false,
+    };
+    if stride < 2 {
+        return false;
+    }
+    // They meet where the coefficients times the difference of the ids are as far apart as the rests,
+    // up to the widths: in windows that are a stride apart.
+    let most = (0..3).fold(0_i128, |sum, d| {
+        let own = a.start.coefficients()[d].saturating_abs();
+        sum.saturating_add(own.saturating_mul(space.global[d] - 1))
+    });
+    let rest = (b.start.low - a.start.low).rem_euclid(stride);
+    let window = |number: i128| {
+        let at = rest + number * stride;
+        (at - a.width + 1, at + b.width - 1)
+    };
+    let (mut first, mut last) = (0, 0);
+    while window(first - 1).1 >= -most && first > -4 {
+        first -= 1;
+    }
+    while window(last + 1).0 <= most && last < 4 {
+        last += 1;
+    }
+    let is_all = first > -4 && last < 4;
+    is_all
+        && (first..=last).all(|number| {
+            let (low, high) = window(number);
+            (-least < low && high < least) || high < -most || low > most
+        })
 }
 
 type Item = [i128; 3];

@@ -13,6 +13,7 @@ use crate::error::ErrorKind;
 use crate::nd_range::NdSize;
 
 mod groups;
+mod patterns;
 mod privacy;
 mod shapes;
 

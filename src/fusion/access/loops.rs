@@ -1,11 +1,11 @@
 //! Bounds of what loops count.
 
-use rspirv::spirv::Op;
+use rspirv::spirv::{BuiltIn, Op};
 
 use super::super::form::Form;
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
-use super::values::{Arithmetic, Known};
+use super::values::{Arithmetic, Base, Known, Pointer};
 
 impl Evaluation<'_> {
     /// The values of a phi at the head of a loop that is `initial` at first and grows by a constant while
@@ -41,8 +41,40 @@ impl Evaluation<'_> {
         } else {
             return None;
         };
-        let Known::Integer(step) = self.value(frame, step) else { return None };
+        let Known::Integer(step) = self.early(frame, step, 0)? else { return None };
         step.value().filter(|&step| step > 0)
+    }
+
+    /// What is known of a value that does not change in a loop, though it may be calculated there.
+    fn early(&self, frame: &Frame<'_>, id: u32, depth: usize) -> Option<Known> {
+        if frame.values.contains_key(&id) || depth > 4 {
+            return Some(self.value(frame, id));
+        }
+        let Some(i) = self.definitions.get(id) else { return Some(Known::Other) };
+        match i.op() {
+            Some(Op::Load) => match self.value(frame, i.word(2)?) {
+                Known::Pointer(Pointer { base: Base::BuiltIn(variable), offset }) => {
+                    let built_in = self.built_ins.get(&variable).copied();
+                    let built_in = built_in.and_then(BuiltIn::from_u32)?;
+                    self.built_in(built_in, offset?.value()?, i.result_type()?)
+                }
+                _ => None,
+            },
+            Some(Op::CompositeExtract) if i.word(4).is_none() => {
+                let Known::Parts(parts) = self.early(frame, i.word(2)?, depth + 1)? else {
+                    return None;
+                };
+                parts.get(i.word(3)? as usize).cloned()
+            }
+            Some(op @ (Op::UConvert | Op::SConvert)) => {
+                let of = i.word(2)?;
+                let Known::Integer(form) = self.early(frame, of, depth + 1)? else { return None };
+                let width = self.width(i.result_type()?)?;
+                let arithmetic = Arithmetic { space: self.space, width };
+                arithmetic.convert(op, &form, self.width_of(of)?).map(Known::Integer)
+            }
+            _ => Some(self.value(frame, id)),
+        }
     }
 
     /// Which of the ways out of a loop's head stays in the loop, if one does and one does not.
@@ -128,7 +160,7 @@ impl Evaluation<'_> {
             _ => return None,
         };
         let far = if tested == phi { far + step } else { far }.max(0);
-        let grown = first.plus(&Form::between(0, far), space)?;
+        let grown = first.plus(&Form::steps(far, step), space)?;
         // The next value must be what it seems to be, too: nothing wraps.
         let (low, high) = grown.bounds(space);
         let modulus = 1_i128 << arithmetic.width;

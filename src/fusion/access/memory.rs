@@ -171,7 +171,7 @@ impl<'m> Evaluation<'m> {
     }
 
     /// What a variable of the device's holds, `offset` bytes from its start.
-    fn built_in(&self, built_in: BuiltIn, offset: i128, ty: u32) -> Option<Known> {
+    pub(super) fn built_in(&self, built_in: BuiltIn, offset: i128, ty: u32) -> Option<Known> {
         let space = self.space;
         let local = |d: usize| match space.local {
             Some(local) => Form::constant(local[d]),
