@@ -39,6 +39,7 @@ const FAMILIES: [&[Shape]; 4] = [
         (1, "split", &[16]),
         (1, "split_signed", &[5]),
         (1, "squared", &[]),
+        (1, "repeated", &[]),
         (0, "by_group", &[]),
         (1, "guarded_inside", &[1000]),
     ],

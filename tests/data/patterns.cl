@@ -116,3 +116,12 @@ kernel void shifted(global float *x) {
         x[i] = old * 0.5f + 1.0f;
     }
 }
+
+// The same for two buffers, which may be one.
+kernel void repeated(global const float *src, global float *dst) {
+    size_t i = get_global_id(0);
+    int k;
+    #pragma unroll 1
+    for (k = 0; k < 3; k++)
+        dst[i] = src[i] * 0.5f;
+}
