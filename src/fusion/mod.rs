@@ -9,6 +9,7 @@
 //! [variables](promote) of the work-items where that is proven right, too.
 
 mod access;
+mod contraction;
 mod entry;
 mod form;
 pub mod internals;
@@ -36,6 +37,7 @@ use crate::nd_range::NdRange;
 use crate::spirv::Module;
 use crate::spirv::edit::Section;
 use access::Value;
+use contraction::Operations;
 use form::Space;
 use legality::Examined;
 use merge::{Modes, Part};
@@ -181,7 +183,16 @@ fn attempt(
         parts.push(part);
     }
     let kernels = plan.slots.iter().map(|slot| slot.kernel.as_str());
-    let modes = Modes::join(kernels.zip(parts.iter().map(|part| &part.modes)))?;
+    let mut modes = Modes::join(kernels.zip(parts.iter().map(|part| &part.modes)))?;
+    let operations = modules.iter().zip(&slots).zip(&parts).map(|((module, examined), part)| {
+        let forbids = part.modes.forbids_contraction();
+        Operations::of(module, examined.function, forbids)
+    });
+    match contraction::forbids(&plan.slots, &slots, &operations.collect::<Vec<_>>()) {
+        Ok(forbids) if forbids => modes.add_contraction_off(),
+        Err(why) if trust == Trust::ProofOnly => return Ok(Err(why)),
+        Ok(_) | Err(_) => {}
+    }
     let mut whole = Part::merge(&parts)?;
     version::lower(&mut whole.module, plan.version)?;
     let decisions = entry::Decisions {

@@ -12,6 +12,7 @@ use crate::digest::Digest;
 use crate::error::ErrorKind;
 use crate::nd_range::NdSize;
 
+mod contraction;
 mod groups;
 mod patterns;
 mod privacy;

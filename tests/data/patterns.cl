@@ -125,3 +125,9 @@ kernel void repeated(global const float *src, global float *dst) {
     for (k = 0; k < 3; k++)
         dst[i] = src[i] * 0.5f;
 }
+
+kernel void sum_of_products(global const float *src, global float *dst) {
+    #pragma OPENCL FP_CONTRACT OFF
+    size_t i = get_global_id(0);
+    dst[i] = src[i] * 1.1f + 0.3f;
+}
