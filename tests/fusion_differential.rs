@@ -19,7 +19,7 @@ use std::process::Command;
 use cases::{CELL, CELLS, Case, Value, case, size};
 use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
-use kiln::fusion_internals::{Fused, fuse};
+use kiln::fusion_internals::planned::{Fused, fuse};
 use kiln::spirv_internals::{emit, link};
 use kiln::{Buffer, ErrorKind, Image, ImageFormat, Local, NdRange, Program, Runtime};
 

@@ -1,7 +1,7 @@
 //! Launches whose nd-ranges differ; and what else two clones of a kernel can differ in.
 
 use super::*;
-use crate::fusion::internals::range;
+use crate::fusion::planned::range;
 
 const SHAPES: &[u8] = include_bytes!("../../../tests/data/shapes.spv");
 const SHAPES_UNOPTIMISED: &[u8] = include_bytes!("../../../tests/data/shapes_O0.spv");
