@@ -15,6 +15,7 @@ use crate::nd_range::NdSize;
 mod contraction;
 mod groups;
 mod patterns;
+mod pointers;
 mod privacy;
 mod shapes;
 
