@@ -5,8 +5,9 @@
 //!
 //! Each kernel is [analysed](access) for the bytes that its work-items touch, each memory that slots
 //! share is [judged](legality), and if all is well the modules are [merged](merge), with a new
-//! [entry] that calls the kernels in order. Memories that nobody reads afterwards become
-//! [variables](promote) of the work-items where that is proven right, too.
+//! [entry] that calls the kernels in order, with barriers between them where work-groups pass values
+//! on. What a work-item wrote or read before it [keeps](privacy) in a [variable](promote), and memories
+//! that nobody reads afterwards are then done without.
 
 mod access;
 mod contraction;
