@@ -154,6 +154,14 @@ impl Modes {
         Some(std::array::from_fn(|d| size.get(d).map_or(1, |&size| size as usize)))
     }
 
+    pub(super) fn forbids_contraction(&self) -> bool {
+        self.0.contains_key(&(ExecutionMode::ContractionOff as u32))
+    }
+
+    pub(super) fn add_contraction_off(&mut self) {
+        self.0.insert(ExecutionMode::ContractionOff as u32, Vec::new());
+    }
+
     /// Those of a kernel made of several. A work-group size that one demands holds for all, hints are
     /// dropped, that operations are not contracted holds if one demands it, and the others must be the
     /// same everywhere.

@@ -5,10 +5,12 @@
 //!
 //! Each kernel is [analysed](access) for the bytes that its work-items touch, each memory that slots
 //! share is [judged](legality), and if all is well the modules are [merged](merge), with a new
-//! [entry] that calls the kernels in order. Memories that nobody reads afterwards become
-//! [variables](promote) of the work-items where that is proven right, too.
+//! [entry] that calls the kernels in order, with barriers between them where work-groups pass values
+//! on. What a work-item wrote or read before it [keeps](privacy) in a [variable](promote), and memories
+//! that nobody reads afterwards are then done without.
 
 mod access;
+mod contraction;
 mod entry;
 mod form;
 pub mod internals;
@@ -36,6 +38,7 @@ use crate::nd_range::NdRange;
 use crate::spirv::Module;
 use crate::spirv::edit::Section;
 use access::Value;
+use contraction::Operations;
 use form::Space;
 use legality::Examined;
 use merge::{Modes, Part};
@@ -181,7 +184,16 @@ fn attempt(
         parts.push(part);
     }
     let kernels = plan.slots.iter().map(|slot| slot.kernel.as_str());
-    let modes = Modes::join(kernels.zip(parts.iter().map(|part| &part.modes)))?;
+    let mut modes = Modes::join(kernels.zip(parts.iter().map(|part| &part.modes)))?;
+    let operations = modules.iter().zip(&slots).zip(&parts).map(|((module, examined), part)| {
+        let forbids = part.modes.forbids_contraction();
+        Operations::of(module, examined.function, forbids)
+    });
+    match contraction::forbids(&plan.slots, &slots, &operations.collect::<Vec<_>>()) {
+        Ok(forbids) if forbids => modes.add_contraction_off(),
+        Err(why) if trust == Trust::ProofOnly => return Ok(Err(why)),
+        Ok(_) | Err(_) => {}
+    }
     let mut whole = Part::merge(&parts)?;
     version::lower(&mut whole.module, plan.version)?;
     let decisions = entry::Decisions {

@@ -11,10 +11,10 @@
 //!
 //! So what is in memory in the end is what the launches leave there one by one.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::access::{Bytes, Kind, Symbol};
+use super::access::{Bytes, Condition, Kind, Symbol};
 use super::form::{Form, Space};
 use super::legality::{Examined, Use};
 use super::plan::{Argument, Memory, Place, Plan};
@@ -43,6 +43,8 @@ pub(super) struct Kept {
     pub(super) in_memory: bool,
 }
 
+/// Of more accesses it takes too long to tell which are before which.
+const MAX_USES: usize = 256;
 /// More is not kept in registers.
 const MAX_PRIVATE_BYTES: i128 = 512;
 /// The largest of OpenCL's types.
@@ -63,6 +65,9 @@ pub(super) fn promotion(
     let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
     if let Some(used) = uses.iter().find(special) {
         return Err(format!("{} in a way that only memory allows", used.deed()));
+    }
+    if uses.len() > MAX_USES {
+        return Err(format!("it is accessed in {} places, which are too many", uses.len()));
     }
     let (base, size, align) = window(slots, uses, &view.space)?;
     let keeper = Keeper::new(plan, slots, uses, base, view);
@@ -182,6 +187,8 @@ struct Keeper<'a> {
     view: &'a View,
     /// For each use that can go to the variable, its bytes there: the first and the one behind the last.
     own: Vec<Option<(i128, i128)>>,
+    /// For each use, the conditions under which it runs.
+    conditions: Vec<OnceCell<Vec<Condition>>>,
     /// What was found to rely on scalars being the same.
     equal: RefCell<BTreeSet<BTreeSet<Place>>>,
 }
@@ -200,7 +207,8 @@ impl<'a> Keeper<'a> {
             is_own.then_some((bytes.start.low, bytes.start.low + bytes.width))
         });
         let equal = RefCell::default();
-        Self { plan, slots, uses, view, own: own.collect(), equal }
+        let conditions = uses.iter().map(|_| OnceCell::new()).collect();
+        Self { plan, slots, uses, view, own: own.collect(), conditions, equal }
     }
 
     /// The modes of all reads; those of writes are left at `Memory`.
@@ -268,7 +276,8 @@ impl<'a> Keeper<'a> {
     fn is_run_if(&self, first: usize, last: usize) -> bool {
         let (a, b) = (&self.uses[first], &self.uses[last]);
         let Some((from, to)) = a.access.location.zip(b.access.location) else { return false };
-        let conditions = self.slots[b.slot].accesses.flow.conditions(to);
+        let conditions =
+            self.conditions[last].get_or_init(|| self.slots[b.slot].accesses.flow.conditions(to));
         let places = |own, other| {
             let own = Place { slot: a.slot, argument: own };
             (own, Place { slot: b.slot, argument: other })

@@ -12,8 +12,10 @@ use crate::digest::Digest;
 use crate::error::ErrorKind;
 use crate::nd_range::NdSize;
 
+mod contraction;
 mod groups;
 mod patterns;
+mod pointers;
 mod privacy;
 mod shapes;
 
@@ -386,10 +388,24 @@ fn damaged_modules_do_not_panic() {
         ("rows", vec![buffer(1), buffer(2), int(4)]),
         ("vectors", vec![buffer(2), buffer(3)]),
     ];
-    let plans = [plan(&chain(), 64, &[1, 2]), plan(&two, 64, &[1, 2])];
+    let mut patterns = vec![
+        ("group_most", vec![buffer(0), buffer(1)]),
+        ("group_scaled", vec![buffer(0), buffer(1), buffer(2)]),
+        ("guarded_inside", vec![buffer(2), buffer(3), int(60)]),
+        ("guarded_in_place", vec![buffer(3), int(60)]),
+        ("split_signed", vec![buffer(3), buffer(4), int(7)]),
+        ("strided_int", vec![buffer(4), buffer(5), int(900)]),
+    ];
+    let mut grouped = plan(&patterns, 64, &[3]);
+    grouped.slots.iter_mut().for_each(|slot| slot.range.set_local(16.into()).unwrap());
+    patterns.drain(..2);
+    let plans = [
+        [plan(&chain(), 64, &[1, 2]), plan(&two, 64, &[1, 2])],
+        [grouped, plan(&patterns, 64, &[3, 4])],
+    ];
     let mut parsed = 0;
-    for round in 0..150 {
-        let original = ALL[round % ALL.len()];
+    for round in 0..200 {
+        let original = [ALL, ALL_PATTERNS][round / 2 % 2][round % 2];
         let mut words: Vec<[u8; 4]> = original.as_chunks().0.to_vec();
         // Behind the names, which are half of it.
         let behind = words.len() / 3;
@@ -405,7 +421,7 @@ fn damaged_modules_do_not_panic() {
         }
         if let Ok(module) = Module::parse(words.as_flattened()) {
             parsed += 1;
-            for plan in &plans {
+            for plan in &plans[round / 2 % 2] {
                 _ = fuse(plan, &[&module], Trust::Caller);
             }
         }

@@ -125,3 +125,39 @@ kernel void repeated(global const float *src, global float *dst) {
     for (k = 0; k < 3; k++)
         dst[i] = src[i] * 0.5f;
 }
+
+kernel void sum_of_products(global const float *src, global float *dst) {
+    #pragma OPENCL FP_CONTRACT OFF
+    size_t i = get_global_id(0);
+    dst[i] = src[i] * 1.1f + 0.3f;
+}
+
+// Pointers that are not followed.
+
+kernel void twice_stored(global float *a, global float *b) {
+    size_t i = get_global_id(0);
+    global float *to = a;
+    to[i] = 1.0f;
+    to = b;
+    to[i] = 2.0f;
+}
+
+kernel void one_of_several(global float *a, global float *b, global const int *which) {
+    size_t i = get_global_id(0);
+    global float *all[2] = {a, b};
+    all[which[i] & 1][i] = 3.0f;
+}
+
+kernel void walked(global float *a, uint n) {
+    global float *to = a + get_global_id(0);
+    uint k = 0;
+    do {
+        *to = 4.0f;
+        to += get_global_size(0);
+    } while (++k < n);
+}
+
+kernel void volatile_twice(global volatile float *a) {
+    size_t i = get_global_id(0);
+    a[i] = a[i] + 1.0f;
+}

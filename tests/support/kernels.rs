@@ -270,12 +270,12 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             w.finish(Kind::Certain, &format!("{index}{first}    dst[i] = {value};\n"))
         }
         4 => {
-            w.buffer(Both, t, "x");
+            w.buffer(Both, t, "own");
             let index = w.index();
             let value = w.value(&["a"]);
             w.finish(
                 Kind::Own,
-                &format!("{index}    {t} a = {};\n    x[i] = {value};\n", read("x[i]")),
+                &format!("{index}    {t} a = {};\n    own[i] = {value};\n", read("own[i]")),
             )
         }
         // Several elements a work-item.

@@ -30,7 +30,7 @@ use crate::spirv::edit::{Linkage, Location, Section};
 pub(super) use flow::Flow;
 pub(super) use layout::Layouts;
 pub(super) use slice::feeding;
-pub(super) use symbols::Symbol;
+pub(super) use symbols::{Condition, Symbol};
 
 /// What a kernel does with the buffers that it is given.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,133 @@
+//! Whether drivers may contract operations of several launches.
+//!
+//! A product that is added to something may be rounded once instead of twice where an entry point lacks
+//! the execution mode `ContractionOff`. One by one, no launch's operation is contracted with another
+//! launch's, for what is between them is rounded as it is stored to memory. In a fused kernel a driver
+//! may see through that, be it memory or a variable of ours, and make other bytes of it. SPIR-V has no
+//! means to forbid it between two operations of a kernel and to allow it between others: the mode is
+//! the whole entry point's. (Volatile accesses and opaque bit operations would hide the values from
+//! the driver, at the cost of what fusion gains, or by a trick that the next driver sees through.)
+//!
+//! So the fused kernel gets the mode where that changes nothing in the launches: where each has it
+//! already, or has nothing that could be contracted. That is so for the usual translators, which set it
+//! on all kernels that both add and multiply. If a launch relies on the mode's absence, it must not be
+//! next to one that has it, nor pass products on to one that adds.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
+
+use super::legality::Examined;
+use super::plan::{Argument, Memory, Slot};
+use crate::spirv::Module;
+use crate::spirv::edit::Section;
+
+/// A slot's operations that contraction is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Operations {
+    /// By the execution mode.
+    forbids: bool,
+    multiplies: bool,
+    adds: bool,
+    /// Both at once, by a function that is told to.
+    fuses: bool,
+}
+
+impl Operations {
+    /// Those of a function and of what it calls. Operations that may be transformed freely, by a
+    /// decoration of their own, do not count: whoever allowed that asked for no certain bytes.
+    pub(super) fn of(module: &Module, function: u32, forbids: bool) -> Self {
+        let annotations = module.section(Section::Annotations).iter();
+        let is_free = annotations.filter(|i| {
+            let mode = i.word(2).unwrap_or_default();
+            let free = FPFastMathMode::FAST | FPFastMathMode::ALLOW_CONTRACT;
+            i.op() == Some(Op::Decorate)
+                && i.word(1) == Some(Decoration::FPFastMathMode as u32)
+                && mode & free.bits() != 0
+        });
+        let free: HashSet<_> = is_free.filter_map(|i| i.word(0)).collect();
+        let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
+        let mut found = Self { forbids, ..Self::default() };
+        let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
+        while let Some(id) = left.pop() {
+            let body = functions.get(&id).into_iter().flat_map(|function| function.body.iter());
+            for i in body.filter(|i| i.result().is_none_or(|id| !free.contains(&id))) {
+                match i.op() {
+                    Some(
+                        Op::FMul
+                        | Op::VectorTimesScalar
+                        | Op::Dot
+                        | Op::MatrixTimesScalar
+                        | Op::MatrixTimesVector
+                        | Op::VectorTimesMatrix
+                        | Op::MatrixTimesMatrix,
+                    ) => found.multiplies = true,
+                    Some(Op::FAdd | Op::FSub) => found.adds = true,
+                    Some(Op::ExtInst) => {
+                        found.fuses |= i.word(3) == Some(Extended::mad as u32);
+                    }
+                    Some(Op::FunctionCall) => left.extend(i.word(2).filter(|&id| seen.insert(id))),
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a driver may contract some of them among themselves.
+    fn is_contracted(self) -> bool {
+        !self.forbids && self.multiplies && self.adds
+    }
+}
+
+/// Whether the fused kernel is to have the mode.
+///
+/// # Errors
+///
+/// The reason why, with it as well as without it, bytes may differ.
+pub(super) fn forbids(
+    slots: &[Slot],
+    examined: &[Examined],
+    operations: &[Operations],
+) -> Result<bool, String> {
+    let passed_on = || {
+        (0..slots.len()).flat_map(|to| (0..to).map(move |from| (from, to))).find(|&(from, to)| {
+            let (first, second) = (operations[from], operations[to]);
+            let is_at_risk = (first.multiplies || first.fuses) && (second.adds || second.fuses);
+            is_at_risk && passes(&slots[from], &examined[from], &slots[to])
+        })
+    };
+    let name = |at: usize| &slots[at].kernel;
+    let contracted = operations.iter().position(|slot| slot.is_contracted());
+    let forbidding = operations.iter().position(|slot| slot.forbids);
+    match (contracted, forbidding) {
+        (None, forbidding) => Ok(forbidding.is_some() || passed_on().is_some()),
+        (Some(contracted), Some(forbidding)) => Err(format!(
+            "`{}` lets drivers round products and sums at once, `{}` forbids it",
+            name(contracted),
+            name(forbidding)
+        )),
+        (Some(_), None) => match passed_on() {
+            None => Ok(false),
+            Some((from, to)) => Err(format!(
+                "the driver may round products of `{}` and sums of `{}` at once, for their modules \
+                 allow it",
+                name(from),
+                name(to)
+            )),
+        },
+    }
+}
+
+/// Whether a slot may write what another one is given.
+fn passes(from: &Slot, examined: &Examined, to: &Slot) -> bool {
+    let memory = |slot: &Slot, argument: usize| -> Option<Memory> {
+        match slot.arguments.get(argument)? {
+            Argument::Buffer(region) => Some(region.memory),
+            Argument::Scalar(_) | Argument::Local(_) => None,
+        }
+    };
+    let written = examined.accesses.all.iter().filter(|access| access.kind.writes());
+    let written: Vec<_> = written.filter_map(|access| memory(from, access.parameter)).collect();
+    (0..to.arguments.len()).any(|at| memory(to, at).is_some_and(|own| written.contains(&own)))
+}
