@@ -13,6 +13,8 @@ mod access;
 mod contraction;
 mod entry;
 mod form;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod internals;
 mod legality;
 mod merge;

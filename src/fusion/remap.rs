@@ -153,15 +153,9 @@ fn rewrite(
         whole,
     };
     for at in 0..writer.module.functions.len() {
-        let body = std::mem::take(&mut writer.module.functions[at].body);
-        let rewritten = writer.function(kernel, &body, variables);
-        writer.module.functions[at].body = match rewritten {
-            Ok(rewritten) => rewritten,
-            Err(error) => {
-                writer.module.functions[at].body = body;
-                return Err(error);
-            }
-        };
+        // It stays where it is until then: what its ids are is asked of the module.
+        let body = writer.module.functions[at].body.clone();
+        writer.module.functions[at].body = writer.function(kernel, &body, variables)?;
     }
     let new = writer.new;
     writer.module.functions.extend(new);

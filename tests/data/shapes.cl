@@ -63,3 +63,14 @@ kernel void tuned(global const uint *src, global uint *dst) {
     size_t i = get_global_id(0) * count;
     dst[i] = src[i] * 10 + count;
 }
+
+kernel void switched(global uint *x) {
+    size_t i = get_global_id(1) * get_global_size(0) + get_global_id(0);
+    switch (get_global_id(1)) {
+    case 0: x[i] += 1; break;
+    case 2: x[i] *= 5; break;
+    case 3: x[i] -= x[i] >> 3; break;
+    case 5: x[i] ^= 77; break;
+    default: x[i] = 0;
+    }
+}

@@ -309,3 +309,26 @@ fn what_a_device_has_to_offer_is_told() {
     assert_eq!(fused.local_bytes, 64 * 4 * 2 + 96);
     assert_eq!(fused.parameter_bytes, 7 * 8 + 8 + 4);
 }
+
+#[test]
+fn plans_that_make_no_sense_do_not_panic() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut choices = [0; 160];
+    for round in 0..48 {
+        random.fill(&mut choices);
+        let modules = [BOTH[round % 2], ALL[round / 2 % 2], ALL_PATTERNS[round / 4 % 2]];
+        fuzzing::exercise(&modules[round % 3..], &choices);
+    }
+}
+
+#[test]
+fn branches_of_many_ways_are_remapped() {
+    let launches = [
+        ("linear", over(64), vec![buffer(0), buffer(1)]),
+        ("switched", over([8, 4]), vec![buffer(1)]),
+    ];
+    for bytes in BOTH {
+        let (_, text) = fused(bytes, &plan_of(&launches, &[]));
+        assert!(text.contains("OpSwitch") && text.contains("OpUMod"), "{text}");
+    }
+}

@@ -1,0 +1,27 @@
+//! What makes one kernel of several, whose modules may come from anywhere, as may the launches.
+//!
+//! Whatever they are, it must not panic, and what it makes must be a module.
+
+#![no_main]
+
+mod input;
+
+use arbitrary::Arbitrary;
+use input::Module;
+use kiln::fusion_fuzzing::exercise;
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    first: Module<'a>,
+    second: Option<Module<'a>>,
+    choices: &'a [u8],
+}
+
+fuzz_target!(|input: Input<'_>| {
+    let first = input.first.bytes();
+    match input.second.map(|second| second.bytes()) {
+        None => exercise(&[&first], input.choices),
+        Some(second) => exercise(&[&first, &second], input.choices),
+    }
+});

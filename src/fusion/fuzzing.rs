@@ -1,0 +1,130 @@
+//! Whatever can be asked of fusion, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
+#![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
+
+use std::collections::BTreeSet;
+
+use rspirv::spirv::{Op, StorageClass};
+
+use super::{Argument, Memory, Place, Plan, Region, Slot, Trust, access, fuse};
+use crate::digest::Digest;
+use crate::nd_range::{NdRange, NdSize};
+use crate::spirv::Module;
+use crate::spirv::edit::Section;
+
+/// Sizes that mean something to somebody.
+const SIZES: [usize; 14] =
+    [1, 2, 3, 4, 8, 16, 64, 100, 0, 1 << 20, 1 << 31, 1 << 33, usize::MAX / 2, usize::MAX];
+
+/// Fuses launches of modules' kernels, as many as there are choices for. Nothing of that may panic,
+/// whatever the bytes. What is made must be a module.
+pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
+    let modules: Vec<_> = modules.iter().filter_map(|bytes| Module::parse(*bytes).ok()).collect();
+    if modules.is_empty() {
+        return;
+    }
+    let mut choices = Choices(choices);
+    let mut slots = Vec::new();
+    while !choices.0.is_empty() && slots.len() < 6 {
+        slots.extend(choices.slot(&modules));
+    }
+    let version = (1, choices.below(7) as u8);
+    let mut plan = Plan {
+        modules: vec![Digest([0; 32]); modules.len()],
+        slots,
+        constants: BTreeSet::new(),
+        dead: (0..4).filter(|_| choices.below(2) == 0).map(Memory).collect(),
+        version,
+    };
+    plan.constants = plan.places().map(|(place, _)| place).collect();
+    plan.constants.retain(|_| choices.below(4) == 0);
+    plan.constants.extend((choices.below(16) == 0).then_some(Place { slot: 9, argument: 9 }));
+    let modules: Vec<_> = modules.iter().collect();
+    for trust in [Trust::ProofOnly, Trust::Caller] {
+        let Ok(outcome) = fuse(&plan, &modules, trust) else { continue };
+        if let Ok(fused) = outcome.fused {
+            let bytes = fused.module.assemble();
+            let again = Module::parse(&*bytes).expect("what was fused is a module");
+            assert_eq!(again.assemble(), bytes);
+            assert!(fused.module.header.version <= version.max((1, 0)));
+        }
+    }
+}
+
+/// Numbers from bytes; zeros when they run out.
+struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn below(&mut self, count: usize) -> usize {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        usize::from(first) % count.max(1)
+    }
+
+    fn slot(&mut self, modules: &[Module]) -> Option<Slot> {
+        let module = self.below(modules.len());
+        let entries = modules[module].section(Section::EntryPoints);
+        let names: Vec<_> = entries.iter().filter_map(|entry| entry.string(2)).collect();
+        let kernel = (*names.get(self.below(names.len()))?).to_owned();
+        let arguments = self.arguments(&modules[module], &kernel);
+        let constants = (self.below(8) == 0)
+            .then(|| (self.below(9) as u32, vec![self.below(256) as u8; self.below(9)]));
+        let constants = constants.into_iter().collect();
+        Some(Slot { module, kernel, range: self.range(), arguments, constants })
+    }
+
+    fn range(&mut self) -> NdRange {
+        let mut sizes = |most: usize| {
+            let dimensions = self.below(3);
+            let [x, y, z] = std::array::from_fn(|_| SIZES[self.below(most)]);
+            match dimensions {
+                0 => NdSize::from(x),
+                1 => [x, y].into(),
+                _ => [x, y, z].into(),
+            }
+        };
+        let is_sane = SIZES.len() / 2;
+        let (global, local, offset) = (sizes(SIZES.len()), sizes(is_sane), sizes(SIZES.len()));
+        let mut range = NdRange::from(global);
+        if self.below(3) == 0 {
+            _ = range.set_local(local);
+        }
+        if self.below(4) == 0 {
+            _ = range.set_offset(offset);
+        }
+        range
+    }
+
+    /// Mostly what the parameters are for.
+    fn arguments(&mut self, module: &Module, kernel: &str) -> Vec<Argument> {
+        let definitions = module.definitions();
+        let function = access::function_of(module, kernel).map_or(0, |(_, function)| function);
+        let function = module.functions.iter().find(|known| known.id == function);
+        let body = function.into_iter().flat_map(|function| function.body.iter());
+        let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter)).take(32);
+        let mut arguments = Vec::new();
+        for parameter in parameters {
+            let ty = parameter.word(0).and_then(|ty| definitions.get(ty));
+            let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(1));
+            let width = ty.and_then(|ty| ty.word(1)).unwrap_or(0) as usize / 8;
+            let buffer = |choices: &mut Self| {
+                let memory = Memory(choices.below(4) as u32);
+                let offset = [0, 0, 0, 4, 64, usize::MAX][choices.below(6)];
+                let length = [4096, 4096, 64, 0, usize::MAX][choices.below(5)];
+                Argument::Buffer(Region { memory, offset, length })
+            };
+            arguments.push(match class.and_then(StorageClass::from_u32) {
+                _ if self.below(40) == 0 => buffer(self),
+                Some(StorageClass::Workgroup) => Argument::Local(SIZES[self.below(SIZES.len())]),
+                Some(StorageClass::Function) | None => {
+                    let first = self.below(256) as u8;
+                    let size = if self.below(40) == 0 { self.below(70) } else { width.min(64) };
+                    let mut bytes = vec![if self.below(3) == 0 { 255 } else { 0 }; size];
+                    bytes.iter_mut().take(1).for_each(|byte| *byte = first);
+                    Argument::Scalar(bytes)
+                }
+                Some(_) => buffer(self),
+            });
+        }
+        arguments
+    }
+}
