@@ -4,7 +4,7 @@
 //! those of the module to the last bit, as far as the specification determines them: every
 //! instruction is a statement of its own, so that nothing is contracted or reordered.
 //!
-//! What is emitted is what the kernels reach. Values keep the names and the ids of the module, and
+//! What is emitted is what the kernels reach. Values keep the [`names`] or the ids of the module, and
 //! blocks become labels, so that the text can be read beside the disassembly. What OpenCL C 1.2 has
 //! no words for is refused by its name in the specification. Two things that it lacks are made up for:
 //!
@@ -22,6 +22,7 @@ mod constants;
 mod function;
 mod generic;
 mod memory;
+mod names;
 mod options;
 mod synchronize;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use rspirv::spirv::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Function, Instruction, Location, Section, invalid};
+use names::Names;
 use types::Space;
 
 pub(crate) use options::options;
@@ -45,7 +47,7 @@ pub(crate) use options::options;
 /// The version of the translation, which is part of the keys of programs that it takes part in: each
 /// change of what is emitted for a module raises it, so that no cache serves what an older version
 /// made. `tests::EMITTED` tells when.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
 /// have their defaults.
@@ -97,7 +99,7 @@ struct Emitter<'m> {
     module: &'m Module,
     definitions: Definitions<'m>,
     functions: HashMap<u32, &'m Function>,
-    names: HashMap<u32, &'m str>,
+    names: Names,
     decorations: HashMap<u32, Vec<(Decoration, Vec<u32>)>>,
     /// The bits that were given for specialization constants.
     specialized: HashMap<u32, u64>,
@@ -129,13 +131,11 @@ impl<'m> Emitter<'m> {
             Some(other) => return Err(unsupported(format!("addressing model {other:?}"))),
             None => return Err(malformed("its memory model")),
         };
-        let names = module.section(Section::Names).iter();
-        let names = names.filter(|name| name.op() == Some(Op::Name));
         let mut emitter = Self {
             module,
             definitions: module.definitions(),
             functions: module.functions.iter().map(|function| (function.id, function)).collect(),
-            names: names.filter_map(|name| Some((name.word(0)?, name.string(1)?))).collect(),
+            names: Names::of(module),
             decorations: decorations(module),
             specialized: HashMap::new(),
             pointer_bytes,
@@ -193,19 +193,8 @@ impl<'m> Emitter<'m> {
         definition.result_type().ok_or_else(|| malformed(format!("id {value}, which is no value")))
     }
 
-    /// Unique, as it ends in the id.
     fn name(&self, id: u32, nameless: &str) -> String {
-        let name = self.names.get(&id).copied().unwrap_or_default();
-        let name = name.strip_prefix("struct.").unwrap_or(name);
-        let mut text = String::new();
-        for c in name.chars().take(40) {
-            text.push(if c.is_ascii_alphanumeric() { c } else { '_' });
-        }
-        match text.chars().next() {
-            None => format!("{nameless}{id}"),
-            Some('a'..='z' | 'A'..='Z') => format!("{text}_{id}"),
-            Some(_) => format!("v{text}_{id}"),
-        }
+        self.names.get(id, nameless)
     }
 
     fn decoration(&self, id: u32, decoration: Decoration) -> Option<&[u32]> {
@@ -283,7 +272,7 @@ impl<'m> Emitter<'m> {
 
     fn finish(self) -> String {
         let mut text = String::from(
-            "// OpenCL C 1.2, translated from SPIR-V: names end in the ids of the module.\n\
+            "// OpenCL C 1.2, translated from SPIR-V: numbers in names are the ids of the module.\n\
              #pragma OPENCL FP_CONTRACT OFF\n",
         );
         for extension in &self.pragmas {

@@ -13,6 +13,9 @@ const SWITCHES: &[u8] = include_bytes!("../../tests/data/switches.spv");
 const OPERATIONS: &[u8] = include_bytes!("../../tests/data/operations.spv");
 const CONTROL: &[u8] = include_bytes!("../../tests/data/emitted/control_O2.spv");
 const GENERIC: &[u8] = include_bytes!("../../tests/data/emitted/generic_O0.spv");
+const ARITHMETIC: &[u8] = include_bytes!("../../tests/data/emitted/arithmetic_O2.spv");
+const BITS: &[u8] = include_bytes!("../../tests/data/emitted/bits.spv");
+const GROUPS: &[u8] = include_bytes!("../../tests/data/emitted/groups_O0.spv");
 const MEMORY: &[u8] = include_bytes!("../../tests/data/emitted/memory_O0.spv");
 
 fn emit(bytes: &[u8]) -> Result<String> {
@@ -22,12 +25,13 @@ fn emit(bytes: &[u8]) -> Result<String> {
 /// What version `VERSION` emits, all together. If this differs, the emitted text has changed: raise
 /// `VERSION`, and put the new digest here.
 const EMITTED: (u32, &str) =
-    (1, "9ecc2058adab9f4239b85e7dc130505b91d5c24a74787f3733c40702e471d4cf");
+    (2, "acc2c56863545a00a35a5b86a24e109109e69b84dae6fa72b34dc26a5b447523");
 
 #[test]
 fn each_change_of_what_is_emitted_has_a_version_of_its_own() {
     let mut hasher = blake3::Hasher::new();
-    for module in [SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY] {
+    for module in [SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY, ARITHMETIC, BITS, GROUPS]
+    {
         hasher.update(emit(module).unwrap().as_bytes());
     }
     assert_eq!((VERSION, hasher.finalize().to_hex().as_str()), EMITTED);
@@ -44,35 +48,49 @@ fn refused(bytes: &[u8], what: &str) {
 fn a_kernel_reads_like_the_module() {
     assert_eq!(
         emit(SAXPY).unwrap(),
-        "// OpenCL C 1.2, translated from SPIR-V: names end in the ids of the module.\n\
+        "// OpenCL C 1.2, translated from SPIR-V: numbers in names are the ids of the module.\n\
          #pragma OPENCL FP_CONTRACT OFF\n\
          \n\
          \n\
-         static void saxpy_10(float a_11, global float *x_12, global float *y_13)\n\
+         static void saxpy_10(float a, global float *x, global float *y)\n\
          {\n    \
              ulong3 v15;\n    \
-             ulong call_16;\n    \
-             global float *arrayidx_17;\n    \
-             global float *arrayidx1_19;\n    \
+             ulong call;\n    \
+             global float *arrayidx;\n    \
+             global float *arrayidx1;\n    \
              float v18, v20, v21;\n\
          \n    \
              v15 = (ulong3)(get_global_id(0), get_global_id(1), get_global_id(2));\n    \
-             call_16 = v15.s0;\n    \
-             arrayidx_17 = x_12 + call_16;\n    \
-             v18 = *arrayidx_17;\n    \
-             arrayidx1_19 = y_13 + call_16;\n    \
-             v20 = *arrayidx1_19;\n    \
-             v21 = mad(a_11, v18, v20);\n    \
-             *arrayidx1_19 = v21;\n    \
+             call = v15.s0;\n    \
+             arrayidx = x + call;\n    \
+             v18 = *arrayidx;\n    \
+             arrayidx1 = y + call;\n    \
+             v20 = *arrayidx1;\n    \
+             v21 = mad(a, v18, v20);\n    \
+             *arrayidx1 = v21;\n    \
              return;\n\
          }\n\
          \n\
-         kernel void saxpy(float a_23, global float *x_24, global float *y_25)\n\
+         kernel void saxpy(float a, global float *x, global float *y)\n\
          {\n    \
-             saxpy_10(a_23, x_24, y_25);\n    \
+             saxpy_10(a, x, y);\n    \
              return;\n\
          }\n"
     );
+}
+
+#[test]
+fn names_that_the_language_uses_have_the_id_behind() {
+    for (from, to) in [("call", "long"), ("arrayidx", "popcount"), ("arrayidx", "get_size")] {
+        let mut bytes = SAXPY.to_vec();
+        let (from, to) = (format!("{from}\0"), format!("{to}\0"));
+        let at = bytes.windows(from.len()).position(|part| part == from.as_bytes()).unwrap();
+        bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+        let text = emit(&bytes).unwrap();
+        let id = if from.starts_with("call") { 16 } else { 17 };
+        let made = format!("{}_{id}", to.trim_end_matches('\0'));
+        assert!(text.contains(&made), "{made}\n{text}");
+    }
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Names in the text: those of the module where they are unique, else with the id behind.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{Op, OpenclStd100Op as Std};
+
+use super::is_identifier;
+use crate::spirv::Module;
+use crate::spirv::edit::Section;
+
+/// The names of ids that have one.
+#[derive(Debug, Default)]
+pub(super) struct Names(HashMap<u32, String>);
+
+impl Names {
+    pub(super) fn of(module: &Module) -> Self {
+        let mut bases = HashMap::new();
+        for name in module.section(Section::Names).iter() {
+            if name.op() == Some(Op::Name)
+                && let (Some(id), Some(text)) = (name.word(0), name.string(1))
+                && let Some(base) = base(text)
+            {
+                bases.insert(id, base);
+            }
+        }
+        // The function that an id is of, if it is of one.
+        let mut owners = HashMap::new();
+        for (at, function) in module.functions.iter().enumerate() {
+            for instruction in function.body.iter().filter(|inner| inner.op() != Some(Op::Function))
+            {
+                if let Some(id) = instruction.result() {
+                    owners.insert(id, at);
+                }
+            }
+        }
+        let reserved = reserved(module);
+        let mut uses = HashMap::<_, u32>::new();
+        for (id, base) in &bases {
+            *uses.entry((owners.get(id), base.as_str())).or_default() += 1;
+        }
+        let is_unique = |id, base: &str| {
+            let owner = owners.get(&id);
+            uses.get(&(owner, base)) == Some(&1)
+                && (owner.is_none() || !uses.contains_key(&(None, base)))
+                && !reserved.contains(base)
+                && !is_like_made(base)
+        };
+        let name = |(&id, base): (&u32, &String)| {
+            let is_unique = is_unique(id, base);
+            (id, if is_unique { base.clone() } else { format!("{base}_{id}") })
+        };
+        Self(bases.iter().map(name).collect())
+    }
+
+    /// The name of an id, which no other has where it is seen; `nameless` and the id if it has none.
+    pub(super) fn get(&self, id: u32, nameless: &str) -> String {
+        self.0.get(&id).cloned().unwrap_or_else(|| format!("{nameless}{id}"))
+    }
+}
+
+/// A name as an identifier; `None` of an empty one.
+fn base(name: &str) -> Option<String> {
+    let name = name.strip_prefix("struct.").unwrap_or(name);
+    let identifier = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let text: String = name.chars().take(40).map(identifier).collect();
+    match text.chars().next()? {
+        'a'..='z' | 'A'..='Z' => Some(text),
+        _ => Some(format!("v{text}")),
+    }
+}
+
+/// Names that the text has other uses for. One that is missing here makes a text that compilers
+/// refuse, not one that means something else.
+fn reserved(module: &Module) -> HashSet<String> {
+    let mut reserved: HashSet<_> = WORDS.iter().map(|word| (*word).to_owned()).collect();
+    for function in (0..=u32::from(u8::MAX)).filter_map(Std::from_u32) {
+        let name = format!("{function:?}");
+        let unsigned = name.strip_prefix("s_").or_else(|| name.strip_prefix("u_"));
+        reserved.extend(unsigned.map(str::to_owned));
+        reserved.insert(name);
+    }
+    for entry in module.section(Section::EntryPoints).iter() {
+        reserved.extend(entry.string(2).filter(|name| is_identifier(name)).map(str::to_owned));
+    }
+    reserved
+}
+
+/// Whether the name is like a macro's or a type's, or like those that are made for the text.
+fn is_like_made(name: &str) -> bool {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let ends_in_number = stem.len() < name.len();
+    !name.contains(|c: char| c.is_ascii_lowercase())
+        || ["_t", "_any", "_private", "_local", "_global", "_constant"]
+            .iter()
+            .any(|end| name.ends_with(end))
+        || PREFIXES.iter().any(|start| name.starts_with(start))
+        || (ends_in_number
+            && (stem == "v"
+                || stem.ends_with('_')
+                || stem.ends_with("_at")
+                || WORDS.contains(&stem)))
+}
+
+#[rustfmt::skip]
+const PREFIXES: [&str; 21] = [
+    "as_", "async_", "atom", "bit_", "cl_", "convert_", "copy_to_", "get_", "image", "intel_",
+    "is", "mem_", "next_", "of_", "pocl_", "read_", "sub_group_", "vload", "vstore", "work_group_",
+    "write_",
+];
+
+/// Keywords, types, which may have a number behind, functions and macros in small letters.
+#[rustfmt::skip]
+const WORDS: [&str; 73] = [
+    "all", "any", "asm", "auto", "barrier", "bool", "break", "case", "char", "complex", "const",
+    "constant", "continue", "default", "defined", "do", "dot", "double", "else", "enum", "extern",
+    "false", "float", "for", "generic", "global", "goto", "half", "i386", "if", "imaginary",
+    "inline", "int", "kernel", "linux", "local", "long", "main", "pipe", "private", "quad",
+    "read_only", "register", "restrict", "return", "short", "signbit", "signed", "size_t",
+    "sizeof", "static", "struct", "switch", "true", "typedef", "typeof", "uchar", "uint", "ulong",
+    "uniform", "union", "unix", "unsigned", "ushort", "vec_step", "vec_type_hint", "void",
+    "volatile", "wait_group_events", "while", "work_group_barrier", "work_group_size_hint",
+    "write_only",
+];
