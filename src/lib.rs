@@ -154,11 +154,11 @@ pub use crate::config::CacheConfig;
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use crate::frontend::internals as frontend_internals;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use crate::fusion::fuzzing as fusion_fuzzing;
-#[doc(hidden)]
-pub use crate::frontend::internals as frontend_internals;
 #[doc(hidden)]
 pub use crate::fusion::internals as fusion_internals;
 pub use crate::fusion::{BufferReport, FusionReport, Verdict};

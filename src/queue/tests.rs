@@ -99,7 +99,7 @@ fn edges_that_come_back_among_dispatched_commands_carry_failures() {
     let first = add(&mut dag, 1, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let second = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let cuts = dag.cut(&[first, second]);
-    [outside, first, second].map(|id| dag.dispatched(id, &mut next));
+    [outside, first, second].into_iter().for_each(|id| dag.dispatched(id, &mut next));
     dag.mend(cuts);
     dag.complete(outside, Err(failure()), &mut next);
     assert!(dag.complete(first, Ok(()), &mut next).outcome.is_err());
