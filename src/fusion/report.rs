@@ -82,6 +82,7 @@ impl FusionReport {
     }
 
     /// The names of the launches' kernels, in order.
+    #[must_use]
     pub fn launches(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.launches.iter().map(|(kernel, _)| kernel.as_str())
     }

@@ -10,7 +10,7 @@
 mod source;
 mod trial;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use moka::policy::EvictionPolicy;
@@ -19,7 +19,6 @@ use moka::sync::Cache;
 use crate::build::graph::BuildGraph;
 use crate::build::program::Kernel;
 use crate::build::recipe::Wanted;
-use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust};
 use crate::image::Image;
@@ -177,16 +176,15 @@ impl BuildGraph {
         plan: &Plan,
         trust: Trust,
     ) -> Result<Fusion> {
-        let mut sources: HashMap<Digest, Arc<Source>> = HashMap::new();
+        let mut sources = Vec::new();
+        // Modules are numbered in the order in which slots first name them.
         for (slot, kernel) in plan.slots.iter().zip(kernels) {
-            let program = plan.modules[slot.module];
-            if !sources.contains_key(&program) {
+            if slot.module == sources.len() {
                 let source = Source::of(self, kernel).await;
                 let source = source.map_err(|error| error.within(kernel_in_words(kernel)))?;
-                sources.insert(program, Arc::new(source));
+                sources.push(Arc::new(source));
             }
         }
-        let sources: Vec<_> = plan.modules.iter().map(|module| sources[module].clone()).collect();
         let options = source::common_options(&sources)?.to_owned();
         let compile = {
             let (mut plan, sources) = (plan.clone(), sources.clone());

@@ -99,7 +99,7 @@ struct Effects {
     arm: Vec<Armed>,
     garbage: Vec<Garbage>,
     /// What was to run and does not.
-    unused: Vec<Box<LaunchWork>>,
+    unused: SmallVec<[Box<LaunchWork>; 1]>,
     /// Timed commands that have ended, and their times if they went well.
     timed: Vec<(Arc<Stopwatch>, Option<Profile>)>,
     /// That of a scheduler whose last command has ended.
