@@ -63,14 +63,7 @@ struct Chain {
 
 impl Chain {
     fn new(rt: &Runtime, steps: &[&str], count: usize, len: usize) -> Result<Self> {
-        let _ = source(steps);
-        let program = block_on(
-            rt.build(&Image::spirv(
-                std::fs::read(if steps.len() == 8 { "/tmp/light.spv" } else { "/tmp/heavy.spv" })
-                    .unwrap(),
-            )?)
-            .into_future(),
-        )?;
+        let program = block_on(rt.build(&Image::opencl_c(source(steps))).into_future())?;
         // SAFETY: each work-item uses the element of its id, and there are as many.
         let kernel = |name: String| unsafe { program.kernel(&name) };
         let buffers: Vec<_> = (0..=count).map(|_| rt.buffer(len)).collect::<Result<_>>()?;
