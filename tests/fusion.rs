@@ -1,5 +1,7 @@
 //! Fusion scopes: launches that run as one kernel, or one by one, with the same results.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+
 mod support;
 
 use kiln::{Buffer, FusionMode, FusionOutcome, Image, Internalization, Kernel, Runtime, Unfused};
@@ -128,6 +130,176 @@ everywhere! {
         let last = fusion.submit(blur.launch(N - 2).args((&tmp, &dst))).unwrap();
         let error = fusion.require().complete().await.expect_err("it cannot be fused");
         assert_eq!(error.kind(), kiln::ErrorKind::Unsupported);
+        last.await.unwrap();
+    }
+}
+
+/// One run of a chain, and what became of it.
+async fn run_chain(rt: &Runtime, [scale, offset]: &[Kernel; 2]) -> FusionOutcome {
+    let queue = rt.queue();
+    let (src, tmp, dst) = (source(rt).await, none(rt), none(rt));
+    let fusion = queue.start_fusion();
+    fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
+    fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
+    drop(tmp);
+    let outcome = fusion.complete().await.unwrap();
+    let expected: Vec<_> = numbers().iter().map(|n| n * 3.0 + 1.0).collect();
+    assert_eq!(queue.read(&dst).await.unwrap(), expected);
+    outcome
+}
+
+/// Runs it until it is known which way is faster.
+async fn find_faster(rt: &Runtime, kernels: &[Kernel; 2]) -> FusionOutcome {
+    let mut timed = 0;
+    for _ in 0..100 {
+        let outcome = run_chain(rt, kernels).await;
+        // A run's times are told behind its results.
+        rt.drain().await;
+        match outcome {
+            FusionOutcome::Unfused { why: Unfused::Timing, .. } => timed += 1,
+            FusionOutcome::Unfused { why: Unfused::Slower { .. }, .. } => return outcome,
+            FusionOutcome::Fused { .. } if timed > 4 => return outcome,
+            FusionOutcome::Fused { .. } => {}
+            other => panic!("{other}"),
+        }
+        if timed >= 2 && rt.stats().fusions > timed + 4 {
+            return run_chain(rt, kernels).await;
+        }
+    }
+    panic!("after 100 runs it is not known which way is faster");
+}
+
+everywhere! {
+    async fn the_faster_way_is_found_on_the_first_runs_and_kept_on_disk(rt: Runtime) {
+        let folder = tempfile::tempdir().expect("there is room");
+        let start = async || {
+            let builder = Runtime::builder().cache(kiln::CacheConfig::at(folder.path()));
+            let builder = builder.fusion(FusionMode::Auto);
+            builder.device(rt.device().name.clone()).build().await.expect("the device is there")
+        };
+        let rt = start().await;
+        let found = find_faster(&rt, &kernels(&rt, ["scale", "offset"]).await).await;
+        rt.drain().await;
+
+        let rt = start().await;
+        let kernels = kernels(&rt, ["scale", "offset"]).await;
+        for _ in 0..3 {
+            let outcome = run_chain(&rt, &kernels).await;
+            assert_eq!(outcome.is_fused(), found.is_fused(), "{outcome}");
+            assert!(!matches!(outcome, FusionOutcome::Unfused { why: Unfused::Timing, .. }));
+        }
+        assert_eq!(rt.stats().compiles, 0, "the fused program was on disk");
+    }
+}
+
+everywhere! {
+    async fn renamed_buffers_and_other_sizes_take_the_same_program(rt: Runtime) {
+        let rt = always(&rt).await;
+        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
+        let queue = rt.queue();
+        let mut compiles = Vec::new();
+        for (len, factor) in [(N, 2.0f32), (N, 3.0), (N / 2, 3.0), (N / 4, 1.0)] {
+            let src = rt.buffer_from(vec![1.0f32; len]).await.unwrap();
+            let [tmp, dst] = [(); 2].map(|()| rt.buffer::<f32>(len).unwrap());
+            let fusion = queue.start_fusion();
+            fusion.submit(scale.launch(len).args((&src, &tmp, factor))).unwrap();
+            fusion.submit(offset.launch(len).args((&tmp, &dst, 1.0f32))).unwrap();
+            drop(tmp);
+            assert!(fusion.complete().await.unwrap().is_fused());
+            assert_eq!(queue.read(&dst).await.unwrap(), vec![factor + 1.0; len]);
+            compiles.push(rt.stats().compiles);
+        }
+        assert_eq!(compiles, [compiles[0]; 4]);
+    }
+}
+
+everywhere! {
+    async fn scopes_without_work_to_fuse_say_so(rt: Runtime) {
+        let rt = always(&rt).await;
+        let [in_place] = kernels(&rt, ["in_place"]).await;
+        let (queue, buffer) = (rt.queue(), source(&rt).await);
+        let why = |outcome: FusionOutcome| match outcome {
+            FusionOutcome::Unfused { why, .. } => why,
+            other => panic!("{other}"),
+        };
+        let empty = queue.start_fusion();
+        assert!(matches!(why(empty.complete().await.unwrap()), Unfused::Empty));
+        assert!(matches!(why(empty.complete().await.unwrap()), Unfused::Canceled));
+
+        let single = queue.start_fusion();
+        let event = single.submit(in_place.launch(N).args((&buffer,))).unwrap();
+        assert!(matches!(why(single.complete().await.unwrap()), Unfused::Single));
+        event.await.unwrap();
+        let error = single.submit(in_place.launch(N).args((&buffer,))).expect_err("it has ended");
+        assert_eq!(error.kind(), kiln::ErrorKind::InvalidArgument);
+
+        let canceled = queue.start_fusion();
+        let event = canceled.submit(in_place.launch(N).args((&buffer,))).unwrap();
+        canceled.cancel();
+        event.await.unwrap();
+        assert!(matches!(why(canceled.complete().await.unwrap()), Unfused::Canceled));
+    }
+}
+
+everywhere! {
+    async fn a_scope_whose_future_is_dropped_runs_all_the_same(rt: Runtime) {
+        let rt = always(&rt).await;
+        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
+        let queue = rt.queue();
+        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
+        let fusion = queue.start_fusion();
+        fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
+        let last = fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
+        drop(fusion.complete());
+        drop(fusion);
+        last.await.unwrap();
+        let expected: Vec<_> = numbers().iter().map(|n| n * 3.0 + 1.0).collect();
+        assert_eq!(queue.read(&dst).await.unwrap(), expected);
+    }
+}
+
+everywhere! {
+    async fn a_failure_before_the_scope_reaches_only_what_depends_on_it(rt: Runtime) {
+        let rt = always(&rt).await;
+        let [scale, offset, in_place] = kernels(&rt, ["scale", "offset", "in_place"]).await;
+        let queue = rt.queue();
+        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
+        let failed = queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
+        failed.clone().await.expect_err("it fails");
+        let fusion = queue.start_fusion();
+        let well = fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
+        let launch = offset.launch(N).args((&src, &dst, 1.0f32)).after(&failed);
+        let first = fusion.submit(launch).unwrap();
+        let second = fusion.submit(in_place.launch(N).args((&dst,))).unwrap();
+        let outcome = fusion.complete().await.unwrap();
+        assert!(matches!(&outcome, FusionOutcome::Unfused { why: Unfused::Refused(why), .. }
+            if why.contains("failed")), "{outcome}");
+        well.await.unwrap();
+        for event in [first, second] {
+            let error = event.await.expect_err("it comes after what failed");
+            assert!(error.to_string().contains("on purpose"), "{error}");
+        }
+    }
+}
+
+everywhere! {
+    async fn what_is_found_out_beforehand_runs_nothing(rt: Runtime) {
+        let rt = always(&rt).await;
+        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
+        let queue = rt.queue();
+        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
+        queue.fill(&dst, 0.0).unwrap().await.unwrap();
+        let fusion = queue.start_fusion();
+        fusion.examine().await.expect_err("there is nothing to examine");
+        fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
+        let last = fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
+        let report = fusion.examine().await.unwrap();
+        assert!(fusion.is_fusing());
+        assert!(matches!(last.status(), kiln::Status::Waiting));
+        assert_eq!(report.launches().collect::<Vec<_>>(), ["scale", "offset"]);
+        assert!(report.kernel().is_some() && report.spirv().is_some(), "{report}");
+        assert!(report.opencl_c().unwrap().contains("kernel void"));
+        assert!(fusion.complete().await.unwrap().is_fused());
         last.await.unwrap();
     }
 }

@@ -282,6 +282,10 @@ impl BuildGraph {
         recipe.parts(&self.device_keys[recipe.device()])
     }
 
+    pub(super) fn device_key(&self, device: usize) -> &DeviceKey {
+        &self.device_keys[device]
+    }
+
     /// Where the disk has the program of a recipe.
     pub(super) fn address(&self, recipe: &Recipe, key: BuildKey) -> Address {
         Address { device: self.device_keys[recipe.device()].folder(), key }

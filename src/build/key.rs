@@ -93,6 +93,8 @@ enum Tag {
     Environment = 8,
     Emitter = 9,
     FrontEnd = 10,
+    Launches = 11,
+    Program = 12,
 }
 
 /// A field's value, in a form that has one encoding and one text.
@@ -175,6 +177,8 @@ impl Sink for Listing {
             Tag::Device => "device key",
             Tag::Identity => "identity",
             Tag::Environment => "environment",
+            Tag::Launches => "launches",
+            Tag::Program => "fused program",
             Tag::Emitter => EMITTER,
             Tag::FrontEnd => "front end",
         };
@@ -311,18 +315,55 @@ impl ProgramFields<'_> {
 
     /// The key.
     pub(crate) fn key(&self) -> BuildKey {
-        let mut encoder = Encoder::new();
-        self.visit(&mut encoder);
-        BuildKey(encoder.digest())
+        key_of(|encoder| self.visit(encoder))
     }
 
     /// Every field by name and value, those of the device included: two listings that are equal
     /// have equal keys, and where they differ tells why keys do.
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
-        let mut listing = Listing::default();
-        self.visit(&mut listing);
-        listing.0
+        fields_of(|listing| self.visit(listing))
     }
+}
+
+/// Everything that the key of fused launches' times covers.
+pub(crate) struct TimingFields<'a> {
+    /// What they are, with the nd-ranges and the memory that they share.
+    pub(crate) launches: &'a str,
+    /// The key of the fused kernel's program.
+    pub(crate) program: Digest,
+    pub(crate) device: &'a DeviceKey,
+}
+
+impl TimingFields<'_> {
+    fn visit(&self, sink: &mut impl Sink) {
+        sink.field(Tag::Schema, Value::Number(SCHEMA));
+        sink.field(Tag::Kind, Value::Text("timing"));
+        sink.field(Tag::Launches, Value::Text(self.launches));
+        sink.field(Tag::Program, Value::Digest(&self.program));
+        sink.field(Tag::Device, Value::Device(self.device));
+    }
+
+    /// The key.
+    pub(crate) fn key(&self) -> BuildKey {
+        key_of(|encoder| self.visit(encoder))
+    }
+
+    /// As [`ProgramFields::fields`].
+    pub(crate) fn fields(&self) -> Vec<(String, String)> {
+        fields_of(|listing| self.visit(listing))
+    }
+}
+
+fn key_of(visit: impl FnOnce(&mut Encoder)) -> BuildKey {
+    let mut encoder = Encoder::new();
+    visit(&mut encoder);
+    BuildKey(encoder.digest())
+}
+
+fn fields_of(visit: impl FnOnce(&mut Listing)) -> Vec<(String, String)> {
+    let mut listing = Listing::default();
+    visit(&mut listing);
+    listing.0
 }
 
 /// Build options in the one form that keys cover and drivers get: trimmed, and runs of white space

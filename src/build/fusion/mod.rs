@@ -8,10 +8,12 @@
 //! other sizes, share the program.
 
 mod source;
+mod timing;
 mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
@@ -25,7 +27,9 @@ use crate::image::Image;
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
 use source::Source;
-pub(crate) use trial::{Choice, Trials, Way};
+use timing::Timing;
+use trial::Trials;
+pub(crate) use trial::{Choice, Fastest, Way};
 
 /// Launches to fuse.
 pub(crate) struct FusionRequest {
@@ -47,7 +51,9 @@ pub(crate) struct Fusion {
     pub(crate) report: FusionReport,
     /// Why there is no kernel is in the report.
     pub(crate) fused: Option<FusedKernel>,
-    pub(crate) trials: Trials,
+    trials: Trials,
+    /// Where the times go; nowhere if there is no kernel.
+    timing: Option<Arc<Timing>>,
 }
 
 /// A kernel that does what several do.
@@ -115,6 +121,21 @@ impl Fusions {
 }
 
 impl Fusion {
+    /// How to run the launches now, if the faster way is to be taken.
+    pub(crate) fn choose(&self) -> Choice {
+        self.trials.choose()
+    }
+
+    /// A run that was to be timed took so long.
+    pub(crate) fn note(&self, way: Way, took: Duration) {
+        if let Some(times) = self.trials.note(way, took) {
+            tracing::debug!(kernel = self.report.kernel(), ?times, "timed");
+            if let Some(timing) = self.timing.clone() {
+                timing.save(times);
+            }
+        }
+    }
+
     fn holds_for(&self, plan: &Plan) -> bool {
         let value =
             |place: &Place| match plan.slots.get(place.slot)?.arguments.get(place.argument)? {
@@ -154,16 +175,14 @@ impl BuildGraph {
         let FusionRequest { device, kernels, plan, trust } = request;
         let fusion = match self.attempt(device, &kernels, &plan, trust).await {
             Err(error) if !is_outcome(&error) => return Err(error),
-            Err(error) => {
-                let report = FusionReport::refused(&plan, error.to_string());
-                Fusion {
-                    constants: values(&plan, plan.constants.iter()),
-                    equal: BTreeSet::new(),
-                    report,
-                    fused: None,
-                    trials: Trials::new(),
-                }
-            }
+            Err(error) => Fusion {
+                constants: values(&plan, plan.constants.iter()),
+                equal: BTreeSet::new(),
+                report: FusionReport::refused(&plan, error.to_string()),
+                fused: None,
+                trials: Trials::new(),
+                timing: None,
+            },
             Ok(fusion) => fusion,
         };
         Ok(self.fusions().keep(skeleton, &plan, fusion))
@@ -197,32 +216,38 @@ impl BuildGraph {
             }
         };
         let outcome = self.pool().run(compile).await??;
-        let mut report = FusionReport::of(plan, &outcome);
-        let constants = values(plan, outcome.constants.iter());
-        let Ok(fused) = outcome.fused else {
-            let trials = Trials::new();
-            return Ok(Fusion { constants, equal: outcome.equal, report, fused: None, trials });
+        let mut fusion = Fusion {
+            constants: values(plan, outcome.constants.iter()),
+            report: FusionReport::of(plan, &outcome),
+            equal: outcome.equal,
+            fused: None,
+            trials: Trials::new(),
+            timing: None,
         };
-        let image = Image::spirv(fused.module.assemble())?;
-        let mut wanted = Wanted::new(image.clone(), device);
+        let Ok(fused) = outcome.fused else { return Ok(fusion) };
+        let mut wanted = Wanted::new(Image::spirv(fused.module.assemble())?, device);
         wanted.set_options(&options)?;
         let built = self.ask(wanted).landed().await;
-        let kernel = built.and_then(|built| built.kernel(&fused.kernel));
-        let fused = match kernel {
+        let (program, kernel) = match built.and_then(|b| Ok((b.key(), b.kernel(&fused.kernel)?))) {
             Err(error) if is_outcome(&error) => {
-                report.refuse(format!("the fused kernel could not be built: {error}"));
-                None
+                fusion.report.refuse(format!("the fused kernel could not be built: {error}"));
+                return Ok(fusion);
             }
-            Err(error) => return Err(error),
-            Ok(kernel) => Some(FusedKernel {
-                kernel,
-                range: fused.range,
-                parameters: fused.parameters.iter().filter_map(|p| p.first().copied()).collect(),
-                internalized: fused.internalized,
-            }),
+            built => built?,
         };
-        let trials = Trials::new();
-        Ok(Fusion { constants, equal: outcome.equal, report, fused, trials })
+        fusion.fused = Some(FusedKernel {
+            kernel,
+            range: fused.range,
+            parameters: fused.parameters.iter().filter_map(|p| p.first().copied()).collect(),
+            internalized: fused.internalized,
+        });
+        let plan = plan.without_values(&outcome.constants, &fusion.equal);
+        let timing = Arc::new(Timing::new(self, device, program, &plan));
+        fusion.timing = Some(Arc::clone(&timing));
+        if let Some(times) = self.pool().run(move || timing.load()).await? {
+            fusion.trials.tell(times);
+        }
+        Ok(fusion)
     }
 }
 

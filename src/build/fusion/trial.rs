@@ -17,8 +17,23 @@ pub(crate) enum Choice {
     Time(Way),
     /// The fused kernel, whatever it takes.
     Fused,
-    /// One by one, which is faster: the times of the fused kernel and of the launches.
-    Unfused { fused: Duration, unfused: Duration },
+    /// One by one, which is faster.
+    Unfused(Fastest),
+}
+
+/// The shortest time of each way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fastest {
+    /// The fused kernel's.
+    pub(crate) fused: Duration,
+    /// That of the launches, from the start of the first to the end of the last.
+    pub(crate) unfused: Duration,
+}
+
+impl Fastest {
+    fn way(self) -> Way {
+        if self.fused <= self.unfused { Way::Fused } else { Way::Unfused }
+    }
 }
 
 /// So many runs of each way are timed.
@@ -35,8 +50,8 @@ pub(crate) struct Trials(Mutex<State>);
 struct State {
     fused: Times,
     unfused: Times,
-    /// The faster way, once that is known, or has been told.
-    faster: Option<Way>,
+    /// Once they are known, or have been told.
+    known: Option<Fastest>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -55,13 +70,11 @@ impl Trials {
     /// they take turns. Where no times come back, the fused kernel it is.
     pub(crate) fn choose(&self) -> Choice {
         let mut state = self.lock();
-        match state.faster {
-            Some(Way::Fused) => return Choice::Fused,
-            Some(Way::Unfused) => {
-                let State { fused, unfused, .. } = *state;
-                return Choice::Unfused { fused: fused.fastest, unfused: unfused.fastest };
-            }
-            None => {}
+        if let Some(known) = state.known {
+            return match known.way() {
+                Way::Fused => Choice::Fused,
+                Way::Unfused => Choice::Unfused(known),
+            };
         }
         let way = if state.fused.begun <= state.unfused.begun { Way::Fused } else { Way::Unfused };
         let times = state.times(way);
@@ -72,17 +85,22 @@ impl Trials {
         Choice::Time(way)
     }
 
-    /// A timed run took so long. Gives both times if that decided.
-    pub(crate) fn note(&self, way: Way, took: Duration) -> Option<Way> {
+    /// The times are known from elsewhere.
+    pub(super) fn tell(&self, times: Fastest) {
+        self.lock().known = Some(times);
+    }
+
+    /// A timed run took so long. Gives the times if that decided.
+    pub(super) fn note(&self, way: Way, took: Duration) -> Option<Fastest> {
         let mut state = self.lock();
         let times = state.times(way);
         times.fastest = if times.ended == 0 { took } else { times.fastest.min(took) };
         times.ended += 1;
-        if state.faster.is_some() {
+        if state.known.is_some() {
             return None;
         }
-        state.faster = state.verdict();
-        state.faster
+        state.known = state.verdict();
+        state.known
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -98,14 +116,13 @@ impl State {
         }
     }
 
-    fn verdict(&self) -> Option<Way> {
-        let (fused, unfused) = (self.fused, self.unfused);
+    fn verdict(&self) -> Option<Fastest> {
+        let Self { fused, unfused, .. } = *self;
         let runs = fused.ended.min(unfused.ended);
-        let (fast, slow) = (fused.fastest.min(unfused.fastest), fused.fastest.max(unfused.fastest));
+        let times = Fastest { fused: fused.fastest, unfused: unfused.fastest };
+        let (fast, slow) = (times.fused.min(times.unfused), times.fused.max(times.unfused));
         let is_clear = fast <= slow.mul_f64(CLEAR_PART);
-        let is_enough = runs >= RUNS || runs >= FEW_RUNS && is_clear;
-        let faster = if fused.fastest <= unfused.fastest { Way::Fused } else { Way::Unfused };
-        is_enough.then_some(faster)
+        (runs >= RUNS || runs >= FEW_RUNS && is_clear).then_some(times)
     }
 }
 
@@ -139,7 +156,7 @@ mod tests {
         let choices = run(&Trials::new(), 300, 100);
         assert_eq!(choices.iter().filter(|c| matches!(c, Choice::Time(_))).count(), 4);
         let (fused, unfused) = (Duration::from_micros(300), Duration::from_micros(100));
-        assert_eq!(choices[4], Choice::Unfused { fused, unfused });
+        assert_eq!(choices[4], Choice::Unfused(Fastest { fused, unfused }));
     }
 
     #[test]

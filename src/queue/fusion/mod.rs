@@ -20,7 +20,7 @@ use super::event::Event;
 use super::scheduler::{Aborted, GroupId, Hindrance, Scheduler};
 use super::stopwatch::Stopwatch;
 use crate::buffer::Buffer;
-use crate::build::{Choice, Fusion, FusionRequest, Way};
+use crate::build::{Choice, Fastest, Fusion, FusionRequest, Way};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fusion::{FusionReport, Trust};
 use crate::future::named_future;
@@ -398,20 +398,16 @@ impl Completion {
         };
         let mode = self.inquiry.scheduler.shared().fusion;
         let choice = match mode {
-            FusionMode::Auto if !self.is_required => fusion.trials.choose(),
+            FusionMode::Auto if !self.is_required => fusion.choose(),
             _ => Choice::Fused,
         };
         let stopwatch = |commands, way| {
             let fusion = fusion.clone();
-            let tell = move |took| {
-                if let Some(faster) = fusion.trials.note(way, took) {
-                    tracing::debug!(kernel = fusion.report.kernel(), ?faster, "timed");
-                }
-            };
+            let tell = move |took| fusion.note(way, took);
             Some(Arc::new(Stopwatch::new(commands, Box::new(tell))))
         };
         let timed = match choice {
-            Choice::Unfused { fused, unfused } => {
+            Choice::Unfused(Fastest { fused, unfused }) => {
                 return self.unfused(Unfused::Slower { fused, unfused });
             }
             Choice::Time(Way::Unfused) => {

@@ -1,0 +1,124 @@
+//! The times of fused kernels and of their launches on disk, so that the next process does not have
+//! to find out again which way is faster.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::trial::Fastest;
+use crate::build::graph::BuildGraph;
+use crate::build::key::TimingFields;
+use crate::digest::{BuildKey, Digest};
+use crate::fusion::{Argument, Plan};
+use crate::store::{Address, Lookup, Manifest};
+
+/// Where the times of one plan are kept.
+pub(super) struct Timing {
+    graph: Arc<BuildGraph>,
+    address: Address,
+    fields: Vec<(String, String)>,
+}
+
+impl Timing {
+    /// `program` is that of the fused kernel; `plan` has only those values that it depends on.
+    pub(super) fn new(
+        graph: &Arc<BuildGraph>,
+        device: usize,
+        program: BuildKey,
+        plan: &Plan,
+    ) -> Self {
+        let launches = in_words(plan);
+        let device = graph.device_key(device);
+        let program = Digest(*program.as_bytes());
+        let fields = TimingFields { launches: &launches, program, device };
+        let address = Address { device: device.folder(), key: fields.key() };
+        Self { graph: Arc::clone(graph), address, fields: fields.fields() }
+    }
+
+    /// Blocks.
+    pub(super) fn load(&self) -> Option<Fastest> {
+        match self.graph.disk()?.store().get(&self.address) {
+            Lookup::Hit(entry) => read(entry.payload()),
+            Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
+        }
+    }
+
+    /// Writes them behind the caller.
+    pub(super) fn save(self: Arc<Self>, times: Fastest) {
+        let Some(pending) = self.graph.disk().map(|disk| disk.begin()) else { return };
+        let pool = self.graph.pool().clone();
+        pool.submit(move || {
+            let Some(disk) = self.graph.disk() else { return };
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let manifest = Manifest {
+                fields: self.fields.clone(),
+                kernels: Vec::new(),
+                build_log: String::new(),
+                build_microseconds: 0,
+                created: now.as_secs(),
+                tools: vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
+            };
+            disk.store().put(&self.address, &manifest, write(times).as_bytes());
+            drop(pending);
+        });
+    }
+}
+
+fn write(Fastest { fused, unfused }: Fastest) -> String {
+    format!("fused {} ns\nunfused {} ns\n", fused.as_nanos(), unfused.as_nanos())
+}
+
+/// `None` for what this version does not write.
+fn read(payload: &[u8]) -> Option<Fastest> {
+    let mut lines = std::str::from_utf8(payload).ok()?.lines();
+    let mut time = |name| {
+        let number = lines.next()?.strip_prefix(name)?.strip_suffix(" ns")?;
+        Some(Duration::from_nanos(number.parse().ok()?))
+    };
+    Some(Fastest { fused: time("fused ")?, unfused: time("unfused ")? })
+}
+
+/// The launches in one line each. Two plans that are not the same have not the same text.
+fn in_words(plan: &Plan) -> String {
+    let mut text = String::new();
+    for slot in &plan.slots {
+        let range = &slot.range;
+        let module = plan.modules.get(slot.module).copied().unwrap_or(Digest([0; 32]));
+        _ = write!(text, "{:?} of {module} over {:?}", slot.kernel, range.global());
+        _ = write!(text, " from {:?} in {:?}:", range.offset(), range.local());
+        for argument in &slot.arguments {
+            _ = match argument {
+                Argument::Buffer(region) => {
+                    let dead = if plan.dead.contains(&region.memory) { " dead" } else { "" };
+                    let (memory, offset) = (region.memory.0, region.offset);
+                    write!(text, " memory {memory}{dead} {offset}+{}", region.length)
+                }
+                Argument::Scalar(bytes) => write!(text, " value {bytes:02x?}"),
+                Argument::Local(bytes) => write!(text, " local {bytes}"),
+            };
+        }
+        for (id, bytes) in &slot.constants {
+            _ = write!(text, " constant {id} {bytes:02x?}");
+        }
+        text.push('\n');
+    }
+    _ = write!(text, "fixed {:?}", plan.constants);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_they_were_written() {
+        let times = Fastest {
+            fused: Duration::from_nanos(1_234_567_890),
+            unfused: Duration::from_micros(7),
+        };
+        assert_eq!(read(write(times).as_bytes()), Some(times));
+        for other in ["", "fused 1 ns\n", "fused 1 ns\nunfused -1 ns\n", "fused 1\nunfused 2\n"] {
+            assert_eq!(read(other.as_bytes()), None, "{other:?}");
+        }
+    }
+}
