@@ -202,7 +202,7 @@ impl FusionScope {
 
     /// Runs the launches one by one.
     pub fn cancel(&self) {
-        if self.end().is_ok() && self.queue.scheduler.close_group(self.group, |_| ()) {
+        if self.end().is_ok() && self.queue.scheduler.close_group(self.group, |_| ()).is_some() {
             self.queue.scheduler.run_separately(self.group, None);
             self.queue.scheduler.shared().counters.fusions_canceled.add_one();
         }
@@ -218,21 +218,27 @@ impl FusionScope {
     pub fn complete(&self) -> Fusing {
         let ended = self.end();
         let mut sketch = Sketch::default();
-        let is_open = ended.is_ok()
-            && self.queue.scheduler.close_group(self.group, |launch| sketch.add(launch));
+        let count = ended
+            .is_ok()
+            .then(|| self.queue.scheduler.close_group(self.group, |launch| sketch.add(launch)))
+            .flatten();
         let completion = Completion {
             group: self.group,
             inquiry: self.inquiry(sketch),
             is_required: self.settings().is_required,
             report: self.report.clone(),
-            is_decided: !is_open,
+            is_decided: count.is_none(),
         };
-        if !is_open {
+        let Some(count) = count else {
             let why = match self.aborted.get() {
                 Some(why) if ended.is_ok() => Unfused::Aborted(why.clone()),
                 _ => Unfused::Canceled,
             };
             return Fusing::known(completion.unfused(why));
+        };
+        if completion.inquiry.sketch.len() < count {
+            let why = "a launch of the scope has failed before it could start";
+            return Fusing::known(completion.unfused(Unfused::Refused(why.to_owned())));
         }
         completion.decide()
     }

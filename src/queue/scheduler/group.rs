@@ -66,15 +66,19 @@ impl Scheduler {
         self.lock().groups.values().any(is_meant)
     }
 
-    /// Ends the collecting, and calls `see` with each launch. `false` if the group does not collect
-    /// any more.
-    pub(crate) fn close_group(&self, group: GroupId, see: impl FnMut(&LaunchWork)) -> bool {
+    /// Ends the collecting, and calls `see` with each launch that has not failed. How many there were,
+    /// or `None` if the group does not collect any more.
+    pub(crate) fn close_group(
+        &self,
+        group: GroupId,
+        see: impl FnMut(&LaunchWork),
+    ) -> Option<usize> {
         let mut state = self.lock();
-        let is_open = state.visit(group, see);
-        if let Some(group) = state.groups.get_mut(&group).filter(|_| is_open) {
+        let count = state.visit(group, see)?;
+        if let Some(group) = state.groups.get_mut(&group) {
             group.stage = Stage::Deciding;
         }
-        is_open
+        Some(count)
     }
 
     /// Calls `see` with each launch of a group that collects.
@@ -155,17 +159,18 @@ impl State {
         group.is_some_and(|group| matches!(group.stage, Stage::Collecting(_)))
     }
 
-    /// Calls `see` with each launch of a group. `false` if it does not collect any more.
-    fn visit(&self, group: GroupId, mut see: impl FnMut(&LaunchWork)) -> bool {
+    /// Calls `see` with each launch of a group that has not failed. How many there were, or `None` if
+    /// it does not collect any more.
+    fn visit(&self, group: GroupId, mut see: impl FnMut(&LaunchWork)) -> Option<usize> {
         let Some(Group { slots, stage: Stage::Collecting(_), .. }) = self.groups.get(&group) else {
-            return false;
+            return None;
         };
         for &id in slots {
             if let Some(Work::Launch(launch)) = self.dag.command(id).map(|command| &command.work) {
                 see(launch);
             }
         }
-        true
+        Some(slots.len())
     }
 
     /// A launch that was just added is one of the group.
