@@ -363,7 +363,7 @@ fn random_launches_compute_the_same_fused() {
     let devices = std::cell::RefCell::new(Vec::new());
     futures::executor::block_on(support::on_each_device(async |rt| devices.borrow_mut().push(rt)));
     let devices = devices.into_inner();
-    let (cases, seed) = (setting("KILN_FUSION_CASES", 300), setting("KILN_FUSION_SEED", 1));
+    let (cases, seed) = (setting("KILN_FUSION_CASES", 200), setting("KILN_FUSION_SEED", 1));
     let mut tally = Tally::default();
     for number in 0..cases.div_ceil(BATCH) {
         batch(seed + number, BATCH.min(cases - number * BATCH), &devices, &mut tally);

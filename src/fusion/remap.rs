@@ -47,8 +47,18 @@ pub(super) fn remap(
     {
         return Err(no_groups(kernel, what, mapping, whole));
     }
+    let known = built_ins(module);
+    let mut inputs = module.section(Section::Globals).iter().filter(|i| {
+        matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
+            && i.word(2) == Some(StorageClass::Input as u32)
+    });
+    if inputs.any(|input| known.iter().all(|(variable, _)| Some(*variable) != input.result())) {
+        return Err(unsupported(format!(
+            "`{kernel}` reads a value of the device's whose meaning its module does not tell plainly"
+        )));
+    }
     let mut variables = HashMap::new();
-    for (variable, built_in) in built_ins(module) {
+    for (variable, built_in) in known {
         match value(built_in, mapping, whole) {
             Ok(Value::Kept) => {}
             Ok(value) => _ = variables.insert(variable, value),

@@ -205,6 +205,12 @@ impl Writer<'_> {
         expression(self.random, self.ty, values, depth)
     }
 
+    /// What no optimisation makes independent of a value.
+    fn plain(&self, name: &str) -> String {
+        let Type { unsigned, .. } = self.ty;
+        format!("({unsigned})({unsigned}){name} + ({unsigned})1")
+    }
+
     /// A vector with something added, which wraps.
     fn shifted(&self, vector: &str, count: usize) -> String {
         let Type { name, unsigned, .. } = self.ty;
@@ -233,7 +239,7 @@ impl Writer<'_> {
     }
 }
 
-/// A kernel of elements of a type. `form` is one of [`FORMS`].
+/// A kernel of elements of a type. `form` is below [`FORMS`], or [`PLAIN`].
 pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
     use Parameter::{Both, Factor, Index, Input, Items, Local, Number, Output};
     let mut w = Writer {
@@ -250,11 +256,11 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
     let read = |place: &str| ty.read(place);
     match form {
         // One to one, of one or of two, with a scalar.
-        0..=3 => {
+        0..=3 | PLAIN => {
             w.buffer(Input, t, "src");
             let mut values = vec!["a"];
             let mut first = format!("    {t} a = {a};\n");
-            if form >= 2 {
+            if form == 2 || form == 3 {
                 w.buffer(Input, t, "other");
                 first += &format!("    {t} b = {};\n", read("other[i]"));
                 values.push("b");
@@ -266,7 +272,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 values.push("s");
             }
             let index = w.index();
-            let value = w.value(&values);
+            let value = if form == PLAIN { w.plain("a") } else { w.value(&values) };
             w.finish(Kind::Certain, &format!("{index}{first}    dst[i] = {value};\n"))
         }
         4 => {
@@ -469,7 +475,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
         21 | 22 => {
             w.buffer(Input, t, "src");
             w.buffer(Output, t, "dst");
-            let value = w.value(&["a", "b"]);
+            let value = w.plain("b");
             let other = ["src[i + 1]", "src[i > 0 ? i - 1 : 0]", "src[i ^ 1]"][w.random.usize(..3)];
             w.finish(
                 Kind::Cross,
@@ -483,7 +489,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             w.buffer(Input, t, "src");
             w.buffer(Index, "uint", "index");
             w.buffer(Output, t, "dst");
-            let value = w.value(&["a"]);
+            let value = w.plain("a");
             w.finish(
                 Kind::Cross,
                 &format!(
@@ -517,7 +523,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             w.buffer(Output, t, "dst");
             let a =
                 read(&format!("((global {t} *)((ulong)src + (ulong)(i + 1) * {}))[0]", ty.size));
-            let value = w.value(&["a"]);
+            let value = w.plain("a");
             w.finish(
                 Kind::Cross,
                 &format!(
@@ -531,6 +537,8 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
 /// How many forms of kernels there are, and the first of those that read what others have.
 pub const FORMS: usize = 27;
 pub const CROSS: usize = 21;
+/// One to one, of the value that is read.
+pub const PLAIN: usize = 100;
 
 /// The kernels of a module, named by their number, of few types so that they fit together.
 pub fn pool(random: &mut Rng, count: usize) -> Vec<Kernel> {
@@ -541,7 +549,7 @@ pub fn pool(random: &mut Rng, count: usize) -> Vec<Kernel> {
         let ty = if is_main { main[at % 2] } else { TYPES[random.usize(..TYPES.len())] };
         let form = match random.u8(0..20) {
             // What is needed to make cases of.
-            _ if at < 4 => 0,
+            _ if at < 4 => PLAIN,
             _ if at < 8 => CROSS + random.usize(..FORMS - CROSS),
             0..=16 => random.usize(..CROSS),
             _ => CROSS + random.usize(..FORMS - CROSS),

@@ -1,5 +1,7 @@
 //! Launches whose nd-ranges differ; and what else two clones of a kernel can differ in.
 
+use rspirv::spirv::{BuiltIn, Decoration};
+
 use super::*;
 use crate::fusion::planned::range;
 
@@ -331,4 +333,22 @@ fn branches_of_many_ways_are_remapped() {
         let (_, text) = fused(bytes, &plan_of(&launches, &[]));
         assert!(text.contains("OpSwitch") && text.contains("OpUMod"), "{text}");
     }
+}
+
+/// As of a decoration that is said of a group of variables.
+#[test]
+fn values_of_unknown_meaning_are_refused() {
+    let launches = [
+        ("linear", over(64), vec![buffer(0), buffer(1)]),
+        ("row_major", over([8, 4]), vec![buffer(2), buffer(3)]),
+    ];
+    let mut module = Module::parse(SHAPES).unwrap();
+    let annotations = module.section_mut(Section::Annotations);
+    let (built_in, size) = (Decoration::BuiltIn as u32, BuiltIn::GlobalSize as u32);
+    let said = annotations.iter().find(|i| i.words_from(1).eq([built_in, size])).unwrap();
+    let variable = said.word(0);
+    annotations.retain(|i| i.word(0) != variable);
+    let outcome = fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller).unwrap();
+    let why = outcome.fused.unwrap_err();
+    assert!(why.contains("whose meaning its module does not tell plainly"), "{why}");
 }
