@@ -146,6 +146,14 @@ impl DeviceInfo {
     }
 }
 
+/// The versions of SPIR-V in what a driver tells, such as `SPIR-V_1.0 SPIR-V_1.2`: major and minor.
+pub(crate) fn spirv_versions(il_version: &str) -> impl Iterator<Item = (u8, u8)> {
+    il_version.split_whitespace().filter_map(|word| {
+        let (major, minor) = word.strip_prefix("SPIR-V_")?.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    })
+}
+
 /// A device of a runtime: a handle, cheap to clone, that dereferences to its [`DeviceInfo`].
 #[derive(Clone)]
 pub struct Device {

@@ -1,11 +1,11 @@
 //! What a device's own compiler would know of its device, for clang.
 
 use super::find::Tools;
-use crate::device::{DeviceInfo, DeviceKind};
+use crate::device::{DeviceInfo, DeviceKind, spirv_versions};
 
 /// The SPIR-V that is made for devices that take none themselves, and the newest that is made: later
 /// versions only add what OpenCL C has no use for.
-const NEWEST: (u32, u32) = (1, 2);
+const NEWEST: (u8, u8) = (1, 2);
 
 /// The version of OpenCL C unless the options tell another, as `clBuildProgram` has it.
 pub(super) const STANDARD: &str = "CL1.2";
@@ -75,15 +75,10 @@ fn predefined(device: &DeviceInfo, standard: &str) -> Vec<String> {
     arguments
 }
 
-/// As in `SPIR-V_1.0 SPIR-V_1.2`: the highest that is not newer than needed.
-fn spirv_version(il_version: &str) -> (u32, u32) {
-    let version = |word: &str| {
-        let (major, minor) = word.strip_prefix("SPIR-V_")?.split_once('.')?;
-        Some((major.parse().ok()?, minor.parse().ok()?))
-    };
-    let versions = il_version.split_whitespace().filter_map(version);
+/// The highest that the device lists and that is not newer than needed.
+fn spirv_version(il_version: &str) -> (u8, u8) {
     // Drivers that list newer ones alone take older ones as well, and older tools write no newer.
-    versions.filter(|version| *version <= NEWEST).max().unwrap_or(NEWEST)
+    spirv_versions(il_version).filter(|version| *version <= NEWEST).max().unwrap_or(NEWEST)
 }
 
 /// As in `OpenCL 3.0 PoCL`: what `__OPENCL_VERSION__` is there.

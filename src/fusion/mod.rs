@@ -78,10 +78,8 @@ pub(crate) struct Fused {
     /// For each parameter, the arguments that it stands for, which are all the same.
     pub(crate) parameters: Vec<Vec<Place>>,
     /// How many bytes of local memory a work-group takes, with those of arguments.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for a check against the device"))]
     pub(crate) local_bytes: usize,
     /// How many bytes the parameters take together.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for a check against the device"))]
     pub(crate) parameter_bytes: usize,
     /// The memories that are no longer used.
     pub(crate) internalized: Vec<Memory>,

@@ -21,6 +21,7 @@ use moka::sync::Cache;
 use crate::build::graph::BuildGraph;
 use crate::build::program::Kernel;
 use crate::build::recipe::Wanted;
+use crate::device::Limits;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust};
 use crate::image::Image;
@@ -225,6 +226,10 @@ impl BuildGraph {
             timing: None,
         };
         let Ok(fused) = outcome.fused else { return Ok(fusion) };
+        if let Some(why) = too_much(&fused, &self.device(device).limits) {
+            fusion.report.refuse(why);
+            return Ok(fusion);
+        }
         let mut wanted = Wanted::new(Image::spirv(fused.module.assemble())?, device);
         wanted.set_options(&options)?;
         let built = self.ask(wanted).landed().await;
@@ -257,6 +262,26 @@ fn is_outcome(error: &Error) -> bool {
         error.kind(),
         ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidImage
     )
+}
+
+/// What the device cannot hold of a kernel.
+fn too_much(fused: &fusion::Fused, limits: &Limits) -> Option<String> {
+    let fusion::Fused { local_bytes, parameter_bytes, .. } = fused;
+    if *local_bytes as u64 > limits.local_memory {
+        let has = limits.local_memory;
+        return Some(format!(
+            "the launches together need {local_bytes} bytes of local memory; a work-group of the \
+             device has {has}"
+        ));
+    }
+    if *parameter_bytes > limits.max_parameter_size {
+        let has = limits.max_parameter_size;
+        return Some(format!(
+            "the launches together have {parameter_bytes} bytes of arguments; a kernel of the device \
+             can have {has}"
+        ));
+    }
+    None
 }
 
 fn kernel_in_words(kernel: &Kernel) -> String {

@@ -341,11 +341,11 @@ impl Inquiry {
     }
 
     fn request(&self) -> Result<FusionRequest> {
-        let graph = &self.scheduler.shared().graph;
+        let device = self.scheduler.slot().handle();
         Ok(FusionRequest {
-            device: graph.position(self.scheduler.slot().handle())?,
+            device: self.scheduler.shared().graph.position(device)?,
             kernels: self.sketch.kernels().cloned().collect(),
-            plan: self.sketch.plan(&self.unheld, &self.wishes)?,
+            plan: self.sketch.plan(&self.unheld, &self.wishes, device)?,
             trust: self.trust,
         })
     }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::args::{ArgumentKind, ArgumentList};
 use crate::buffer::Region;
 use crate::build::{FusedKernel, Kernel};
+use crate::device::{Device, spirv_versions};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::fusion::{self, Argument, Memory, Place, Plan, Slot};
@@ -73,7 +74,14 @@ impl Sketch {
     }
 
     /// The launches as plain data. The kernels' programs are there.
-    pub(super) fn plan(&self, unheld: &Allocations, wishes: &Wishes) -> Result<Plan> {
+    pub(super) fn plan(
+        &self,
+        unheld: &Allocations,
+        wishes: &Wishes,
+        device: &Device,
+    ) -> Result<Plan> {
+        // One that lists none gets no SPIR-V.
+        let version = spirv_versions(&device.il_version).max().unwrap_or((1, 6));
         let mut modules: Vec<Digest> = Vec::new();
         let mut slots = Vec::new();
         let (mut memories, mut dead) = (Vec::new(), BTreeSet::new());
@@ -120,7 +128,7 @@ impl Sketch {
             let (range, constants) = (launch.range, Vec::new());
             slots.push(Slot { module, kernel, range, arguments, constants });
         }
-        let (constants, version) = (BTreeSet::new(), (1, 6));
+        let constants = BTreeSet::new();
         let mut plan = Plan { modules, slots, constants, dead, version };
         if wishes.fix_scalars {
             let scalars = plan.places().filter(|(_, a)| matches!(a, Argument::Scalar(_)));
