@@ -52,6 +52,7 @@
 //!
 //! * For graphics, or compute that must run in a browser: use `wgpu`.
 //! * For one large kernel in a program that has nothing else to do: call `opencl3`, block, be done.
+//! * For whole graphs of tensors: a framework's compiler knows more than fusion of kernels can prove.
 //! * For kernels written in Rust: Kiln takes OpenCL C, SPIR-V and native binaries.
 //! * For untrusted device code: a kernel can do whatever its driver lets it do.
 //!
@@ -89,6 +90,35 @@
 //! A program's key covers the set of its images, so the order of registration makes no difference;
 //! swapping a library compiles the new one and links, nothing else. OpenCL C is linked by the driver,
 //! SPIR-V by the driver or, where that has no linker for it, by Kiln.
+//!
+//! **Fusion.** Launches that pass data on through memory can run as one kernel, without that memory.
+//! [`Queue::start_fusion`] begins a scope that collects them:
+//!
+//! ```no_run
+//! use kiln::{Buffer, Kernel, Queue};
+//!
+//! # async fn example(queue: Queue, blur: Kernel, tone: Kernel, src: Buffer<f32>, dst: Buffer<f32>,
+//! #     tmp: Buffer<f32>) -> kiln::Result<()> {
+//! let n = src.len();
+//! let fusion = queue.start_fusion();
+//! fusion.submit(blur.launch(n).args((&src, &tmp)))?;
+//! fusion.submit(tone.launch(n).args((&tmp, &dst, 0.7f32)))?;
+//! drop(tmp); // nobody reads it later: it need not be written
+//! println!("{}", fusion.complete().await?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing is taken on trust. Kiln works out which bytes each work-item reads and writes, and fuses
+//! launches only if no work-item needs what another one wrote, or if a barrier inside the work-group is
+//! enough. Else they run one by one, and [`FusionScope::report`] says which kernel reads what where.
+//! What needs a launch of the scope before it is completed, a read for instance, makes the launches
+//! run one by one first. Fusing can be slower: the first runs are timed in turns, on the device, and
+//! the faster way is kept, on disk too.
+//!
+//! The compiler works on SPIR-V. Kernels given as OpenCL C are translated by `clang` and `llvm-spirv`,
+//! which it runs as processes of their own if the system has them (`KILN_CLANG`, `KILN_LLVM_SPIRV`); for
+//! devices that take no SPIR-V it writes OpenCL C.
 //!
 //! **The disk.** Below memory lies a [store] of files that all processes of a user share. Processes
 //! that start together share each compile, the next start compiles nothing, and what is wrong with

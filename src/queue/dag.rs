@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use foldhash::fast::RandomState;
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
@@ -341,7 +342,7 @@ impl<C> Dag<C> {
         mut is_meant: impl FnMut(NodeId, &C, u32) -> bool,
     ) -> Option<NodeId> {
         let mut found: Vec<_> = from.to_vec();
-        let mut seen: HashSet<_> = found.iter().copied().collect();
+        let mut seen: HashSet<_, RandomState> = found.iter().copied().collect();
         while let Some(id) = found.pop() {
             let node = &self.graph[id.index];
             let edges = self.graph.edges_directed(id.index, Incoming);

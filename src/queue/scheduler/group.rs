@@ -230,15 +230,13 @@ impl State {
         }
         // A future that waits for one of these launches would wait forever if another of them waited
         // for the future. Which future that is nobody knows.
-        let waits_for_host = |command: &Command, gates: u32| {
+        let waits_for_host = |_, command: &Command, gates: u32| {
             gates > u32::from(command.building) + u32::from(command.group.is_some())
         };
-        let waits = |id: &NodeId| {
-            let found =
-                self.dag.find_gated(&[*id], |_, command, gates| waits_for_host(command, gates));
-            found.is_some()
-        };
-        slots.iter().position(waits).map(Hindrance::HostFuture)
+        let waits = |slots: &[NodeId]| self.dag.find_gated(slots, waits_for_host).is_some();
+        // Most often none does.
+        let waiting = waits(slots).then(|| slots.iter().position(|&slot| waits(&[slot])));
+        waiting.flatten().map(Hindrance::HostFuture)
     }
 
     /// Has nothing but what is outside the group in the way of its launches.
