@@ -113,6 +113,8 @@ pub struct DeviceInfo {
     pub images: bool,
     /// Whether it can round a product and a sum once, as `fma` does, in single precision.
     pub fused_multiply_add: bool,
+    /// Whether kernels do what their code says. Those of a simulated device do what it was taught.
+    pub(crate) runs_code: bool,
     /// The image formats that its driver takes. For one that takes OpenCL C and no SPIR-V, Kiln
     /// translates SPIR-V to OpenCL C 1.2: modules build for it all the same.
     pub formats: Vec<ImageFormat>,

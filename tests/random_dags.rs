@@ -1,6 +1,8 @@
 //! Random command DAGs give the bytes that running them one after another in the order of
 //! submission gives: on the simulated device, whose lanes run side by side, and on every real one.
+//! Some of the launches are those of fusion scopes, which the other commands abort now and then.
 
+#![allow(clippy::print_stderr, reason = "a log tells what was covered")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
 
@@ -14,13 +16,14 @@ use std::ops::Range;
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Buffer, Event, Kernel, Queue, Runtime};
+use kiln::{Buffer, Event, FusionMode, Kernel, Queue, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestError, TestRunner};
 use simulation::{KERNELS, blend, teach};
 
 const BUFFERS: usize = 4;
 const QUEUES: usize = 3;
+const SCOPES: usize = 2;
 
 /// Elements of the largest slice that a case uses, in units: slices of kernels' arguments start at
 /// multiples of a unit.
@@ -76,6 +79,11 @@ enum Action {
         gated: bool,
     },
     Marker,
+    /// Ends a fusion scope; the next launches are those of a new one.
+    Scope {
+        scope: usize,
+        complete: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +94,8 @@ struct Step {
     after: Option<usize>,
     /// For launches: waits for a host future, which opens late.
     gated: bool,
+    /// For launches: the fusion scope that it is submitted to.
+    scope: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -117,13 +127,22 @@ fn actions() -> impl Strategy<Value = Action> {
             .prop_map(|(a, b, c, d, e)| Action::Blend { a, b, c, d, e }),
         1 => any::<bool>().prop_map(|gated| Action::Host { gated }),
         1 => Just(Action::Marker),
+        2 => (0..SCOPES, prop::bool::weighted(0.8))
+            .prop_map(|(scope, complete)| Action::Scope { scope, complete }),
     ]
 }
 
 fn plans(runtimes: usize) -> impl Strategy<Value = Plan> {
-    let step =
-        (actions(), 0..QUEUES, prop::option::weighted(0.1, 1..8usize), prop::bool::weighted(0.05))
-            .prop_map(|(action, queue, after, gated)| Step { action, queue, after, gated });
+    let after = prop::option::weighted(0.1, 1..8usize);
+    let scope = prop::option::weighted(0.5, 0..SCOPES);
+    let step = (actions(), 0..QUEUES, after, prop::bool::weighted(0.05), scope);
+    let step = step.prop_map(|(action, queue, after, gated, scope)| Step {
+        action,
+        queue,
+        after,
+        gated,
+        scope,
+    });
     (prop::collection::vec(step, 1..24), 0..runtimes)
         .prop_map(|(steps, runtime)| Plan { steps, runtime })
 }
@@ -217,6 +236,7 @@ impl Bench {
         };
         let mut events: Vec<Option<Event>> = Vec::new();
         let mut reads = Vec::new();
+        let mut scopes = [(); SCOPES].map(|()| self.queues[0].start_fusion());
         for (number, step) in plan.steps.iter().enumerate() {
             let queue = &self.queues[step.queue];
             let launch = match &step.action {
@@ -267,6 +287,14 @@ impl Bench {
                 }
                 Action::Marker => {
                     events.push(Some(queue.marker().expect("it is taken")));
+                    continue;
+                }
+                Action::Scope { scope, complete } => {
+                    let begun = std::mem::replace(&mut scopes[*scope], queue.start_fusion());
+                    if *complete {
+                        drop(begun.complete());
+                    }
+                    events.push(None);
                     continue;
                 }
                 Action::Add { a, b, c, write_only } => {
@@ -320,8 +348,13 @@ impl Bench {
                 Some(event) => launch.after(event),
                 None => launch,
             };
-            events.push(Some(queue.submit(launch).expect("the arguments fit")));
+            let event = match step.scope {
+                Some(scope) => scopes[scope].submit(launch),
+                None => queue.submit(launch),
+            };
+            events.push(Some(event.expect("the arguments fit")));
         }
+        drop(scopes);
         open.close();
         for (number, read, expected) in reads {
             let read = read.await.map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -382,10 +415,17 @@ fn plans_on_each_real_device_give_what_their_order_gives() {
         let device = rt.device().index().to_string();
         let mut benches = Vec::new();
         for bound in BOUNDS {
-            let builder =
-                support::builder().device(&device).max_in_flight(NonZeroUsize::new(bound).unwrap());
+            let builder = support::builder().device(&device).fusion(FusionMode::Always);
+            let builder = builder.max_in_flight(NonZeroUsize::new(bound).unwrap());
             benches.push(Bench::new(builder.build().await.unwrap()).await);
         }
         check_plans(&benches, 300);
+        let stats: Vec<_> = benches.iter().map(|bench| bench.rt.stats()).collect();
+        let fused: u64 = stats.iter().map(|stats| stats.fusions).sum();
+        let aborted: u64 = stats.iter().map(|stats| stats.fusions_aborted).sum();
+        eprintln!("{fused} fusion scopes ran as one kernel, {aborted} were aborted");
+        assert!(aborted > 0);
+        // Without the tools that translate OpenCL C nothing is fused.
+        assert!(fused > 0 || stats.iter().all(|stats| stats.translations == 0));
     }));
 }

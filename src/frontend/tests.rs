@@ -116,6 +116,7 @@ fn device() -> DeviceInfo {
         opencl_c_features: vec!["__opencl_c_fp64".to_owned()],
         images: false,
         fused_multiply_add: false,
+        runs_code: true,
         formats: vec![ImageFormat::OpenClC],
         links: Vec::new(),
         limits: Limits {

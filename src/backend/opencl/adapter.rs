@@ -199,6 +199,7 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
         extensions: words(&query.text(CL_DEVICE_EXTENSIONS)),
         opencl_c_features: query.opencl_c_features(),
         images: query.integer(CL_DEVICE_IMAGE_SUPPORT).is_ok_and(|support| support != 0),
+        runs_code: true,
         fused_multiply_add: query
             .integer(CL_DEVICE_SINGLE_FP_CONFIG)
             .is_ok_and(|config| config & CL_FP_FMA != 0),

@@ -37,6 +37,7 @@ impl Simulated {
             opencl_c_features: Vec::new(),
             images: false,
             fused_multiply_add: false,
+            runs_code: false,
             formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
             // So that it is Kiln that links SPIR-V.
             links: vec![ImageFormat::OpenClC],

@@ -196,6 +196,12 @@ impl BuildGraph {
         plan: &Plan,
         trust: Trust,
     ) -> Result<Fusion> {
+        if !self.device(device).runs_code {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "kernels of a simulated device are closures, of which no fused kernel can be made",
+            ));
+        }
         let mut sources = Vec::new();
         // Modules are numbered in the order in which slots first name them.
         for (slot, kernel) in plan.slots.iter().zip(kernels) {

@@ -172,6 +172,7 @@ pub(super) fn info() -> DeviceInfo {
         opencl_c_features: Vec::new(),
         images: false,
         fused_multiply_add: false,
+        runs_code: false,
         formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
         links: Vec::new(),
         limits: Limits {
