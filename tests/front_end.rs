@@ -17,9 +17,8 @@ use kiln::simulated::Simulator;
 use kiln::{
     CacheConfig, Error, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
 };
-use processes::has_tool;
 use smol::block_on;
-use support::{SAXPY, on_each_device};
+use support::{SAXPY, has_tool, on_each_device};
 use tempfile::TempDir;
 
 /// Compilers that are scripts, in a folder of their own, beside a store.

@@ -329,16 +329,3 @@ impl Visit for Text {
         self.0 += &format!("{field}: {value:?}; ");
     }
 }
-
-/// Whether a tool can be used here, as `probe` tells. One that cannot is reported by name; if the
-/// environment variable `KILN_REQUIRE_TOOLS` names it, that is a failure.
-pub fn has_tool(name: &str, probe: &[&str]) -> bool {
-    let tried = Command::new(probe[0]).args(&probe[1..]).output();
-    if tried.as_ref().is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    let required = std::env::var("KILN_REQUIRE_TOOLS").unwrap_or_default();
-    assert!(!required.split(',').any(|tool| tool == name), "{name} is required: {tried:?}");
-    eprintln!("skipped: {name} cannot be used here");
-    false
-}
