@@ -4,10 +4,12 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::tools::has_clang;
 use crate::{Bench, Run, on_benches};
 
-/// The kernels of `data/fusion.cl`.
+/// Kernels as a module, and as the text that it was made from.
 const KERNELS: &[u8] = include_bytes!("../data/fusion.spv");
+const TEXT: &str = include_str!("../data/fusion.cl");
 
 const SCALE: &str = "scale(src, tmp, 3.0) over 1024";
 const OFFSET: &str = "offset(tmp, dst, 1.0) over 1024";
@@ -17,9 +19,14 @@ const GATHER: &str = "gather(tmp, at, dst) over 1024";
 impl Bench {
     /// Examines launches of the kernels.
     fn fuse(&self, launches: &[&str], more: &[&str]) -> Run {
+        self.fuse_of("kernels.spv", launches, more)
+    }
+
+    fn fuse_of(&self, file: &str, launches: &[&str], more: &[&str]) -> Run {
         fs::write(self.path("kernels.spv"), KERNELS).unwrap();
+        fs::write(self.path("kernels.cl"), TEXT).unwrap();
         let launches = launches.iter().flat_map(|launch| ["--launch", launch]);
-        self.run(["fuse", "kernels.spv"].into_iter().chain(launches).chain(more.iter().copied()))
+        self.run(["fuse", file].into_iter().chain(launches).chain(more.iter().copied()))
     }
 
     fn told(&self, launches: &[&str], more: &[&str], code: i32) -> Value {
@@ -138,7 +145,7 @@ fn what_would_change_the_result_is_not_fused_and_told_by_the_launches() {
 #[test]
 fn what_is_different_in_the_fused_kernel_is_told_of_its_launch() {
     on_benches(async |bench| {
-        let small = "plane(tmp, dst, 8) over 8x4";
+        let small = "plane(tmp, dst, 8i32) over 8x4";
         let told = bench.told(&["in_place(tmp) over 1024", small], &[], 0);
         let launch = &told["launches"][1];
         assert_eq!((&launch["global"], &launch["guard"]), (&json!([8, 4]), &json!(32)));
@@ -182,6 +189,8 @@ fn arguments_must_fit_their_parameters() {
             ("offset(tmp, dst, local:4) over 8", &["`local:4`", "float term"]),
             ("guarded(tmp, dst, -1) over 8", &["`-1`", "uint n", "not below 0"]),
             ("guarded(tmp, dst, 1.5) over 8", &["`1.5`", "uint n", "whole number"]),
+            ("guarded(tmp, dst, 8f32) over 8", &["`f32`", "`uint`"]),
+            ("guarded(tmp, dst, 300u8) over 8", &["`300u8`", "0 to 255"]),
             ("group_sums(tmp, dst, 3) over 8", &["`3`", "scratch", "local:256"]),
             ("by_value(tmp, dst, 3) over 8", &["`3`", "zeros:8"]),
             ("absent(tmp) over 8", &["no kernel `absent`", "by_group"]),
@@ -190,15 +199,30 @@ fn arguments_must_fit_their_parameters() {
             ("offset(tmp, dst, 1.0) over 8 in 3", &["does not divide"]),
             ("offset(tmp, dst, 1.0) over 8 in 2x2", &["dimensions"]),
         ] {
-            bench.fuse(&[SCALE, launch], &[]).ended(2).says(words);
+            bench.fuse_of("kernels.cl", &[SCALE, launch], &[]).ended(2).says(words);
         }
         bench.fuse(&[SCALE], &[]).ended(2).says(&["twice"]);
         bench.fuse(&[SCALE, OFFSET], &["--keep", "x"]).ended(2).says(&["`x`", "src, tmp, dst"]);
         bench.fuse(&[SCALE, OFFSET], &["--bytes", "x=4"]).ended(2).says(&["`x`", "--bytes"]);
-        // What fits, in all forms.
+    });
+}
+
+#[test]
+fn numbers_of_a_type_that_nobody_tells_say_it() {
+    on_benches(async |bench| {
+        // A module does not tell the sign of integers; a driver may.
+        let launch = |n| format!("guarded(tmp, dst, {n}) over 1024");
+        for number in ["8u32", "0x10u32"] {
+            bench.fuse(&[SCALE, &launch(number)], &[]).ended(0);
+        }
+        let plain = bench.fuse(&[SCALE, &launch("8")], &[]);
+        assert!(
+            plain.code == 0 || plain.errors.contains("with its type, such as 8u32"),
+            "{plain:?}"
+        );
+        bench.fuse(&[SCALE, "by_value(tmp, dst, zeros:8) over 1024"], &[]).ended(0);
         let last = "group_sums(dst, sums, local:32) over 1024 in 8";
         bench.fuse(&[SCALE, OFFSET, last], &[]).ended(0);
-        bench.fuse(&[SCALE, "by_value(tmp, dst, zeros:8) over 1024"], &[]).ended(0);
     });
 }
 
@@ -219,6 +243,9 @@ fn kernels_are_of_the_file_that_is_named() {
 
 #[test]
 fn what_opencl_c_was_translated_to_is_an_entry_of_its_kind() {
+    if !has_clang() {
+        return;
+    }
     on_benches(async |bench| {
         let kernels = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
         fs::write(bench.path("twice.cl"), kernels).unwrap();

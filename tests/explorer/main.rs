@@ -11,6 +11,8 @@ mod images;
 mod libraries;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tools.rs"]
+mod tools;
 mod why;
 
 use std::ffi::OsStr;

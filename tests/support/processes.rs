@@ -4,6 +4,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
 
+#[path = "tools.rs"]
+mod tools;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +23,8 @@ use kiln::{CacheConfig, Image, Origin, Program, Runtime};
 use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
+
+pub use self::tools::{has_clang, has_tool};
 
 /// Holds the order of a process that was started again.
 const ORDER: &str = "KILN_TEST_ORDER";
@@ -328,17 +333,4 @@ impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         self.0 += &format!("{field}: {value:?}; ");
     }
-}
-
-/// Whether a tool can be used here, as `probe` tells. One that cannot is reported by name; if the
-/// environment variable `KILN_REQUIRE_TOOLS` names it, that is a failure.
-pub fn has_tool(name: &str, probe: &[&str]) -> bool {
-    let tried = Command::new(probe[0]).args(&probe[1..]).output();
-    if tried.as_ref().is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    let required = std::env::var("KILN_REQUIRE_TOOLS").unwrap_or_default();
-    assert!(!required.split(',').any(|tool| tool == name), "{name} is required: {tried:?}");
-    eprintln!("skipped: {name} cannot be used here");
-    false
 }

@@ -97,7 +97,8 @@ pub(crate) struct Fuse {
     ///
     /// The form is [FILE:]KERNEL(ARGUMENT, ..) over SIZE [from OFFSET] [in GROUP]. An argument is the
     /// name of a buffer, the same name being the same buffer; a number, read as the parameter's type,
-    /// for all elements of a vector; local:256, so many bytes of local memory; or zeros:12, a
+    /// for all elements of a vector, and with its own where nobody tells that, such as 8u32 or
+    /// 1.5f32; local:256, so many bytes of local memory; or zeros:12, a
     /// structure of so many bytes.
     #[arg(long = "launch", required = true, value_name = "LAUNCH")]
     pub(crate) launches: Vec<LaunchText>,

@@ -145,12 +145,15 @@ impl<'a> Call<'a> {
                 }
                 (ArgumentText::Zeros(bytes), Some(Private) | None) => zeros(launch, *bytes)
                     .ok_or_else(|| self.misfit(at, "up to 64 bytes, or 128 or 256"))?,
-                (ArgumentText::Number(number), Some(Private) | None) => {
-                    let Some(type_name) = &parameter.type_name else {
+                (ArgumentText::Number(text), Some(Private) | None) => {
+                    let (number, stated) = typed(text);
+                    let Some(type_name) = stated.or(parameter.type_name.as_deref()) else {
                         return Err(self.misfit(
                             at,
-                            "its bytes, such as zeros:4: neither the file nor the driver tells its \
-                             type",
+                            &format!(
+                                "it with its type, such as {text}u32 or {text}f32: neither the \
+                                 file nor the driver tells that"
+                            ),
                         ));
                     };
                     self.value(launch, at, type_name, number)?
@@ -211,6 +214,30 @@ impl<'a> Call<'a> {
             self.text.kernel
         ))
     }
+}
+
+/// A number, and its type as OpenCL C names it if that is given as Rust does, such as in `8u32`.
+fn typed(text: &str) -> (&str, Option<&'static str>) {
+    const TYPES: [(&str, &str); 10] = [
+        ("f32", "float"),
+        ("f64", "double"),
+        ("i8", "char"),
+        ("u8", "uchar"),
+        ("i16", "short"),
+        ("u16", "ushort"),
+        ("i32", "int"),
+        ("u32", "uint"),
+        ("i64", "long"),
+        ("u64", "ulong"),
+    ];
+    for (rust, name) in TYPES {
+        // These are digits of hexadecimal numbers, too.
+        let is_digits = rust.starts_with('f') && text.starts_with("0x");
+        if let Some(number) = text.strip_suffix(rust).filter(|_| !is_digits) {
+            return (number, Some(name));
+        }
+    }
+    (text, None)
 }
 
 /// A value of so many bytes. There is a type for each of these sizes.
@@ -317,4 +344,38 @@ fn element_bytes(type_name: &str) -> Option<usize> {
         _ => return None,
     };
     Some(bytes * lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_may_have_types() {
+        for (text, number, name) in [
+            ("8", "8", None),
+            ("8u32", "8", Some("uint")),
+            ("-3i8", "-3", Some("char")),
+            ("1.5f64", "1.5", Some("double")),
+            ("0x1f32", "0x1f32", None),
+            ("0x1fu64", "0x1f", Some("ulong")),
+        ] {
+            assert_eq!(typed(text), (number, name), "{text}");
+        }
+    }
+
+    #[test]
+    fn elements_have_the_sizes_of_opencl_c() {
+        for (name, bytes) in [
+            ("float*", Some(4)),
+            ("uchar *", Some(1)),
+            ("unsigned int*", Some(4)),
+            ("double3*", Some(32)),
+            ("half16*", Some(32)),
+            ("Point*", None),
+            ("float5*", None),
+        ] {
+            assert_eq!(element_bytes(name), bytes, "{name}");
+        }
+    }
 }
