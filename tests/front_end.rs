@@ -17,7 +17,7 @@ use kiln::simulated::Simulator;
 use kiln::{
     CacheConfig, Error, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
 };
-use processes::{has_clang, has_tool};
+use processes::tools::{has_clang, has_tool};
 use smol::block_on;
 use support::{SAXPY, on_each_device};
 use tempfile::TempDir;

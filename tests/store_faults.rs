@@ -19,7 +19,8 @@ use std::time::{Duration, SystemTime};
 use futures::executor::block_on;
 use kiln::store::{Checked, Store};
 use kiln::{CacheConfig, Origin};
-use processes::{Ended, Order, Process, Report, Sample, Step, files, has_tool, runtime};
+use processes::tools::has_tool;
+use processes::{Ended, Order, Process, Report, Sample, Step, files, runtime};
 use tempfile::TempDir;
 
 /// What a system call can fail with.

@@ -5,7 +5,7 @@
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
 
 #[path = "tools.rs"]
-mod tools;
+pub mod tools;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
@@ -23,8 +23,6 @@ use kiln::{CacheConfig, Image, Origin, Program, Runtime};
 use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
-
-pub use self::tools::{has_clang, has_tool};
 
 /// Holds the order of a process that was started again.
 const ORDER: &str = "KILN_TEST_ORDER";
