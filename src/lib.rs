@@ -191,7 +191,7 @@ pub use crate::frontend::internals as frontend_internals;
 pub use crate::fusion::fuzzing as fusion_fuzzing;
 #[doc(hidden)]
 pub use crate::fusion::internals as fusion_internals;
-pub use crate::fusion::{BufferReport, FusionReport, Verdict};
+pub use crate::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
 pub use crate::image::{Image, OpenImage, SpecializationConstant};
 pub use crate::nd_range::{NdRange, NdSize};
 pub use crate::queue::{

@@ -17,8 +17,9 @@ use kiln::simulated::Simulator;
 use kiln::{
     CacheConfig, Error, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
 };
+use processes::tools::{has_clang, has_tool};
 use smol::block_on;
-use support::{SAXPY, has_tool, on_each_device};
+use support::{SAXPY, on_each_device};
 use tempfile::TempDir;
 
 /// Compilers that are scripts, in a folder of their own, beside a store.
@@ -250,12 +251,6 @@ fn a_path_that_is_no_program_fails_the_start_by_name() {
 }
 
 // ---- By clang -----------------------------------------------------------------------------------
-
-/// Whether this system has compilers that translate, as the rest of the tests need them.
-fn has_clang() -> bool {
-    has_tool("clang", &["clang-15", "--version"])
-        && has_tool("clang", &["llvm-spirv-15", "--version"])
-}
 
 const N: usize = 256;
 

@@ -296,7 +296,9 @@ everywhere! {
         let report = fusion.examine().await.unwrap();
         assert!(fusion.is_fusing());
         assert!(matches!(last.status(), kiln::Status::Waiting));
-        assert_eq!(report.launches().collect::<Vec<_>>(), ["scale", "offset"]);
+        let [first, second] = report.launches() else { panic!("{report}") };
+        assert_eq!((&*first.kernel, &*second.kernel), ("scale", "offset"));
+        assert_eq!(first.range.global(), [N]);
         assert!(report.kernel().is_some() && report.spirv().is_some(), "{report}");
         assert!(report.opencl_c().unwrap().contains("kernel void"));
         assert!(fusion.complete().await.unwrap().is_fused());

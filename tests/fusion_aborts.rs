@@ -327,3 +327,39 @@ everywhere! {
         second.await.unwrap();
     }
 }
+
+everywhere! {
+    async fn launches_of_a_discarded_scope_fail_and_what_they_should_have_written(rt: Runtime) {
+        let setting = Setting::new(&rt).await;
+        let scope = setting.queue.start_fusion();
+        let events = [setting.first(&scope), setting.second(&scope)];
+        scope.discard();
+        assert!(!scope.is_fusing() && !setting.queue.is_fusing());
+        for event in events {
+            let error = event.await.expect_err("it never runs");
+            assert!(error.to_string().contains("discarded"), "{error}");
+        }
+        let error = setting.queue.read(&setting.dst).await.expect_err("nothing was written");
+        assert!(error.to_string().contains("discarded"), "{error}");
+        assert!(setting.queue.read(&setting.src).await.is_ok(), "it was only read");
+        let (offset, dst) = (&setting.offset, &setting.dst);
+        let late = scope.submit(offset.launch(N).args((&setting.src, dst, 1.0f32)));
+        assert!(late.expect_err("it has ended").to_string().contains("discarded"));
+        setting.queue.fill(dst, 7.0).unwrap();
+        assert_eq!(setting.queue.read(dst).await.unwrap(), [7.0; N]);
+        rt.drain().await;
+    }
+}
+
+everywhere! {
+    async fn nothing_is_discarded_that_runs_already(rt: Runtime) {
+        let setting = Setting::new(&rt).await;
+        let scope = setting.queue.start_fusion();
+        let (first, second) = (setting.first(&scope), setting.second(&scope));
+        first.await.unwrap(); // aborts the scope
+        scope.discard();
+        second.await.unwrap();
+        let expected: Vec<_> = numbers().iter().map(|n| n * 2.0 + 1.0).collect();
+        assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected);
+    }
+}

@@ -10,7 +10,6 @@
 
 #[path = "support/processes.rs"]
 mod processes;
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,8 +19,8 @@ use std::time::{Duration, SystemTime};
 use futures::executor::block_on;
 use kiln::store::{Checked, Store};
 use kiln::{CacheConfig, Origin};
+use processes::tools::has_tool;
 use processes::{Ended, Order, Process, Report, Sample, Step, files, runtime};
-use support::has_tool;
 use tempfile::TempDir;
 
 /// What a system call can fail with.

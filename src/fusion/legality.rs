@@ -45,12 +45,31 @@ pub enum Verdict {
     Refuted(String),
 }
 
+impl Verdict {
+    /// In one or two words.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Proven => "proven",
+            Self::NeedsTrust(_) => "needs trust",
+            Self::Refuted(_) => "refuted",
+        }
+    }
+
+    /// Why it is not proven.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Proven => None,
+            Self::NeedsTrust(why) | Self::Refuted(why) => Some(why),
+        }
+    }
+}
+
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Proven => f.write_str("proven"),
-            Self::NeedsTrust(why) => write!(f, "needs trust: {why}"),
-            Self::Refuted(why) => write!(f, "refuted: {why}"),
+        match self.reason() {
+            None => f.write_str(self.name()),
+            Some(why) => write!(f, "{}: {why}", self.name()),
         }
     }
 }
@@ -59,7 +78,10 @@ impl std::fmt::Display for Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub(crate) memory: Memory,
+    /// The worst of all pairs.
     pub(crate) verdict: Verdict,
+    /// On each two slots that use it, the earlier one first.
+    pub(crate) pairs: BTreeMap<(usize, usize), Verdict>,
     /// Between which slots, the first and the last one, a barrier must be for that.
     pub(crate) barriers: BTreeSet<(usize, usize)>,
     /// What of its contents work-items keep in variables, or why they do not.
@@ -80,7 +102,8 @@ pub(super) fn judge(
         .map(|(&memory, view)| {
             let uses = Use::all(plan, slots, memory);
             let mut barriers = BTreeSet::new();
-            let verdict = verdict(&uses, view, &mut barriers);
+            let mut pairs = pairs(plan, memory);
+            let verdict = verdict(&uses, view, &mut pairs, &mut barriers);
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only what they wrote themselves".into())
             } else if !barriers.is_empty() {
@@ -88,7 +111,7 @@ pub(super) fn judge(
             } else {
                 promotion(plan, memory, slots, &uses, view)
             };
-            Judgement { memory, verdict, barriers, promotion }
+            Judgement { memory, verdict, pairs, barriers, promotion }
         })
         .collect()
 }
@@ -148,12 +171,27 @@ impl<'a> Use<'a> {
     }
 }
 
-fn verdict(uses: &[Use<'_>], view: &View, barriers: &mut BTreeSet<(usize, usize)>) -> Verdict {
+/// Every two slots that use a memory, as if nothing were in the way.
+fn pairs(plan: &Plan, memory: Memory) -> BTreeMap<(usize, usize), Verdict> {
+    let slots: BTreeSet<_> = plan.regions(memory).map(|(place, _)| place.slot).collect();
+    let from = |&first: &usize| slots.range(first + 1..).map(move |&second| (first, second));
+    slots.iter().flat_map(from).map(|pair| (pair, Verdict::Proven)).collect()
+}
+
+/// The worst verdict, and that on each pair of slots.
+fn verdict(
+    uses: &[Use<'_>],
+    view: &View,
+    pairs: &mut BTreeMap<(usize, usize), Verdict>,
+    barriers: &mut BTreeSet<(usize, usize)>,
+) -> Verdict {
     if uses.len() > MAX_USES {
-        return Verdict::NeedsTrust(format!(
+        let verdict = Verdict::NeedsTrust(format!(
             "the kernels access it in {} places, which are too many to be compared",
             uses.len()
         ));
+        pairs.values_mut().for_each(|known| known.clone_from(&verdict));
+        return verdict;
     }
     let mut worst = Verdict::Proven;
     let rank = |verdict: &Verdict| match verdict {
@@ -175,7 +213,11 @@ fn verdict(uses: &[Use<'_>], view: &View, barriers: &mut BTreeSet<(usize, usize)
                 continue;
             }
             if rank(&found) > rank(&worst) {
-                worst = found;
+                worst.clone_from(&found);
+            }
+            let known = pairs.entry((first.slot, second.slot)).or_insert(Verdict::Proven);
+            if rank(&found) > rank(known) {
+                *known = found;
             }
         }
     }

@@ -45,15 +45,18 @@ use form::Space;
 use legality::Examined;
 use merge::{Modes, Part};
 use promote::Private;
+use ranges::Shape;
 
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
-pub use report::{BufferReport, FusionReport};
+pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
 
 /// What came of a plan.
 #[derive(Debug)]
 pub(crate) struct Outcome {
+    /// What was found out of each slot, in order. Empty if the kernels could not be examined.
+    pub(crate) slots: Vec<SlotFindings>,
     /// On every memory, in order. Empty if the kernels could not be examined.
     pub(crate) judgements: Vec<Judgement>,
     /// The scalars whose values were used: the outcome is that of all plans with the same
@@ -67,6 +70,17 @@ pub(crate) struct Outcome {
     pub(crate) equal: BTreeSet<BTreeSet<Place>>,
     /// The kernel, or why there is none.
     pub(crate) fused: Result<Fused, String>,
+}
+
+/// What is told of a slot.
+#[derive(Debug)]
+pub(crate) struct SlotFindings {
+    /// The names of its kernel's parameters.
+    pub(crate) parameters: Vec<Option<String>>,
+    /// Whether the ids of its work-items are calculated from linear ones.
+    pub(crate) is_remapped: bool,
+    /// If not all work-items do it, how many do.
+    pub(crate) guard: Option<u64>,
 }
 
 /// A kernel that does what several do.
@@ -105,6 +119,7 @@ pub(crate) enum Trust {
 pub(crate) fn fuse(plan: &Plan, modules: &[&Module], trust: Trust) -> Result<Outcome> {
     plan.check(modules.len())?;
     let mut outcome = Outcome {
+        slots: Vec::new(),
         judgements: Vec::new(),
         constants: plan.constants.clone(),
         injected: plan.constants.clone(),
@@ -154,6 +169,14 @@ fn attempt(
         outcome.constants.extend(relied.map(|&argument| Place { slot: at, argument }));
         slots.push(examined);
     }
+    outcome.slots.extend(slots.iter().zip(&ranges.slots).map(|(examined, mapping)| {
+        let names = examined.parameters.iter().map(|parameter| parameter.name.clone());
+        SlotFindings {
+            parameters: names.collect(),
+            is_remapped: mapping.shape == Shape::Remapped,
+            guard: mapping.guard,
+        }
+    }));
     let views = shapes::unify(plan, &ranges, &mut slots);
     outcome.judgements = legality::judge(plan, &slots, &views);
     for Judgement { verdict, .. } in &outcome.judgements {

@@ -5,11 +5,14 @@
 mod builds;
 mod bundles;
 mod cache;
+mod fuse;
 #[path = "../support/libraries.rs"]
 mod images;
 mod libraries;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tools.rs"]
+mod tools;
 mod why;
 
 use std::ffi::OsStr;
@@ -219,7 +222,7 @@ fn help_describes_every_command_and_every_option() {
         let below = commands.iter().filter(|command| *command != "help");
         1 + below.map(|command| check(&[path, &[command]].concat())).sum::<usize>()
     }
-    assert!(check(&[]) >= 14, "commands are missing from the lists");
+    assert!(check(&[]) >= 15, "commands are missing from the lists");
     let help = run_alone(&["--help"]).out;
     for line in ["Exit codes:", "  0  ", "  1  ", "  2  ", "KILN_CACHE_DIR", "KILN_CACHE_TRACE"] {
         assert!(help.contains(line), "{line}");
@@ -246,6 +249,10 @@ fn what_cannot_be_understood_ends_with_2() {
         &["cache", "extract", &"0".repeat(65)],
         &["cache", "ls", "--sort", "size-of-the-moon"],
         &["cache", "why", "abcd"],
+        &["fuse", "x.cl"],
+        &["fuse", "x.cl", "--launch", "scale(x) over 8"],
+        &["fuse", "x.cl", "--launch", "scale(x)", "--launch", "scale(x) over 8"],
+        &["fuse", "--launch", "scale(x) over 8", "--launch", "scale(x) over 8"],
     ] {
         let run = run_alone(arguments).ended(2);
         assert!(!run.errors.is_empty() && run.out.is_empty(), "{arguments:?}: {run:?}");

@@ -4,7 +4,6 @@
 #![allow(clippy::print_stderr, reason = "a log tells which devices a test ran on")]
 
 use std::future::Future;
-use std::process::Command;
 
 use kiln::{CacheConfig, ErrorKind, Image, Kernel, Program, Runtime, RuntimeBuilder};
 
@@ -80,17 +79,4 @@ pub async fn program(rt: &Runtime, source: &str) -> Program {
 pub async fn kernel(rt: &Runtime, source: &str, name: &str) -> Kernel {
     // SAFETY: the kernels of the suites stay inside the buffers that the suites give them.
     unsafe { program(rt, source).await.kernel(name) }.expect("the kernel is there")
-}
-
-/// Whether a tool can be used here, as `probe` tells. One that cannot is reported by name; if the
-/// environment variable `KILN_REQUIRE_TOOLS` names it, that is a failure.
-pub fn has_tool(name: &str, probe: &[&str]) -> bool {
-    let tried = Command::new(probe[0]).args(&probe[1..]).output();
-    if tried.as_ref().is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    let required = std::env::var("KILN_REQUIRE_TOOLS").unwrap_or_default();
-    assert!(!required.split(',').any(|tool| tool == name), "{name} is required: {tried:?}");
-    eprintln!("skipped: {name} cannot be used here");
-    false
 }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use kiln::CacheConfig;
 
+use crate::launch::{Bytes, LaunchText};
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well
@@ -52,6 +54,22 @@ pub(crate) enum Command {
     /// each file: file, device, key, origin (compiled, memory, disk or remote), kernels,
     /// milliseconds, bytes, and on failure error, with kind, message and log.
     Build(Build),
+    /// Tell whether launches can run as one kernel, why or why not, and show its code
+    ///
+    /// Nothing runs: the kernels and the one that they become are only built. The verdict on each
+    /// buffer says whether sharing it lets the launches run as one: proven; needs trust, with what is
+    /// not known; or refuted, with a case in which the result would change.
+    ///
+    /// With --json, one object: device, launches, buffers, kernel and refusal (either is null), code,
+    /// format (opencl-c or spirv) and output. Of each launch: kernel, file, arguments as given,
+    /// parameters, global, offset, local, barrier (whether there is one before it), remapped, guard
+    /// (how many work-items do it, if not all), fixed and presumed (the scalars that are constants of
+    /// the fused kernel, or on whose values the proof relies). Of each buffer: name, bytes, kept,
+    /// parameters (launch, index and name), verdict (proven, needs-trust or refuted), reason,
+    /// internalized, in_memory (why it is not private to work-items) and pairs, of launches that
+    /// share it: launches, verdict, reason and barrier.
+    #[command(after_help = "Exits with 1 if the launches are not fused.")]
+    Fuse(Box<Fuse>),
     /// Look into the cache on disk, and look after it
     Cache {
         #[command(subcommand)]
@@ -67,6 +85,61 @@ pub(crate) struct Build {
 
     #[command(flatten)]
     pub(crate) settings: Settings,
+}
+
+#[derive(Args)]
+pub(crate) struct Fuse {
+    /// OpenCL C or SPIR-V with the kernels
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// A launch, two or more in their order, such as 'scale(src, tmp, 3.0) over 1024x768 in 16x16'
+    ///
+    /// The form is [FILE:]KERNEL(ARGUMENT, ..) over SIZE [from OFFSET] [in GROUP]. An argument is the
+    /// name of a buffer, the same name being the same buffer; a number, read as the parameter's type,
+    /// for all elements of a vector, and with its own where nobody tells that, such as 8u32 or
+    /// 1.5f32; local:256, so many bytes of local memory; or zeros:12, a
+    /// structure of so many bytes.
+    #[arg(long = "launch", required = true, value_name = "LAUNCH")]
+    pub(crate) launches: Vec<LaunchText>,
+
+    /// A buffer that is read later, so that its contents are in memory at the end; unless any is
+    /// given, those are all that the last launch to use them may write to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) keep: Vec<String>,
+
+    /// The size of a buffer, such as tmp=64MiB; unless given, it has room for an element of the
+    /// parameter's type (16 bytes if that is not known) for each work-item of any of its launches
+    #[arg(long, value_name = "NAME=SIZE")]
+    pub(crate) bytes: Vec<Bytes>,
+
+    /// Fix the scalars at their values
+    #[arg(long)]
+    pub(crate) fix_scalars: bool,
+
+    /// Show what would come of launches that are not proven to be legal, unless that is refuted
+    #[arg(long)]
+    pub(crate) assume_legal: bool,
+
+    /// The form of the code; SPIR-V goes to the file of --output
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) code: Code,
+
+    /// The file for the code; unless given, it is printed
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Code {
+    /// OpenCL C, as a device gets it that takes no SPIR-V
+    #[default]
+    C,
+    /// SPIR-V
+    Spirv,
 }
 
 /// What a program depends on beside its image.

@@ -1,4 +1,4 @@
-//! The explorer: devices, builds ahead of time, and what is in the cache on disk.
+//! The explorer: devices, builds ahead of time, fused kernels, and what is in the cache on disk.
 //!
 //! It uses the library's public interface only.
 
@@ -6,6 +6,8 @@ mod args;
 mod build;
 mod cache;
 mod devices;
+mod fuse;
+mod launch;
 mod output;
 mod request;
 
@@ -48,6 +50,7 @@ fn run(arguments: Arguments, out: &mut Output) -> Result {
     match arguments.command {
         Command::Devices => devices::run(out),
         Command::Build(build) => build::run(out, &build, config),
+        Command::Fuse(fuse) => fuse::run(out, &fuse, config),
         Command::Cache { command } => cache::run(out, command, &config),
     }
 }

@@ -212,14 +212,17 @@ fn parsed<T: std::str::FromStr>(
     text.parse().map_err(|_| no_value(constant, text))
 }
 
-/// Decimal, or hexadecimal with `0x`.
 fn integer<T: TryFrom<i128>>(constant: &SpecializationConstant, text: &str) -> Result<T, Problem> {
+    whole_number(text).ok_or_else(|| no_value(constant, text))
+}
+
+/// Decimal, or hexadecimal with `0x`.
+pub(crate) fn whole_number<T: TryFrom<i128>>(text: &str) -> Option<T> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => i128::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    let number = number.map_err(|_| no_value(constant, text))?;
-    number.try_into().map_err(|_| no_value(constant, text))
+    number.ok()?.try_into().ok()
 }
 
 fn no_value(constant: &SpecializationConstant, text: &str) -> Problem {

@@ -70,3 +70,47 @@ fn neighbours_of_other_work_groups_are_out_of_reach() {
         assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)));
     }
 }
+
+#[test]
+fn each_two_slots_that_share_a_memory_have_their_own_verdict() {
+    let launches = [
+        ("scale", vec![buffer(0), buffer(1), float(2.0)]),
+        ("turned", vec![buffer(1), buffer(2)]),
+        ("blur", vec![buffer(1), buffer(3)]),
+        ("gather", vec![buffer(1), buffer(4), buffer(5)]),
+    ];
+    for bytes in ALL {
+        let outcome = fuse_in(bytes, &grouped(&launches, &[]), Trust::ProofOnly);
+        let judgement = &outcome.judgements[1];
+        let pairs: Vec<_> = judgement.pairs.iter().map(|(&pair, v)| (pair, v.name())).collect();
+        let expected = [
+            ((0, 1), "proven"),
+            ((0, 2), "refuted"),
+            ((0, 3), "needs trust"),
+            // These only read.
+            ((1, 2), "proven"),
+            ((1, 3), "proven"),
+            ((2, 3), "proven"),
+        ];
+        assert_eq!(pairs, expected);
+        // The worst counts, and its reason.
+        assert_eq!(judgement.verdict, judgement.pairs[&(0, 2)]);
+        assert!(outcome.judgements[0].pairs.is_empty());
+    }
+}
+
+#[test]
+fn pairs_that_a_barrier_makes_legal_are_proven() {
+    let turn = |from, to| ("turned_in_memory", vec![buffer(from), buffer(to)]);
+    for bytes in ALL_PATTERNS {
+        let plan = grouped(&[turn(0, 1), turn(1, 2)], &[]);
+        let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
+        let shared = &outcome.judgements[1];
+        assert_eq!(shared.pairs, [((0, 1), Verdict::Proven)].into());
+        assert_eq!(shared.barriers, [(0, 1)].into());
+        let text = FusionReport::of(&plan, &outcome).to_string();
+        for line in ["launches 0 and 1: proven, with a barrier between", "a barrier before it"] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -72,7 +72,8 @@ pub enum Internalization {
 /// [`complete`](Self::complete) fuses the launches if that is proven to change nothing, and else
 /// runs them one by one and says why; [`cancel`](Self::cancel), or dropping the scope, runs them one
 /// by one. Buffers whose last handle was dropped before `complete` are not written if the fused
-/// kernel can do without.
+/// kernel can do without. [`examine`](Self::examine) only tells what would become of them, and
+/// [`discard`](Self::discard) runs none.
 ///
 /// The launches are commands of the queue's DAG from the start, and their events are valid whatever
 /// becomes of the scope. They wait for `complete`. If anything outside the scope needs one of them
@@ -143,18 +144,18 @@ impl FusionScope {
     /// # Errors
     ///
     /// As for [`Queue::submit`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the scope was
-    /// completed or canceled.
+    /// completed, canceled or discarded.
     pub fn submit(&self, launch: Launch) -> Result<Event> {
         if self.settings().has_ended {
             return Err(Error::invalid(
-                "a launch is submitted to a fusion scope that was completed or canceled; start \
-                 another, or submit it to the queue",
+                "a launch is submitted to a fusion scope that was completed, canceled or discarded; \
+                 start another, or submit it to the queue",
             ));
         }
         self.queue.submit_to(launch, Some(self.group))
     }
 
-    /// Whether it collects launches: it was not completed, canceled or aborted.
+    /// Whether it collects launches: it was not completed, canceled, discarded or aborted.
     #[must_use]
     pub fn is_fusing(&self) -> bool {
         !self.settings().has_ended && self.aborted.get().is_none()
@@ -204,6 +205,15 @@ impl FusionScope {
     pub fn cancel(&self) {
         if self.end().is_ok() && self.queue.scheduler.close_group(self.group, |_| ()).is_some() {
             self.queue.scheduler.run_separately(self.group, None);
+            self.queue.scheduler.shared().counters.fusions_canceled.add_one();
+        }
+    }
+
+    /// Runs none of the launches: they fail, with an error that says so, and with them what they
+    /// should have written, as that of any [failed command](Queue#failures). Does nothing if the scope
+    /// was completed, canceled or aborted.
+    pub fn discard(&self) {
+        if self.end().is_ok() && self.queue.scheduler.discard_group(self.group) {
             self.queue.scheduler.shared().counters.fusions_canceled.add_one();
         }
     }

@@ -99,6 +99,26 @@ impl Scheduler {
         });
     }
 
+    /// Has none of the launches run: they fail. `false` if the group does not collect any more.
+    pub(crate) fn discard_group(self: &Arc<Self>, group: GroupId) -> bool {
+        self.change(|scheduler, state, next, effects| {
+            if !state.is_collecting(group) {
+                return false;
+            }
+            let discarded = state.groups.remove(&group);
+            let error =
+                Error::invalid("the fusion scope of the launch was discarded: it never runs");
+            for id in discarded.into_iter().flat_map(|group| group.slots) {
+                if let Some(command) = state.dag.command_mut(id) {
+                    command.group = None;
+                    state.dag.poison(id, error.clone(), next);
+                }
+            }
+            scheduler.pump(state, next, effects);
+            true
+        })
+    }
+
     /// Has the launches run as the one launch, which uses what they use, but for the contents of the
     /// allocations that are lost. If something is in its way, they run one by one.
     pub(crate) fn run_as_one(

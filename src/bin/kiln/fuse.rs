@@ -1,0 +1,360 @@
+//! `kiln fuse`: what would become of launches that run as one kernel.
+
+mod bind;
+
+use std::path::{Path, PathBuf};
+
+use futures_lite::future::block_on;
+use kiln::{
+    BufferReport, CacheConfig, ErrorKind, FusionReport, FusionScope, LaunchReport, NdRange,
+    Program, Runtime, Verdict,
+};
+use serde::Serialize;
+
+use self::bind::{Call, Named};
+use crate::args::{Code, Fuse};
+use crate::launch::ArgumentText;
+use crate::output::{Ending, Failure, Output, Result, bytes, in_full, note, plain};
+use crate::request::{Problem, Setup};
+
+pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result {
+    if fuse.launches.len() < 2 {
+        return Err(Failure::usage(
+            "one launch is nothing to fuse; give --launch twice or more often",
+        ));
+    }
+    if fuse.code == Code::Spirv && fuse.output.is_none() {
+        return Err(Failure::usage("SPIR-V is nothing to be printed; give --output FILE"));
+    }
+    block_on(async {
+        let files: Vec<_> = fuse.files.iter().map(PathBuf::as_path).collect();
+        let setup = Setup::new(&fuse.settings, config, &files).await?;
+        let programs = build(&setup, &files).await?;
+        let calls = fuse.launches.iter().map(|launch| Call::new(launch, &programs));
+        let calls = calls.collect::<Result<Vec<_>>>()?;
+        let buffers = bind::name(fuse, &calls)?;
+        let report = examine(&setup.rt, fuse, &calls, &buffers).await?;
+        setup.rt.drain().await;
+        let device = setup.rt.device().name.clone();
+        tell(out, fuse, &Found { device, calls, buffers, report })
+    })
+}
+
+async fn build<'a>(setup: &Setup<'_>, files: &[&'a Path]) -> Result<Vec<(&'a Path, Program)>> {
+    let programs = files.iter().map(async |&file| {
+        let built = async { Ok::<_, Problem>(setup.request(file).await?.1.await?) };
+        let built = built.await.map_err(|Problem { message, log, .. }| {
+            let log = log.map(|log| format!("\n{}", log.trim_end())).unwrap_or_default();
+            Failure::failed(format_args!("{}: {message}{log}", file.display()))
+        });
+        Ok((file, built?))
+    });
+    futures::future::try_join_all(programs).await
+}
+
+/// Has none of its launches run, however it is dropped.
+struct Examined(FusionScope);
+
+impl Drop for Examined {
+    fn drop(&mut self) {
+        self.0.discard();
+    }
+}
+
+async fn examine(
+    rt: &Runtime,
+    fuse: &Fuse,
+    calls: &[Call<'_>],
+    named: &[Named],
+) -> Result<FusionReport> {
+    let buffers = bind::allocate(rt, named)?;
+    let scope = Examined(rt.queue().start_fusion());
+    if fuse.fix_scalars {
+        scope.0.fix_scalars();
+    }
+    if fuse.assume_legal {
+        // SAFETY: none of its launches runs.
+        unsafe { scope.0.assume_legal() };
+    }
+    for Named { name, .. } in named.iter().filter(|buffer| buffer.is_kept) {
+        if let Some(buffer) = buffers.get(name) {
+            scope.0.keep(buffer);
+        }
+    }
+    for call in calls {
+        scope.0.submit(call.bind(&buffers)?).map_err(|error| match error.kind() {
+            ErrorKind::InvalidArgument => Failure::usage(in_full(&error)),
+            _ => error.into(),
+        })?;
+    }
+    // What nobody holds is not read later.
+    drop(buffers);
+    Ok(scope.0.examine().await?)
+}
+
+/// All that is told.
+struct Found<'a> {
+    device: String,
+    calls: Vec<Call<'a>>,
+    buffers: Vec<Named>,
+    report: FusionReport,
+}
+
+impl Found<'_> {
+    /// The launches as they were given, with what was found out about them.
+    fn launches(&self) -> impl Iterator<Item = (&Call<'_>, &LaunchReport)> {
+        self.calls.iter().zip(self.report.launches())
+    }
+
+    /// What was found out about a buffer: nothing if the kernels could not be examined.
+    fn of(&self, buffer: &Named) -> Option<&BufferReport> {
+        self.report.buffers().iter().find(|report| {
+            let mut given = report.parameters.iter().map(|&(launch, at)| self.given(launch, at));
+            given.any(|name| name == Some(&buffer.name))
+        })
+    }
+
+    /// The name of the buffer that a launch is given for a parameter.
+    fn given(&self, launch: usize, at: usize) -> Option<&str> {
+        match self.calls.get(launch)?.text.arguments.get(at)? {
+            ArgumentText::Buffer(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The parameters that a buffer is given for.
+    fn uses(&self, buffer: &Named) -> Vec<Use> {
+        let launches = self.calls.iter().enumerate();
+        let uses = launches.flat_map(|(launch, call)| {
+            let given = (0..call.text.arguments.len())
+                .filter(move |&at| self.given(launch, at) == Some(&buffer.name));
+            given.map(move |index| Use { launch, index, name: self.parameter(launch, index) })
+        });
+        uses.collect()
+    }
+
+    /// The name of a parameter.
+    fn parameter(&self, launch: usize, at: usize) -> Option<String> {
+        let examined = self.report.launches().get(launch)?;
+        let known = examined.parameters.get(at).cloned().flatten();
+        known.or_else(|| self.calls.get(launch)?.parameters().get(at)?.name.clone())
+    }
+
+    fn is_fused(&self) -> bool {
+        self.report.refusal().is_none()
+    }
+}
+
+fn tell(out: &mut Output, fuse: &Fuse, found: &Found<'_>) -> Result {
+    let (mut code, mut failed) = (None, false);
+    if let Some(module) = found.report.spirv() {
+        let written = match fuse.code {
+            Code::Spirv => Ok(module.to_vec()),
+            Code::C => found.report.opencl_c().map(String::into_bytes),
+        };
+        match (written, &fuse.output) {
+            (Ok(text), Some(file)) => {
+                std::fs::write(file, text).map_err(|error| {
+                    Failure::failed(format_args!("cannot write {}: {error}", file.display()))
+                })?;
+            }
+            (Ok(text), None) => code = String::from_utf8(text).ok(),
+            (Err(error), _) => {
+                failed = true;
+                note(format_args!(
+                    "no code: {}; --code spirv --output FILE writes SPIR-V",
+                    in_full(&error)
+                ));
+            }
+        }
+    }
+    let output = fuse.output.as_deref().filter(|_| found.report.spirv().is_some() && !failed);
+    if out.is_json() {
+        out.value(&Told::of(fuse, found, code, output))?;
+    } else {
+        print(out, found, code.as_deref(), output)?;
+    }
+    Ok(Ending::well_if(found.is_fused() && !failed))
+}
+
+fn print(
+    out: &mut Output,
+    found: &Found<'_>,
+    code: Option<&str>,
+    output: Option<&Path>,
+) -> Result<()> {
+    for (at, (call, report)) in found.launches().enumerate() {
+        let arguments: Vec<_> = call.text.arguments.iter().map(ArgumentText::text).collect();
+        let (kernel, arguments) = (&call.text.kernel, arguments.join(", "));
+        out.line(format_args!("launch {at}: {kernel}({arguments}) {}", in_words(&report.range)))?;
+        for told in report.notes() {
+            out.line(format_args!("  {}", plain(told)))?;
+        }
+    }
+    for buffer in &found.buffers {
+        let uses = found.uses(buffer).into_iter().map(|used| match used.name {
+            Some(name) => format!("`{name}` of launch {}", used.launch),
+            None => format!("parameter {} of launch {}", used.index, used.launch),
+        });
+        let uses = uses.collect::<Vec<_>>().join(", ");
+        let kept = if buffer.is_kept { ", kept" } else { "" };
+        let size = bytes(buffer.bytes as u64);
+        out.line(format_args!("\n{}, {size}{kept}: {}", buffer.name, plain(uses)))?;
+        if let Some(report) = found.of(buffer) {
+            out.line(plain(report).trim_end())?;
+        }
+    }
+    match (found.report.refusal(), found.report.kernel()) {
+        (Some(why), _) => out.line(format_args!("\nnot fused: {}", plain(why)))?,
+        (None, kernel) => out.line(format_args!("\nfused: `{}`", plain(kernel.unwrap_or("?"))))?,
+    }
+    match (code, output) {
+        (Some(code), _) => out.line(format_args!("\n{}", plain(code.trim_end())))?,
+        (None, Some(file)) => out.line(format_args!("code written to {}", file.display()))?,
+        (None, None) => {}
+    }
+    Ok(())
+}
+
+/// A range as it is given.
+fn in_words(range: &NdRange) -> String {
+    let size =
+        |sizes: &[usize]| sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    let mut text = format!("over {}", size(range.global()));
+    if range.offset().iter().any(|&offset| offset != 0) {
+        text.push_str(&format!(" from {}", size(range.offset())));
+    }
+    if let Some(local) = range.local() {
+        text.push_str(&format!(" in {}", size(local)));
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    device: &'a str,
+    launches: Vec<ToldLaunch<'a>>,
+    buffers: Vec<ToldBuffer<'a>>,
+    kernel: Option<&'a str>,
+    /// Why there is no kernel that can run.
+    refusal: Option<&'a str>,
+    /// In OpenCL C, unless it is in a file.
+    code: Option<String>,
+    format: &'static str,
+    /// The file of the code.
+    output: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ToldLaunch<'a> {
+    kernel: &'a str,
+    file: String,
+    arguments: Vec<String>,
+    /// The names of the kernel's parameters.
+    parameters: Vec<Option<String>>,
+    global: &'a [usize],
+    offset: &'a [usize],
+    local: Option<&'a [usize]>,
+    barrier: bool,
+    remapped: bool,
+    guard: Option<u64>,
+    /// Positions of parameters.
+    fixed: &'a [usize],
+    presumed: &'a [usize],
+}
+
+#[derive(Serialize)]
+struct ToldBuffer<'a> {
+    name: &'a str,
+    bytes: usize,
+    kept: bool,
+    parameters: Vec<Use>,
+    /// None if the kernels could not be examined.
+    verdict: Option<&'static str>,
+    reason: Option<&'a str>,
+    internalized: bool,
+    in_memory: Option<&'a str>,
+    pairs: Vec<ToldPair<'a>>,
+}
+
+/// A parameter of a launch.
+#[derive(Serialize)]
+struct Use {
+    launch: usize,
+    index: usize,
+    name: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ToldPair<'a> {
+    launches: (usize, usize),
+    verdict: &'static str,
+    reason: Option<&'a str>,
+    barrier: bool,
+}
+
+impl<'a> Told<'a> {
+    fn of(fuse: &Fuse, found: &'a Found<'_>, code: Option<String>, output: Option<&Path>) -> Self {
+        let launches = found.launches().enumerate().map(|(launch, (call, report))| ToldLaunch {
+            kernel: &call.text.kernel,
+            file: call.file.display().to_string(),
+            arguments: call.text.arguments.iter().map(ArgumentText::text).collect(),
+            parameters: (0..call.parameters().len())
+                .map(|at| found.parameter(launch, at))
+                .collect(),
+            global: report.range.global(),
+            offset: report.range.offset(),
+            local: report.range.local(),
+            barrier: report.has_barrier,
+            remapped: report.is_remapped,
+            guard: report.guard,
+            fixed: &report.fixed,
+            presumed: &report.presumed,
+        });
+        let buffers = found.buffers.iter().map(|buffer| {
+            let report = found.of(buffer);
+            let pairs = report.into_iter().flat_map(|report| &report.pairs);
+            ToldBuffer {
+                name: &buffer.name,
+                bytes: buffer.bytes,
+                kept: buffer.is_kept,
+                parameters: found.uses(buffer),
+                verdict: report.map(|report| word(&report.verdict)),
+                reason: report.and_then(|report| report.verdict.reason()),
+                internalized: report.is_some_and(|report| report.is_internalized),
+                in_memory: report.and_then(|report| report.why_in_memory.as_deref()),
+                pairs: pairs
+                    .map(|pair| ToldPair {
+                        launches: pair.launches,
+                        verdict: word(&pair.verdict),
+                        reason: pair.verdict.reason(),
+                        barrier: pair.needs_barrier,
+                    })
+                    .collect(),
+            }
+        });
+        Self {
+            device: &found.device,
+            launches: launches.collect(),
+            buffers: buffers.collect(),
+            kernel: found.report.kernel(),
+            refusal: found.report.refusal(),
+            code,
+            format: match fuse.code {
+                Code::C => "opencl-c",
+                Code::Spirv => "spirv",
+            },
+            output: output.map(|file| file.display().to_string()),
+        }
+    }
+}
+
+/// A verdict as programs read it.
+fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Proven => "proven",
+        Verdict::NeedsTrust(_) => "needs-trust",
+        Verdict::Refuted(_) => "refuted",
+        _ => "other",
+    }
+}

@@ -1,0 +1,381 @@
+//! From launches as they are written to launches of kernels, with buffers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kiln::{Access, AddressSpace, Buffer, Kernel, Launch, Local, Parameter, Program, Runtime};
+
+use crate::args::Fuse;
+use crate::launch::{ArgumentText, LaunchText};
+use crate::output::{Failure, Result, in_full};
+use crate::request::whole_number;
+
+/// Of no type that arguments are checked for.
+type Byte = [u8; 1];
+
+/// A launch of a kernel that was found.
+pub(super) struct Call<'a> {
+    pub(super) text: &'a LaunchText,
+    pub(super) file: &'a Path,
+    kernel: Kernel,
+}
+
+/// A buffer by its name.
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) bytes: usize,
+    pub(super) is_kept: bool,
+}
+
+impl<'a> Call<'a> {
+    /// Finds the kernel, and compares the arguments with its parameters.
+    pub(super) fn new(text: &'a LaunchText, programs: &[(&'a Path, Program)]) -> Result<Self> {
+        let name = text.kernel.as_str();
+        let asked: Vec<_> = match &text.file {
+            Some(file) => programs.iter().filter(|(known, _)| known == file).collect(),
+            None => programs.iter().collect(),
+        };
+        let has = |program: &Program| program.kernel_names().contains(&name);
+        let mut having = asked.iter().filter(|(_, program)| has(program));
+        let (file, program) = match (having.next(), having.next(), &text.file) {
+            (Some(one), None, _) => one,
+            (Some((one, _)), Some((other, _)), _) => {
+                return Err(Failure::usage(format_args!(
+                    "{} and {} have a kernel `{name}`; say which, such as {}:{name}(..)",
+                    one.display(),
+                    other.display(),
+                    one.display()
+                )));
+            }
+            (None, _, Some(file)) if asked.is_empty() => {
+                return Err(Failure::usage(format_args!(
+                    "the launch of `{name}` is of {}, which is not among the files",
+                    file.display()
+                )));
+            }
+            (None, ..) => {
+                let names = asked.iter().flat_map(|(_, program)| program.kernel_names());
+                return Err(Failure::usage(format_args!(
+                    "there is no kernel `{name}`; the files have: {}",
+                    names.collect::<Vec<_>>().join(", ")
+                )));
+            }
+        };
+        // SAFETY: no launch of it ever runs.
+        let kernel = unsafe { program.kernel(name)? };
+        let call = Self { text, file, kernel };
+        let (given, expected) = (text.arguments.len(), call.parameters().len());
+        if given != expected {
+            return Err(Failure::usage(format_args!(
+                "`{name}` is given {given} arguments, but has {expected} parameters: {}",
+                call.signature()
+            )));
+        }
+        Ok(call)
+    }
+
+    pub(super) fn parameters(&self) -> &[Parameter] {
+        self.kernel.params().unwrap_or_default()
+    }
+
+    fn signature(&self) -> String {
+        let each = self.parameters().iter().enumerate().map(|(at, _)| self.parameter(at));
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A parameter as OpenCL C declares it, as far as it is known.
+    fn parameter(&self, at: usize) -> String {
+        let Parameter { name, type_name, address_space, .. } = &self.parameters()[at];
+        let space = match address_space {
+            Some(AddressSpace::Global) => Some("global"),
+            Some(AddressSpace::Constant) => Some("constant"),
+            Some(AddressSpace::Local) => Some("local"),
+            _ => None,
+        };
+        let known = [space, type_name.as_deref(), name.as_deref()];
+        let known: Vec<_> = known.into_iter().flatten().collect();
+        if known.is_empty() { format!("parameter {at}") } else { known.join(" ") }
+    }
+
+    /// Its uses of buffers.
+    fn uses(&self) -> impl Iterator<Item = (&str, &Parameter)> {
+        let given = self.text.arguments.iter().zip(self.parameters());
+        given.filter_map(|(argument, parameter)| match argument {
+            ArgumentText::Buffer(name) => Some((name.as_str(), parameter)),
+            _ => None,
+        })
+    }
+
+    /// The work-items, if they can be counted, and those that ids begin behind.
+    fn items(&self) -> Option<usize> {
+        let LaunchText { global, offset, .. } = self.text;
+        let offset = offset.as_ref().map_or(&[][..], |offset| offset.get());
+        let sizes = global.get().iter().enumerate();
+        let mut sizes = sizes.map(|(d, &size)| size.checked_add(*offset.get(d).unwrap_or(&0)));
+        sizes.try_fold(1_usize, |items, size| items.checked_mul(size?))
+    }
+
+    /// The launch, with buffers in the places of their names.
+    pub(super) fn bind(&self, buffers: &BTreeMap<String, Buffer<Byte>>) -> Result<Launch> {
+        let LaunchText { arguments, global, offset, local, .. } = self.text;
+        let mut launch = self.kernel.launch(*global);
+        if let Some(offset) = offset {
+            launch = launch.offset(*offset);
+        }
+        if let Some(local) = local {
+            launch = launch.local(*local);
+        }
+        for (at, (argument, parameter)) in arguments.iter().zip(self.parameters()).enumerate() {
+            use AddressSpace::{Constant, Global, Local as Group, Private};
+            launch = match (argument, parameter.address_space) {
+                (ArgumentText::Buffer(name), Some(Global | Constant) | None) => {
+                    match buffers.get(name) {
+                        Some(buffer) => launch.arg(buffer),
+                        None => return Err(self.misfit(at, "a buffer")),
+                    }
+                }
+                (_, Some(Global | Constant)) => {
+                    return Err(self.misfit(at, "the name of a buffer, such as tmp"));
+                }
+                (ArgumentText::Local(bytes), Some(Group) | None) => {
+                    launch.arg(Local::<Byte>::new(*bytes))
+                }
+                (_, Some(Group)) => {
+                    return Err(self.misfit(at, "local memory, such as local:256"));
+                }
+                (ArgumentText::Zeros(bytes), Some(Private) | None) => zeros(launch, *bytes)
+                    .ok_or_else(|| self.misfit(at, "up to 64 bytes, or 128 or 256"))?,
+                (ArgumentText::Number(text), Some(Private) | None) => {
+                    let (number, stated) = typed(text);
+                    let Some(type_name) = stated.or(parameter.type_name.as_deref()) else {
+                        return Err(self.misfit(
+                            at,
+                            &format!(
+                                "it with its type, such as {text}u32 or {text}f32: neither the \
+                                 file nor the driver tells that"
+                            ),
+                        ));
+                    };
+                    self.value(launch, at, type_name, number)?
+                }
+                (_, _) => return Err(self.misfit(at, "a number, such as 3")),
+            };
+        }
+        Ok(launch)
+    }
+
+    fn value(&self, launch: Launch, at: usize, type_name: &str, text: &str) -> Result<Launch> {
+        let misfit = |wanted: &str| self.misfit(at, wanted);
+        let type_name = type_name.trim();
+        let base = type_name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let lanes = &type_name[base.len()..];
+        macro_rules! number {
+            ($value:expr, $wanted:literal) => {{
+                let value = $value.ok_or_else(|| misfit($wanted))?;
+                match lanes {
+                    "" => Ok(launch.arg(value)),
+                    "2" => Ok(launch.arg([value; 2])),
+                    "3" | "4" => Ok(launch.arg([value; 4])),
+                    "8" => Ok(launch.arg([value; 8])),
+                    "16" => Ok(launch.arg([value; 16])),
+                    _ => Err(misfit("a structure, such as zeros:8, as its type is no number")),
+                }
+            }};
+        }
+        match base {
+            "float" => number!(text.parse::<f32>().ok(), "a number, such as 3.0"),
+            "double" => number!(text.parse::<f64>().ok(), "a number, such as 3.0"),
+            "char" => number!(whole_number::<i8>(text), "a whole number from -128 to 127"),
+            "uchar" | "unsigned char" => {
+                number!(whole_number::<u8>(text), "a whole number from 0 to 255")
+            }
+            "short" => number!(whole_number::<i16>(text), "a whole number of 16 bits"),
+            "ushort" | "unsigned short" => {
+                number!(whole_number::<u16>(text), "a whole number of 16 bits, not below 0")
+            }
+            "half" => number!(whole_number::<u16>(text), "its bits, such as 0x3c00 for 1.0"),
+            "int" => number!(whole_number::<i32>(text), "a whole number of 32 bits"),
+            "uint" | "unsigned int" => {
+                number!(whole_number::<u32>(text), "a whole number of 32 bits, not below 0")
+            }
+            "long" => number!(whole_number::<i64>(text), "a whole number of 64 bits"),
+            "ulong" | "unsigned long" | "size_t" => {
+                number!(whole_number::<u64>(text), "a whole number of 64 bits, not below 0")
+            }
+            _ => Err(misfit("a structure, such as zeros:8, as its type is no number")),
+        }
+    }
+
+    fn misfit(&self, at: usize, wanted: &str) -> Failure {
+        Failure::usage(format_args!(
+            "`{}` is given for `{}` of `{}`; give {wanted}",
+            self.text.arguments[at].text(),
+            self.parameter(at),
+            self.text.kernel
+        ))
+    }
+}
+
+/// A number, and its type as OpenCL C names it if that is given as Rust does, such as in `8u32`.
+fn typed(text: &str) -> (&str, Option<&'static str>) {
+    const TYPES: [(&str, &str); 10] = [
+        ("f32", "float"),
+        ("f64", "double"),
+        ("i8", "char"),
+        ("u8", "uchar"),
+        ("i16", "short"),
+        ("u16", "ushort"),
+        ("i32", "int"),
+        ("u32", "uint"),
+        ("i64", "long"),
+        ("u64", "ulong"),
+    ];
+    for (rust, name) in TYPES {
+        // These are digits of hexadecimal numbers, too.
+        let is_digits = rust.starts_with('f') && text.starts_with("0x");
+        if let Some(number) = text.strip_suffix(rust).filter(|_| !is_digits) {
+            return (number, Some(name));
+        }
+    }
+    (text, None)
+}
+
+/// A value of so many bytes. There is a type for each of these sizes.
+fn zeros(launch: Launch, bytes: usize) -> Option<Launch> {
+    macro_rules! sizes {
+        ($($size:literal)*) => {
+            match bytes {
+                $($size => Some(launch.arg([0_u8; $size])),)*
+                _ => None,
+            }
+        };
+    }
+    sizes!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 48 64 128 256)
+}
+
+/// The buffers, in the order in which they are first named.
+pub(super) fn name(fuse: &Fuse, calls: &[Call<'_>]) -> Result<Vec<Named>> {
+    let mut all: Vec<Named> = Vec::new();
+    for call in calls {
+        for (name, parameter) in call.uses() {
+            let element = parameter.type_name.as_deref().and_then(element_bytes).unwrap_or(16);
+            let bytes =
+                call.items().and_then(|items| items.checked_mul(element)).ok_or_else(|| {
+                    Failure::usage(format_args!(
+                        "the launch of `{}` is too large",
+                        call.text.kernel
+                    ))
+                })?;
+            let known = all.iter().position(|known| known.name == name).unwrap_or_else(|| {
+                all.push(Named { name: name.to_owned(), bytes: 1, is_kept: false });
+                all.len() - 1
+            });
+            let buffer = &mut all[known];
+            buffer.bytes = buffer.bytes.max(bytes);
+        }
+        // The last launch counts, and of that any use.
+        for buffer in &mut all {
+            let own = call.uses().filter(|(name, _)| *name == buffer.name);
+            if let Some(writes) =
+                own.map(|(_, parameter)| may_write(parameter)).reduce(|a, b| a | b)
+            {
+                buffer.is_kept = writes;
+            }
+        }
+    }
+    let find = |name: &str, option: &str, all: &[Named]| {
+        all.iter().position(|buffer| buffer.name == name).ok_or_else(|| {
+            let names = all.iter().map(|buffer| buffer.name.as_str()).collect::<Vec<_>>();
+            Failure::usage(format_args!(
+                "{option} speaks of `{name}`, which no launch uses; they use: {}",
+                names.join(", ")
+            ))
+        })
+    };
+    for size in &fuse.bytes {
+        let at = find(&size.buffer, "--bytes", &all)?;
+        all[at].bytes = size.bytes;
+    }
+    let kept = fuse.keep.iter().map(|name| find(name, "--keep", &all));
+    let kept = kept.collect::<Result<Vec<_>>>()?;
+    if !kept.is_empty() {
+        for (at, buffer) in all.iter_mut().enumerate() {
+            buffer.is_kept = kept.contains(&at);
+        }
+    }
+    Ok(all)
+}
+
+pub(super) fn allocate(rt: &Runtime, named: &[Named]) -> Result<BTreeMap<String, Buffer<Byte>>> {
+    let buffers = named.iter().map(|Named { name, bytes, .. }| {
+        let buffer = rt.buffer(*bytes).map_err(|error| {
+            Failure::failed(format_args!(
+                "{}; give another size: --bytes {name}=SIZE",
+                in_full(&error)
+            ))
+        })?;
+        Ok((name.clone(), buffer))
+    });
+    buffers.collect()
+}
+
+fn may_write(parameter: &Parameter) -> bool {
+    parameter.access != Some(Access::Read)
+        && parameter.address_space != Some(AddressSpace::Constant)
+}
+
+/// The size of what a pointer of this type points to.
+fn element_bytes(type_name: &str) -> Option<usize> {
+    let name = type_name.trim_end().trim_end_matches('*').trim();
+    let base = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let lanes = match &name[base.len()..] {
+        "" => 1,
+        "2" => 2,
+        "3" | "4" => 4,
+        "8" => 8,
+        "16" => 16,
+        _ => return None,
+    };
+    let bytes = match base.trim_start_matches("unsigned ") {
+        "char" | "uchar" => 1,
+        "short" | "ushort" | "half" => 2,
+        "int" | "uint" | "float" => 4,
+        "long" | "ulong" | "double" => 8,
+        _ => return None,
+    };
+    Some(bytes * lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_may_have_types() {
+        for (text, number, name) in [
+            ("8", "8", None),
+            ("8u32", "8", Some("uint")),
+            ("-3i8", "-3", Some("char")),
+            ("1.5f64", "1.5", Some("double")),
+            ("0x1f32", "0x1f32", None),
+            ("0x1fu64", "0x1f", Some("ulong")),
+        ] {
+            assert_eq!(typed(text), (number, name), "{text}");
+        }
+    }
+
+    #[test]
+    fn elements_have_the_sizes_of_opencl_c() {
+        for (name, bytes) in [
+            ("float*", Some(4)),
+            ("uchar *", Some(1)),
+            ("unsigned int*", Some(4)),
+            ("double3*", Some(32)),
+            ("half16*", Some(32)),
+            ("Point*", None),
+            ("float5*", None),
+        ] {
+            assert_eq!(element_bytes(name), bytes, "{name}");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! `kiln fuse`: what launches become, and why.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::tools::has_clang;
+use crate::{Bench, Run, on_benches};
+
+/// Kernels as a module, and as the text that it was made from.
+const KERNELS: &[u8] = include_bytes!("../data/fusion.spv");
+const TEXT: &str = include_str!("../data/fusion.cl");
+
+const SCALE: &str = "scale(src, tmp, 3.0) over 1024";
+const OFFSET: &str = "offset(tmp, dst, 1.0) over 1024";
+const BLUR: &str = "blur(tmp, dst) over 1024";
+const GATHER: &str = "gather(tmp, at, dst) over 1024";
+
+impl Bench {
+    /// Examines launches of the kernels.
+    fn fuse(&self, launches: &[&str], more: &[&str]) -> Run {
+        self.fuse_of("kernels.spv", launches, more)
+    }
+
+    fn fuse_of(&self, file: &str, launches: &[&str], more: &[&str]) -> Run {
+        fs::write(self.path("kernels.spv"), KERNELS).unwrap();
+        fs::write(self.path("kernels.cl"), TEXT).unwrap();
+        let launches = launches.iter().flat_map(|launch| ["--launch", launch]);
+        self.run(["fuse", file].into_iter().chain(launches).chain(more.iter().copied()))
+    }
+
+    fn told(&self, launches: &[&str], more: &[&str], code: i32) -> Value {
+        self.fuse(launches, &[more, &["--json"]].concat()).ended(code).json()
+    }
+}
+
+/// What is told of a buffer.
+#[track_caller]
+fn buffer<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let buffers = told["buffers"].as_array().expect("they are an array");
+    buffers.iter().find(|buffer| buffer["name"] == name).unwrap_or_else(|| panic!("{told}"))
+}
+
+#[test]
+fn a_chain_is_told_with_the_names_that_were_given() {
+    on_benches(async |bench| {
+        let run = bench.fuse(&[SCALE, OFFSET], &["--bytes", "tmp=4KiB"]).ended(0);
+        for line in [
+            "launch 0: scale(src, tmp, 3.0) over 1024",
+            "launch 1: offset(tmp, dst, 1.0) over 1024",
+            "tmp, 4.0 KiB: `dst` of launch 0, `src` of launch 1\n  proven\n  internalized\n",
+            ", kept: `dst` of launch 1\n  proven\n",
+            "fused: `fused_scale_offset`",
+            "kernel void fused_scale_offset(",
+        ] {
+            assert!(run.out.contains(line), "{line:?} is missing: {}", run.out);
+        }
+    });
+}
+
+#[test]
+fn programs_get_the_same_as_one_object() {
+    on_benches(async |bench| {
+        let told = bench.told(&[SCALE, OFFSET], &["--bytes", "tmp=4KiB"], 0);
+        assert_eq!(told["device"], *bench.rt.device().name);
+        assert_eq!(told["kernel"], "fused_scale_offset");
+        assert!(told["refusal"].is_null() && told["output"].is_null(), "{told}");
+        assert_eq!(told["format"], "opencl-c");
+        assert!(told["code"].as_str().unwrap().contains("kernel void fused_scale_offset("));
+        assert_eq!(
+            told["launches"][0],
+            json!({
+                "kernel": "scale", "file": "kernels.spv", "arguments": ["src", "tmp", "3.0"],
+                "parameters": ["src", "dst", "factor"], "global": [1024], "offset": [0],
+                "local": null, "barrier": false, "remapped": false, "guard": null, "fixed": [],
+                "presumed": [],
+            })
+        );
+        assert_eq!(
+            *buffer(&told, "tmp"),
+            json!({
+                "name": "tmp", "bytes": 4096, "kept": false, "verdict": "proven", "reason": null,
+                "parameters": [
+                    { "launch": 0, "index": 1, "name": "dst" },
+                    { "launch": 1, "index": 0, "name": "src" },
+                ],
+                "internalized": true, "in_memory": null,
+                "pairs": [
+                    { "launches": [0, 1], "verdict": "proven", "reason": null, "barrier": false },
+                ],
+            })
+        );
+    });
+}
+
+#[test]
+fn what_is_kept_stays_in_memory() {
+    on_benches(async |bench| {
+        let fate = |told: &Value, name| {
+            let buffer = buffer(told, name);
+            (buffer["kept"] == true, buffer["internalized"] == true)
+        };
+        let told = bench.told(&[SCALE, OFFSET], &["--keep", "tmp", "--keep", "dst"], 0);
+        assert_eq!(fate(&told, "tmp"), (true, false));
+        let why = buffer(&told, "tmp")["in_memory"].as_str().unwrap();
+        assert!(why.contains("read later"), "{why}");
+        // Nothing else is, then.
+        let told = bench.told(&[SCALE, OFFSET], &["--keep", "src"], 0);
+        assert_eq!(fate(&told, "dst"), (false, true));
+        // What the last launch changes is kept, though it reads it as well.
+        let told = bench.told(&[SCALE, "in_place(tmp) over 1024"], &[], 0);
+        assert_eq!(fate(&told, "tmp"), (true, false));
+    });
+}
+
+#[test]
+fn what_would_change_the_result_is_not_fused_and_told_by_the_launches() {
+    on_benches(async |bench| {
+        let run = bench.fuse(&[SCALE, BLUR, GATHER], &[]).ended(1);
+        for line in [
+            "  refuted\n    launches 0 and 1: refuted: `blur` reads `src` at gid-1, written by `scale`",
+            "    launches 0 and 2: needs trust: `gather` reads `src`",
+            "not fused: `blur` reads `src` at gid-1",
+        ] {
+            assert!(run.out.contains(line), "{line:?} is missing: {}", run.out);
+        }
+        assert!(!run.out.contains("kernel void"), "{}", run.out);
+
+        let told = bench.told(&[SCALE, BLUR, GATHER], &[], 1);
+        assert!(told["kernel"].is_null() && told["code"].is_null(), "{told}");
+        let shared = buffer(&told, "tmp");
+        assert_eq!((&shared["verdict"], &shared["reason"]), (&json!("refuted"), &told["refusal"]));
+        let verdicts = shared["pairs"].as_array().unwrap().iter().map(|pair| &pair["verdict"]);
+        // Two launches that read do not meet.
+        assert_eq!(verdicts.collect::<Vec<_>>(), ["refuted", "needs-trust", "proven"]);
+        assert_eq!(buffer(&told, "src")["verdict"], "proven");
+
+        // One's word may stand for what is not known, not against what is.
+        bench.fuse(&[SCALE, GATHER], &[]).ended(1);
+        bench.fuse(&[SCALE, GATHER], &["--assume-legal"]).ended(0);
+        bench.fuse(&[SCALE, BLUR], &["--assume-legal"]).ended(1);
+    });
+}
+
+#[test]
+fn what_is_different_in_the_fused_kernel_is_told_of_its_launch() {
+    on_benches(async |bench| {
+        let small = "plane(tmp, dst, 8i32) over 8x4";
+        let told = bench.told(&["in_place(tmp) over 1024", small], &[], 0);
+        let launch = &told["launches"][1];
+        assert_eq!((&launch["global"], &launch["guard"]), (&json!([8, 4]), &json!(32)));
+        assert_eq!((&launch["remapped"], &launch["fixed"]), (&json!(true), &json!([2])));
+        let run = bench.fuse(&["in_place(tmp) over 1024", small], &[]).ended(0);
+        for line in ["remapped", "only the first 32 work-items", "constants: `width`"] {
+            assert!(run.out.contains(line), "{line:?} is missing: {}", run.out);
+        }
+        let told = bench.told(&[SCALE, OFFSET], &["--fix-scalars"], 0);
+        assert_eq!(told["launches"][0]["fixed"], json!([2]));
+        let from = ["in_place(x) over 8 from 4 in 4", "in_place(x) over 8 from 4"];
+        let launch = &bench.told(&from, &[], 0)["launches"][0];
+        assert_eq!((&launch["offset"], &launch["local"]), (&json!([4]), &json!([4])));
+    });
+}
+
+#[test]
+fn code_goes_to_a_file_in_the_form_that_is_asked_for() {
+    on_benches(async |bench| {
+        let told = bench.told(&[SCALE, OFFSET], &["--output", "fused.cl"], 0);
+        assert_eq!((&told["output"], &told["code"]), (&json!("fused.cl"), &Value::Null));
+        let text = fs::read_to_string(bench.path("fused.cl")).unwrap();
+        assert!(text.contains("kernel void fused_scale_offset("), "{text}");
+
+        let spirv = ["--code", "spirv", "-o", "fused.spv"];
+        let run = bench.fuse(&[SCALE, OFFSET], &spirv).ended(0);
+        assert!(run.out.contains("code written to fused.spv"), "{}", run.out);
+        let image = kiln::Image::spirv(fs::read(bench.path("fused.spv")).unwrap()).unwrap();
+        assert!(image.kernels().contains(&"fused_scale_offset".to_owned()));
+        bench.fuse(&[SCALE, OFFSET], &spirv[..2]).ended(2).says(&["--output FILE"]);
+    });
+}
+
+#[test]
+fn arguments_must_fit_their_parameters() {
+    on_benches(async |bench| {
+        for (launch, words) in [
+            ("offset(tmp, dst) over 8", &["given 2 arguments", "3 parameters", "term"][..]),
+            ("offset(tmp, dst, x) over 8", &["`x`", "float term", "a number"]),
+            ("offset(tmp, 7, 1.0) over 8", &["`7`", "dst", "the name of a buffer"]),
+            ("offset(tmp, dst, local:4) over 8", &["`local:4`", "float term"]),
+            ("guarded(tmp, dst, -1) over 8", &["`-1`", "uint n", "not below 0"]),
+            ("guarded(tmp, dst, 1.5) over 8", &["`1.5`", "uint n", "whole number"]),
+            ("guarded(tmp, dst, 8f32) over 8", &["`f32`", "`uint`"]),
+            ("guarded(tmp, dst, 300u8) over 8", &["`300u8`", "0 to 255"]),
+            ("group_sums(tmp, dst, 3) over 8", &["`3`", "scratch", "local:256"]),
+            ("by_value(tmp, dst, 3) over 8", &["`3`", "zeros:8"]),
+            ("absent(tmp) over 8", &["no kernel `absent`", "by_group"]),
+            ("other.cl:offset(tmp, dst, 1.0) over 8", &["other.cl", "not among the files"]),
+            ("offset(tmp, dst, 1.0) over 0", &["the global size [0]"]),
+            ("offset(tmp, dst, 1.0) over 8 in 3", &["does not divide"]),
+            ("offset(tmp, dst, 1.0) over 8 in 2x2", &["dimensions"]),
+        ] {
+            bench.fuse_of("kernels.cl", &[SCALE, launch], &[]).ended(2).says(words);
+        }
+        bench.fuse(&[SCALE], &[]).ended(2).says(&["twice"]);
+        bench.fuse(&[SCALE, OFFSET], &["--keep", "x"]).ended(2).says(&["`x`", "src, tmp, dst"]);
+        bench.fuse(&[SCALE, OFFSET], &["--bytes", "x=4"]).ended(2).says(&["`x`", "--bytes"]);
+    });
+}
+
+#[test]
+fn numbers_of_a_type_that_nobody_tells_say_it() {
+    on_benches(async |bench| {
+        // A module does not tell the sign of integers; a driver may.
+        let launch = |n| format!("guarded(tmp, dst, {n}) over 1024");
+        for number in ["8u32", "0x10u32"] {
+            bench.fuse(&[SCALE, &launch(number)], &[]).ended(0);
+        }
+        let plain = bench.fuse(&[SCALE, &launch("8")], &[]);
+        assert!(
+            plain.code == 0 || plain.errors.contains("with its type, such as 8u32"),
+            "{plain:?}"
+        );
+        bench.fuse(&[SCALE, "by_value(tmp, dst, zeros:8) over 1024"], &[]).ended(0);
+        let last = "group_sums(dst, sums, local:32) over 1024 in 8";
+        bench.fuse(&[SCALE, OFFSET, last], &[]).ended(0);
+    });
+}
+
+#[test]
+fn kernels_are_of_the_file_that_is_named() {
+    on_benches(async |bench| {
+        fs::write(bench.path("more.spv"), KERNELS).unwrap();
+        let more = ["more.spv"];
+        let run = bench.fuse(&[SCALE, OFFSET], &more).ended(2);
+        run.says(&["kernels.spv and more.spv have a kernel `scale`", "kernels.spv:scale(..)"]);
+        let launches = [&*format!("more.spv:{SCALE}"), &format!("kernels.spv:{OFFSET}")];
+        let told = bench.told(&launches, &more, 0);
+        assert_eq!(told["launches"][0]["file"], "more.spv");
+        let run = bench.fuse(&launches, &["broken.cl"]).ended(1);
+        run.says(&["broken.cl: build failed", "mistake"]);
+    });
+}
+
+#[test]
+fn what_opencl_c_was_translated_to_is_an_entry_of_its_kind() {
+    if !has_clang() {
+        return;
+    }
+    on_benches(async |bench| {
+        let kernels = "kernel void twice(global float *x) { x[get_global_id(0)] *= 2.0f; }";
+        fs::write(bench.path("twice.cl"), kernels).unwrap();
+        let launch = ["--launch", "twice(x) over 64"];
+        let arguments = [&["fuse", "twice.cl"][..], &launch, &launch].concat();
+        let told = bench.json(&arguments);
+        assert_eq!(told["kernel"], "fused_twice_twice");
+
+        let listed = bench.json(["cache", "ls"]);
+        let lines = listed.as_array().unwrap();
+        let of_kind = |kind: &str| lines.iter().filter(|l| l["kind"] == kind).collect::<Vec<_>>();
+        let [translation] = &*of_kind("spirv") else { panic!("{listed}") };
+        assert_eq!(translation["kernels"], json!(["twice"]));
+        // The kernels, and the one that they became.
+        assert_eq!(of_kind("program").len(), 2);
+        let text = bench.text(["cache", "ls"]);
+        assert!(text.contains("twice (SPIR-V)"), "{text}");
+        let text = bench.text(["cache", "stats"]);
+        assert!(text.contains("of which 1 is SPIR-V"), "{text}");
+
+        let key = translation["key"].as_str().unwrap();
+        let text = bench.text(["cache", "show", key]);
+        for part in ["The SPIR-V of OpenCL C", "made by", "clang", "twice"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let shown = bench.json(["cache", "show", key]);
+        assert_eq!(shown["kernels"][0]["name"], "twice");
+        // What is extracted is a module.
+        bench.run(["cache", "extract", key, "-o", "twice.spv"]).ended(0);
+        let image = kiln::Image::spirv(fs::read(bench.path("twice.spv")).unwrap()).unwrap();
+        assert!(image.kernels().contains(&"twice".to_owned()));
+    });
+}
