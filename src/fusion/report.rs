@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Outcome;
 use super::legality::Verdict;
-use super::plan::{Memory, Plan};
+use super::plan::{Internalization, Memory, Plan};
 use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::nd_range::NdRange;
@@ -37,7 +37,9 @@ pub struct BufferReport {
     pub verdict: Verdict,
     /// Whether the fused kernel does without it.
     pub is_internalized: bool,
-    /// Why it was not made private to the work-items, if it was not.
+    /// What it became if so.
+    pub internalized_as: Option<Internalization>,
+    /// Why it was not made private to the work-items, if it was not, nor local to the work-groups.
     pub why_in_memory: Option<String>,
 }
 
@@ -63,10 +65,8 @@ impl FusionReport {
             parameters: parameters(judgement.memory),
             verdict: judgement.verdict.clone(),
             is_internalized: internalized(judgement.memory),
-            why_in_memory: match &judgement.promotion {
-                Ok(promotion) => promotion.remains.clone(),
-                Err(why) => Some(why.clone()),
-            },
+            internalized_as: fused.ok().and_then(|fused| fused.form(judgement.memory)),
+            why_in_memory: judgement.why_in_memory(),
         });
         Self(Arc::new(Content {
             launches: launches(plan),
@@ -143,6 +143,9 @@ impl fmt::Display for FusionReport {
             writeln!(f, "buffer {at}: {}", names.collect::<Vec<_>>().join("; "))?;
             writeln!(f, "  {}", buffer.verdict)?;
             match (&buffer.why_in_memory, buffer.is_internalized) {
+                (_, true) if buffer.internalized_as == Some(Internalization::Local) => {
+                    writeln!(f, "  internalized, in local memory")?;
+                }
                 (_, true) => writeln!(f, "  internalized")?,
                 (Some(why), false) => writeln!(f, "  in memory: {why}")?,
                 (None, false) => {}

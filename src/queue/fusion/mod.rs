@@ -22,6 +22,7 @@ use super::stopwatch::Stopwatch;
 use crate::buffer::Buffer;
 use crate::build::{Choice, Fastest, Fusion, FusionRequest, Way};
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::fusion::Internalization;
 use crate::fusion::{FusionReport, Trust};
 use crate::future::named_future;
 
@@ -56,14 +57,6 @@ impl FusionMode {
             )),
         }
     }
-}
-
-/// What becomes of a buffer that a fused kernel does without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Internalization {
-    /// Each work-item keeps its part of the contents for itself.
-    Private,
 }
 
 /// Launches that are collected to run as one kernel, from
@@ -170,8 +163,14 @@ impl FusionScope {
     /// The contents of the buffer, and of all that shares its memory, are not read later, though
     /// there are handles of it: the fused kernel may do without it. If it does, the contents are
     /// lost, and whatever only reads them before they are written again fails.
-    pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, _into: Internalization) -> &Self {
-        self.settings().wishes.unwanted.insert(buffer.region().allocation());
+    ///
+    /// It becomes what is asked for or stays in memory, and the [report](Self::report) says why.
+    /// Buffers whose last handle was dropped become private if they can, and else local.
+    pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
+        let allocation = buffer.region().allocation();
+        let wishes = &mut self.settings().wishes;
+        wishes.unwanted.insert(allocation);
+        wishes.forms.insert(allocation, into);
         self
     }
 
@@ -336,10 +335,12 @@ impl Inquiry {
 
     fn request(&self) -> Result<FusionRequest> {
         let graph = &self.scheduler.shared().graph;
+        let local_memory = self.scheduler.slot().handle().limits.local_memory;
+        let local_memory = usize::try_from(local_memory).unwrap_or(usize::MAX);
         Ok(FusionRequest {
             device: graph.position(self.scheduler.slot().handle())?,
             kernels: self.sketch.kernels().cloned().collect(),
-            plan: self.sketch.plan(&self.unheld, &self.wishes)?,
+            plan: self.sketch.plan(&self.unheld, &self.wishes, local_memory)?,
             trust: self.trust,
         })
     }
