@@ -8,11 +8,13 @@ use rspirv::spirv::{
 };
 
 use super::legality::Judgement;
+use super::locality::Locality;
 use super::merge::{Modes, Whole, require, unsupported};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{Private, element_width};
 use super::ranges::Ranges;
-use super::remap::Global;
+use super::remap::{Global, group_id};
+use super::share::{self, Shared};
 use crate::error::Result;
 use crate::spirv::Module;
 use crate::spirv::edit::{
@@ -30,6 +32,8 @@ pub(super) struct Decisions<'a> {
     pub(super) judgements: &'a [Judgement],
     /// For each slot, the parameters that variables take part in.
     pub(super) privates: &'a [Vec<Private>],
+    /// For each slot, the parameters that are local memory.
+    pub(super) shared: &'a [Vec<Shared>],
     /// The slots before which there is a barrier.
     pub(super) barriers: &'a BTreeSet<usize>,
     pub(super) modes: &'a Modes,
@@ -59,6 +63,7 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
         parameters: Vec::new(),
         variables: Stream::default(),
         private: BTreeMap::new(),
+        local: BTreeMap::new(),
     };
     let mut body = Stream::default();
     let void = writer.interner.type_id(writer.module, Op::TypeVoid, &[])?;
@@ -78,6 +83,9 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
             let (_, ty) = writer.own(Place { slot, argument: at })?;
             let variable = writer.variable(private.memory)?;
             words.push(writer.cast(&mut body, variable, ty)?);
+        }
+        for shared in &decisions.shared[slot] {
+            words.push(writer.origin(&mut body, shared)?);
         }
         body.push(Op::FunctionCall, words);
         if let Some(after) = guard {
@@ -109,6 +117,7 @@ struct Writer<'a> {
     parameters: Vec<Parameter>,
     variables: Stream,
     private: BTreeMap<Memory, u32>,
+    local: BTreeMap<Memory, u32>,
 }
 
 impl Writer<'_> {
@@ -137,6 +146,11 @@ impl Writer<'_> {
                 let is_own = |known: &&Private| known.parameter == place.argument && known.replaces;
                 if privates.any(|known| is_own(&known)) {
                     let variable = self.variable(region.memory)?;
+                    return self.cast(body, variable, ty);
+                }
+                let mut shared = self.decisions.shared[place.slot].iter();
+                if let Some(shared) = shared.find(|known| known.parameter == place.argument) {
+                    let variable = self.local(shared.memory)?;
                     return self.cast(body, variable, ty);
                 }
                 let class = self.class(ty);
@@ -279,6 +293,62 @@ impl Writer<'_> {
         annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, promotion.align.max(4)]);
         self.private.insert(memory, id);
         Ok(id)
+    }
+
+    /// The local variable that stands for a memory.
+    fn local(&mut self, memory: Memory) -> Result<u32> {
+        if let Some(&known) = self.local.get(&memory) {
+            return Ok(known);
+        }
+        let Locality { size, align, unit, .. } = *self.locality(memory)?;
+        let element = self.interner.type_id(self.module, Op::TypeInt, &[unit * 8, 0])?;
+        let uint = self.interner.type_id(self.module, Op::TypeInt, &[32, 0])?;
+        let count = self.interner.constant_id(self.module, Op::Constant, uint, &[size / unit])?;
+        let array = self.interner.type_id(self.module, Op::TypeArray, &[element, count])?;
+        let class = StorageClass::Workgroup as u32;
+        let ty = self.interner.type_id(self.module, Op::TypePointer, &[class, array])?;
+        let id = self.module.fresh_id()?;
+        self.module.section_mut(Section::Globals).push(Op::Variable, [ty, id, class]);
+        let annotations = self.module.section_mut(Section::Annotations);
+        annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, align]);
+        self.local.insert(memory, id);
+        Ok(id)
+    }
+
+    fn locality(&self, memory: Memory) -> Result<&Locality> {
+        let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
+        let locality = judgement.and_then(|judgement| judgement.locality.as_ref().ok());
+        locality.ok_or_else(|| unsupported("a memory is not local"))
+    }
+
+    /// Where a parameter's memory begins, from the first element of the work-group's part.
+    fn origin(&mut self, body: &mut Stream, shared: &Shared) -> Result<u32> {
+        let Locality { factors, unit, .. } = *self.locality(shared.memory)?;
+        let width = share::address_width(self.module);
+        let int = self.interner.type_id(self.module, Op::TypeInt, &[width, 0])?;
+        let unit = i128::from(unit);
+        let words = share::literal(shared.first / unit, width);
+        let mut sum = self.interner.constant_id(self.module, Op::Constant, int, &words)?;
+        if factors == [0; 3] {
+            return Ok(sum);
+        }
+        let (group, component, own) = group_id(self.module, &mut self.interner, body)?;
+        for (d, factor) in (0..).zip(factors).filter(|&(_, factor)| factor != 0) {
+            let mut id = self.module.fresh_id()?;
+            body.push(Op::CompositeExtract, [component, id, group, d]);
+            if own != width {
+                let converted = self.module.fresh_id()?;
+                body.push(Op::UConvert, [int, converted, id]);
+                id = converted;
+            }
+            let words = share::literal(factor / unit, width);
+            let factor = self.interner.constant_id(self.module, Op::Constant, int, &words)?;
+            let (product, rest) = (self.module.fresh_id()?, self.module.fresh_id()?);
+            body.push(Op::IMul, [int, product, id, factor]);
+            body.push(Op::ISub, [int, rest, sum, product]);
+            sum = rest;
+        }
+        Ok(sum)
     }
 
     fn cast(&mut self, body: &mut Stream, value: u32, ty: u32) -> Result<u32> {

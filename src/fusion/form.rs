@@ -224,6 +224,14 @@ impl Form {
         form.checked()
     }
 
+    /// The factors of the local id by which it differs within a work-group; `None` if it does so in
+    /// other ways, too.
+    pub(super) fn inside(&self) -> Option<[i128; 3]> {
+        let [global, local, _] = self.ids;
+        let is_exact = self.low == self.high && self.split.is_none();
+        is_exact.then(|| std::array::from_fn(|d| global[d] + local[d]))
+    }
+
     pub(super) fn plus(&self, other: &Self, space: &Space) -> Option<Self> {
         let mut sum = *self;
         sum.split = match (self.split, other.split) {

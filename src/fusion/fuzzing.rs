@@ -1,11 +1,11 @@
 //! Whatever can be asked of fusion, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::{Argument, Memory, Place, Plan, Region, Slot, Trust, access, fuse};
+use super::{Argument, Internalization, Memory, Place, Plan, Region, Slot, Trust, access, fuse};
 use crate::digest::Digest;
 use crate::nd_range::{NdRange, NdSize};
 use crate::spirv::Module;
@@ -34,7 +34,14 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
         constants: BTreeSet::new(),
         dead: (0..4).filter(|_| choices.below(2) == 0).map(Memory).collect(),
         version,
+        forms: BTreeMap::new(),
+        local_limit: [0, 256, 1 << 15, usize::MAX][choices.below(4)],
     };
+    for form in [Internalization::Private, Internalization::Local] {
+        if choices.below(8) == 0 {
+            plan.forms.insert(Memory(choices.below(4) as u32), form);
+        }
+    }
     plan.constants = plan.places().map(|(place, _)| place).collect();
     plan.constants.retain(|_| choices.below(4) == 0);
     plan.constants.extend((choices.below(16) == 0).then_some(Place { slot: 9, argument: 9 }));

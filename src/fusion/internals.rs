@@ -1,6 +1,6 @@
 //! What this crate's own benchmarks and tests reach of this room.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use super::planned;
 
@@ -43,9 +43,14 @@ pub struct Fused {
     pub kept: Vec<u32>,
     /// Those that it does without.
     pub internalized: Vec<u32>,
+    /// Those of them that are local memory of work-groups.
+    pub local: Vec<u32>,
     /// How many barriers are between the launches.
     pub barriers: usize,
 }
+
+/// The local memory of a work-group, which every device has that is no embedded one.
+pub(super) const LOCAL_LIMIT: usize = 32 << 10;
 
 /// Fuses launches, each with as many work-items, in groups, whose buffers are all of `bytes` bytes.
 /// `dead` are those whose contents nobody reads afterwards. Else says why not.
@@ -88,8 +93,15 @@ pub fn fuse_launches(
     }
     let dead = dead.iter().map(|&buffer| memory(buffer)).collect();
     let digests = (0..modules.len()).map(|at| Digest([at as u8; 32])).collect();
-    let version = (1, 6);
-    let plan = Plan { modules: digests, slots, constants: BTreeSet::new(), dead, version };
+    let plan = Plan {
+        modules: digests,
+        slots,
+        constants: BTreeSet::new(),
+        dead,
+        version: (1, 6),
+        forms: BTreeMap::new(),
+        local_limit: LOCAL_LIMIT,
+    };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
     let outcome = fuse(&plan, &modules.iter().collect::<Vec<_>>(), Trust::ProofOnly)?;
     let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
@@ -105,6 +117,7 @@ pub fn fuse_launches(
             parameters: fused.parameters.iter().filter_map(of).collect(),
             kept,
             internalized: fused.internalized.into_iter().map(number).collect(),
+            local: fused.local.into_iter().map(number).collect(),
             barriers: fused.barriers.len(),
         }
     }))

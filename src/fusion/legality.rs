@@ -5,12 +5,13 @@
 //! which writes, must never meet in different work-items. Those of one work-group are an exception:
 //! with a barrier between the launches they see what the others wrote.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-use super::access::{Access, Accesses, Bytes, Kind};
+use super::access::{Access, Accesses, Bytes, Kind, OfGroups};
 use super::form::Space;
-use super::plan::{Memory, Plan};
+use super::locality::{Locality, locality};
+use super::plan::{Internalization, Memory, Plan};
 use super::privacy::{Promotion, promotion};
 use super::shapes::View;
 
@@ -20,8 +21,10 @@ pub(super) struct Examined {
     pub(super) function: u32,
     pub(super) accesses: Accesses,
     pub(super) parameters: Vec<Parameter>,
-    /// The instructions that can have their bytes elsewhere, by the word of the function's body.
-    pub(super) movable: HashSet<u32>,
+    /// The instructions that can have their bytes elsewhere, by the word of the function's body, with
+    /// the alignment that they are told to have.
+    pub(super) movable: HashMap<u32, u32>,
+    pub(super) groups: OfGroups,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -86,6 +89,26 @@ pub(crate) struct Judgement {
     pub(crate) barriers: BTreeSet<(usize, usize)>,
     /// What of its contents work-items keep in variables, or why they do not.
     pub(crate) promotion: Result<Promotion, String>,
+    /// How work-groups keep its contents in local memory, or why they do not.
+    pub(crate) locality: Result<Locality, String>,
+    /// It can be nothing but local memory, or in memory.
+    is_of_groups: bool,
+}
+
+impl Judgement {
+    /// Why the memory is used; `None` if it is not.
+    pub(crate) fn why_in_memory(&self) -> Option<String> {
+        let not_private = match &self.promotion {
+            Ok(promotion) => promotion.remains.as_ref()?,
+            Err(why) => why,
+        };
+        match &self.locality {
+            Ok(_) => None,
+            // What could only be local memory.
+            Err(why) if self.is_of_groups => Some(why.clone()),
+            Err(_) => Some(not_private.clone()),
+        }
+    }
 }
 
 /// Pairs of more accesses take too long to compare.
@@ -104,14 +127,26 @@ pub(super) fn judge(
             let mut barriers = BTreeSet::new();
             let mut pairs = pairs(plan, memory);
             let verdict = verdict(&uses, view, &mut pairs, &mut barriers);
+            let asked = plan.forms.get(&memory);
+            let locality = if verdict != Verdict::Proven {
+                Err("it is not proven that work-groups use only what they wrote themselves".into())
+            } else if asked == Some(&Internalization::Private) {
+                Err("it was asked to be private".into())
+            } else {
+                locality(plan, memory, slots, &uses, view)
+            };
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only what they wrote themselves".into())
+            } else if asked == Some(&Internalization::Local) {
+                Err("it was asked to be local".into())
             } else if !barriers.is_empty() {
                 Err("work-items use what others of their work-group wrote".into())
             } else {
                 promotion(plan, memory, slots, &uses, view)
             };
-            Judgement { memory, verdict, pairs, barriers, promotion }
+            let is_asked = asked == Some(&Internalization::Local);
+            let is_of_groups = is_asked || (asked.is_none() && !barriers.is_empty());
+            Judgement { memory, verdict, pairs, barriers, promotion, locality, is_of_groups }
         })
         .collect()
 }
@@ -302,7 +337,7 @@ pub(super) fn barriers(judgements: &[Judgement]) -> BTreeSet<usize> {
 }
 
 /// Whether no byte is in both for two different work-items, each of those that do it.
-fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Space) -> bool {
+pub(super) fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Space) -> bool {
     let ends = |bytes: &Bytes, space: &Space| {
         let (low, high) = bytes.start.bounds(space);
         (low, high + bytes.width - 1)

@@ -6,8 +6,9 @@
 //! Each kernel is [analysed](access) for the bytes that its work-items touch, each memory that slots
 //! share is [judged](legality), and if all is well the modules are [merged](merge), with a new
 //! [entry] that calls the kernels in order, with barriers between them where work-groups pass values
-//! on. What a work-item wrote or read before it [keeps](privacy) in a [variable](promote), and memories
-//! that nobody reads afterwards are then done without.
+//! on. What a work-item wrote or read before it [keeps](privacy) in a [variable](promote), what a
+//! work-group did it may [keep](locality) in [local memory](share), and memories that nobody reads
+//! afterwards are then done without.
 
 mod access;
 mod contraction;
@@ -17,6 +18,7 @@ mod form;
 pub mod fuzzing;
 pub mod internals;
 mod legality;
+mod locality;
 mod merge;
 mod plan;
 pub mod planned;
@@ -26,6 +28,7 @@ mod ranges;
 mod remap;
 mod report;
 mod shapes;
+mod share;
 mod specialize;
 #[cfg(test)]
 mod tests;
@@ -45,10 +48,12 @@ use form::Space;
 use legality::Examined;
 use merge::{Modes, Part};
 use promote::Private;
-use ranges::Shape;
+use ranges::{Ranges, Shape};
+use share::Shared;
 
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
+pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
 
@@ -97,9 +102,24 @@ pub(crate) struct Fused {
     pub(crate) parameter_bytes: usize,
     /// The memories that are no longer used.
     pub(crate) internalized: Vec<Memory>,
+    /// Those of them that are local memory of work-groups.
+    pub(crate) local: BTreeSet<Memory>,
     /// The slots before which the work-items of a group wait for each other. Unless there are none, the
     /// nd-range tells the groups' size.
     pub(crate) barriers: BTreeSet<usize>,
+}
+
+impl Fused {
+    /// What a memory became that is no longer used.
+    pub(crate) fn form(&self, memory: Memory) -> Option<Internalization> {
+        let is_internalized = self.internalized.contains(&memory);
+        let is_local = self.local.contains(&memory);
+        is_internalized.then_some(if is_local {
+            Internalization::Local
+        } else {
+            Internalization::Private
+        })
+    }
 }
 
 /// Whether what is not proven may be done all the same.
@@ -187,7 +207,11 @@ fn attempt(
         }
     }
     let barriers = legality::barriers(&outcome.judgements);
-    let privates = privates(plan, modules, &slots, &mut outcome.judgements)?;
+    let mut privates = privates(plan, modules, &slots, &mut outcome.judgements)?;
+    let shared = shared(plan, modules, &slots, &ranges, &mut outcome.judgements)?;
+    for (privates, shared) in privates.iter_mut().zip(&shared) {
+        privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
+    }
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
     for equal in privacy::united(equal.collect::<Vec<_>>()) {
@@ -201,7 +225,8 @@ fn attempt(
     let mut parts = Vec::new();
     for (at, slot) in plan.slots.iter().enumerate() {
         let mut part = Part::new(modules[at], &slot.kernel, at, |module, function| {
-            promote::promote(module, function, &privates[at])
+            promote::promote(module, function, &privates[at])?;
+            share::share(module, function, &shared[at])
         })?;
         remap::remap(&mut part.module, &slot.kernel, &ranges.slots[at], &ranges)?;
         parts.push(part);
@@ -226,6 +251,7 @@ fn attempt(
         equal: &outcome.equal,
         judgements: &outcome.judgements,
         privates: &privates,
+        shared: &shared,
         barriers: &barriers,
         modes: &modes,
     };
@@ -239,6 +265,7 @@ fn attempt(
         local_bytes,
         parameter_bytes,
         internalized: internalized(&outcome.judgements),
+        local: shared.iter().flatten().map(|shared| shared.memory).collect(),
         barriers,
     }))
 }
@@ -281,6 +308,7 @@ fn examine(slot: &Slot, module: &Module, space: &Space) -> Result<Examined> {
         accesses,
         parameters: parameters.collect(),
         movable: promote::movable(module, function),
+        groups: access::of_groups(module, function),
     })
 }
 
@@ -364,9 +392,76 @@ fn privates(
     Ok(all)
 }
 
+/// For each slot, the parameters that become local memory, of memories that are not private altogether.
+/// Those that cannot are told why.
+fn shared(
+    plan: &Plan,
+    modules: &[&Module],
+    slots: &[Examined],
+    ranges: &Ranges,
+    judgements: &mut [Judgement],
+) -> Result<Vec<Vec<Shared>>> {
+    let arguments = plan.places().map(|(_, argument)| argument);
+    let arguments = arguments.filter_map(|argument| match argument {
+        Argument::Local(bytes) => Some(*bytes),
+        _ => None,
+    });
+    let own = slots.iter().map(|slot| slot.groups.local_bytes).chain(arguments);
+    let taken = own.fold(0, usize::saturating_add);
+    let mut left = plan.local_limit.saturating_sub(taken);
+    let mut all = vec![Vec::new(); plan.slots.len()];
+    for judgement in judgements {
+        let Ok(locality) = &mut judgement.locality else { continue };
+        if judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none()) {
+            judgement.locality = Err("its work-items keep it for themselves".into());
+            continue;
+        }
+        let (size, align) = (locality.size as usize, locality.align as usize);
+        let size = size.next_multiple_of(align.max(16));
+        let mut why = (size > left).then(|| {
+            format!("a work-group would need {size} bytes of local memory for it, and has {left}")
+        });
+        let mut found = Vec::new();
+        for (place, region) in plan.regions(judgement.memory) {
+            let (slot, examined) = (&plan.slots[place.slot], &slots[place.slot]);
+            let module = modules[place.slot];
+            if !ranges.slots[place.slot].keeps_groups {
+                let text = format!("`{}` has other work-groups", slot.kernel);
+                why = why.or(Some(text));
+                continue;
+            }
+            let first = region.offset as i128 - locality.first;
+            match share::check(module, examined, place.argument, first) {
+                Ok(unit) => {
+                    locality.unit = locality.unit.min(unit);
+                    found.push((place, first));
+                }
+                Err(text) => {
+                    let name = examined.parameters[place.argument].name.as_deref();
+                    let name = name.unwrap_or("a buffer");
+                    why = why.or(Some(format!("of `{name}`, `{}` {text}", slot.kernel)));
+                }
+            }
+        }
+        if let Some(why) = why {
+            judgement.locality = Err(why);
+            continue;
+        }
+        left -= size;
+        judgement.promotion = Err("its work-groups keep it in local memory".into());
+        for (Place { slot, argument: parameter }, first) in found {
+            let (memory, unit) = (judgement.memory, locality.unit);
+            all[slot].push(Shared { parameter, memory, unit, first });
+        }
+    }
+    Ok(all)
+}
+
 fn internalized(judgements: &[Judgement]) -> Vec<Memory> {
     let are = judgements.iter().filter(|judgement| {
-        judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none())
+        let is_private =
+            judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none());
+        is_private || judgement.locality.is_ok()
     });
     are.map(|judgement| judgement.memory).collect()
 }

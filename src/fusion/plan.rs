@@ -1,6 +1,7 @@
 //! What is to be fused: plain data, the same for the same work whatever the buffers are called.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -18,6 +19,29 @@ pub(crate) struct Plan {
     pub(crate) dead: BTreeSet<Memory>,
     /// The latest version of SPIR-V that the device takes, major and minor.
     pub(crate) version: (u8, u8),
+    /// What memories are to become that are not to be as they come best.
+    pub(crate) forms: BTreeMap<Memory, Internalization>,
+    /// How many bytes of local memory a work-group may take, with what the kernels take.
+    pub(crate) local_limit: usize,
+}
+
+/// What becomes of a buffer that a fused kernel does without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Internalization {
+    /// Each work-item keeps its part of the contents for itself.
+    Private,
+    /// Each work-group keeps its part of the contents in local memory.
+    Local,
+}
+
+impl fmt::Display for Internalization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Private => "private",
+            Self::Local => "local",
+        })
+    }
 }
 
 /// One launch.
@@ -173,6 +197,8 @@ mod tests {
             constants: BTreeSet::new(),
             dead: BTreeSet::from([memory(1)]),
             version: (1, 2),
+            forms: BTreeMap::new(),
+            local_limit: 0,
         }
     }
 

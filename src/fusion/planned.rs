@@ -1,6 +1,6 @@
 //! Fusion of any launches of any modules, for this crate's own tests.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::plan;
 use super::{Memory, Place, Plan, Region, Slot, Trust};
@@ -112,6 +112,8 @@ pub fn fuse(modules: &[&[u8]], launches: &[Launch], dead: &[u32]) -> Result<Resu
         constants: BTreeSet::new(),
         dead: dead.iter().map(|&buffer| memory(buffer)).collect(),
         version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
+        forms: BTreeMap::new(),
+        local_limit: super::internals::LOCAL_LIMIT,
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
     let all: Vec<_> = modules.iter().collect();

@@ -157,7 +157,7 @@ impl Use<'_> {
         }
         let Examined { accesses, movable, .. } = &slots[self.slot];
         let here = accesses.all.iter().filter(|access| access.location == Some(location));
-        if !movable.contains(&location.offset) || here.count() != 1 {
+        if !movable.contains_key(&location.offset) || here.count() != 1 {
             return refuse("in a way that only memory allows");
         }
         Ok(bytes)

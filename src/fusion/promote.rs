@@ -6,7 +6,7 @@
 //! memory or instead of it. A parameter for memory that is no longer used is what becomes that
 //! pointer; what calculated addresses from it is dropped.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
@@ -37,8 +37,9 @@ pub(super) fn element_width(size: u32) -> u32 {
     if size.is_multiple_of(4) { 32 } else { 8 }
 }
 
-/// The loads and stores of a function that can go to a variable, by the word of its body.
-pub(super) fn movable(module: &Module, function: u32) -> HashSet<u32> {
+/// The loads and stores of a function that can go to a variable, by the word of its body, with the
+/// alignment that they are told to have, or 1.
+pub(super) fn movable(module: &Module, function: u32) -> HashMap<u32, u32> {
     let definitions = module.definitions();
     let layouts = Layouts::of(module, &definitions);
     let function = module.functions.iter().find(|known| known.id == function);
@@ -48,21 +49,21 @@ pub(super) fn movable(module: &Module, function: u32) -> HashSet<u32> {
         let pointer = definitions.type_of(i.word(moved.pointer)?)?;
         let is_typed = pointer.op() == Some(Op::TypePointer);
         let is_sized = layouts.size(pointer.word(2)?).is_some_and(|size| size > 0);
-        (is_typed && is_sized).then_some(location.offset)
+        (is_typed && is_sized).then(|| (location.offset, moved.alignment(&i)))
     })
     .collect()
 }
 
 /// A load or store.
-struct Moved {
-    /// The operand that is the pointer.
-    pointer: usize,
+pub(super) struct Moved {
+    /// The operand that is the pointer. In functions of OpenCL's, an offset stands before it.
+    pub(super) pointer: usize,
     /// What is stored; `None` for a load.
-    stored: Option<usize>,
+    pub(super) stored: Option<usize>,
 }
 
 impl Moved {
-    fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
+    pub(super) fn of(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Self> {
         let is_volatile = |word: usize| {
             i.word(word).is_some_and(|mask| mask & MemoryAccess::VOLATILE.bits() != 0)
         };
@@ -77,19 +78,34 @@ impl Moved {
             _ => None,
         }
     }
+
+    /// What it is told to be aligned to.
+    fn alignment(&self, i: &Instruction<'_>) -> u32 {
+        let mask = match i.op() {
+            Some(Op::Load) => 3,
+            Some(Op::Store) => 2,
+            _ => return 1,
+        };
+        let is_told = i.word(mask).is_some_and(|word| word & MemoryAccess::ALIGNED.bits() != 0);
+        i.word(mask + 1).filter(|_| is_told).unwrap_or(1)
+    }
 }
 
 /// The function of OpenCL's that an instruction calls.
-fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Extended> {
+pub(super) fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Extended> {
     let set = i.word(2).and_then(|set| definitions.get(set))?;
     let is_opencl = set.string(1) == Some("OpenCL.std");
     i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl)
 }
 
 /// How a function uses a parameter: instructions by their word in its body.
-struct Uses {
+pub(super) struct Uses {
     /// Address calculation, which goes.
-    dropped: HashSet<u32>,
+    pub(super) dropped: HashSet<u32>,
+    /// The addresses, by their ids.
+    pub(super) pointers: HashSet<u32>,
+    /// The variables that these are spilled to, and casts of those.
+    pub(super) variables: HashSet<u32>,
 }
 
 /// Whether the parameter is used for nothing but loads and stores that are known.
@@ -98,18 +114,32 @@ struct Uses {
 ///
 /// The reason why not, to be said behind the kernel's name.
 pub(super) fn check(module: &Module, function: u32, private: &Private) -> Result<(), String> {
-    uses(module, function, private).map(|_| ())
+    own_uses(module, function, private).map(|_| ())
 }
 
-fn uses(module: &Module, function: u32, private: &Private) -> Result<Uses, String> {
+fn own_uses(module: &Module, function: u32, private: &Private) -> Result<Uses, String> {
+    uses(module, function, private.parameter, |offset| private.accesses.contains_key(&offset))
+}
+
+/// How a function uses a parameter, all accesses by which are known, by the word of its body.
+///
+/// # Errors
+///
+/// As [`check`].
+pub(super) fn uses(
+    module: &Module,
+    function: u32,
+    parameter: usize,
+    is_known: impl Fn(u32) -> bool,
+) -> Result<Uses, String> {
     let definitions = module.definitions();
     let function = module.functions.iter().find(|known| known.id == function);
     let body = function.map(|function| &function.body).ok_or("has no function")?;
     let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
-    let parameter = parameters.filter_map(|i| i.result()).nth(private.parameter);
+    let parameter = parameters.filter_map(|i| i.result()).nth(parameter);
     let parameter = parameter.ok_or("has no such parameter")?;
     let mut pointers = HashSet::from([parameter]);
-    let mut uses = Uses { dropped: HashSet::new() };
+    let mut dropped = HashSet::new();
     // Variables that such pointers are spilled to, and casts of these that mark where they live.
     let mut variables = HashSet::new();
     loop {
@@ -128,7 +158,7 @@ fn uses(module: &Module, function: u32, private: &Private) -> Result<Uses, Strin
             .map_err(|error| error.to_string())?;
             if i.op() == Some(Op::Variable) && i.result().is_some_and(|id| variables.contains(&id))
             {
-                uses.dropped.insert(location.offset);
+                dropped.insert(location.offset);
             }
             let used = match (pointer.as_slice(), variable.as_slice()) {
                 ([], []) => continue,
@@ -145,19 +175,19 @@ fn uses(module: &Module, function: u32, private: &Private) -> Result<Uses, Strin
             match used {
                 Used::Address => {
                     pointers.extend(i.result());
-                    uses.dropped.insert(location.offset);
+                    dropped.insert(location.offset);
                 }
                 Used::Spill(variable) => {
                     variables.insert(variable);
-                    uses.dropped.insert(location.offset);
+                    dropped.insert(location.offset);
                 }
                 Used::Mark => {
                     variables.extend(i.result());
-                    uses.dropped.insert(location.offset);
+                    dropped.insert(location.offset);
                 }
-                Used::Nothing => _ = uses.dropped.insert(location.offset),
+                Used::Nothing => _ = dropped.insert(location.offset),
                 Used::Access => {
-                    if !private.accesses.contains_key(&location.offset) {
+                    if !is_known(location.offset) {
                         return Err("has accesses that may never run".into());
                     }
                 }
@@ -165,7 +195,7 @@ fn uses(module: &Module, function: u32, private: &Private) -> Result<Uses, Strin
             }
         }
         if before == (pointers.len(), variables.len()) {
-            return Ok(uses);
+            return Ok(Uses { dropped, pointers, variables });
         }
     }
 }
@@ -226,7 +256,7 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
         return Ok(());
     }
     let replacing = privates.iter().filter(|private| private.replaces);
-    let replaced = replacing.map(|private| uses(module, function, private));
+    let replaced = replacing.map(|private| own_uses(module, function, private));
     let replaced = replaced.collect::<Result<Vec<_>, _>>().map_err(unsupported)?;
     let at = module.functions.iter().position(|known| known.id == function);
     let at = at.ok_or_else(|| unsupported("a kernel has no function"))?;

@@ -356,6 +356,51 @@ fn number(module: &mut Module, interner: &mut Interner, of: Definition, value: u
     interner.constant_id(module, Op::Constant, of.component, words)
 }
 
+/// The variable of a module that stands for a vector of the device's values, which it gets if it has
+/// none.
+fn vector(
+    module: &mut Module,
+    interner: &mut Interner,
+    built_in: BuiltIn,
+) -> Result<(u32, Definition)> {
+    let known = built_ins(module).into_iter().find(|&(_, known)| known == built_in as u32);
+    if let Some((variable, _)) = known {
+        let of = Definition::all(module, &HashMap::from([(variable, Value::Kept)]));
+        if let Some(&of) = of.get(&variable).filter(|of| of.is_vector) {
+            return Ok((variable, of));
+        }
+    }
+    let width = Layouts::of(module, &module.definitions()).address as u32 * 8;
+    let component = interner.type_id(module, Op::TypeInt, &[width, 0])?;
+    let ty = interner.type_id(module, Op::TypeVector, &[component, 3])?;
+    let class = StorageClass::Input as u32;
+    let pointer = interner.type_id(module, Op::TypePointer, &[class, ty])?;
+    let variable = module.fresh_id()?;
+    module.section_mut(Section::Globals).push(Op::Variable, [pointer, variable, class]);
+    let annotations = module.section_mut(Section::Annotations);
+    let name = format!("__spirv_BuiltIn{built_in:?}");
+    let linkage = [variable, Decoration::LinkageAttributes as u32].into_iter();
+    let linkage = linkage.chain(string_words(&name)).chain([LinkageType::Import as u32]);
+    annotations.push(Op::Decorate, linkage);
+    annotations.push(Op::Decorate, [variable, Decoration::Constant as u32]);
+    let words = [variable, Decoration::BuiltIn as u32, built_in as u32];
+    annotations.push(Op::Decorate, words);
+    let of = Definition { ty, component, width, is_vector: true };
+    Ok((variable, of))
+}
+
+/// Loads the id of the work-group: the vector, and the type and width of its components.
+pub(super) fn group_id(
+    module: &mut Module,
+    interner: &mut Interner,
+    body: &mut Stream,
+) -> Result<(u32, u32, u32)> {
+    let (variable, of) = vector(module, interner, BuiltIn::WorkgroupId)?;
+    let loaded = module.fresh_id()?;
+    body.push(Op::Load, [of.ty, loaded, variable]);
+    Ok((loaded, of.component, of.width))
+}
+
 /// The variable that stands for the global id.
 #[derive(Clone, Copy)]
 pub(super) struct Global {
@@ -366,31 +411,7 @@ pub(super) struct Global {
 impl Global {
     /// That of a module, which gets one if it has none.
     pub(super) fn of(module: &mut Module, interner: &mut Interner) -> Result<Self> {
-        let is_global_id =
-            |&(_, built_in): &(u32, u32)| built_in == BuiltIn::GlobalInvocationId as u32;
-        let known = built_ins(module).into_iter().find(is_global_id);
-        if let Some((variable, _)) = known {
-            let of = Definition::all(module, &HashMap::from([(variable, Value::Kept)]));
-            if let Some(&of) = of.get(&variable).filter(|of| of.is_vector) {
-                return Ok(Self { variable, of });
-            }
-        }
-        let width = Layouts::of(module, &module.definitions()).address as u32 * 8;
-        let component = interner.type_id(module, Op::TypeInt, &[width, 0])?;
-        let ty = interner.type_id(module, Op::TypeVector, &[component, 3])?;
-        let class = StorageClass::Input as u32;
-        let pointer = interner.type_id(module, Op::TypePointer, &[class, ty])?;
-        let variable = module.fresh_id()?;
-        module.section_mut(Section::Globals).push(Op::Variable, [pointer, variable, class]);
-        let annotations = module.section_mut(Section::Annotations);
-        let name = "__spirv_BuiltInGlobalInvocationId";
-        let linkage = [variable, Decoration::LinkageAttributes as u32].into_iter();
-        let linkage = linkage.chain(string_words(name)).chain([LinkageType::Import as u32]);
-        annotations.push(Op::Decorate, linkage);
-        annotations.push(Op::Decorate, [variable, Decoration::Constant as u32]);
-        let built_in = BuiltIn::GlobalInvocationId as u32;
-        annotations.push(Op::Decorate, [variable, Decoration::BuiltIn as u32, built_in]);
-        let of = Definition { ty, component, width, is_vector: true };
+        let (variable, of) = vector(module, interner, BuiltIn::GlobalInvocationId)?;
         Ok(Self { variable, of })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Outcome;
 use super::legality::{Judgement, Verdict};
-use super::plan::{Memory, Place, Plan, Slot};
+use super::plan::{Internalization, Memory, Place, Plan, Slot};
 use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::nd_range::NdRange;
@@ -99,9 +99,9 @@ pub struct BufferReport {
     pub verdict: Verdict,
     /// Every two launches that use it.
     pub pairs: Vec<PairReport>,
-    /// Whether the fused kernel does without it.
-    pub is_internalized: bool,
-    /// Why it was not made private to the work-items, if it was not.
+    /// What it became, if the fused kernel does without it.
+    pub internalized: Option<Internalization>,
+    /// Why it was not made private to the work-items, if it was not, nor local to the work-groups.
     pub why_in_memory: Option<String>,
 }
 
@@ -119,7 +119,6 @@ impl FusionReport {
 
     pub(crate) fn of(plan: &Plan, outcome: &Outcome) -> Self {
         let fused = outcome.fused.as_ref();
-        let internalized = |memory| fused.is_ok_and(|f| f.internalized.contains(&memory));
         let parameters = |memory: Memory| {
             plan.regions(memory).map(|(place, _)| (place.slot, place.argument)).collect()
         };
@@ -127,11 +126,8 @@ impl FusionReport {
             parameters: parameters(judgement.memory),
             verdict: judgement.verdict.clone(),
             pairs: pairs(judgement),
-            is_internalized: internalized(judgement.memory),
-            why_in_memory: match &judgement.promotion {
-                Ok(promotion) => promotion.remains.clone(),
-                Err(why) => Some(why.clone()),
-            },
+            internalized: fused.ok().and_then(|fused| fused.form(judgement.memory)),
+            why_in_memory: judgement.why_in_memory(),
         });
         Self(Arc::new(Content {
             launches: launches(plan, outcome),
@@ -293,10 +289,10 @@ impl fmt::Display for BufferReport {
             let barrier = if *needs_barrier { ", with a barrier between" } else { "" };
             writeln!(f, "    launches {first} and {second}: {verdict}{barrier}")?;
         }
-        match (&self.why_in_memory, self.is_internalized) {
-            (_, true) => writeln!(f, "  internalized"),
-            (Some(why), false) => writeln!(f, "  in memory: {why}"),
-            (None, false) => Ok(()),
+        match (&self.why_in_memory, self.internalized) {
+            (_, Some(form)) => writeln!(f, "  internalized, {form}"),
+            (Some(why), None) => writeln!(f, "  in memory: {why}"),
+            (None, None) => Ok(()),
         }
     }
 }

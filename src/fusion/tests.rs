@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use rspirv::binary::Disassemble;
@@ -56,6 +56,8 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
         constants: BTreeSet::new(),
         dead: dead.iter().map(|&memory| Memory(memory)).collect(),
         version: (1, 6),
+        forms: BTreeMap::new(),
+        local_limit: 1 << 15,
     }
 }
 

@@ -48,7 +48,7 @@ fn a_chain_is_told_with_the_names_that_were_given() {
         for line in [
             "launch 0: scale(src, tmp, 3.0) over 1024",
             "launch 1: offset(tmp, dst, 1.0) over 1024",
-            "tmp, 4.0 KiB: `dst` of launch 0, `src` of launch 1\n  proven\n  internalized\n",
+            "tmp, 4.0 KiB: `dst` of launch 0, `src` of launch 1\n  proven\n  internalized, private\n",
             ", kept: `dst` of launch 1\n  proven\n",
             "fused: `fused_scale_offset`",
             "kernel void fused_scale_offset(",
@@ -84,7 +84,7 @@ fn programs_get_the_same_as_one_object() {
                     { "launch": 0, "index": 1, "name": "dst" },
                     { "launch": 1, "index": 0, "name": "src" },
                 ],
-                "internalized": true, "in_memory": null,
+                "internalized": "private", "in_memory": null,
                 "pairs": [
                     { "launches": [0, 1], "verdict": "proven", "reason": null, "barrier": false },
                 ],
@@ -98,7 +98,7 @@ fn what_is_kept_stays_in_memory() {
     on_benches(async |bench| {
         let fate = |told: &Value, name| {
             let buffer = buffer(told, name);
-            (buffer["kept"] == true, buffer["internalized"] == true)
+            (buffer["kept"] == true, !buffer["internalized"].is_null())
         };
         let told = bench.told(&[SCALE, OFFSET], &["--keep", "tmp", "--keep", "dst"], 0);
         assert_eq!(fate(&told, "tmp"), (true, false));

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     /// (how many work-items do it, if not all), fixed and presumed (the scalars that are constants of
     /// the fused kernel, or on whose values the proof relies). Of each buffer: name, bytes, kept,
     /// parameters (launch, index and name), verdict (proven, needs-trust or refuted), reason,
-    /// internalized, in_memory (why it is not private to work-items) and pairs, of launches that
+    /// internalized (private or local), in_memory (why it is not) and pairs, of launches that
     /// share it: launches, verdict, reason and barrier.
     #[command(after_help = "Exits with 1 if the launches are not fused.")]
     Fuse(Box<Fuse>),

@@ -272,7 +272,7 @@ struct ToldBuffer<'a> {
     /// None if the kernels could not be examined.
     verdict: Option<&'static str>,
     reason: Option<&'a str>,
-    internalized: bool,
+    internalized: Option<String>,
     in_memory: Option<&'a str>,
     pairs: Vec<ToldPair<'a>>,
 }
@@ -321,7 +321,9 @@ impl<'a> Told<'a> {
                 parameters: found.uses(buffer),
                 verdict: report.map(|report| word(&report.verdict)),
                 reason: report.and_then(|report| report.verdict.reason()),
-                internalized: report.is_some_and(|report| report.is_internalized),
+                internalized: report
+                    .and_then(|report| report.internalized)
+                    .map(|form| form.to_string()),
                 in_memory: report.and_then(|report| report.why_in_memory.as_deref()),
                 pairs: pairs
                     .map(|pair| ToldPair {

@@ -102,7 +102,8 @@ fn in_words(plan: &Plan) -> String {
         }
         text.push('\n');
     }
-    _ = write!(text, "fixed {:?}", plan.constants);
+    _ = write!(text, "fixed {:?} as {:?}", plan.constants, plan.forms);
+    _ = write!(text, " local {}", plan.local_limit);
     text
 }
 

@@ -500,10 +500,15 @@ impl<'m> Evaluation<'m> {
             return;
         };
         let bytes = pointer.offset.zip(size).and_then(|(start, width)| {
-            let group = start.by_group(self.space);
+            let (group, inside) = (start.by_group(self.space), start.inside());
             let start = start.without_local(self.space);
             let (low, high) = start.bounds(self.space);
-            (-FAR < low && high < FAR && width < FAR).then_some(Bytes { start, width, group })
+            (-FAR < low && high < FAR && width < FAR).then_some(Bytes {
+                start,
+                width,
+                group,
+                inside,
+            })
         });
         let text = match pointer.base {
             Base::Parameter(_) if bytes.is_none() => "at places that are not known before it runs",

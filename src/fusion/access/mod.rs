@@ -11,6 +11,7 @@
 mod blocks;
 mod eval;
 mod flow;
+mod groups;
 mod layout;
 mod loops;
 mod memory;
@@ -28,7 +29,8 @@ use crate::spirv::Module;
 use crate::spirv::edit::{Linkage, Location, Section};
 
 pub(super) use flow::Flow;
-pub(super) use layout::Layouts;
+pub(super) use groups::{OfGroups, of_groups};
+pub(super) use layout::{Layouts, Parts};
 pub(super) use slice::feeding;
 pub(super) use symbols::{Condition, Symbol};
 
@@ -80,6 +82,8 @@ pub(super) struct Bytes {
     pub(super) width: i128,
     /// The start [by the work-group](Form::by_group).
     pub(super) group: Option<Form>,
+    /// How the start differs [within the work-group](Form::inside).
+    pub(super) inside: Option<[i128; 3]>,
 }
 
 /// Analyses the kernel that is the function `kernel`, whose arguments have the given values.

@@ -22,6 +22,7 @@ use super::stopwatch::Stopwatch;
 use crate::buffer::Buffer;
 use crate::build::{Choice, Fastest, Fusion, FusionRequest, Way};
 use crate::error::{Error, ErrorKind, Result};
+pub use crate::fusion::Internalization;
 use crate::fusion::{FusionReport, Trust};
 use crate::future::named_future;
 
@@ -56,14 +57,6 @@ impl FusionMode {
             )),
         }
     }
-}
-
-/// What becomes of a buffer that a fused kernel does without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Internalization {
-    /// Each work-item keeps its part of the contents for itself.
-    Private,
 }
 
 /// Launches that are collected to run as one kernel, from
@@ -171,8 +164,14 @@ impl FusionScope {
     /// The contents of the buffer, and of all that shares its memory, are not read later, though
     /// there are handles of it: the fused kernel may do without it. If it does, the contents are
     /// lost, and whatever only reads them before they are written again fails.
-    pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, _into: Internalization) -> &Self {
-        self.settings().wishes.unwanted.insert(buffer.region().allocation());
+    ///
+    /// It becomes what is asked for or stays in memory, and the [report](Self::report) says why.
+    /// Buffers whose last handle was dropped become private if they can, and else local.
+    pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
+        let allocation = buffer.region().allocation();
+        let wishes = &mut self.settings().wishes;
+        wishes.unwanted.insert(allocation);
+        wishes.forms.insert(allocation, into);
         self
     }
 

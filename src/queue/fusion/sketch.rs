@@ -1,6 +1,6 @@
 //! From the launches of a scope to a plan, and from a fused kernel to a launch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,7 +11,7 @@ use crate::build::{FusedKernel, Kernel};
 use crate::device::{Device, spirv_versions};
 use crate::digest::Digest;
 use crate::error::Result;
-use crate::fusion::{self, Argument, Memory, Place, Plan, Slot};
+use crate::fusion::{self, Argument, Internalization, Memory, Place, Plan, Slot};
 use crate::nd_range::NdRange;
 use crate::queue::command::LaunchWork;
 
@@ -29,6 +29,8 @@ pub(super) struct Wishes {
     pub(super) kept: Allocations,
     /// Allocations whose contents are not.
     pub(super) unwanted: Allocations,
+    /// What allocations are to become if the fused kernel does without them.
+    pub(super) forms: BTreeMap<u64, Internalization>,
     /// Whether all scalars are fixed at their values.
     pub(super) fix_scalars: bool,
 }
@@ -80,11 +82,13 @@ impl Sketch {
         wishes: &Wishes,
         device: &Device,
     ) -> Result<Plan> {
+        let local_limit = usize::try_from(device.limits.local_memory).unwrap_or(usize::MAX);
         // One that lists none gets no SPIR-V.
         let version = spirv_versions(&device.il_version).max().unwrap_or((1, 6));
         let mut modules: Vec<Digest> = Vec::new();
         let mut slots = Vec::new();
         let (mut memories, mut dead) = (Vec::new(), BTreeSet::new());
+        let mut forms = BTreeMap::new();
         for launch in &self.0 {
             let kernel = match launch.kernel.resolved() {
                 Some(Ok(kernel)) => kernel,
@@ -112,6 +116,8 @@ impl Sketch {
                             unheld.contains(&allocation) || wishes.unwanted.contains(&allocation);
                         if is_dead && !wishes.kept.contains(&allocation) {
                             dead.insert(memory);
+                            let form = wishes.forms.get(&allocation);
+                            form.map(|&form| forms.insert(memory, form));
                         }
                         let bytes = region.bytes();
                         Argument::Buffer(fusion::Region {
@@ -129,7 +135,7 @@ impl Sketch {
             slots.push(Slot { module, kernel, range, arguments, constants });
         }
         let constants = BTreeSet::new();
-        let mut plan = Plan { modules, slots, constants, dead, version };
+        let mut plan = Plan { modules, slots, constants, dead, version, forms, local_limit };
         if wishes.fix_scalars {
             let scalars = plan.places().filter(|(_, a)| matches!(a, Argument::Scalar(_)));
             plan.constants = scalars.map(|(place, _)| place).collect();

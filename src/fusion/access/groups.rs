@@ -1,0 +1,57 @@
+//! What a kernel has to do with its work-group, in its function and in what that calls.
+
+use std::collections::{HashMap, HashSet};
+
+use rspirv::spirv::{Op, StorageClass};
+
+use super::layout::Layouts;
+use crate::spirv::Module;
+use crate::spirv::edit::Section;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfGroups {
+    /// Work-items may wait for each other, or see in which order others do what they do.
+    pub(crate) synchronizes: bool,
+    /// Of local memory, with what aligns it; arguments are not counted.
+    pub(crate) local_bytes: usize,
+}
+
+/// What local variables are aligned to at most, of most types.
+const ALIGN: i128 = 16;
+
+pub(crate) fn of_groups(module: &Module, function: u32) -> OfGroups {
+    let definitions = module.definitions();
+    let layouts = Layouts::of(module, &definitions);
+    let functions: HashMap<_, _> = module.functions.iter().map(|known| (known.id, known)).collect();
+    let mut sizes = HashMap::new();
+    for i in module.section(Section::Globals).iter() {
+        if i.op() == Some(Op::Variable) && i.word(2) == Some(StorageClass::Workgroup as u32) {
+            let pointee = i.result_type().and_then(|ty| definitions.get(ty)?.word(2));
+            let size = pointee.and_then(|ty| layouts.size(ty)).unwrap_or(i128::MAX - ALIGN);
+            i.result().map(|id| sizes.insert(id, (size + ALIGN - 1) / ALIGN * ALIGN));
+        }
+    }
+    let mut found = OfGroups::default();
+    let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
+    while let Some(id) = left.pop() {
+        let Some(known) = functions.get(&id).filter(|known| !known.is_declaration()) else {
+            found.synchronizes = true;
+            continue;
+        };
+        for i in known.body.iter() {
+            for id in i.words_from(0) {
+                if let Some(size) = sizes.remove(&id) {
+                    let size = usize::try_from(size).unwrap_or(usize::MAX);
+                    found.local_bytes = found.local_bytes.saturating_add(size);
+                }
+            }
+            if i.op() == Some(Op::FunctionCall) {
+                left.extend(i.word(2).filter(|&id| seen.insert(id)));
+            }
+            let name = i.name();
+            let is_order = ["Barrier", "Atomic", "Group", "Subgroup", "AsyncCopy", "Pipe"];
+            found.synchronizes |= is_order.iter().any(|order| name.contains(order));
+        }
+    }
+    found
+}

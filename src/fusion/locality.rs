@@ -1,0 +1,248 @@
+//! What of a memory's contents a work-group keeps in local memory.
+//!
+//! Where each work-group has a part of a memory to itself, all that is read there was surely written
+//! before by the same group, and nobody reads it afterwards, the part may be a variable in local
+//! memory. Every access goes to that, at the place that it has in the part; barriers are where they
+//! are needed for the memory itself.
+
+use super::access::Kind;
+use super::form::{Form, Space};
+use super::legality::{Examined, Use, never_meet};
+use super::plan::{Memory, Plan};
+use super::shapes::View;
+
+/// How a memory becomes a local variable of each work-group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Locality {
+    /// Of the variable, in bytes.
+    pub(crate) size: u32,
+    pub(super) align: u32,
+    /// Where the part of a work-group begins, in bytes from the memory's first: by its ids, and that of
+    /// the first one.
+    pub(super) factors: [i128; 3],
+    pub(super) first: i128,
+    /// The bytes that all places in it are multiples of, which its elements have: 4 or 1.
+    pub(super) unit: u32,
+}
+
+/// Of more accesses it takes too long to tell what they cover.
+const MAX_USES: usize = 64;
+/// As many work-items of a group are told apart.
+const MAX_GROUP: i128 = 1 << 12;
+/// As many bytes are.
+const MAX_BYTES: usize = 1 << 20;
+/// The largest of OpenCL's types.
+const MAX_ALIGN: i128 = 128;
+
+/// Decides on a memory for which the launches are proven to be safe to fuse.
+///
+/// # Errors
+///
+/// The reason why it stays in memory.
+pub(super) fn locality(
+    plan: &Plan,
+    memory: Memory,
+    slots: &[Examined],
+    uses: &[Use<'_>],
+    view: &View,
+) -> Result<Locality, String> {
+    if !plan.dead.contains(&memory) {
+        return Err("its contents may be read later".into());
+    }
+    let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
+    if let Some(used) = uses.iter().find(special) {
+        return Err(format!("{} in a way that only memory allows", used.deed()));
+    }
+    if uses.len() > MAX_USES {
+        return Err(format!("it is accessed in {} places, which are too many", uses.len()));
+    }
+    let unknown = || "the size of work-groups is not known".to_owned();
+    let local = view.space.local.ok_or_else(unknown)?;
+    let groups = view.space.of_groups().ok_or_else(unknown)?;
+    if (0..3).any(|d| local[d] < 1 || view.space.global[d] % local[d] != 0) {
+        return Err("work-groups differ in size".into());
+    }
+    if local.iter().fold(1_i128, |product, size| product.saturating_mul(*size)) > MAX_GROUP {
+        return Err("work-groups are too large for it to be told what they write".into());
+    }
+    let window = window(plan, slots, uses, &groups)?;
+    for (slot, examined) in slots.iter().enumerate() {
+        if examined.groups.synchronizes {
+            refuse_order(slot, uses, view)?;
+        }
+        covered(slot, uses, view, local, &window)?;
+    }
+    Ok(window)
+}
+
+/// The part of each work-group.
+fn window(
+    plan: &Plan,
+    slots: &[Examined],
+    uses: &[Use<'_>],
+    groups: &Space,
+) -> Result<Locality, String> {
+    let mut range: Option<(Form, [i128; 3], i128, i128)> = None;
+    let mut align = 4;
+    for used in uses {
+        let (group, width, told) = used.of_group(slots)?;
+        align = align.max((width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128);
+        align = align.max(i128::from(told));
+        let own = factors(&group, groups);
+        let high = group.high + width;
+        range = Some(match range {
+            None => (group, own, group.low, high),
+            Some((known, factors, low, most)) if factors == own => {
+                (known, factors, low.min(group.low), most.max(high))
+            }
+            Some(_) => {
+                return Err(format!("{} not where other accesses of a work-group do", used.deed()));
+            }
+        });
+    }
+    let (group, factors, low, high) = range.ok_or("nothing uses it")?;
+    if high - low > group.least_distance(groups) {
+        return Err(format!(
+            "a work-group would need {} bytes of it, some of which are another's",
+            high - low
+        ));
+    }
+    if align > MAX_ALIGN || factors.iter().any(|factor| factor % align != 0) {
+        return Err(format!("the parts of work-groups do not begin at multiples of {align} bytes"));
+    }
+    let first = low.div_euclid(align) * align;
+    let size = (high - first + 3) / 4 * 4;
+    match u32::try_from(size) {
+        Ok(bytes) if bytes as usize <= plan.local_limit.min(MAX_BYTES) => {
+            Ok(Locality { size: bytes, align: align as u32, factors, first, unit: 4 })
+        }
+        _ => Err(format!(
+            "a work-group would need {size} bytes of local memory for it, and has {}",
+            plan.local_limit
+        )),
+    }
+}
+
+/// The factors of the work-groups' ids, where there is more than one.
+fn factors(group: &Form, groups: &Space) -> [i128; 3] {
+    std::array::from_fn(|d| if groups.global[d] > 1 { group.coefficients()[d] } else { 0 })
+}
+
+impl Use<'_> {
+    /// The bytes by the work-group: where they start, how many they are, and what they are told to be
+    /// aligned to.
+    fn of_group(&self, slots: &[Examined]) -> Result<(Form, i128, u32), String> {
+        let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
+        let Some(bytes) = self.bytes else {
+            return refuse(self.access.note.unwrap_or("at places that are not known"));
+        };
+        let Some(location) = self.access.location else {
+            return refuse("in a function that it calls");
+        };
+        let Some(group) = bytes.group else {
+            return refuse("at places that do not follow from its work-group");
+        };
+        if self.parameter.is_constant {
+            return refuse("as constant memory");
+        }
+        let Examined { accesses, movable, .. } = &slots[self.slot];
+        let here = accesses.all.iter().filter(|access| access.location == Some(location));
+        match movable.get(&location.offset) {
+            Some(&told) if here.count() == 1 => Ok((group, bytes.width, told)),
+            _ => refuse("in a way that only memory allows"),
+        }
+    }
+}
+
+/// What is passed on between work-items within a launch, by barriers of its own, is so in memory: these
+/// may be of no use for local memory.
+///
+/// # Errors
+///
+/// That the slot may do so.
+fn refuse_order(slot: usize, uses: &[Use<'_>], view: &View) -> Result<(), String> {
+    let own: Vec<_> = uses.iter().filter(|used| used.slot == slot).collect();
+    for writing in own.iter().filter(|used| used.access.kind.writes()) {
+        for other in &own {
+            let space = &view.slots[slot];
+            let is_apart = writing
+                .bytes
+                .zip(other.bytes)
+                .is_some_and(|(a, b)| never_meet(&a, &b, (space, space), &view.space));
+            if !is_apart {
+                return Err(format!(
+                    "{}, perhaps for others behind its own barrier",
+                    writing.deed()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that a slot reads is surely written by the same work-group in earlier slots.
+///
+/// # Errors
+///
+/// The read of which this is not sure.
+fn covered(
+    slot: usize,
+    uses: &[Use<'_>],
+    view: &View,
+    local: [i128; 3],
+    window: &Locality,
+) -> Result<(), String> {
+    let is_read = |used: &&Use<'_>| used.slot == slot && !used.access.kind.writes();
+    if !uses.iter().any(|used| is_read(&used)) {
+        return Ok(());
+    }
+    let mut written = vec![false; window.size as usize];
+    let earlier = uses.iter().filter(|used| {
+        let is_sure = used.access.kind.writes() && used.access.is_certain;
+        is_sure && used.slot < slot && view.covers(used.slot, slot)
+    });
+    for used in earlier {
+        used.mark(local, window, &mut written);
+    }
+    for used in uses.iter().filter(is_read) {
+        let range = used.bytes.and_then(|bytes| {
+            let group = bytes.group?;
+            let from = usize::try_from(group.low - window.first).ok()?;
+            let to = usize::try_from(group.high + bytes.width - window.first).ok()?;
+            written.get(from..to)
+        });
+        if !range.is_some_and(|bytes| bytes.iter().all(|&is_written| is_written)) {
+            return Err(format!("{} before all of that is surely written", used.deed()));
+        }
+    }
+    Ok(())
+}
+
+impl Use<'_> {
+    /// Marks what all work-items of a group together touch, if that is known.
+    fn mark(&self, local: [i128; 3], window: &Locality, touched: &mut [bool]) {
+        let Some(bytes) = self.bytes else { return };
+        let (Some(group), Some(inside)) = (bytes.group, bytes.inside) else { return };
+        // The lowest place is that of the work-item of the lowest product.
+        let mut place = group.low - window.first;
+        for d in 0..3 {
+            place -= inside[d].saturating_mul(local[d] - 1).min(0);
+        }
+        for z in 0..local[2] {
+            for y in 0..local[1] {
+                for x in 0..local[0] {
+                    let own = [x, y, z].into_iter().zip(inside);
+                    let start = own.fold(place, |sum, (id, factor)| {
+                        sum.saturating_add(id.saturating_mul(factor))
+                    });
+                    let ends = (usize::try_from(start), usize::try_from(start + bytes.width));
+                    if let (Ok(from), Ok(to)) = ends
+                        && let Some(own) = touched.get_mut(from..to)
+                    {
+                        own.fill(true);
+                    }
+                }
+            }
+        }
+    }
+}

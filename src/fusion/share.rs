@@ -1,0 +1,441 @@
+//! Accesses to buffers that become accesses to a local variable of the work-group.
+//!
+//! The parameter becomes a pointer to the variable, and one behind all others tells where the
+//! parameter's memory would begin in it, in elements: mostly before it, for the variable is only the
+//! [part](super::locality) of one work-group. What calculated addresses calculates numbers of elements
+//! instead, and each access goes to the element of its number. So no pointer is made that points
+//! outside of the variable.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::{Capability, Op, StorageClass};
+
+use super::access::{Layouts, Parts};
+use super::legality::Examined;
+use super::merge::{require, unsupported};
+use super::plan::Memory;
+use super::promote::{Moved, Uses, uses};
+use crate::error::Result;
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
+
+/// A parameter that becomes local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
+    pub(super) parameter: usize,
+    pub(super) memory: Memory,
+    /// The bytes of an element: 4 or 1.
+    pub(super) unit: u32,
+    /// Where the parameter's memory begins, in bytes from the part of the first work-group.
+    pub(super) first: i128,
+}
+
+/// By how many bytes an address is moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Steps {
+    constant: i128,
+    /// Indexes, and what they are multiplied by.
+    indexes: Vec<(u32, i128)>,
+}
+
+impl Steps {
+    /// Of address calculation.
+    fn of_chain(
+        definitions: &Definitions<'_>,
+        layouts: &Layouts,
+        i: &Instruction<'_>,
+    ) -> Option<Self> {
+        let op = i.op()?;
+        let mut steps = Self::default();
+        let is_array = matches!(op, Op::PtrAccessChain | Op::InBoundsPtrAccessChain);
+        let is_chain = is_array || matches!(op, Op::AccessChain | Op::InBoundsAccessChain);
+        if !is_chain {
+            return Some(steps);
+        }
+        let pointer = definitions.type_of(i.word(2)?)?;
+        let mut ty = pointer.word(2).filter(|_| pointer.op() == Some(Op::TypePointer))?;
+        let mut indexes = i.words_from(3);
+        if is_array {
+            steps.add(definitions, indexes.next()?, layouts.size(ty)?)?;
+        }
+        for index in indexes {
+            ty = match &layouts.get(ty)?.parts {
+                Parts::Equal(part, stride) => {
+                    steps.add(definitions, index, *stride)?;
+                    *part
+                }
+                Parts::Members(members) => {
+                    let at = usize::try_from(constant(definitions, index)?).ok()?;
+                    let &(member, start) = members.get(at)?;
+                    steps.constant = steps.constant.checked_add(start)?;
+                    member
+                }
+                Parts::None => return None,
+            };
+        }
+        Some(steps)
+    }
+
+    /// Of an access: that of the functions that take an offset in vectors.
+    fn of_access(
+        definitions: &Definitions<'_>,
+        layouts: &Layouts,
+        i: &Instruction<'_>,
+        moved: &Moved,
+    ) -> Option<Self> {
+        let mut steps = Self::default();
+        if i.op() == Some(Op::ExtInst) {
+            let vector = match moved.stored {
+                None => i.result_type()?,
+                Some(stored) => definitions.get(i.word(stored)?)?.result_type()?,
+            };
+            let vector = definitions.get(vector)?;
+            // Three elements take three in memory here (OpenCL C, 6.13.7).
+            let size = layouts.size(vector.word(1)?)?.checked_mul(vector.word(2)?.into())?;
+            steps.add(definitions, i.word(moved.pointer - 1)?, size)?;
+        }
+        Some(steps)
+    }
+
+    fn add(&mut self, definitions: &Definitions<'_>, index: u32, stride: i128) -> Option<()> {
+        if let Some(constant) = constant(definitions, index) {
+            self.constant = self.constant.checked_add(constant.checked_mul(stride)?)?;
+        } else {
+            let ty = definitions.type_of(index).filter(|ty| ty.op() == Some(Op::TypeInt))?;
+            ty.word(1).filter(|width| matches!(width, 8 | 16 | 32 | 64))?;
+            self.indexes.push((index, stride));
+        }
+        Some(())
+    }
+
+    fn is_multiple_of(&self, unit: i128) -> bool {
+        self.constant % unit == 0 && self.indexes.iter().all(|(_, stride)| stride % unit == 0)
+    }
+}
+
+/// The value of an index, which has a sign.
+fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
+    let i = definitions.get(id)?;
+    let ty = definitions.get(i.result_type()?).filter(|ty| ty.op() == Some(Op::TypeInt))?;
+    match i.op()? {
+        Op::ConstantNull => Some(0),
+        Op::Constant => {
+            let high = i.word(3).unwrap_or(0);
+            let bits = u64::from(high) << 32 | u64::from(i.word(2)?);
+            let unused = 64_u32.checked_sub(ty.word(1)?).filter(|&unused| unused < 64)?;
+            Some(((bits << unused).cast_signed() >> unused).into())
+        }
+        _ => None,
+    }
+}
+
+/// The words of a number of a width, modulo two to the power of that.
+pub(super) fn literal(value: i128, width: u32) -> Vec<u32> {
+    let words = [value as u32, (value >> 32) as u32];
+    words[..(width as usize / 32).clamp(1, 2)].to_vec()
+}
+
+/// Of an address, in bits.
+pub(super) fn address_width(module: &Module) -> u32 {
+    Layouts::of(module, &module.definitions()).address as u32 * 8
+}
+
+/// Whether a parameter is used for nothing but loads and stores that can be of local memory: the size
+/// that its elements can have. `first` is where its memory begins.
+///
+/// # Errors
+///
+/// The reason why not, to be said behind the kernel's name.
+pub(super) fn check(
+    module: &Module,
+    examined: &Examined,
+    parameter: usize,
+    first: i128,
+) -> Result<u32, String> {
+    let function = examined.function;
+    let is_known = |offset: u32| examined.movable.contains_key(&offset);
+    let Uses { pointers, variables, .. } = uses(module, function, parameter, is_known)?;
+    let definitions = module.definitions();
+    let layouts = Layouts::of(module, &definitions);
+    let body = module.functions.iter().find(|known| known.id == function);
+    let mut is_in_words = first % 4 == 0;
+    for i in body.into_iter().flat_map(|function| function.body.iter()) {
+        let is_spill = match i.op() {
+            Some(Op::Load) => i.word(2),
+            Some(Op::Store) => i.word(0),
+            _ => None,
+        };
+        if let Some(variable) = is_spill.filter(|id| variables.contains(id))
+            && definitions.get(variable).and_then(|i| i.op()) != Some(Op::Variable)
+        {
+            return Err(format!("uses its address in {}", i.name()));
+        }
+        let is_pointer = |word: usize| i.word(word).is_some_and(|id| pointers.contains(&id));
+        let steps = match Moved::of(&definitions, &i) {
+            Some(moved) if is_pointer(moved.pointer) => {
+                Steps::of_access(&definitions, &layouts, &i, &moved)
+            }
+            None if i.result().is_some_and(|id| pointers.contains(&id)) => {
+                Steps::of_chain(&definitions, &layouts, &i)
+            }
+            _ => continue,
+        };
+        let steps = steps.ok_or_else(|| format!("calculates its address in {}", i.name()))?;
+        is_in_words &= steps.is_multiple_of(4);
+    }
+    Ok(if is_in_words { 4 } else { 1 })
+}
+
+/// Lets a function use local memory in the place of buffers.
+///
+/// # Errors
+///
+/// As [`check`], and if ids run out.
+pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Result<()> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let own = all.iter().map(|shared| uses(module, function, shared.parameter, |_| true));
+    let own = own.collect::<Result<Vec<_>, _>>().map_err(unsupported)?;
+    let at = module.functions.iter().position(|known| known.id == function);
+    let at = at.ok_or_else(|| unsupported("a kernel has no function"))?;
+    let snapshot = module.clone();
+    let body = &snapshot.functions[at].body;
+    let definitions = snapshot.definitions();
+    let layouts = Layouts::of(&snapshot, &definitions);
+    let mut interner = Interner::of(module);
+    let width = layouts.address as u32 * 8;
+    if width == 64 {
+        require(module, Capability::Int64);
+    }
+    let int = interner.type_id(module, Op::TypeInt, &[width, 0])?;
+
+    let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
+    let mut signature: Vec<_> = parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect();
+    let mut writer = Writer { module, interner, int, width, new: Stream::default() };
+    let mut parts = Vec::new();
+    for (shared, uses) in all.iter().zip(&own) {
+        let Shared { parameter, unit, .. } = *shared;
+        let ty = writer.element(unit)?;
+        let ty = writer.pointer(ty)?;
+        let (pointer, origin) = (writer.module.fresh_id()?, writer.module.fresh_id()?);
+        let own = signature.get_mut(parameter);
+        let own = own.ok_or_else(|| unsupported("a kernel lacks parameters"))?;
+        let original = std::mem::replace(own, (pointer, ty)).0;
+        signature.push((origin, int));
+        let numbers = HashMap::from([(original, origin)]);
+        parts.push(Part { unit, pointer, uses, numbers });
+    }
+    let mut is_declared = false;
+    for (location, i) in located((0, body)) {
+        match i.op() {
+            Some(Op::Function) => {
+                let types = signature.iter().map(|(_, ty)| *ty);
+                let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
+                let ty = writer.interner.type_id(writer.module, Op::TypeFunction, &types)?;
+                let words = i.words_from(0).enumerate();
+                let words: Vec<_> = words.map(|(at, w)| if at == 3 { ty } else { w }).collect();
+                writer.new.push(Op::Function, words);
+                continue;
+            }
+            Some(Op::FunctionParameter) => {
+                if !std::mem::replace(&mut is_declared, true) {
+                    for &(id, ty) in &signature {
+                        writer.new.push(Op::FunctionParameter, [ty, id]);
+                    }
+                }
+                continue;
+            }
+            _ => {}
+        }
+        let moved = Moved::of(&definitions, &i);
+        let is_own = |part: &&mut Part<'_>| {
+            let pointer = moved.as_ref().and_then(|moved| i.word(moved.pointer));
+            let is_access = pointer.is_some_and(|id| part.uses.pointers.contains(&id));
+            is_access || part.uses.dropped.contains(&location.offset)
+        };
+        let Some(part) = parts.iter_mut().find(is_own) else {
+            writer.new.push_instruction(&i);
+            continue;
+        };
+        if !part.uses.dropped.contains(&location.offset) {
+            let moved = moved.ok_or_else(|| unsupported("an access is not known"))?;
+            writer.access(&definitions, &layouts, part, &i, &moved)?;
+        } else {
+            writer.address(&definitions, &layouts, part, &i)?;
+        }
+    }
+    let new = writer.new;
+    module.functions[at].body = new;
+    Ok(())
+}
+
+/// A parameter while its function is rewritten.
+struct Part<'a> {
+    unit: u32,
+    /// To the variable.
+    pointer: u32,
+    uses: &'a Uses,
+    /// The numbers of elements that addresses become, and the variables that those are spilled to.
+    numbers: HashMap<u32, u32>,
+}
+
+impl Part<'_> {
+    fn number(&self, id: Option<u32>) -> Result<u32> {
+        let known = id.and_then(|id| self.numbers.get(&id).copied());
+        known.ok_or_else(|| unsupported("an address is used before it is calculated"))
+    }
+}
+
+struct Writer<'m> {
+    module: &'m mut Module,
+    interner: Interner,
+    /// The type of numbers of elements, and its width.
+    int: u32,
+    width: u32,
+    new: Stream,
+}
+
+impl Writer<'_> {
+    /// What calculates, spills or reloads an address.
+    fn address(
+        &mut self,
+        definitions: &Definitions<'_>,
+        layouts: &Layouts,
+        part: &mut Part<'_>,
+        i: &Instruction<'_>,
+    ) -> Result<()> {
+        let uses = part.uses;
+        let is_variable = |id: Option<u32>| id.is_some_and(|id| uses.variables.contains(&id));
+        match i.op() {
+            Some(Op::Variable) => {
+                let operands = [StorageClass::Function as u32, self.int];
+                let ty = self.interner.type_id(self.module, Op::TypePointer, &operands)?;
+                let id = self.module.fresh_id()?;
+                self.new.push(Op::Variable, [ty, id, StorageClass::Function as u32]);
+                i.result().map(|own| part.numbers.insert(own, id));
+            }
+            Some(Op::Store) => {
+                let (variable, value) = (part.number(i.word(0))?, part.number(i.word(1))?);
+                self.new.push(Op::Store, [variable, value]);
+            }
+            Some(Op::Load) => {
+                let (variable, id) = (part.number(i.word(2))?, self.module.fresh_id()?);
+                self.new.push(Op::Load, [self.int, id, variable]);
+                i.result().map(|own| part.numbers.insert(own, id));
+            }
+            _ => {
+                let own = i.result().filter(|id| uses.pointers.contains(id));
+                // Others mark where variables live, or that something will be read.
+                if let Some(own) = own.filter(|_| !is_variable(i.word(2))) {
+                    let steps = Steps::of_chain(definitions, layouts, i);
+                    let steps = steps.ok_or_else(|| unsupported("an address is not known"))?;
+                    let from = part.number(i.word(2))?;
+                    let number = self.moved(definitions, from, &steps, part.unit)?;
+                    part.numbers.insert(own, number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A load or store, as it becomes.
+    fn access(
+        &mut self,
+        definitions: &Definitions<'_>,
+        layouts: &Layouts,
+        part: &Part<'_>,
+        i: &Instruction<'_>,
+        moved: &Moved,
+    ) -> Result<()> {
+        let op = i.op().ok_or_else(|| unsupported("an access is no instruction"))?;
+        let steps = Steps::of_access(definitions, layouts, i, moved);
+        let steps = steps.ok_or_else(|| unsupported("an access is not known"))?;
+        let own = i.word(moved.pointer).unwrap_or_default();
+        let from = part.number(Some(own))?;
+        let number = self.moved(definitions, from, &steps, part.unit)?;
+        let element = self.element(part.unit)?;
+        let (ty, mut pointer) = (self.pointer(element)?, self.module.fresh_id()?);
+        self.new.push(Op::InBoundsPtrAccessChain, [ty, pointer, part.pointer, number]);
+        let wanted = definitions.type_of(own).and_then(|ty| ty.word(2));
+        let wanted = wanted.ok_or_else(|| unsupported("a pointer has no type"))?;
+        if wanted != element {
+            let (ty, id) = (self.pointer(wanted)?, self.module.fresh_id()?);
+            self.new.push(Op::Bitcast, [ty, id, pointer]);
+            pointer = id;
+        }
+        let mut words: Vec<_> = i.words_from(0).collect();
+        words[moved.pointer] = pointer;
+        if op == Op::ExtInst {
+            let offset = &mut words[moved.pointer - 1];
+            let ty = definitions.get(*offset).and_then(|i| i.result_type());
+            let ty = ty.ok_or_else(|| unsupported("an offset has no type"))?;
+            *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
+        }
+        self.new.push(op, words);
+        Ok(())
+    }
+
+    /// A number of elements, moved.
+    fn moved(
+        &mut self,
+        definitions: &Definitions<'_>,
+        from: u32,
+        steps: &Steps,
+        unit: u32,
+    ) -> Result<u32> {
+        let mut sum = from;
+        for &(index, stride) in &steps.indexes {
+            let mut index = self.widened(definitions, index)?;
+            let stride = stride / i128::from(unit);
+            if stride != 1 {
+                let stride = self.number(stride)?;
+                index = self.binary(Op::IMul, index, stride)?;
+            }
+            sum = self.binary(Op::IAdd, sum, index)?;
+        }
+        match steps.constant / i128::from(unit) {
+            0 => Ok(sum),
+            constant => {
+                let constant = self.number(constant)?;
+                self.binary(Op::IAdd, sum, constant)
+            }
+        }
+    }
+
+    /// An index, which has a sign, in the width of addresses.
+    fn widened(&mut self, definitions: &Definitions<'_>, index: u32) -> Result<u32> {
+        let width = definitions.type_of(index).and_then(|ty| ty.word(1)).unwrap_or_default();
+        let op = if width < self.width { Op::SConvert } else { Op::UConvert };
+        if definitions.get(index).and_then(|i| i.result_type()) == Some(self.int) {
+            return Ok(index);
+        }
+        let id = self.module.fresh_id()?;
+        let op = if width == self.width { Op::Bitcast } else { op };
+        self.new.push(op, [self.int, id, index]);
+        Ok(id)
+    }
+
+    fn number(&mut self, value: i128) -> Result<u32> {
+        let words = literal(value, self.width);
+        self.interner.constant_id(self.module, Op::Constant, self.int, &words)
+    }
+
+    fn binary(&mut self, op: Op, a: u32, b: u32) -> Result<u32> {
+        let id = self.module.fresh_id()?;
+        self.new.push(op, [self.int, id, a, b]);
+        Ok(id)
+    }
+
+    fn element(&mut self, unit: u32) -> Result<u32> {
+        if unit == 1 {
+            require(self.module, Capability::Int8);
+        }
+        self.interner.type_id(self.module, Op::TypeInt, &[unit * 8, 0])
+    }
+
+    fn pointer(&mut self, pointee: u32) -> Result<u32> {
+        let operands = [StorageClass::Workgroup as u32, pointee];
+        self.interner.type_id(self.module, Op::TypePointer, &operands)
+    }
+}
