@@ -12,7 +12,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well
   1  something that was asked for did not succeed: a program was not built or not stored, entries
-     are damaged, a key is not there, or two keys differ
+     are damaged, a key is not there, two keys differ, or launches are not fused
   2  the command line, or a setting in the environment, cannot be used
 
 Environment:
@@ -60,15 +60,17 @@ pub(crate) enum Command {
     /// buffer says whether sharing it lets the launches run as one: proven; needs trust, with what is
     /// not known; or refuted, with a case in which the result would change.
     ///
-    /// With --json, one object: device, launches, buffers, kernel and refusal (either is null), code,
+    /// With --json, one object: device, launches, buffers, kernel, refusal (null if they are fused), code,
     /// format (opencl-c or spirv) and output. Of each launch: kernel, file, arguments as given,
     /// parameters, global, offset, local, barrier (whether there is one before it), remapped, guard
-    /// (how many work-items do it, if not all), fixed and presumed (the scalars that are constants of
-    /// the fused kernel, or on whose values the proof relies). Of each buffer: name, bytes, kept,
+    /// (how many work-items do it, if not all), fixed and presumed (positions of the scalars that are
+    /// constants of the fused kernel, or on whose values the proof relies). Of each buffer: name, bytes, kept,
     /// parameters (launch, index and name), verdict (proven, needs-trust or refuted), reason,
     /// internalized (private or local), in_memory (why it is not) and pairs, of launches that
     /// share it: launches, verdict, reason and barrier.
-    #[command(after_help = "Exits with 1 if the launches are not fused.")]
+    #[command(
+        after_help = "Exits with 1 if the launches are not fused, or the code cannot be told."
+    )]
     Fuse(Box<Fuse>),
     /// Look into the cache on disk, and look after it
     Cache {
