@@ -1,9 +1,10 @@
 //! A frame on its way through the pipeline, with its launches one by one or in fusion scopes.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use kiln::{
-    Event, Fusing, FusionOutcome, FusionReport, FusionScope, Local, Queue, Result, Runtime,
+    Event, Fusing, FusionOutcome, FusionReport, FusionScope, Local, Queue, Result, Runtime, Unfused,
 };
 
 use crate::picture::Picture;
@@ -35,6 +36,9 @@ impl Way {
     }
 }
 
+/// So many launches, the last of a frame, are fused in some way.
+const CAN_FUSE: usize = 6;
+
 /// The device memory that frames share, one after the other.
 pub(crate) struct Frame {
     range: [usize; 2],
@@ -62,6 +66,8 @@ pub(crate) struct Ended {
     pub(crate) wall: Duration,
     /// From the start of the first launch to the end of the last, by the device's clock.
     pub(crate) device: Option<Duration>,
+    /// The device's time for the launches that some way fuses.
+    pub(crate) part: Option<Duration>,
     /// How many kernels ran.
     pub(crate) launches: usize,
     /// Bytes of the buffers that these read and write.
@@ -79,6 +85,11 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
+    /// Whether it was run one by one to know what that takes.
+    pub(crate) fn is_timed(&self) -> bool {
+        matches!(self.outcome, FusionOutcome::Unfused { why: Unfused::Timing, .. })
+    }
+
     /// The names of the memory that its kernel does without.
     pub(crate) fn internalized(&self) -> Vec<&'static str> {
         steps::internalized(&self.launches, self.report.buffers())
@@ -226,6 +237,7 @@ impl Frame {
         let mut ended = Ended {
             wall,
             device: span(&events),
+            part: busy(&events[events.len() - CAN_FUSE..]),
             launches: single.len(),
             traffic: single.iter().map(steps::traffic).sum(),
             traffic_in_memory: 0,
@@ -233,7 +245,7 @@ impl Frame {
         };
         ended.traffic_in_memory = ended.traffic;
         for (outcome, scope, launches) in scopes {
-            let scope: Scope = outcome_of(outcome, &scope, launches).await?;
+            let scope = outcome_of(outcome, &scope, launches).await?;
             if scope.outcome.is_fused() {
                 ended.launches += 1;
                 ended.traffic += steps::traffic_as_one(&scope.launches, &scope.internalized());
@@ -249,8 +261,8 @@ impl Frame {
         Ok(ended)
     }
 
-    /// Puts neighbouring launches into a scope that it is not to be expected from, and tells what
-    /// became of it: those from `first` to `last`.
+    /// Puts the launches of some kernels into a scope, and tells what became of it. They run by
+    /// themselves, on what frames before have left.
     pub(crate) async fn attempt(
         &self,
         queue: &Queue,
@@ -305,4 +317,16 @@ fn span(events: &[Event]) -> Option<Duration> {
     let started = profiles().map(|profile| profile.started).min()?;
     let ended = profiles().map(|profile| profile.ended).max()?;
     Some(Duration::from_nanos(ended.saturating_sub(started)))
+}
+
+/// How long the device ran them.
+fn busy(events: &[Event]) -> Option<Duration> {
+    // Launches that run as one have the same times.
+    let times: BTreeSet<_> = events
+        .iter()
+        .filter_map(Event::profile)
+        .map(|profile| (profile.started, profile.ended))
+        .collect();
+    let nanoseconds = times.iter().map(|(started, ended)| ended.saturating_sub(*started)).sum();
+    (!times.is_empty()).then(|| Duration::from_nanos(nanoseconds))
 }

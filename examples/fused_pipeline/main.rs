@@ -47,10 +47,10 @@ const TILES: usize = 4;
 /// So many frames of each way are measured, or fewer if they take long, but not fewer than this.
 const FRAMES: usize = 100;
 const FEWEST_FRAMES: usize = 5;
-const LONG: Duration = Duration::from_secs(6);
+const LONG: Duration = Duration::from_secs(5);
 
-/// `FusionMode::Auto` has timed both ways after so many frames at the latest.
-const TRIALS: usize = 8;
+/// `FusionMode::Auto` has decided after so many frames at the latest.
+const MOST_TRIALS: usize = 12;
 
 /// Launches that one may want to run as one, too.
 const ATTEMPTS: [&[&str]; 3] =
@@ -108,9 +108,14 @@ async fn run(
     for (size, tiles) in [("photograph", 1), ("tiled", TILES)] {
         let picture = tiled(photograph, tiles);
         let frame = Frame::new(rt, queue, &picture).await?;
-        let ways = same_pictures(rt, queue, stages, &frame, &output.join(size)).await?;
+        let output = output.join(size);
+        let ways = same_pictures(rt, queue, stages, &frame, &output, tiles == 1).await?;
+        if ways.len() == 1 {
+            println!("  nothing is fused: all launches run one by one\n");
+            return Ok(());
+        }
         if tiles == 1 {
-            report_attempts(rt, queue, stages, &frame).await?;
+            attempt(rt, queue, stages, &frame).await?;
         }
         let rows = measure(rt, queue, stages, &frame, &ways).await?;
         let title = format!("{size}, {} x {} pixels", picture.width, picture.height);
@@ -119,6 +124,8 @@ async fn run(
     }
     let heading = format!("{}: medians, FusionMode::Always", rt.device().name);
     fs::write(output.join("chart.svg"), chart::svg(&heading, &panels))?;
+    // Each runtime has devices of its own, in the same order.
+    let device = auto.devices().get(device.index()).ok_or("a device is gone")?;
     decide(&auto.on(device).await?, photograph).await?;
     println!("  written to {}", output.display());
     println!("    chart.svg, photograph/ and tiled/ with result.png and edges.png\n");
@@ -133,6 +140,7 @@ async fn same_pictures(
     stages: &Stages,
     frame: &Frame,
     output: &Path,
+    tells: bool,
 ) -> Result<Vec<Way>> {
     fs::create_dir_all(output)?;
     let mut ways = Vec::new();
@@ -141,7 +149,9 @@ async fn same_pictures(
         let temporaries = Temporaries::new(rt, queue, frame).await?;
         let ended = frame.run(queue, stages, temporaries, way).await?;
         let pictures = frame.pictures(queue).await?;
-        report::scopes(way.name(), &ended.scopes);
+        if tells {
+            report::scopes(way.name(), &ended.scopes);
+        }
         if ended.scopes.is_empty() || ended.scopes.iter().any(|scope| scope.outcome.is_fused()) {
             ways.push(way);
         }
@@ -158,17 +168,14 @@ async fn same_pictures(
             }
         }
     }
-    println!("  both pictures are the same in every way, byte by byte");
+    if ways.len() > 1 {
+        println!("  both pictures are the same in every way, byte by byte");
+    }
     Ok(ways)
 }
 
 /// Scopes of other launches, and why they do not run as one kernel.
-async fn report_attempts(
-    rt: &Runtime,
-    queue: &Queue,
-    stages: &Stages,
-    frame: &Frame,
-) -> Result<()> {
+async fn attempt(rt: &Runtime, queue: &Queue, stages: &Stages, frame: &Frame) -> Result<()> {
     for kernels in ATTEMPTS {
         let temporaries = Temporaries::new(rt, queue, frame).await?;
         let scope = frame.attempt(queue, stages, temporaries, kernels).await?;
@@ -204,17 +211,26 @@ async fn decide(rt: &Runtime, photograph: &Picture) -> Result<()> {
     let queue = &rt.queue();
     let stages = &Stages::start(rt);
     stages.built().await?;
-    println!("  FusionMode::Auto, after {TRIALS} frames");
+    println!("  FusionMode::Auto, which times the first frames in turns");
     for tiles in [1, TILES] {
         let picture = tiled(photograph, tiles);
         let frame = Frame::new(rt, queue, &picture).await?;
         for way in [Way::TwoScopes, Way::OneScope] {
-            for trial in 0..=TRIALS {
+            let mut before = Vec::new();
+            for frames in 1..=MOST_TRIALS {
                 let temporaries = Temporaries::new(rt, queue, &frame).await?;
-                let ended = frame.run(queue, stages, temporaries, way).await?;
-                if trial == TRIALS {
-                    report::decisions(&picture, &ended.scopes);
+                let scopes = frame.run(queue, stages, temporaries, way).await?.scopes;
+                // Fused twice in a row, or not to be fused.
+                let fused: Vec<_> = scopes.iter().map(|scope| scope.outcome.is_fused()).collect();
+                let known = scopes.iter().enumerate().all(|(at, scope)| match fused[at] {
+                    true => before.get(at) == Some(&true),
+                    false => !scope.is_timed(),
+                });
+                if known || frames == MOST_TRIALS {
+                    report::decisions(&picture, frames, &scopes);
+                    break;
                 }
+                before = fused;
             }
         }
     }

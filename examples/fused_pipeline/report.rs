@@ -14,6 +14,8 @@ pub(crate) struct Row {
     frames: usize,
     launches: usize,
     device: Option<Duration>,
+    /// The part of the device's time that the launches took which some way fuses.
+    part: Option<Duration>,
     wall: Duration,
     traffic: usize,
     traffic_in_memory: usize,
@@ -27,6 +29,7 @@ impl Row {
             frames: frames.len(),
             launches: last.launches,
             device: median(frames.iter().filter_map(|frame| frame.device)),
+            part: median(frames.iter().filter_map(|frame| frame.part)),
             wall: median(frames.iter().map(|frame| frame.wall))?,
             traffic: last.traffic,
             traffic_in_memory: last.traffic_in_memory,
@@ -47,7 +50,12 @@ pub(crate) fn scopes(title: &str, scopes: &[Scope]) {
         println!("  {title}: {}", kernels.join(", "));
         match &scope.outcome {
             FusionOutcome::Fused { kernel, .. } => {
-                println!("    run as `{kernel}`, without {}", scope.internalized().join(", "));
+                let internalized = scope.internalized();
+                let without = match internalized.len() {
+                    0 => "with all in memory".to_owned(),
+                    _ => format!("without {}", internalized.join(", ")),
+                };
+                println!("    run as `{kernel}`, {without}");
             }
             other => println!("    {other}"),
         }
@@ -55,10 +63,12 @@ pub(crate) fn scopes(title: &str, scopes: &[Scope]) {
 }
 
 /// What was decided for scopes of a picture.
-pub(crate) fn decisions(picture: &Picture, scopes: &[Scope]) {
+pub(crate) fn decisions(picture: &Picture, frames: usize, scopes: &[Scope]) {
     let Picture { width, height, .. } = picture;
     for Scope { launches, outcome, .. } in scopes {
-        println!("    {width} x {height} pixels, {} launches: {outcome}", launches.len());
+        let kernels: Vec<_> = launches.iter().map(|launch| launch.kernel.as_str()).collect();
+        println!("    {}", kernels.join(", "));
+        println!("      {width} x {height} pixels, from frame {frames} on: {outcome}");
     }
 }
 
@@ -66,16 +76,18 @@ pub(crate) fn table(title: &str, rows: &[Row]) {
     let Some(first) = rows.first() else { return };
     println!("  {title}: medians of {} frames a way, in turns, FusionMode::Always", first.frames);
     println!(
-        "    {:<12}{:>9}{:>14}{:>14}{:>14}{:>22}",
-        "", "launches", "device", "wall", "traffic", "if all were in memory"
+        "    {:<12}{:>9}{:>14}{:>14}{:>14}{:>14}{:>16}",
+        "", "launches", "frame", "on device", "fusable part", "traffic", "all in memory"
     );
     for row in rows {
-        let device = row.device.map_or_else(|| "-".to_owned(), milliseconds);
+        let on_device = |time: Option<Duration>| time.map_or_else(|| "-".into(), milliseconds);
         println!(
-            "    {:<12}{:>9}{device:>14}{:>14}{:>14}{:>22}",
+            "    {:<12}{:>9}{:>14}{:>14}{:>14}{:>14}{:>16}",
             row.way.name(),
             row.launches,
             milliseconds(row.wall),
+            on_device(row.device),
+            on_device(row.part),
             format!("{:.1} MiB", mebibytes(row.traffic)),
             format!("{:.1} MiB", mebibytes(row.traffic_in_memory)),
         );
