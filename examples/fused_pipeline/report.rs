@@ -96,7 +96,7 @@ pub(crate) fn table(title: &str, rows: &[Row]) {
 
 /// The same as bars.
 pub(crate) fn panels(title: &str, rows: &[Row]) -> [Panel; 2] {
-    let time = |row: &Row| row.device.unwrap_or(row.wall).as_secs_f64() * 1e3;
+    let time = |row: &Row| row.part.unwrap_or(row.wall).as_secs_f64() * 1e3;
     let bars = |value: &dyn Fn(&Row) -> (f64, f64)| {
         let bar = |row: &Row| {
             let (value, spared) = value(row);
@@ -107,7 +107,7 @@ pub(crate) fn panels(title: &str, rows: &[Row]) -> [Panel; 2] {
     let spared = |row: &Row| mebibytes(row.traffic_in_memory - row.traffic);
     [
         Panel {
-            title: format!("{title}: time of a frame"),
+            title: format!("{title}: time of the launches that can be fused"),
             unit: "ms",
             bars: bars(&|row| (time(row), 0.0)),
         },
