@@ -5,8 +5,9 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: setup ## run the pipeline example, on a GPU if there is one
+demo: setup ## run the pipeline examples, on a GPU if there is one
 	scripts/env --all-drivers cargo run --release --example pipeline
+	scripts/env --all-drivers cargo run --release --example fused_pipeline
 
 test: setup ## run all tests, on both drivers
 	scripts/test

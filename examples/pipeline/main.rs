@@ -12,10 +12,11 @@
 //! follows from their buffers, how frames overlap, and how to see what happened: per kernel, as a
 //! picture of the DAG, and as a timeline. All it makes goes to `target/pipeline`.
 //!
-//! [`stages`] has the heart of it. Kiln brings no executor; here the one of `futures` will do.
+//! [`frame`] has the heart of it. Kiln brings no executor; here the one of `futures` will do.
 
 #![allow(clippy::print_stdout)]
 
+mod frame;
 mod picture;
 mod report;
 mod stages;
@@ -25,10 +26,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use frame::Frame;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kiln::Runtime;
 use picture::Picture;
-use stages::{Frame, Stages};
+use stages::Stages;
 
 const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/pipeline");

@@ -1,0 +1,101 @@
+//! Launches that know what they read and write, and how they are grouped to run as one kernel.
+
+use std::collections::BTreeMap;
+
+use kiln::{Argument, Buffer, BufferReport, Kernel, Launch, NdSize};
+
+/// Device memory with a name, to speak of it in reports.
+#[derive(Clone)]
+pub(crate) struct Named<T> {
+    pub(crate) name: &'static str,
+    pub(crate) buffer: Buffer<T>,
+}
+
+/// What a launch does with the memory that one of its parameters stands for.
+#[derive(Clone, Copy)]
+struct Use {
+    parameter: usize,
+    memory: &'static str,
+    bytes: usize,
+    is_written: bool,
+}
+
+/// A launch that is not submitted yet.
+pub(crate) struct Step {
+    pub(crate) launch: Launch,
+    pub(crate) uses: Uses,
+}
+
+/// What a launch does with memory, by its signature.
+#[derive(Clone)]
+pub(crate) struct Uses {
+    pub(crate) kernel: String,
+    parameters: usize,
+    memory: Vec<Use>,
+}
+
+impl Step {
+    pub(crate) fn new(kernel: &Kernel, range: impl Into<NdSize>) -> Self {
+        let uses = Uses { kernel: kernel.name().to_owned(), parameters: 0, memory: Vec::new() };
+        Self { launch: kernel.launch(range), uses }
+    }
+
+    pub(crate) fn local(mut self, size: usize) -> Self {
+        self.launch = self.launch.local(size);
+        self
+    }
+
+    pub(crate) fn reads<T: bytemuck::Pod>(self, memory: &Named<T>) -> Self {
+        self.uses(memory, false).value(memory.buffer.read())
+    }
+
+    pub(crate) fn writes<T: bytemuck::Pod>(self, memory: &Named<T>) -> Self {
+        self.uses(memory, true).value(memory.buffer.write())
+    }
+
+    pub(crate) fn value(mut self, value: impl Argument) -> Self {
+        self.launch = self.launch.arg(value);
+        self.uses.parameters += 1;
+        self
+    }
+
+    fn uses<T: bytemuck::Pod>(mut self, memory: &Named<T>, is_written: bool) -> Self {
+        let bytes = memory.buffer.len() * size_of::<T>();
+        let parameter = self.uses.parameters;
+        self.uses.memory.push(Use { parameter, memory: memory.name, bytes, is_written });
+        self
+    }
+}
+
+/// The bytes of the buffers that a launch reads, and of those that it writes.
+pub(crate) fn traffic(launch: &Uses) -> usize {
+    launch.memory.iter().map(|of| of.bytes).sum()
+}
+
+/// The same for launches that run as one kernel: what several of them read comes from memory once,
+/// and what one writes is not read again.
+pub(crate) fn traffic_as_one(launches: &[Uses], internalized: &[&str]) -> usize {
+    // Of each buffer, how often it crosses: read first, or written, or both.
+    let mut crossings = BTreeMap::<_, (usize, bool, bool)>::new();
+    for of in launches.iter().flat_map(|launch| &launch.memory) {
+        let (_, is_read, is_written) =
+            crossings.entry(of.memory).or_insert((of.bytes, false, false));
+        *is_read |= !of.is_written && !*is_written;
+        *is_written |= of.is_written;
+    }
+    let in_memory = crossings.iter().filter(|(memory, _)| !internalized.contains(memory));
+    in_memory
+        .map(|(_, &(bytes, read, written))| bytes * (usize::from(read) + usize::from(written)))
+        .sum()
+}
+
+/// The names of the memory that the fused kernel does without.
+pub(crate) fn internalized(launches: &[Uses], buffers: &[BufferReport]) -> Vec<&'static str> {
+    let internalized = buffers.iter().filter(|buffer| buffer.is_internalized);
+    let name = |buffer: &BufferReport| {
+        let &(launch, parameter) = buffer.parameters.first()?;
+        let mut memory = launches.get(launch)?.memory.iter();
+        Some(memory.find(|of| of.parameter == parameter)?.memory)
+    };
+    internalized.filter_map(name).collect()
+}
