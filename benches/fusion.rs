@@ -1,20 +1,25 @@
 //! What fusing gains: `cargo bench --bench fusion`. Launches run one by one, as one fused kernel, and
-//! as a kernel that was written by hand.
+//! as a kernel that was written by hand; beside them, the device copies as many bytes.
+//!
+//! Arguments after `--`: parts of the rows' names, to run these only; `--spirv FILE`, the kernels'
+//! module for devices that take it or have it translated, where no clang is found to make it of the
+//! source; `--source`, which prints that source; `--chain`, for `benches/gpu/run`: six light kernels
+//! only, as lines to be read by programs.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
 mod support;
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use futures_lite::future::block_on;
 use kiln::{
-    Buffer, CacheConfig, FusionMode, Image, Internalization, Kernel, NdSize, Queue, Result, Runtime,
+    Buffer, CacheConfig, DeviceKind, Event, FusionMode, Image, Internalization, Kernel, NdSize,
+    Queue, Result, Runtime,
 };
-use support::{interleave, time};
+use support::{interleave, median, time};
 
-/// Elements of the large arrays: 64 MiB.
-const LARGE: usize = 16 << 20;
 const SMALL: usize = 1 << 10;
 const ROUNDS: usize = 12;
 
@@ -30,9 +35,10 @@ const LIGHT: [&str; 8] = [
     "fmax(x, 0.0625f)",
 ];
 const HEAVY: [&str; 4] = ["exp(x * 0.125f)", "sin(x)", "log(x * x + 1.0f)", "sqrt(fabs(x))"];
+const KINDS: [(&str, &[&str]); 2] = [("light", &LIGHT), ("heavy", &HEAVY)];
 
-/// A kernel for each step, and one for the first 3, 4, ... of them.
-fn source(steps: &[&str]) -> String {
+/// For each kind, a kernel for each step, and one for the first 2, 3, ... of them.
+fn source() -> String {
     let kernel = |name: &str, body: &str| {
         format!(
             "kernel void {name}(global const float *src, global float *dst) {{
@@ -44,16 +50,63 @@ fn source(steps: &[&str]) -> String {
         )
     };
     let assign = |step: &&str| format!("x = {step};\n");
-    let singles = steps.iter().enumerate();
-    let singles = singles.map(|(n, step)| kernel(&format!("step_{n}"), &assign(step)));
-    let wholes = (2..=steps.len()).map(|count| {
-        let body: String = steps[..count].iter().map(assign).collect();
-        kernel(&format!("all_{count}"), &body)
-    });
-    singles.chain(wholes).collect()
+    let of = |(kind, steps): (&str, &[&str])| {
+        let singles = steps.iter().enumerate();
+        let singles = singles.map(|(n, step)| kernel(&format!("{kind}_{n}"), &assign(step)));
+        let wholes = (2..=steps.len()).map(|count| {
+            let body: String = steps[..count].iter().map(assign).collect();
+            kernel(&format!("{kind}_all_{count}"), &body)
+        });
+        singles.chain(wholes).collect::<String>()
+    };
+    KINDS.map(of).concat()
+}
+
+/// What to run, and on what.
+struct Setting {
+    spirv: Option<Image>,
+    filters: Vec<String>,
+    is_for_peers: bool,
+}
+
+impl Setting {
+    fn new() -> Result<Self> {
+        let mut setting = Self { spirv: None, filters: Vec::new(), is_for_peers: false };
+        let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--source" => {
+                    print!("{}", source());
+                    std::process::exit(0);
+                }
+                "--chain" => setting.is_for_peers = true,
+                "--spirv" => {
+                    let path = arguments.next().expect("the name of a file follows `--spirv`");
+                    setting.spirv = Some(Image::spirv(std::fs::read(path).expect("it is there"))?);
+                }
+                _ => setting.filters.push(argument),
+            }
+        }
+        Ok(setting)
+    }
+
+    fn includes(&self, row: &str) -> bool {
+        self.filters.is_empty() || self.filters.iter().any(|filter| row.contains(filter))
+    }
+}
+
+/// What is run and measured.
+#[derive(Clone, Copy)]
+struct Shape {
+    kind: &'static str,
+    kernels: usize,
+    elements: usize,
+    /// Before the host waits.
+    runs: usize,
 }
 
 struct Chain {
+    shape: Shape,
     queue: Queue,
     steps: Vec<Kernel>,
     whole: Kernel,
@@ -61,117 +114,228 @@ struct Chain {
     buffers: Vec<Buffer<f32>>,
 }
 
+/// The ways in which it runs: fused, one by one, written by hand; and a copy.
+type Times = [Duration; 4];
+
 impl Chain {
-    fn new(rt: &Runtime, steps: &[&str], count: usize, len: usize) -> Result<Self> {
-        let program = block_on(rt.build(&Image::opencl_c(source(steps))).into_future())?;
-        // SAFETY: each work-item uses the element of its id, and there are as many.
-        let kernel = |name: String| unsafe { program.kernel(&name) };
-        let buffers: Vec<_> = (0..=count).map(|_| rt.buffer(len)).collect::<Result<_>>()?;
+    fn new(rt: &Runtime, setting: &Setting, shape: Shape) -> Result<Self> {
+        let source = Image::opencl_c(source());
+        let singles = block_on(rt.build(setting.spirv.as_ref().unwrap_or(&source)).into_future())?;
+        let wholes = block_on(rt.build(&source).into_future())?;
+        let Shape { kind, kernels, elements, .. } = shape;
+        let buffers = (0..=kernels).map(|_| rt.buffer(elements));
+        let buffers: Vec<_> = buffers.collect::<Result<_>>()?;
         let queue = rt.queue();
-        let numbers = (0..len).map(|n| (n % 1000) as f32 * 0.01 - 3.0).collect();
+        let numbers = (0..elements).map(|n| (n % 1000) as f32 * 0.01 - 3.0).collect();
         queue.write(&buffers[0], numbers)?.wait()?;
-        Ok(Self {
-            queue,
-            steps: (0..count).map(|n| kernel(format!("step_{n}"))).collect::<Result<_>>()?,
-            whole: kernel(format!("all_{count}"))?,
-            buffers,
-        })
+        // SAFETY: each work-item uses the element of its id, and there are as many.
+        let step = |n| unsafe { singles.kernel(&format!("{kind}_{n}")) };
+        let steps = (0..kernels).map(step).collect::<Result<_>>()?;
+        // SAFETY: as above.
+        let whole = unsafe { wholes.kernel(&format!("{kind}_all_{kernels}")) }?;
+        let chain = Self { shape, queue, steps, whole, buffers };
+        chain.check()?;
+        Ok(chain)
     }
 
-    fn len(&self) -> NdSize {
-        self.buffers[0].len().into()
-    }
-
-    fn one_by_one(&self) -> Result<()> {
-        let mut last = None;
-        for (step, buffers) in self.steps.iter().zip(self.buffers.windows(2)) {
-            let launch = step.launch(self.len()).args((&buffers[0], &buffers[1]));
-            last = Some(self.queue.submit(launch)?);
+    /// Lets it run in each way, and compares the results.
+    fn check(&self) -> Result<()> {
+        let last = &self.buffers[self.shape.kernels];
+        let result = || block_on(self.queue.read(last).into_future());
+        self.one_by_one()?;
+        let expected = result()?;
+        for run in [Self::fused, Self::by_hand] {
+            self.queue.fill(last, f32::NAN)?;
+            run(self)?;
+            let found = result()?;
+            let is_near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs().max(1.0);
+            assert!(found.iter().zip(&expected).all(is_near), "they compute the same");
         }
-        last.map_or(Ok(()), |event| event.wait())
+        Ok(())
     }
 
-    /// Whether they ran as one.
-    fn fused(&self) -> Result<bool> {
-        let scope = self.queue.start_fusion();
-        let mut last = None;
+    fn range(&self) -> NdSize {
+        self.shape.elements.into()
+    }
+
+    /// The events of the first and the last launch, as of the other ways.
+    fn one_by_one(&self) -> Result<[Event; 2]> {
+        let mut events = Vec::new();
         for (step, buffers) in self.steps.iter().zip(self.buffers.windows(2)) {
-            last = Some(scope.submit(step.launch(self.len()).args((&buffers[0], &buffers[1])))?);
+            let launch = step.launch(self.range()).args((&buffers[0], &buffers[1]));
+            events.push(self.queue.submit(launch)?);
+        }
+        let last = events.last().expect("a chain has steps").clone();
+        Ok([events.swap_remove(0), last])
+    }
+
+    fn fused(&self) -> Result<[Event; 2]> {
+        self.scope().map(|(events, _)| events)
+    }
+
+    /// Whether they run as one, too.
+    fn scope(&self) -> Result<([Event; 2], bool)> {
+        let scope = self.queue.start_fusion();
+        let mut events = Vec::new();
+        for (step, buffers) in self.steps.iter().zip(self.buffers.windows(2)) {
+            let launch = step.launch(self.range()).args((&buffers[0], &buffers[1]));
+            events.push(scope.submit(launch)?);
         }
         for buffer in &self.buffers[1..self.steps.len()] {
             scope.internalize(buffer, Internalization::Private);
         }
         let outcome = block_on(scope.complete())?;
-        last.map_or(Ok(()), |event| event.wait())?;
-        Ok(outcome.is_fused())
+        let last = events.last().expect("a chain has steps").clone();
+        Ok(([events.swap_remove(0), last], outcome.is_fused()))
     }
 
-    fn by_hand(&self) -> Result<()> {
+    fn by_hand(&self) -> Result<[Event; 2]> {
         let (first, last) = (&self.buffers[0], &self.buffers[self.steps.len()]);
-        self.queue.submit(self.whole.launch(self.len()).args((first, last)))?.wait()
+        let event = self.queue.submit(self.whole.launch(self.range()).args((first, last)))?;
+        Ok([event.clone(), event])
     }
 
-    fn measure(&self, rounds: usize) -> Result<[Duration; 3]> {
-        assert!(self.fused()?, "it is proven");
-        let mut failed = Ok(());
-        let mut note = |result: Result<()>| {
-            if let Err(error) = result {
-                failed = Err(error);
-            }
+    fn copy(&self) -> Result<[Event; 2]> {
+        let (first, last) = (&self.buffers[0], &self.buffers[self.steps.len()]);
+        let event = self.queue.copy(first, last)?;
+        Ok([event.clone(), event])
+    }
+
+    /// How long the host waits, divided by the runs that it waits for.
+    fn measure(&self, rounds: usize) -> Result<Times> {
+        let failure = RefCell::new(Ok(()));
+        let run = |run: fn(&Self) -> Result<[Event; 2]>| {
+            let all = || {
+                for _ in 1..self.shape.runs {
+                    run(self)?;
+                }
+                run(self)?[1].wait()
+            };
+            let took = time(|| {
+                if let Err(error) = all() {
+                    *failure.borrow_mut() = Err(error);
+                }
+            });
+            took / self.shape.runs as u32
         };
-        let note = std::cell::RefCell::new(&mut note);
         let times = interleave(
             rounds,
             [
-                &mut || time(|| (note.borrow_mut())(self.fused().map(drop))),
-                &mut || time(|| (note.borrow_mut())(self.one_by_one())),
-                &mut || time(|| (note.borrow_mut())(self.by_hand())),
+                &mut || run(Self::fused),
+                &mut || run(Self::one_by_one),
+                &mut || run(Self::by_hand),
+                &mut || run(Self::copy),
             ],
         );
-        failed.map(|()| times)
+        failure.into_inner().map(|()| times)
+    }
+
+    /// How long the device says that it takes: from the first launch's start to the last one's end.
+    fn measure_on_device(&self, rounds: usize) -> Result<Times> {
+        let mut times: [Vec<Duration>; 4] = Default::default();
+        for _ in 0..rounds {
+            let ways = [Self::fused, Self::one_by_one, Self::by_hand, Self::copy];
+            for (way, times) in ways.into_iter().zip(&mut times) {
+                let [first, last] = way(self)?;
+                last.wait()?;
+                let profiles = first.profile().zip(last.profile());
+                let (first, last) = profiles.expect("the runtime profiles");
+                times.push(Duration::from_nanos(last.ended - first.started));
+            }
+        }
+        Ok(times.map(median))
+    }
+
+    fn bytes(&self) -> u64 {
+        2 * size_of::<f32>() as u64 * self.shape.elements as u64
     }
 }
 
 fn main() -> Result<()> {
-    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+    let setting = Setting::new()?;
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia", "amd"] {
         let builder = || Runtime::builder().device(platform).cache(CacheConfig::memory_only());
-        let Ok(rt) = block_on(builder().fusion(FusionMode::Always).build()) else { continue };
+        let always = || builder().fusion(FusionMode::Always);
+        let Ok(rt) = block_on(always().build()) else { continue };
+        let is_cpu = rt.device().kind == DeviceKind::Cpu;
+        // What the host's waiting takes does not count if it waits once for many runs.
+        let (mebi, runs) = if is_cpu { (64, 1) } else { (256, 100) };
+        let light = |kernels| Shape { kind: "light", kernels, elements: mebi << 18, runs };
+        if setting.is_for_peers {
+            if !is_cpu {
+                tell_peers(&Chain::new(&rt, &setting, light(6))?)?;
+            }
+            continue;
+        }
         println!("\n{}", rt.device());
         println!(
-            "{:44} {:>10} {:>10} {:>10} {:>9} {:>9}",
-            "", "fused, us", "single", "by hand", "gain", "of hand"
+            "{:44} {:>9} {:>9} {:>9} {:>9} {:>6} {:>8} {:>7} {:>8}",
+            "", "fused, us", "single", "by hand", "copy", "gain", "of hand", "GB/s", "of copy"
         );
-        for count in 3..=8 {
-            let times = Chain::new(&rt, &LIGHT, count, LARGE)?.measure(ROUNDS)?;
-            tell(&format!("{count} light kernels, 64 MiB"), times);
+        let heavy = Shape { kind: "heavy", kernels: 4, ..light(4) };
+        let mut rows: Vec<_> = (3..=8).map(|count| ("", light(count))).collect();
+        rows.push(("", heavy));
+        rows.push((", one a wait", Shape { elements: SMALL, runs: 1, ..light(6) }));
+        rows.push((", 100 a wait", Shape { elements: SMALL, runs: 100, ..light(6) }));
+        let name = |what: &str, Shape { kind, kernels, elements, .. }: Shape| {
+            let bytes = elements * size_of::<f32>();
+            let size = if bytes >> 20 > 0 { (bytes >> 20, "MiB") } else { (bytes >> 10, "KiB") };
+            format!("{kernels} {kind} kernels, {} {}{what}", size.0, size.1)
+        };
+        for (what, shape) in rows {
+            let name = name(what, shape);
+            if setting.includes(&name) {
+                let chain = Chain::new(&rt, &setting, shape)?;
+                assert!(chain.scope()?.1, "it is proven");
+                let rounds = if shape.elements == SMALL { 50 * ROUNDS } else { ROUNDS };
+                tell(&name, chain.measure(rounds / shape.runs.clamp(1, 10))?, chain.bytes());
+            }
         }
-        tell("6 light kernels, 4 KiB", Chain::new(&rt, &LIGHT, 6, SMALL)?.measure(50 * ROUNDS)?);
-        tell("4 heavy kernels, 64 MiB", Chain::new(&rt, &HEAVY, 4, LARGE)?.measure(ROUNDS)?);
-        let rt = block_on(builder().build())?;
-        let chain = Chain::new(&rt, &HEAVY, 4, LARGE)?;
-        for _ in 0..10 {
-            chain.fused()?;
+        let profiled = block_on(always().profiling(true).build())?;
+        for shape in [light(3), light(6), light(8), heavy] {
+            let name = name(", by the device", shape);
+            if setting.includes(&name) {
+                let chain = Chain::new(&profiled, &setting, shape)?;
+                tell(&name, chain.measure_on_device(2 * ROUNDS)?, chain.bytes());
+            }
         }
-        let is_fused = chain.fused()?;
-        let mut scope = || time(|| drop(chain.fused()));
-        let mut single = || time(|| drop(chain.one_by_one()));
-        let [scope, single] = interleave(ROUNDS, [&mut scope, &mut single]);
-        let what = if is_fused { "fused" } else { "one by one" };
-        tell(&format!("4 heavy kernels, after ten runs: {what}"), [scope, single, single]);
+        let name = name(", after ten runs: ", heavy);
+        if setting.includes(&name) {
+            let rt = block_on(builder().build())?;
+            let chain = Chain::new(&rt, &setting, heavy)?;
+            for _ in 0..10 {
+                chain.fused()?[1].wait()?;
+            }
+            let what = if chain.scope()?.1 { "fused" } else { "single" };
+            tell(&format!("{name}{what}"), chain.measure(ROUNDS)?, chain.bytes());
+        }
     }
     Ok(())
 }
 
-/// Prints the times, what fusing gains over single launches, and what part of the speed of the kernel
-/// written by hand it reaches.
-fn tell(what: &str, [fused, single, by_hand]: [Duration; 3]) {
+/// Prints the times, what fusing gains over single launches, what part of the speed of the kernel
+/// written by hand it reaches, and of that of a copy.
+fn tell(what: &str, [fused, single, by_hand, copy]: Times, bytes: u64) {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     println!(
-        "{what:44} {:>10.0} {:>10.0} {:>10.0} {:>9.2} {:>9.2}",
+        "{what:44} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>6.2} {:>8.2} {:>7.0} {:>8.2}",
         micros(fused),
         micros(single),
         micros(by_hand),
+        micros(copy),
         single.as_secs_f64() / fused.as_secs_f64(),
         by_hand.as_secs_f64() / fused.as_secs_f64(),
+        bytes as f64 / fused.as_secs_f64() / 1e9,
+        copy.as_secs_f64() / fused.as_secs_f64(),
     );
+}
+
+/// Prints the times in nanoseconds, with names.
+fn tell_peers(chain: &Chain) -> Result<()> {
+    assert!(chain.scope()?.1, "it is proven");
+    let names = ["Kiln, fused", "Kiln, one by one", "OpenCL C by hand", "copy by OpenCL"];
+    for (name, time) in names.into_iter().zip(chain.measure(2 * ROUNDS)?) {
+        println!("{name}\t{}\t{}", time.as_nanos(), chain.bytes());
+    }
+    Ok(())
 }
