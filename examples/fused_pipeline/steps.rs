@@ -91,7 +91,7 @@ pub(crate) fn traffic_as_one(launches: &[Uses], internalized: &[&str]) -> usize 
 
 /// The names of the memory that the fused kernel does without.
 pub(crate) fn internalized(launches: &[Uses], buffers: &[BufferReport]) -> Vec<&'static str> {
-    let internalized = buffers.iter().filter(|buffer| buffer.is_internalized);
+    let internalized = buffers.iter().filter(|buffer| buffer.internalized.is_some());
     let name = |buffer: &BufferReport| {
         let &(launch, parameter) = buffer.parameters.first()?;
         let mut memory = launches.get(launch)?.memory.iter();
