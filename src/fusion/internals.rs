@@ -1,10 +1,10 @@
 //! What this crate's own benchmarks and tests reach of this room.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 pub use super::planned;
 
-use super::{Argument, Memory, Plan, Region, Slot, Trust, fuse};
+use super::{Argument, Internalization, Memory, Plan, Region, Slot, Trust, fuse};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::nd_range::{NdRange, NdSize};
@@ -67,6 +67,22 @@ pub fn fuse_launches(
     bytes: usize,
     dead: &[u32],
 ) -> Result<Result<Fused, String>> {
+    fuse_launches_into(None, modules, launches, (items, group), bytes, dead)
+}
+
+/// The same; all of `dead` are to become what is given, or to stay in memory.
+///
+/// # Errors
+///
+/// As of [`fuse_launches`].
+pub fn fuse_launches_into(
+    into: Option<Internalization>,
+    modules: &[&[u8]],
+    launches: &[Launch],
+    (items, group): (usize, usize),
+    bytes: usize,
+    dead: &[u32],
+) -> Result<Result<Fused, String>> {
     let modules = modules.iter().map(|&module| Module::parse(module));
     let modules = modules.collect::<Result<Vec<_>>>()?;
     let mut range = NdRange::from(NdSize::from(items));
@@ -91,7 +107,8 @@ pub fn fuse_launches(
         let kernel = (*kernel).to_owned();
         slots.push(Slot { module: *module, kernel, range, arguments, constants: Vec::new() });
     }
-    let dead = dead.iter().map(|&buffer| memory(buffer)).collect();
+    let dead: BTreeSet<_> = dead.iter().map(|&buffer| memory(buffer)).collect();
+    let forms = dead.iter().filter_map(|&memory| Some((memory, into?))).collect();
     let digests = (0..modules.len()).map(|at| Digest([at as u8; 32])).collect();
     let plan = Plan {
         modules: digests,
@@ -99,7 +116,7 @@ pub fn fuse_launches(
         constants: BTreeSet::new(),
         dead,
         version: (1, 6),
-        forms: BTreeMap::new(),
+        forms,
         local_limit: LOCAL_LIMIT,
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();

@@ -14,6 +14,7 @@ use crate::nd_range::NdSize;
 
 mod contraction;
 mod groups;
+mod local;
 mod patterns;
 mod pointers;
 mod privacy;

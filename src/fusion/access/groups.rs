@@ -6,7 +6,7 @@ use rspirv::spirv::{Op, StorageClass};
 
 use super::layout::Layouts;
 use crate::spirv::Module;
-use crate::spirv::edit::Section;
+use crate::spirv::edit::{Section, ids};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfGroups {
@@ -39,12 +39,13 @@ pub(crate) fn of_groups(module: &Module, function: u32) -> OfGroups {
             continue;
         };
         for i in known.body.iter() {
-            for id in i.words_from(0) {
-                if let Some(size) = sizes.remove(&id) {
+            let used = ids(&i, &definitions, |word, _| {
+                if let Some(size) = i.word(word).and_then(|id| sizes.remove(&id)) {
                     let size = usize::try_from(size).unwrap_or(usize::MAX);
                     found.local_bytes = found.local_bytes.saturating_add(size);
                 }
-            }
+            });
+            found.synchronizes |= used.is_err();
             if i.op() == Some(Op::FunctionCall) {
                 left.extend(i.word(2).filter(|&id| seen.insert(id)));
             }

@@ -1,0 +1,196 @@
+//! Memories that become local memory of work-groups.
+
+use super::groups::grouped;
+use super::*;
+
+fn turn(from: u32, to: u32) -> Launch {
+    ("turned_in_memory", vec![buffer(from), buffer(to)])
+}
+
+/// Fuses with all of memory 1 in local memory.
+#[track_caller]
+fn assert_local(bytes: &[u8], plan: &Plan, size: u32) -> (Fused, String) {
+    let outcome = fuse_in(bytes, plan, Trust::ProofOnly);
+    let judgement = outcome.judgements.iter().find(|j| j.memory == Memory(1)).unwrap();
+    assert_eq!(judgement.locality.as_ref().map(|locality| locality.size), Ok(size));
+    assert_eq!(judgement.why_in_memory(), None);
+    let fused = outcome.fused.unwrap();
+    let text = valid(&fused);
+    assert_eq!(fused.form(Memory(1)), Some(Internalization::Local));
+    assert!(fused.internalized.contains(&Memory(1)) && fused.local.contains(&Memory(1)));
+    assert!(fused.local_bytes >= size as usize);
+    (fused, text)
+}
+
+#[track_caller]
+fn assert_in_memory(bytes: &[u8], plan: &Plan, why: &str) {
+    let outcome = fuse_in(bytes, plan, Trust::ProofOnly);
+    let judgement = outcome.judgements.iter().find(|j| j.memory == Memory(1)).unwrap();
+    assert_eq!(judgement.why_in_memory().as_deref(), Some(why));
+    let fused = outcome.fused.unwrap();
+    valid(&fused);
+    assert_eq!(fused.form(Memory(1)), None);
+    assert!(fused.local.is_empty());
+}
+
+#[test]
+fn what_a_work_group_passes_on_becomes_local() {
+    for bytes in ALL_PATTERNS {
+        let plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
+        let (fused, text) = assert_local(bytes, &plan, 256);
+        assert_eq!(Vec::from_iter(&fused.barriers), [&1]);
+        let place = |slot, argument| vec![Place { slot, argument }];
+        assert_eq!(fused.parameters, [place(0, 0), place(1, 1)]);
+        assert_eq!(fused.local_bytes, 256);
+        // No address is calculated in bytes.
+        assert!(!text.contains("%uchar"), "{text}");
+        // A memory that is read later stays one.
+        let plan = grouped(&[turn(0, 1), turn(1, 2)], &[]);
+        assert_in_memory(bytes, &plan, "its contents may be read later");
+    }
+}
+
+#[test]
+fn entries_list_local_memory_where_their_version_demands_it() {
+    for (minor, listed) in [(0, false), (3, false), (4, true), (6, true)] {
+        let mut bytes = PATTERNS.to_vec();
+        bytes[4..8].copy_from_slice(&[0, minor, 1, 0]);
+        let (_, text) = assert_local(&bytes, &grouped(&[turn(0, 1), turn(1, 2)], &[1]), 256);
+        let local =
+            text.lines().find(|line| line.ends_with("Workgroup") && line.contains("OpVariable"));
+        let id = local.unwrap().split_whitespace().next().unwrap();
+        let entry = text.lines().find(|line| line.contains("OpEntryPoint")).unwrap();
+        assert_eq!(entry.split_whitespace().any(|word| word == id), listed, "{entry}");
+    }
+}
+
+#[test]
+fn launches_that_begin_at_other_ids_have_the_same_parts() {
+    for bytes in ALL_PATTERNS {
+        let mut plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
+        plan.slots.iter_mut().for_each(|slot| slot.range.set_offset(3.into()).unwrap());
+        assert_local(bytes, &plan, 256);
+    }
+}
+
+#[test]
+fn slices_are_local_where_they_lie_in_the_memory() {
+    let slice = |offset, length| Argument::Buffer(Region { memory: Memory(1), offset, length });
+    for bytes in ALL_PATTERNS {
+        let launches = [
+            ("turned_in_memory", vec![buffer(0), slice(512, 1024)]),
+            ("turned_in_memory", vec![slice(512, 1024), buffer(2)]),
+        ];
+        assert_local(bytes, &grouped(&launches, &[1]), 256);
+    }
+}
+
+#[test]
+fn loops_over_the_part_of_a_work_group_read_it_there() {
+    let launches = [turn(0, 1), ("group_most", vec![buffer(1), buffer(2)])];
+    // Otherwise it is not known how far they go.
+    assert_local(PATTERNS, &grouped(&launches, &[1]), 256);
+}
+
+#[test]
+fn what_only_some_work_items_write_stays_in_memory() {
+    let launches = [
+        ("group_most", vec![buffer(0), buffer(1)]),
+        ("group_scaled", vec![buffer(3), buffer(1), buffer(2)]),
+    ];
+    for bytes in ALL_PATTERNS {
+        let why = "`group_scaled` reads `factors` before all of that is surely written";
+        assert_in_memory(bytes, &grouped(&launches, &[1]), why);
+        // Nobody has written it.
+        let launches = [turn(1, 2), turn(3, 1)];
+        let why = "`turned_in_memory` reads `src` before all of that is surely written";
+        assert_in_memory(bytes, &grouped(&launches, &[1]), why);
+        let launches = [("guarded_inside", vec![buffer(0), buffer(1), int(100)]), turn(1, 2)];
+        assert_in_memory(bytes, &grouped(&launches, &[1]), why);
+    }
+}
+
+#[test]
+fn local_memory_is_limited() {
+    let launches = [turn(0, 1), turn(1, 2), turn(2, 3)];
+    for bytes in ALL_PATTERNS {
+        let mut plan = grouped(&launches, &[1, 2]);
+        plan.local_limit = 512;
+        let (fused, _) = assert_local(bytes, &plan, 256);
+        assert_eq!(fused.local_bytes, 512);
+        plan.local_limit = 511;
+        let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
+        let why = "a work-group would need 256 bytes of local memory for it, and has 255";
+        assert_eq!(outcome.judgements[2].why_in_memory().as_deref(), Some(why));
+        let fused = outcome.fused.unwrap();
+        assert_eq!(fused.local, BTreeSet::from([Memory(1)]));
+        plan.local_limit = 255;
+        let why = "a work-group would need 256 bytes of local memory for it, and has 255";
+        assert_in_memory(bytes, &plan, why);
+    }
+}
+
+/// `turned` has 256 bytes of its own.
+#[test]
+fn local_memory_of_kernels_counts() {
+    for bytes in ALL {
+        let launches =
+            [("turned", vec![buffer(0), buffer(1)]), ("by_group", vec![buffer(1), buffer(2)])];
+        let mut plan = grouped(&launches, &[1]);
+        plan.forms.insert(Memory(1), Internalization::Local);
+        plan.local_limit = 512;
+        assert_local(bytes, &plan, 256);
+        plan.local_limit = 511;
+        let why = "a work-group would need 256 bytes of local memory for it, and has 255";
+        assert_in_memory(bytes, &plan, why);
+    }
+}
+
+#[test]
+fn private_is_better_unless_asked_for() {
+    for bytes in ALL {
+        let launches =
+            [("by_group", vec![buffer(0), buffer(1)]), ("by_group", vec![buffer(1), buffer(2)])];
+        let mut plan = grouped(&launches, &[1]);
+        let (fused, _) = fused(bytes, &plan);
+        assert_eq!(fused.form(Memory(1)), Some(Internalization::Private));
+        plan.forms.insert(Memory(1), Internalization::Local);
+        let (fused, _) = assert_local(bytes, &plan, 256);
+        assert!(fused.barriers.is_empty());
+        plan.forms.insert(Memory(1), Internalization::Private);
+        let again = fuse_in(bytes, &plan, Trust::ProofOnly).fused.unwrap();
+        assert_eq!(again.form(Memory(1)), Some(Internalization::Private));
+    }
+    for bytes in ALL_PATTERNS {
+        let mut plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
+        plan.forms.insert(Memory(1), Internalization::Private);
+        assert_in_memory(bytes, &plan, "work-items use what others of their work-group wrote");
+    }
+}
+
+#[test]
+fn without_groups_of_a_known_size_nothing_is_local() {
+    let launches =
+        [("scale", vec![buffer(0), buffer(1), float(2.0)]), ("in_place", vec![buffer(1)])];
+    let mut plan = plan(&launches, 64, &[1]);
+    plan.forms.insert(Memory(1), Internalization::Local);
+    for bytes in ALL {
+        assert_in_memory(bytes, &plan, "the size of work-groups is not known");
+    }
+}
+
+#[test]
+fn vectors_structs_and_parts_of_them_become_local() {
+    let through = |first, second, bytes, size| {
+        let launches = [(first, vec![buffer(0), buffer(1)]), (second, vec![buffer(1), buffer(2)])];
+        let mut plan = grouped(&launches, &[1]);
+        plan.forms.insert(Memory(1), Internalization::Local);
+        assert_local(bytes, &plan, size);
+    };
+    for bytes in ALL {
+        through("vectors", "loaded", bytes, 1024);
+        through("loaded", "vectors", bytes, 1024);
+        through("points", "points", bytes, 768);
+    }
+    through("quads", "loaded", OPTIMISED, 1024);
+}
