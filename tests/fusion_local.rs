@@ -45,7 +45,7 @@ everywhere! {
         let outcome = fusion.complete().await.unwrap();
         let report = fusion.report();
         assert!(matches!(outcome, FusionOutcome::Fused { internalized: 1, .. }), "{report}");
-        assert_eq!(report.buffers()[1].internalized_as, Some(Internalization::Local));
+        assert_eq!(report.buffers()[1].internalized, Some(Internalization::Local));
         assert_eq!(report.buffers()[1].why_in_memory, None);
         assert_eq!(queue.read(&dst).await.unwrap(), numbers());
     }
@@ -65,7 +65,7 @@ everywhere! {
             let report = fusion.report();
             assert!(outcome.is_fused(), "{report}");
             let buffer = &report.buffers()[1];
-            assert_eq!(buffer.internalized_as.is_some(), is_local, "{report}");
+            assert_eq!(buffer.internalized.is_some(), is_local, "{report}");
             assert_eq!(buffer.why_in_memory.is_none(), is_local, "{report}");
             assert_eq!(queue.read(&dst).await.unwrap(), numbers());
 
@@ -76,7 +76,7 @@ everywhere! {
             fusion.submit(shift.launch(N).local(GROUP).args((&tmp, &dst, 16_u32))).unwrap();
             fusion.internalize(&tmp, form).complete().await.unwrap();
             let report = fusion.report();
-            assert_eq!(report.buffers()[1].internalized_as, Some(form), "{report}");
+            assert_eq!(report.buffers()[1].internalized, Some(form), "{report}");
             let expected: Vec<_> = numbers().iter().map(|n| n + 2.0).collect();
             assert_eq!(queue.read(&dst).await.unwrap(), expected);
         }
