@@ -101,7 +101,7 @@ struct Chain {
 async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: Fused) {
     let one_by_one = buffers(rt, chain.buffers).await;
     for Launch { module, kernel: name, arguments } in &chain.launches {
-        submit(rt, &kernel(&originals[*module], name), arguments, &one_by_one);
+        submit(rt, &kernel(&originals[*module], name), ITEMS, arguments, &one_by_one);
     }
     let expected = contents(rt, &one_by_one, &chain.dead).await;
 
@@ -113,7 +113,8 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
         let program =
             program.unwrap_or_else(|error| panic!("{:?}, {way}: {error}", chain.launches));
         let at_once = buffers(rt, chain.buffers).await;
-        submit(rt, &kernel(&program, &fused.kernel), &fused.parameters, &at_once);
+        let kernel = kernel(&program, &fused.kernel);
+        submit(rt, &kernel, fused.items, &fused.parameters, &at_once);
         assert!(
             contents(rt, &at_once, &chain.dead).await == expected,
             "fused, {way}, it differs: {:?}, dead {:?}, kept {:?}, without {:?}",
@@ -159,6 +160,7 @@ fn random_chains_compute_the_same_fused() {
         let rounds =
             std::env::var("KILN_FUSION_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
         let (mut fused_chains, mut refused, mut kept, mut private, mut barriers) = (0, 0, 0, 0, 0);
+        let mut wide = 0;
         for modules in [OPTIMISED, UNOPTIMISED] {
             let mut originals = Vec::new();
             for module in modules {
@@ -168,11 +170,22 @@ fn random_chains_compute_the_same_fused() {
             for _ in 0..rounds.unwrap_or(40) {
                 let chain = random_chain(&mut random);
                 let range = (ITEMS, GROUP);
-                let fused =
-                    fuse_launches(&modules, &chain.launches, range, FLOATS * 4, &chain.dead);
-                match fused.expect("the launches fit the modules") {
+                let fused = |width| {
+                    let launches = &chain.launches;
+                    fuse_launches(&modules, launches, range, FLOATS * 4, &chain.dead, width)
+                        .expect("the launches fit the modules")
+                };
+                let width = random.choice([2, 4]).expect("one");
+                match fused(1) {
                     Err(_) => refused += 1,
-                    Ok(fused) => {
+                    Ok(fused_by_one) => {
+                        let fused_wide = fused(width).expect("that is no reason to refuse");
+                        if fused_wide.items < ITEMS {
+                            assert_eq!(fused_wide.items, ITEMS / width);
+                            wide += 1;
+                            assert_same(&rt, &originals, &chain, fused_wide).await;
+                        }
+                        let fused = fused_by_one;
                         fused_chains += 1;
                         private += fused.internalized.len();
                         kept += fused.kept.len() - fused.internalized.len();
@@ -182,18 +195,29 @@ fn random_chains_compute_the_same_fused() {
                 }
             }
         }
-        let all = (fused_chains, refused, kept, private, barriers);
-        eprintln!("fused, refused, kept, private, barriers: {all:?}");
+        let all = (fused_chains, refused, kept, private, barriers, wide);
+        eprintln!("fused, refused, kept, private, barriers, wide: {all:?}");
         // Each kind of outcome is there.
         assert!(
-            fused_chains > 25 && refused > 10 && kept > 20 && private > 20 && barriers > 3,
+            fused_chains > 25
+                && refused > 10
+                && kept > 20
+                && private > 20
+                && barriers > 3
+                && wide > 10,
             "{all:?}"
         );
     }));
 }
 
-fn submit(rt: &Runtime, kernel: &Kernel, arguments: &[Given], buffers: &[Buffer<f32>]) {
-    let mut all = kernel.launch(ITEMS).local(GROUP);
+fn submit(
+    rt: &Runtime,
+    kernel: &Kernel,
+    items: usize,
+    arguments: &[Given],
+    buffers: &[Buffer<f32>],
+) {
+    let mut all = kernel.launch(items).local(GROUP);
     for argument in arguments {
         all = match *argument {
             Given::Buffer(buffer) => all.arg(&buffers[buffer as usize]),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use super::planned;
 
-use super::{Argument, Memory, Plan, Region, Slot, Trust, fuse};
+use super::{Argument, Memory, Plan, Region, Slot, Trust, Width, fuse_wide};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::nd_range::{NdRange, NdSize};
@@ -37,6 +37,8 @@ pub struct Fused {
     pub spirv: Vec<u8>,
     /// Its name.
     pub kernel: String,
+    /// How many work-items it has.
+    pub items: usize,
     /// Its arguments, in order.
     pub parameters: Vec<Given>,
     /// The buffers of which something is kept in variables.
@@ -53,7 +55,8 @@ pub struct Fused {
 pub(super) const LOCAL_LIMIT: usize = 32 << 10;
 
 /// Fuses launches, each with as many work-items, in groups, whose buffers are all of `bytes` bytes.
-/// `dead` are those whose contents nobody reads afterwards. Else says why not.
+/// `dead` are those whose contents nobody reads afterwards. Each of the new kernel's work-items may do
+/// the work of `width`. Else says why not.
 ///
 /// # Errors
 ///
@@ -66,6 +69,7 @@ pub fn fuse_launches(
     (items, group): (usize, usize),
     bytes: usize,
     dead: &[u32],
+    width: usize,
 ) -> Result<Result<Fused, String>> {
     let modules = modules.iter().map(|&module| Module::parse(module));
     let modules = modules.collect::<Result<Vec<_>>>()?;
@@ -103,7 +107,9 @@ pub fn fuse_launches(
         local_limit: LOCAL_LIMIT,
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
-    let outcome = fuse(&plan, &modules.iter().collect::<Vec<_>>(), Trust::ProofOnly)?;
+    let width = Width { most: width, least_left: 0 };
+    let modules: Vec<_> = modules.iter().collect();
+    let outcome = fuse_wide(&plan, &modules, Trust::ProofOnly, width)?;
     let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
     let kept = kept.map(|judgement| number(judgement.memory)).collect();
     Ok(outcome.fused.map(|fused| {
@@ -114,6 +120,7 @@ pub fn fuse_launches(
         Fused {
             spirv: fused.module.assemble(),
             kernel: fused.kernel,
+            items: fused.range.global().iter().product(),
             parameters: fused.parameters.iter().filter_map(of).collect(),
             kept,
             internalized: fused.internalized.into_iter().map(number).collect(),
