@@ -2,7 +2,7 @@
 
 mod support;
 
-use kiln::fusion_internals::{Fused, Given, Launch, fuse_launches_into};
+use kiln::fusion_internals::{Fused, Given, Launch, Wishes, fuse_launches};
 use kiln::spirv_internals::emit;
 use kiln::{Buffer, Image, Internalization, Kernel, Program, Runtime};
 
@@ -101,7 +101,7 @@ struct Chain {
 async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: Fused) {
     let one_by_one = buffers(rt, chain.buffers).await;
     for Launch { module, kernel: name, arguments } in &chain.launches {
-        submit(rt, &kernel(&originals[*module], name), arguments, &one_by_one);
+        submit(rt, &kernel(&originals[*module], name), ITEMS, arguments, &one_by_one);
     }
     let expected = contents(rt, &one_by_one, &chain.dead).await;
 
@@ -113,7 +113,8 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
         let program =
             program.unwrap_or_else(|error| panic!("{:?}, {way}: {error}", chain.launches));
         let at_once = buffers(rt, chain.buffers).await;
-        submit(rt, &kernel(&program, &fused.kernel), &fused.parameters, &at_once);
+        let kernel = kernel(&program, &fused.kernel);
+        submit(rt, &kernel, fused.items, &fused.parameters, &at_once);
         assert!(
             contents(rt, &at_once, &chain.dead).await == expected,
             "fused, {way}, it differs: {:?}, dead {:?}, kept {:?}, without {:?}, local {:?}",
@@ -161,6 +162,7 @@ fn random_chains_compute_the_same_fused() {
             std::env::var("KILN_FUSION_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
         let (mut fused_chains, mut refused, mut kept, mut private, mut barriers) = (0, 0, 0, 0, 0);
         let mut local = 0;
+        let mut wide = 0;
         for modules in [OPTIMISED, UNOPTIMISED] {
             let mut originals = Vec::new();
             for module in modules {
@@ -171,11 +173,22 @@ fn random_chains_compute_the_same_fused() {
                 let chain = random_chain(&mut random);
                 let range = (ITEMS, GROUP);
                 let into = random.bool().then_some(Internalization::Local);
-                let Chain { launches, dead, .. } = &chain;
-                let fused = fuse_launches_into(into, &modules, launches, range, FLOATS * 4, dead);
-                match fused.expect("the launches fit the modules") {
+                let fused = |width| {
+                    let (launches, wishes) = (&chain.launches, Wishes { into, width });
+                    fuse_launches(&modules, launches, range, FLOATS * 4, &chain.dead, wishes)
+                        .expect("the launches fit the modules")
+                };
+                let width = random.choice([2, 4]).expect("one");
+                match fused(1) {
                     Err(_) => refused += 1,
-                    Ok(fused) => {
+                    Ok(fused_by_one) => {
+                        let fused_wide = fused(width).expect("that is no reason to refuse");
+                        if fused_wide.items < ITEMS {
+                            assert_eq!(fused_wide.items, ITEMS / width);
+                            wide += 1;
+                            assert_same(&rt, &originals, &chain, fused_wide).await;
+                        }
+                        let fused = fused_by_one;
                         fused_chains += 1;
                         local += fused.local.len();
                         let own = fused.internalized.len() - fused.local.len();
@@ -187,19 +200,30 @@ fn random_chains_compute_the_same_fused() {
                 }
             }
         }
-        let all = (fused_chains, refused, kept, private, local, barriers);
-        eprintln!("fused, refused, kept, private, local, barriers: {all:?}");
+        let all = (fused_chains, refused, kept, private, local, barriers, wide);
+        eprintln!("fused, refused, kept, private, local, barriers, wide: {all:?}");
         // Each kind of outcome is there.
         assert!(
-            fused_chains > 25 && refused > 10 && kept > 10 && private > 10 && barriers > 3,
+            fused_chains > 25
+                && refused > 10
+                && kept > 10
+                && private > 10
+                && barriers > 3
+                && wide > 5,
             "{all:?}"
         );
         assert!(local > 10, "{all:?}");
     }));
 }
 
-fn submit(rt: &Runtime, kernel: &Kernel, arguments: &[Given], buffers: &[Buffer<f32>]) {
-    let mut all = kernel.launch(ITEMS).local(GROUP);
+fn submit(
+    rt: &Runtime,
+    kernel: &Kernel,
+    items: usize,
+    arguments: &[Given],
+    buffers: &[Buffer<f32>],
+) {
+    let mut all = kernel.launch(items).local(GROUP);
     for argument in arguments {
         all = match *argument {
             Given::Buffer(buffer) => all.arg(&buffers[buffer as usize]),

@@ -37,6 +37,8 @@ pub(super) struct Decisions<'a> {
     /// The slots before which there is a barrier.
     pub(super) barriers: &'a BTreeSet<usize>,
     pub(super) modes: &'a Modes,
+    /// How many items' work a work-item does, each by functions of its own.
+    pub(super) items: usize,
 }
 
 /// The new kernel's name, and for each of its parameters the arguments that it stands for.
@@ -64,30 +66,21 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
         variables: Stream::default(),
         private: BTreeMap::new(),
         local: BTreeMap::new(),
+        item: 0,
     };
     let mut body = Stream::default();
     let void = writer.interner.type_id(writer.module, Op::TypeVoid, &[])?;
-    for (slot, &function) in whole.functions.iter().enumerate() {
+    for (slot, functions) in whole.functions.chunks(decisions.items).enumerate() {
         if decisions.barriers.contains(&slot) {
             writer.barrier(&mut body)?;
         }
         let guard = decisions.ranges.slots[slot].guard;
         let guard = guard.map(|count| writer.guard(&mut body, count)).transpose()?;
-        let mut words = vec![void, writer.module.fresh_id()?, function];
-        for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
-            words.push(writer.argument(&mut body, Place { slot, argument }, value)?);
+        for (item, &function) in functions.iter().enumerate() {
+            writer.item = item;
+            let words = writer.call(&mut body, void, slot, function)?;
+            body.push(Op::FunctionCall, words);
         }
-        let behind = decisions.privates[slot].iter().filter(|private| !private.replaces);
-        for (at, private) in behind.enumerate() {
-            let at = decisions.plan.slots[slot].arguments.len() + at;
-            let (_, ty) = writer.own(Place { slot, argument: at })?;
-            let variable = writer.variable(private.memory)?;
-            words.push(writer.cast(&mut body, variable, ty)?);
-        }
-        for shared in &decisions.shared[slot] {
-            words.push(writer.origin(&mut body, shared)?);
-        }
-        body.push(Op::FunctionCall, words);
         if let Some(after) = guard {
             body.push(Op::Branch, [after]);
             body.push(Op::Label, [after]);
@@ -111,16 +104,44 @@ struct Writer<'a> {
     module: &'a mut Module,
     interner: Interner,
     decisions: &'a Decisions<'a>,
-    /// For each slot, the ids and types of its function's parameters.
+    /// For each function of a slot, the ids and types of its function's parameters.
     signatures: Vec<Vec<(u32, u32)>>,
     decorations: BTreeMap<u32, BTreeSet<Vec<u32>>>,
     parameters: Vec<Parameter>,
     variables: Stream,
-    private: BTreeMap<Memory, u32>,
     local: BTreeMap<Memory, u32>,
+    private: BTreeMap<(Memory, usize), u32>,
+    /// Whose work is called for.
+    item: usize,
 }
 
 impl Writer<'_> {
+    /// The words of a call of a slot's function.
+    fn call(
+        &mut self,
+        body: &mut Stream,
+        void: u32,
+        slot: usize,
+        function: u32,
+    ) -> Result<Vec<u32>> {
+        let decisions = self.decisions;
+        let mut words = vec![void, self.module.fresh_id()?, function];
+        for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
+            words.push(self.argument(body, Place { slot, argument }, value)?);
+        }
+        let behind = decisions.privates[slot].iter().filter(|private| !private.replaces);
+        for (at, private) in behind.enumerate() {
+            let at = decisions.plan.slots[slot].arguments.len() + at;
+            let (_, ty) = self.own(Place { slot, argument: at })?;
+            let variable = self.variable(private.memory)?;
+            words.push(self.cast(body, variable, ty)?);
+        }
+        for shared in &decisions.shared[slot] {
+            words.push(self.origin(body, shared)?);
+        }
+        Ok(words)
+    }
+
     /// Lets all work-items of a group come here, and see what the others wrote. They all do, for slots are
     /// called: a kernel that returns early returns to here.
     fn barrier(&mut self, body: &mut Stream) -> Result<()> {
@@ -153,6 +174,9 @@ impl Writer<'_> {
                     let variable = self.local(shared.memory)?;
                     return self.cast(body, variable, ty);
                 }
+                if let Some(id) = self.of_first_item(body, place, ty)? {
+                    return Ok(id);
+                }
                 let class = self.class(ty);
                 let known = self.parameters.iter().position(|known| {
                     known.region.as_ref() == Some(region) && self.class(known.ty) == class
@@ -166,6 +190,9 @@ impl Writer<'_> {
                 if self.decisions.constants.contains(&place)
                     && let Some(id) = self.literal(ty, bytes)?
                 {
+                    return Ok(id);
+                }
+                if let Some(id) = self.of_first_item(body, place, ty)? {
                     return Ok(id);
                 }
                 let equal = self.decisions.equal.iter().find(|equal| equal.contains(&place));
@@ -182,9 +209,19 @@ impl Writer<'_> {
         }
     }
 
+    /// The parameter that the first item's function was given.
+    fn of_first_item(&mut self, body: &mut Stream, place: Place, ty: u32) -> Result<Option<u32>> {
+        let is_it = |known: &&Parameter| self.item > 0 && known.places.contains(&place);
+        let Some(known) = self.parameters.iter().find(is_it) else { return Ok(None) };
+        let (id, known) = (known.id, known.ty);
+        if known == ty { Ok(Some(id)) } else { self.cast(body, id, ty).map(Some) }
+    }
+
     /// The id and type of a parameter of a slot's function.
     fn own(&self, place: Place) -> Result<(u32, u32)> {
-        let own = self.signatures[place.slot].get(place.argument).copied();
+        let own = self.signatures[place.slot * self.decisions.items + self.item]
+            .get(place.argument)
+            .copied();
         own.ok_or_else(|| unsupported("a kernel lacks parameters"))
     }
 
@@ -270,7 +307,7 @@ impl Writer<'_> {
 
     /// The private variable that stands for a memory.
     fn variable(&mut self, memory: Memory) -> Result<u32> {
-        if let Some(&known) = self.private.get(&memory) {
+        if let Some(&known) = self.private.get(&(memory, self.item)) {
             return Ok(known);
         }
         let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
@@ -291,7 +328,7 @@ impl Writer<'_> {
         self.variables.push(Op::Variable, [ty, id, class]);
         let annotations = self.module.section_mut(Section::Annotations);
         annotations.push(Op::Decorate, [id, Decoration::Alignment as u32, promotion.align.max(4)]);
-        self.private.insert(memory, id);
+        self.private.insert((memory, self.item), id);
         Ok(id)
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 pub use super::planned;
 
-use super::{Argument, Internalization, Memory, Plan, Region, Slot, Trust, fuse};
+use super::{Argument, Internalization, Memory, Plan, Region, Slot, Trust, Width, fuse_wide};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::nd_range::{NdRange, NdSize};
@@ -37,6 +37,8 @@ pub struct Fused {
     pub spirv: Vec<u8>,
     /// Its name.
     pub kernel: String,
+    /// How many work-items it has.
+    pub items: usize,
     /// Its arguments, in order.
     pub parameters: Vec<Given>,
     /// The buffers of which something is kept in variables.
@@ -52,6 +54,15 @@ pub struct Fused {
 /// The local memory of a work-group, which every device has that is no embedded one.
 pub(super) const LOCAL_LIMIT: usize = 32 << 10;
 
+/// How launches are to be fused.
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes {
+    /// What all dead buffers are to become, or stay in memory; what is provable if it is not given.
+    pub into: Option<Internalization>,
+    /// As many work-items' work one of the new kernel may do.
+    pub width: usize,
+}
+
 /// Fuses launches, each with as many work-items, in groups, whose buffers are all of `bytes` bytes.
 /// `dead` are those whose contents nobody reads afterwards. Else says why not.
 ///
@@ -66,22 +77,7 @@ pub fn fuse_launches(
     (items, group): (usize, usize),
     bytes: usize,
     dead: &[u32],
-) -> Result<Result<Fused, String>> {
-    fuse_launches_into(None, modules, launches, (items, group), bytes, dead)
-}
-
-/// The same; all of `dead` are to become what is given, or to stay in memory.
-///
-/// # Errors
-///
-/// As of [`fuse_launches`].
-pub fn fuse_launches_into(
-    into: Option<Internalization>,
-    modules: &[&[u8]],
-    launches: &[Launch],
-    (items, group): (usize, usize),
-    bytes: usize,
-    dead: &[u32],
+    Wishes { into, width }: Wishes,
 ) -> Result<Result<Fused, String>> {
     let modules = modules.iter().map(|&module| Module::parse(module));
     let modules = modules.collect::<Result<Vec<_>>>()?;
@@ -120,7 +116,9 @@ pub fn fuse_launches_into(
         local_limit: LOCAL_LIMIT,
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
-    let outcome = fuse(&plan, &modules.iter().collect::<Vec<_>>(), Trust::ProofOnly)?;
+    let width = Width { most: width, least_left: 0 };
+    let modules: Vec<_> = modules.iter().collect();
+    let outcome = fuse_wide(&plan, &modules, Trust::ProofOnly, width)?;
     let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
     let kept = kept.map(|judgement| number(judgement.memory)).collect();
     Ok(outcome.fused.map(|fused| {
@@ -131,6 +129,7 @@ pub fn fuse_launches_into(
         Fused {
             spirv: fused.module.assemble(),
             kernel: fused.kernel,
+            items: fused.range.global().iter().product(),
             parameters: fused.parameters.iter().filter_map(of).collect(),
             kept,
             internalized: fused.internalized.into_iter().map(number).collect(),

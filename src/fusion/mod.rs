@@ -33,6 +33,7 @@ mod specialize;
 #[cfg(test)]
 mod tests;
 mod version;
+mod wide;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -50,12 +51,14 @@ use merge::{Modes, Part};
 use promote::Private;
 use ranges::{Ranges, Shape};
 use share::Shared;
+use wide::Widening;
 
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
 pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
+pub(crate) use wide::Width;
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -137,6 +140,20 @@ pub(crate) enum Trust {
 /// Those of plans and modules that are not sound: an unknown kernel, a wrong number of arguments, a
 /// damaged module. That launches cannot be fused is an [`Outcome`].
 pub(crate) fn fuse(plan: &Plan, modules: &[&Module], trust: Trust) -> Result<Outcome> {
+    fuse_wide(plan, modules, trust, Width::ONE)
+}
+
+/// The same, whose work-items may do the work of several.
+///
+/// # Errors
+///
+/// As there.
+pub(crate) fn fuse_wide(
+    plan: &Plan,
+    modules: &[&Module],
+    trust: Trust,
+    width: Width,
+) -> Result<Outcome> {
     plan.check(modules.len())?;
     let mut outcome = Outcome {
         slots: Vec::new(),
@@ -146,7 +163,7 @@ pub(crate) fn fuse(plan: &Plan, modules: &[&Module], trust: Trust) -> Result<Out
         equal: BTreeSet::new(),
         fused: Err(String::new()),
     };
-    outcome.fused = match attempt(plan, modules, trust, &mut outcome) {
+    outcome.fused = match attempt(plan, modules, trust, width, &mut outcome) {
         Err(error) if error.kind() == crate::ErrorKind::Unsupported => Err(error.to_string()),
         Err(error) if error.kind() == crate::ErrorKind::BuildFailed => Err(error.to_string()),
         Err(error) => return Err(error),
@@ -159,6 +176,7 @@ fn attempt(
     plan: &Plan,
     modules: &[&Module],
     trust: Trust,
+    width: Width,
     outcome: &mut Outcome,
 ) -> Result<Result<Fused, String>> {
     let mut copies = vec![None; plan.slots.len()];
@@ -222,15 +240,17 @@ fn attempt(
             outcome.constants.extend(equal);
         }
     }
-    let mut parts = Vec::new();
-    for (at, slot) in plan.slots.iter().enumerate() {
-        let mut part = Part::new(modules[at], &slot.kernel, at, |module, function| {
+    let part = |at: usize, number: usize| {
+        let kernel = &plan.slots[at].kernel;
+        let mut part = Part::new(modules[at], kernel, number, |module, function| {
             promote::promote(module, function, &privates[at])?;
             share::share(module, function, &shared[at])
         })?;
-        remap::remap(&mut part.module, &slot.kernel, &ranges.slots[at], &ranges)?;
-        parts.push(part);
-    }
+        remap::remap(&mut part.module, kernel, &ranges.slots[at], &ranges)?;
+        Ok::<_, Error>(part)
+    };
+    let parts = (0..plan.slots.len()).map(|at| part(at, at));
+    let mut parts = parts.collect::<Result<Vec<_>>>()?;
     let kernels = plan.slots.iter().map(|slot| slot.kernel.as_str());
     let mut modes = Modes::join(kernels.zip(parts.iter().map(|part| &part.modes)))?;
     let operations = modules.iter().zip(&slots).zip(&parts).map(|((module, examined), part)| {
@@ -241,6 +261,18 @@ fn attempt(
         Ok(forbids) if forbids => modes.add_contraction_off(),
         Err(why) if trust == Trust::ProofOnly => return Ok(Err(why)),
         Ok(_) | Err(_) => {}
+    }
+    let is_apart = barriers.is_empty() && shared.iter().all(Vec::is_empty);
+    let width = if is_apart { width } else { Width::ONE };
+    let widening = Widening::find(width, &ranges, &parts)?;
+    let items = widening.map_or(1, |widening| widening.items);
+    if let Some(widening) = widening {
+        parts.clear();
+        for (at, item) in (0..plan.slots.len()).flat_map(|at| (0..items).map(move |i| (at, i))) {
+            let mut part = part(at, parts.len())?;
+            widening.shift(&mut part.module, item)?;
+            parts.push(part);
+        }
     }
     let mut whole = Part::merge(&parts)?;
     version::lower(&mut whole.module, plan.version)?;
@@ -254,13 +286,14 @@ fn attempt(
         shared: &shared,
         barriers: &barriers,
         modes: &modes,
+        items,
     };
     let entry = entry::add(&mut whole, &decisions)?;
     let (local_bytes, parameter_bytes) = sizes(plan, &whole.module, &entry.parameters);
     Ok(Ok(Fused {
         module: whole.module,
         kernel: entry.name,
-        range: ranges.whole,
+        range: widening.map_or(ranges.whole, |widening| widening.range),
         parameters: entry.parameters,
         local_bytes,
         parameter_bytes,

@@ -82,7 +82,7 @@ fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> cr
 }
 
 /// The variables that stand for values of the device's.
-fn built_ins(module: &Module) -> Vec<(u32, u32)> {
+pub(super) fn built_ins(module: &Module) -> Vec<(u32, u32)> {
     let annotations = module.section(Section::Annotations).iter();
     let built_ins = annotations
         .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32));
@@ -90,7 +90,7 @@ fn built_ins(module: &Module) -> Vec<(u32, u32)> {
 }
 
 /// What a kernel has to do with its work-group, if anything.
-fn of_groups(module: &Module) -> Option<&'static str> {
+pub(super) fn of_groups(module: &Module) -> Option<&'static str> {
     let globals = module.section(Section::Globals).iter();
     let mut pointers = globals.filter(|i| i.op() == Some(Op::TypePointer));
     if pointers.any(|i| i.word(1) == Some(StorageClass::Workgroup as u32)) {
@@ -174,28 +174,30 @@ fn rewrite(
 
 /// The type of a variable that stands for a value.
 #[derive(Clone, Copy)]
-struct Definition {
-    ty: u32,
+pub(super) struct Definition {
+    pub(super) ty: u32,
     /// The type of its components.
     component: u32,
     /// In bits, of a component.
     width: u32,
-    is_vector: bool,
+    pub(super) is_vector: bool,
 }
 
 impl Definition {
     fn all(module: &Module, variables: &HashMap<u32, Value>) -> HashMap<u32, Self> {
+        let of = |&variable: &u32| Some((variable, Self::of(module, variable)?));
+        variables.keys().filter_map(of).collect()
+    }
+
+    pub(super) fn of(module: &Module, variable: u32) -> Option<Self> {
         let definitions = module.definitions();
-        let of = |variable: u32| {
-            let ty = definitions.type_of(variable)?.word(2)?;
-            let defined = definitions.get(ty)?;
-            let is_vector = defined.op() == Some(Op::TypeVector) && defined.word(2) == Some(3);
-            let component = if is_vector { defined.word(1)? } else { ty };
-            let int = definitions.get(component).filter(|i| i.op() == Some(Op::TypeInt))?;
-            let width = int.word(1).filter(|width| matches!(width, 32 | 64))?;
-            Some(Self { ty, component, width, is_vector })
-        };
-        variables.keys().filter_map(|&variable| Some((variable, of(variable)?))).collect()
+        let ty = definitions.type_of(variable)?.word(2)?;
+        let defined = definitions.get(ty)?;
+        let is_vector = defined.op() == Some(Op::TypeVector) && defined.word(2) == Some(3);
+        let component = if is_vector { defined.word(1)? } else { ty };
+        let int = definitions.get(component).filter(|i| i.op() == Some(Op::TypeInt))?;
+        let width = int.word(1).filter(|width| matches!(width, 32 | 64))?;
+        Some(Self { ty, component, width, is_vector })
     }
 }
 
@@ -350,7 +352,12 @@ impl Writer<'_> {
     }
 }
 
-fn number(module: &mut Module, interner: &mut Interner, of: Definition, value: u64) -> Result<u32> {
+pub(super) fn number(
+    module: &mut Module,
+    interner: &mut Interner,
+    of: Definition,
+    value: u64,
+) -> Result<u32> {
     let words = [value as u32, (value >> 32) as u32];
     let words = if of.width == 32 { &words[..1] } else { &words };
     interner.constant_id(module, Op::Constant, of.component, words)

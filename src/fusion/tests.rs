@@ -19,6 +19,7 @@ mod patterns;
 mod pointers;
 mod privacy;
 mod shapes;
+mod wide;
 
 const OPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion.spv");
 const UNOPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion_O0.spv");

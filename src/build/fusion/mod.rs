@@ -21,9 +21,9 @@ use moka::sync::Cache;
 use crate::build::graph::BuildGraph;
 use crate::build::program::Kernel;
 use crate::build::recipe::Wanted;
-use crate::device::Limits;
+use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust};
+use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust, Width};
 use crate::image::Image;
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
@@ -217,9 +217,11 @@ impl BuildGraph {
             for slot in &mut plan.slots {
                 slot.constants.clone_from(&sources[slot.module].constants);
             }
+            let is_gpu = self.device(device).kind == DeviceKind::Gpu;
+            let width = if is_gpu { Width::GPU } else { Width::ONE };
             move || {
                 let modules: Vec<&Module> = sources.iter().map(|source| &source.module).collect();
-                fusion::fuse(&plan, &modules, trust)
+                fusion::fuse_wide(&plan, &modules, trust, width)
             }
         };
         let outcome = self.pool().run(compile).await??;

@@ -1,0 +1,49 @@
+//! Work-items that do the work of several.
+
+use super::*;
+
+const FOUR: Width = Width { most: 4, least_left: 64 };
+
+/// The sizes of what is made of a plan, which is valid.
+#[track_caller]
+fn sizes(plan: &Plan) -> Vec<usize> {
+    let module = Module::parse(OPTIMISED).unwrap();
+    let outcome = fuse_wide(plan, &[&module], Trust::ProofOnly, FOUR).unwrap();
+    let fused = outcome.fused.unwrap();
+    valid(&fused);
+    let as_launched = fused_range(plan);
+    assert_eq!(fused.range.offset(), as_launched.offset());
+    assert_eq!(fused.range.local(), as_launched.local());
+    fused.range.global().to_vec()
+}
+
+fn fused_range(plan: &Plan) -> NdRange {
+    fuse_in(OPTIMISED, plan, Trust::ProofOnly).fused.unwrap().range
+}
+
+#[test]
+fn a_chain_takes_a_quarter_of_the_work_items_and_the_same_arguments() {
+    let plan = plan(&chain(), 1024, &[1, 2]);
+    assert_eq!(sizes(&plan), [256]);
+    let module = Module::parse(OPTIMISED).unwrap();
+    let wide = fuse_wide(&plan, &[&module], Trust::ProofOnly, FOUR).unwrap().fused.unwrap();
+    let one = fuse_in(OPTIMISED, &plan, Trust::ProofOnly).fused.unwrap();
+    assert_eq!(wide.parameters, one.parameters);
+    assert_eq!(wide.internalized, one.internalized);
+}
+
+#[test]
+fn sizes_that_leave_too_few_or_groups_of_odd_sizes_stay() {
+    for (size, left) in [(1024, 256), (128, 64), (64, 64), (1000, 1000), (384, 192)] {
+        assert_eq!(sizes(&plan(&chain(), size, &[])), [left], "{size}");
+    }
+    let launch = |from, to| ("plane", vec![buffer(from), buffer(to), int(32)]);
+    assert_eq!(sizes(&plan(&[launch(0, 1), launch(1, 2)], [32, 32], &[])), [32, 8]);
+    assert_eq!(sizes(&plan(&[launch(0, 1), launch(1, 2)], [32, 31], &[])), [32, 31]);
+}
+
+#[test]
+fn kernels_with_loops_stay() {
+    let launch = |from, to| ("rows", vec![buffer(from), buffer(to), int(1)]);
+    assert_eq!(sizes(&plan(&[launch(0, 1), launch(1, 2)], 1024, &[])), [1024]);
+}
