@@ -1,5 +1,6 @@
 //! Fusion scopes: launches that run as one kernel, or one by one, with the same results.
 
+#![allow(clippy::print_stderr, reason = "a log tells what was fused")]
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
 mod support;
@@ -210,6 +211,45 @@ everywhere! {
             compiles.push(rt.stats().compiles);
         }
         assert_eq!(compiles, [compiles[0]; 4]);
+    }
+}
+
+/// Of PoCL's compiler it is known that it moves a load before a store under a condition.
+const PARTLY_WRITTEN: &str = "
+    kernel void first(global const int *src, global int *dst) {
+        size_t i = get_global_id(1) * get_global_size(0) + get_global_id(0);
+        dst[i] = (src[i] + src[i]) & src[i];
+    }
+    kernel void rows(global const int *src, global int *dst, uint width) {
+        size_t i = get_global_id(1) * width + get_global_id(0);
+        dst[i] = src[i] + 1;
+    }
+    kernel void last(global const int *src, global int *dst) {
+        int i = get_global_id(0);
+        dst[i] = src[i] + 1;
+    }";
+
+everywhere! {
+    async fn what_a_smaller_launch_writes_is_there_for_a_larger_one(rt: Runtime) {
+        let rt = always(&rt).await;
+        let program = support::program(&rt, PARTLY_WRITTEN).await;
+        // SAFETY: they touch what belongs to their work-item, of which there are no more than elements.
+        let kernel = |name| unsafe { program.kernel(name) }.expect("it is there");
+        let queue = rt.queue();
+        let old: Vec<i32> = (0..64).map(|n| n * 40_503).collect();
+        let [src, both, some, dst] = [(); 4].map(|()| rt.buffer_from(old.clone()));
+        let [src, both, some, dst] =
+            [src.await, both.await, some.await, dst.await].map(|buffer| buffer.unwrap());
+        let fusion = queue.start_fusion();
+        fusion.submit(kernel("first").launch([8, 8]).args((&src, &both))).unwrap();
+        fusion.submit(kernel("rows").launch([8, 4]).args((&both, &some, 8u32))).unwrap();
+        fusion.submit(kernel("last").launch(64).args((&some, &dst))).unwrap();
+        let outcome = fusion.complete().await.unwrap();
+        eprintln!("{outcome}");
+        let expected: Vec<_> = (0..64)
+            .map(|i| if i < 32 { ((old[i] + old[i]) & old[i]) + 2 } else { old[i] + 1 })
+            .collect();
+        assert_eq!(queue.read(&dst).await.unwrap(), expected);
     }
 }
 

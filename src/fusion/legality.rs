@@ -13,6 +13,7 @@ use super::form::Space;
 use super::locality::{Locality, locality};
 use super::plan::{Internalization, Memory, Plan};
 use super::privacy::{Promotion, promotion};
+use super::ranges::Ranges;
 use super::shapes::View;
 
 /// What is known of a slot's kernel.
@@ -322,10 +323,44 @@ fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     !is_constant && never_meet(&a, &b, (&groups, &groups), &groups)
 }
 
-/// The slots before which barriers are, as few as will do: one between each two of these slots.
-pub(super) fn barriers(judgements: &[Judgement]) -> BTreeSet<usize> {
-    let between = judgements.iter().flat_map(|judgement| &judgement.barriers);
-    let mut between: Vec<_> = between.copied().collect();
+/// Two slots of which one writes, under a condition, what the other one uses in memory, or the other
+/// way round. By the specification a work-item's own accesses are in order. PoCL 3.1 lets its loops
+/// over work-items be vectorised as if they were not: a load is moved before a store to the same place
+/// that stands under a condition.
+pub(super) fn conditional(
+    plan: &Plan,
+    slots: &[Examined],
+    ranges: &Ranges,
+    in_memory: impl Fn(Memory) -> bool,
+) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for memory in plan.memories().into_iter().filter(|memory| in_memory(*memory)) {
+        let uses = Use::all(plan, slots, memory);
+        let is_conditional =
+            |used: &Use<'_>| !used.access.is_certain || ranges.slots[used.slot].guard.is_some();
+        let is_read = |used: &Use<'_>| used.access.kind == Kind::Read;
+        for (at, first) in uses.iter().enumerate() {
+            for second in &uses[at + 1..] {
+                let is_ordered = first.slot != second.slot
+                    && (is_conditional(first) || is_conditional(second))
+                    && !(is_read(first) && is_read(second));
+                if is_ordered {
+                    found.push((first.slot.min(second.slot), first.slot.max(second.slot)));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The slots before which barriers are, as few as will do: one between each two of these slots, and
+/// between those where work-groups pass values on.
+pub(super) fn barriers(
+    judgements: &[Judgement],
+    between: impl IntoIterator<Item = (usize, usize)>,
+) -> BTreeSet<usize> {
+    let of_groups = judgements.iter().flat_map(|judgement| &judgement.barriers);
+    let mut between: Vec<_> = of_groups.copied().chain(between).collect();
     between.sort_unstable_by_key(|&(_, last)| last);
     let mut barriers = BTreeSet::new();
     for (first, last) in between {

@@ -107,8 +107,7 @@ pub(crate) struct Fused {
     pub(crate) internalized: Vec<Memory>,
     /// Those of them that are local memory of work-groups.
     pub(crate) local: BTreeSet<Memory>,
-    /// The slots before which the work-items of a group wait for each other. Unless there are none, the
-    /// nd-range tells the groups' size.
+    /// The slots before which the work-items of a group wait for each other.
     pub(crate) barriers: BTreeSet<usize>,
 }
 
@@ -224,12 +223,15 @@ fn attempt(
             Verdict::NeedsTrust(why) | Verdict::Refuted(why) => return Ok(Err(why.clone())),
         }
     }
-    let barriers = legality::barriers(&outcome.judgements);
     let mut privates = privates(plan, modules, &slots, &mut outcome.judgements)?;
     let shared = shared(plan, modules, &slots, &ranges, &mut outcome.judgements)?;
     for (privates, shared) in privates.iter_mut().zip(&shared) {
         privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
     }
+    let gone = internalized(&outcome.judgements);
+    let in_memory = |memory| !gone.contains(&memory);
+    let conditional = legality::conditional(plan, &slots, &ranges, in_memory);
+    let barriers = legality::barriers(&outcome.judgements, conditional);
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
     for equal in privacy::united(equal.collect::<Vec<_>>()) {

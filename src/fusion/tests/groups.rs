@@ -111,3 +111,16 @@ fn pairs_that_a_barrier_makes_legal_are_proven() {
         }
     }
 }
+
+#[test]
+fn a_barrier_orders_what_only_some_work_items_write_with_what_others_of_the_chain_use() {
+    // 256 work-items, of which the first 100 write.
+    let some = |from, to| ("guarded", vec![buffer(from), buffer(to), int(100)]);
+    let all = |from, to| ("scale", vec![buffer(from), buffer(to), float(2.0)]);
+    assert_barriers(OPTIMISED, &plan(&[some(0, 1), all(1, 2)], 256, &[]), &[1]);
+    assert_barriers(OPTIMISED, &plan(&[some(0, 1), all(2, 1)], 256, &[]), &[1]);
+    assert_barriers(OPTIMISED, &plan(&[some(0, 1), some(2, 3)], 256, &[]), &[]);
+    assert_barriers(OPTIMISED, &plan(&[all(0, 1), all(1, 2)], 256, &[]), &[]);
+    // What is in variables is in order.
+    assert_barriers(OPTIMISED, &plan(&[some(0, 1), some(1, 2)], 256, &[1]), &[]);
+}
