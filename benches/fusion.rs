@@ -11,14 +11,15 @@
 mod support;
 
 use std::cell::RefCell;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
+use kiln::fusion_internals::{Given, Launch, Wishes, fuse_launches};
 use kiln::{
     Buffer, CacheConfig, DeviceKind, Event, FusionMode, Image, Internalization, Kernel, NdSize,
     Queue, Result, Runtime,
 };
-use support::{interleave, median, time};
+use support::{absolute, interleave, median, time};
 
 const SMALL: usize = 1 << 10;
 const ROUNDS: usize = 12;
@@ -251,8 +252,35 @@ impl Chain {
     }
 }
 
+/// The chain as a module, so that only the fusing is timed.
+const CHAIN: &[u8] = include_bytes!("gpu/chain.spv");
+
+/// From a module and launches to the fused kernel's module, without a driver.
+fn compile(count: usize) -> Result<Duration> {
+    const STEPS: [&str; 8] =
+        ["light_0", "light_1", "light_2", "light_3", "light_4", "light_5", "light_6", "light_7"];
+    let launch = |(n, &kernel): (usize, &&'static str)| Launch {
+        module: 0,
+        kernel,
+        arguments: [n, n + 1].map(|buffer| Given::Buffer(buffer as u32)).into(),
+    };
+    let launches: Vec<_> = STEPS[..count].iter().enumerate().map(launch).collect();
+    let dead: Vec<_> = (1..count as u32).collect();
+    let times = (0..200).map(|_| {
+        let start = Instant::now();
+        let wishes = Wishes { into: None, width: 1 };
+        let fused = fuse_launches(&[CHAIN], &launches, (1 << 20, 64), 4 << 20, &dead, wishes)?;
+        assert_eq!(fused.expect("it is proven").internalized.len(), count - 1);
+        Ok(start.elapsed())
+    });
+    Ok(median(times.collect::<Result<_>>()?))
+}
+
 fn main() -> Result<()> {
     let setting = Setting::new()?;
+    if setting.includes("compile") {
+        absolute("6 light kernels, compile", compile(6)?.as_nanos() as f64, 1e6);
+    }
     for platform in ["intel(r) opencl", "portable computing language", "nvidia", "amd"] {
         let builder = || Runtime::builder().device(platform).cache(CacheConfig::memory_only());
         let always = || builder().fusion(FusionMode::Always);
