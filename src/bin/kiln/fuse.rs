@@ -29,15 +29,21 @@ pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result 
     block_on(async {
         let files: Vec<_> = fuse.files.iter().map(PathBuf::as_path).collect();
         let setup = Setup::new(&fuse.settings, config, &files).await?;
-        let programs = build(&setup, &files).await?;
-        let calls = fuse.launches.iter().map(|launch| Call::new(launch, &programs));
-        let calls = calls.collect::<Result<Vec<_>>>()?;
-        let buffers = bind::name(fuse, &calls)?;
-        let report = examine(&setup.rt, fuse, &calls, &buffers).await?;
+        let ended = fuse_with(&setup, out, fuse, &files).await;
+        // Drivers may crash in a process that ends while they compile.
         setup.rt.drain().await;
-        let device = setup.rt.device().name.clone();
-        tell(out, fuse, &Found { device, calls, buffers, report })
+        ended
     })
+}
+
+async fn fuse_with(setup: &Setup<'_>, out: &mut Output, fuse: &Fuse, files: &[&Path]) -> Result {
+    let programs = build(setup, files).await?;
+    let calls = fuse.launches.iter().map(|launch| Call::new(launch, &programs));
+    let calls = calls.collect::<Result<Vec<_>>>()?;
+    let buffers = bind::name(fuse, &calls)?;
+    let report = examine(&setup.rt, fuse, &calls, &buffers).await?;
+    let device = setup.rt.device().name.clone();
+    tell(out, fuse, &Found { device, calls, buffers, report })
 }
 
 async fn build<'a>(setup: &Setup<'_>, files: &[&'a Path]) -> Result<Vec<(&'a Path, Program)>> {
@@ -49,7 +55,8 @@ async fn build<'a>(setup: &Setup<'_>, files: &[&'a Path]) -> Result<Vec<(&'a Pat
         });
         Ok((file, built?))
     });
-    futures::future::try_join_all(programs).await
+    // All of them end, also if one fails.
+    futures::future::join_all(programs).await.into_iter().collect()
 }
 
 /// Has none of its launches run, however it is dropped.
