@@ -37,8 +37,8 @@ enum Stage {
     Collecting(Aborted),
     /// Whether they run as one is being found out.
     Deciding,
-    /// They run as one when nothing is in the way of any. So many are not ready for that.
-    Ready { waiting: usize, cuts: Vec<Cut> },
+    /// They run as one when nothing is in the way of any.
+    Ready { cuts: Vec<Cut> },
     /// The device has what they run as.
     Running,
 }
@@ -274,7 +274,7 @@ impl State {
             command.fused = Some(launch);
             command.timed = stopwatch;
         }
-        *stage = Stage::Ready { waiting: slots.len(), cuts: dag.cut(slots) };
+        *stage = Stage::Ready { cuts: dag.cut(slots) };
         slots.iter().for_each(|&id| dag.open_gate(id, next));
     }
 
@@ -290,17 +290,11 @@ impl State {
 
     /// Nothing is in the way of this command. Whether it is one of several that are to run as one,
     /// and something is in the way of another.
-    pub(super) fn awaits_its_group(&mut self, id: NodeId) -> bool {
-        let Some(group) = self.dag.command(id).and_then(|command| command.group) else {
-            return false;
-        };
-        match self.groups.get_mut(&group) {
-            Some(Group { stage: Stage::Ready { waiting, .. }, .. }) => {
-                *waiting -= 1;
-                *waiting > 0
-            }
-            _ => false,
-        }
+    pub(super) fn awaits_its_group(&self, id: NodeId) -> bool {
+        self.group_of(id).is_some_and(|Group { slots, stage, .. }| {
+            matches!(stage, Stage::Ready { .. })
+                && slots.iter().any(|&slot| !self.dag.can_dispatch(slot))
+        })
     }
 
     /// The commands that run as one with this one, in order, or itself alone.
@@ -317,7 +311,7 @@ impl State {
     pub(super) fn started(&mut self, id: NodeId) {
         let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
         let Some(group) = self.groups.get_mut(&group) else { return };
-        if let Stage::Ready { cuts, .. } = std::mem::replace(&mut group.stage, Stage::Running) {
+        if let Stage::Ready { cuts } = std::mem::replace(&mut group.stage, Stage::Running) {
             self.dag.mend(cuts);
         }
     }
@@ -337,8 +331,7 @@ impl State {
         effects: &mut Effects,
     ) {
         let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
-        let Some(Group { slots, stage: Stage::Ready { cuts, .. }, .. }) =
-            self.groups.remove(&group)
+        let Some(Group { slots, stage: Stage::Ready { cuts }, .. }) = self.groups.remove(&group)
         else {
             return;
         };

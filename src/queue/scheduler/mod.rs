@@ -414,7 +414,7 @@ impl Scheduler {
         next: &mut NextList,
         effects: &mut Effects,
     ) {
-        if !state.dag.can_dispatch(id) {
+        if !state.dag.can_dispatch(id) || state.awaits_its_group(id) {
             return;
         }
         if state.is_host(id) {
