@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use kiln::fusion_internals::{Given, Launch, Wishes, fuse_launches};
+use kiln::fusion_internals::{Argument, Launch, Wishes, fuse, range};
 use kiln::{
     Buffer, CacheConfig, DeviceKind, Event, FusionMode, Image, Internalization, Kernel, NdSize,
     Queue, Result, Runtime,
@@ -259,17 +259,20 @@ const CHAIN: &[u8] = include_bytes!("gpu/chain.spv");
 fn compile(count: usize) -> Result<Duration> {
     const STEPS: [&str; 8] =
         ["light_0", "light_1", "light_2", "light_3", "light_4", "light_5", "light_6", "light_7"];
-    let launch = |(n, &kernel): (usize, &&'static str)| Launch {
+    let range = range((1 << 20).into(), None, Some(64.into()))?;
+    let buffer = |n: usize| Argument::Buffer { buffer: n as u32, offset: 0, length: 4 << 20 };
+    let launch = |(n, &kernel): (usize, &&str)| Launch {
         module: 0,
-        kernel,
-        arguments: [n, n + 1].map(|buffer| Given::Buffer(buffer as u32)).into(),
+        kernel: kernel.to_owned(),
+        range,
+        arguments: [n, n + 1].map(buffer).into(),
+        constants: Vec::new(),
     };
     let launches: Vec<_> = STEPS[..count].iter().enumerate().map(launch).collect();
     let dead: Vec<_> = (1..count as u32).collect();
     let times = (0..200).map(|_| {
         let start = Instant::now();
-        let wishes = Wishes { into: None, width: 1 };
-        let fused = fuse_launches(&[CHAIN], &launches, (1 << 20, 64), 4 << 20, &dead, wishes)?;
+        let fused = fuse(&[CHAIN], &launches, &dead, Wishes::default())?;
         assert_eq!(fused.expect("it is proven").internalized.len(), count - 1);
         Ok(start.elapsed())
     });

@@ -2,9 +2,9 @@
 
 mod support;
 
-use kiln::fusion_internals::{Fused, Given, Launch, Wishes, fuse_launches};
+use kiln::fusion_internals::{Argument, Fused, Launch, Wishes, fuse, range};
 use kiln::spirv_internals::emit;
-use kiln::{Buffer, Image, Internalization, Kernel, Program, Runtime};
+use kiln::{Buffer, Image, Internalization, Kernel, NdRange, Program, Runtime};
 
 const OPTIMISED: [&[u8]; 2] =
     [include_bytes!("data/fusion.spv"), include_bytes!("data/patterns.spv")];
@@ -100,7 +100,7 @@ struct Chain {
 
 async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: Fused) {
     let one_by_one = buffers(rt, chain.buffers).await;
-    for Launch { module, kernel: name, arguments } in &chain.launches {
+    for Launch { module, kernel: name, arguments, .. } in &chain.launches {
         submit(rt, &kernel(&originals[*module], name), ITEMS, arguments, &one_by_one);
     }
     let expected = contents(rt, &one_by_one, &chain.dead).await;
@@ -114,7 +114,8 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
             program.unwrap_or_else(|error| panic!("{:?}, {way}: {error}", chain.launches));
         let at_once = buffers(rt, chain.buffers).await;
         let kernel = kernel(&program, &fused.kernel);
-        submit(rt, &kernel, fused.items, &fused.parameters, &at_once);
+        let given = |&(launch, at): &(usize, usize)| &chain.launches[launch].arguments[at];
+        submit(rt, &kernel, items(&fused.range), fused.parameters.iter().map(given), &at_once);
         assert!(
             contents(rt, &at_once, &chain.dead).await == expected,
             "fused, {way}, it differs: {:?}, dead {:?}, kept {:?}, without {:?}, local {:?}",
@@ -128,9 +129,20 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
 }
 
 fn launch_of(&(module, kernel, numbers): &Shape, buffers: &[u32]) -> Launch {
-    let buffers = buffers.iter().map(|&buffer| Given::Buffer(buffer));
-    let numbers = numbers.iter().map(|&number| Given::Uint(number));
-    Launch { module, kernel, arguments: buffers.chain(numbers).collect() }
+    let length = FLOATS * size_of::<f32>();
+    let buffers = buffers.iter().map(|&buffer| Argument::Buffer { buffer, offset: 0, length });
+    let numbers = numbers.iter().map(|&number| Argument::Scalar(number.to_le_bytes().into()));
+    Launch {
+        module,
+        kernel: kernel.to_owned(),
+        range: range(ITEMS.into(), None, Some(GROUP.into())).expect("both have one dimension"),
+        arguments: buffers.chain(numbers).collect(),
+        constants: Vec::new(),
+    }
+}
+
+fn items(range: &NdRange) -> usize {
+    range.global().iter().product()
 }
 
 fn random_chain(random: &mut fastrand::Rng) -> Chain {
@@ -171,11 +183,9 @@ fn random_chains_compute_the_same_fused() {
             }
             for _ in 0..rounds.unwrap_or(40) {
                 let chain = random_chain(&mut random);
-                let range = (ITEMS, GROUP);
                 let into = random.bool().then_some(Internalization::Local);
                 let fused = |width| {
-                    let (launches, wishes) = (&chain.launches, Wishes { into, width });
-                    fuse_launches(&modules, launches, range, FLOATS * 4, &chain.dead, wishes)
+                    fuse(&modules, &chain.launches, &chain.dead, Wishes { into, width })
                         .expect("the launches fit the modules")
                 };
                 let width = random.choice([2, 4]).expect("one");
@@ -183,8 +193,8 @@ fn random_chains_compute_the_same_fused() {
                     Err(_) => refused += 1,
                     Ok(fused_by_one) => {
                         let fused_wide = fused(width).expect("that is no reason to refuse");
-                        if fused_wide.items < ITEMS {
-                            assert_eq!(fused_wide.items, ITEMS / width);
+                        if items(&fused_wide.range) < ITEMS {
+                            assert_eq!(items(&fused_wide.range), ITEMS / width);
                             wide += 1;
                             assert_same(&rt, &originals, &chain, fused_wide).await;
                         }
@@ -216,18 +226,21 @@ fn random_chains_compute_the_same_fused() {
     }));
 }
 
-fn submit(
+fn submit<'a>(
     rt: &Runtime,
     kernel: &Kernel,
     items: usize,
-    arguments: &[Given],
+    arguments: impl IntoIterator<Item = &'a Argument>,
     buffers: &[Buffer<f32>],
 ) {
     let mut all = kernel.launch(items).local(GROUP);
     for argument in arguments {
-        all = match *argument {
-            Given::Buffer(buffer) => all.arg(&buffers[buffer as usize]),
-            Given::Uint(number) => all.arg(number),
+        all = match argument {
+            Argument::Buffer { buffer, .. } => all.arg(&buffers[*buffer as usize]),
+            Argument::Scalar(bytes) => {
+                all.arg(u32::from_le_bytes(bytes[..].try_into().expect("numbers have four bytes")))
+            }
+            Argument::Local(_) => panic!("no kernel here is given local memory"),
         };
     }
     rt.queue().submit(all).expect("the arguments fit");

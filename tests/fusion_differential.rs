@@ -21,7 +21,7 @@ use std::process::Command;
 use cases::{CELL, CELLS, Case, Value, case, size};
 use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
-use kiln::fusion_internals::planned::{Fused, fuse};
+use kiln::fusion_internals::{Fused, Wishes, fuse};
 use kiln::spirv_internals::{emit, link};
 use kiln::{Buffer, ErrorKind, Image, ImageFormat, Local, NdRange, Program, Runtime};
 use tools::{has_clang, has_tool};
@@ -255,7 +255,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime], tally: &mut Tally) {
         if launches.len() < 2 {
             continue;
         }
-        let outcome = fuse(&[&module], &launches, &case.dead);
+        let outcome = fuse(&[&module], &launches, &case.dead, Wishes::default());
         match outcome.unwrap_or_else(|error| panic!("{error}\n{}", told(&case, &pool, None))) {
             Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
             Ok(fused) if case.is_wrong => {

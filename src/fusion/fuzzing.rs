@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::{Argument, Internalization, Memory, Place, Plan, Region, Slot, Trust, access, fuse};
+use super::{
+    Argument, Internalization, Memory, Place, Plan, Region, Slot, Trust, Width, access, fuse,
+};
 use crate::digest::Digest;
 use crate::nd_range::{NdRange, NdSize};
 use crate::spirv::Module;
@@ -47,7 +49,7 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
     plan.constants.extend((choices.below(16) == 0).then_some(Place { slot: 9, argument: 9 }));
     let modules: Vec<_> = modules.iter().collect();
     for trust in [Trust::ProofOnly, Trust::Caller] {
-        let Ok(outcome) = fuse(&plan, &modules, trust) else { continue };
+        let Ok(outcome) = fuse(&plan, &modules, trust, Width::ONE) else { continue };
         if let Ok(fused) = outcome.fused {
             let bytes = fused.module.assemble();
             let again = Module::parse(&*bytes).expect("what was fused is a module");

@@ -2,32 +2,43 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-pub use super::planned;
-
-use super::{Argument, Internalization, Memory, Plan, Region, Slot, Trust, Width, fuse_wide};
+use super::{Internalization, Memory, Place, Plan, Region, Slot, Trust, Width, plan};
 use crate::digest::Digest;
 use crate::error::Result;
-use crate::nd_range::{NdRange, NdSize};
+use crate::nd_range::NdRange;
 use crate::spirv::Module;
 
-/// A launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A launch of a module's kernel.
+#[derive(Clone, Debug)]
 pub struct Launch {
-    /// The index of the kernel's module.
+    /// The index of the module.
     pub module: usize,
     /// The kernel's name.
-    pub kernel: &'static str,
+    pub kernel: String,
+    /// Its work-items.
+    pub range: NdRange,
     /// In order.
-    pub arguments: Vec<Given>,
+    pub arguments: Vec<Argument>,
+    /// The values of specialization constants.
+    pub constants: Vec<(u32, Vec<u8>)>,
 }
 
 /// An argument of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
-    /// By its number.
-    Buffer(u32),
-    /// A number.
-    Uint(u32),
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// Of a buffer of a number, so many bytes from an offset on.
+    Buffer {
+        /// The number.
+        buffer: u32,
+        /// In bytes.
+        offset: usize,
+        /// In bytes.
+        length: usize,
+    },
+    /// As bytes.
+    Scalar(Vec<u8>),
+    /// Local memory of so many bytes.
+    Local(usize),
 }
 
 /// A kernel made of several.
@@ -37,10 +48,10 @@ pub struct Fused {
     pub spirv: Vec<u8>,
     /// Its name.
     pub kernel: String,
-    /// How many work-items it has.
-    pub items: usize,
-    /// Its arguments, in order.
-    pub parameters: Vec<Given>,
+    /// Its work-items.
+    pub range: NdRange,
+    /// The arguments that it takes, each by its launch and its place among the arguments of that.
+    pub parameters: Vec<(usize, usize)>,
     /// The buffers of which something is kept in variables.
     pub kept: Vec<u32>,
     /// Those that it does without.
@@ -51,9 +62,6 @@ pub struct Fused {
     pub barriers: usize,
 }
 
-/// The local memory of a work-group, which every device has that is no embedded one.
-pub(super) const LOCAL_LIMIT: usize = 32 << 10;
-
 /// How launches are to be fused.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes {
@@ -63,26 +71,44 @@ pub struct Wishes {
     pub width: usize,
 }
 
-/// Fuses launches, each with as many work-items, in groups, whose buffers are all of `bytes` bytes.
-/// `dead` are those whose contents nobody reads afterwards. Else says why not.
+impl Default for Wishes {
+    fn default() -> Self {
+        Self { into: None, width: 1 }
+    }
+}
+
+/// The local memory of a work-group, which every device has that is no embedded one.
+const LOCAL_LIMIT: usize = 32 << 10;
+
+/// An nd-range of a global size, an offset and a local size.
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if a module is none, and
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if they differ in their dimensions.
+pub fn range(global: NdSize, offset: Option<NdSize>, local: Option<NdSize>) -> Result<NdRange> {
+    let mut range = NdRange::from(global);
+    offset.map_or(Ok(()), |offset| range.set_offset(offset))?;
+    local.map_or(Ok(()), |local| range.set_local(local))?;
+    Ok(range)
+}
+
+pub use crate::nd_range::NdSize;
+
+/// Fuses launches. `dead` are the buffers whose contents nobody reads afterwards. Else says why not.
+///
+/// # Errors
+///
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if something is no module, and
 /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) or
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit them.
-pub fn fuse_launches(
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit the modules.
+pub fn fuse(
     modules: &[&[u8]],
     launches: &[Launch],
-    (items, group): (usize, usize),
-    bytes: usize,
     dead: &[u32],
     Wishes { into, width }: Wishes,
 ) -> Result<Result<Fused, String>> {
-    let modules = modules.iter().map(|&module| Module::parse(module));
-    let modules = modules.collect::<Result<Vec<_>>>()?;
-    let mut range = NdRange::from(NdSize::from(items));
-    range.set_local(group.into())?;
+    let modules =
+        modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
     let mut numbers = HashMap::new();
     let mut originals = Vec::new();
     let mut memory = |number: u32| {
@@ -92,45 +118,45 @@ pub fn fuse_launches(
         })
     };
     let mut slots = Vec::new();
-    for Launch { module, kernel, arguments } in launches {
-        let argument = |given: &Given| match *given {
-            Given::Buffer(buffer) => {
-                Argument::Buffer(Region { memory: memory(buffer), offset: 0, length: bytes })
+    for launch in launches {
+        let arguments = launch.arguments.iter().map(|argument| match argument {
+            &Argument::Buffer { buffer, offset, length } => {
+                plan::Argument::Buffer(Region { memory: memory(buffer), offset, length })
             }
-            Given::Uint(value) => Argument::Scalar(value.to_le_bytes().into()),
-        };
-        let arguments = arguments.iter().map(argument).collect();
-        let kernel = (*kernel).to_owned();
-        slots.push(Slot { module: *module, kernel, range, arguments, constants: Vec::new() });
+            Argument::Scalar(bytes) => plan::Argument::Scalar(bytes.clone()),
+            Argument::Local(bytes) => plan::Argument::Local(*bytes),
+        });
+        slots.push(Slot {
+            module: launch.module,
+            kernel: launch.kernel.clone(),
+            range: launch.range,
+            arguments: arguments.collect(),
+            constants: launch.constants.clone(),
+        });
     }
     let dead: BTreeSet<_> = dead.iter().map(|&buffer| memory(buffer)).collect();
-    let forms = dead.iter().filter_map(|&memory| Some((memory, into?))).collect();
-    let digests = (0..modules.len()).map(|at| Digest([at as u8; 32])).collect();
     let plan = Plan {
-        modules: digests,
+        modules: vec![Digest([0; 32]); modules.len()],
         slots,
         constants: BTreeSet::new(),
+        forms: dead.iter().filter_map(|&memory| Some((memory, into?))).collect(),
         dead,
-        version: (1, 6),
-        forms,
+        version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
         local_limit: LOCAL_LIMIT,
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
+    let all: Vec<_> = modules.iter().collect();
     let width = Width { most: width, least_left: 0 };
-    let modules: Vec<_> = modules.iter().collect();
-    let outcome = fuse_wide(&plan, &modules, Trust::ProofOnly, width)?;
+    let outcome = super::fuse(&plan, &all, Trust::ProofOnly, width)?;
     let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
     let kept = kept.map(|judgement| number(judgement.memory)).collect();
     Ok(outcome.fused.map(|fused| {
-        let of = |places: &Vec<super::Place>| {
-            let place = places.first()?;
-            Some(launches[place.slot].arguments[place.argument])
-        };
+        let first = |places: &Vec<Place>| places.first().map(|place| (place.slot, place.argument));
         Fused {
             spirv: fused.module.assemble(),
             kernel: fused.kernel,
-            items: fused.range.global().iter().product(),
-            parameters: fused.parameters.iter().filter_map(of).collect(),
+            range: fused.range,
+            parameters: fused.parameters.iter().filter_map(first).collect(),
             kept,
             internalized: fused.internalized.into_iter().map(number).collect(),
             local: fused.local.into_iter().map(number).collect(),

@@ -21,7 +21,6 @@ mod legality;
 mod locality;
 mod merge;
 mod plan;
-pub mod planned;
 mod privacy;
 mod promote;
 mod ranges;
@@ -132,22 +131,13 @@ pub(crate) enum Trust {
     Caller,
 }
 
-/// Makes one kernel of a plan's launches.
+/// Makes one kernel of a plan's launches, whose work-items may do the work of several.
 ///
 /// # Errors
 ///
 /// Those of plans and modules that are not sound: an unknown kernel, a wrong number of arguments, a
 /// damaged module. That launches cannot be fused is an [`Outcome`].
-pub(crate) fn fuse(plan: &Plan, modules: &[&Module], trust: Trust) -> Result<Outcome> {
-    fuse_wide(plan, modules, trust, Width::ONE)
-}
-
-/// The same, whose work-items may do the work of several.
-///
-/// # Errors
-///
-/// As there.
-pub(crate) fn fuse_wide(
+pub(crate) fn fuse(
     plan: &Plan,
     modules: &[&Module],
     trust: Trust,

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
 use fastrand::Rng;
-use kiln::fusion_internals::planned::{self, Argument};
+use kiln::fusion_internals::{self, Argument};
 use kiln::{NdRange, NdSize};
 
 use super::kernels::{GROUP, Kernel, Kind, Parameter};
@@ -47,7 +47,7 @@ pub enum Value {
 
 impl Launch {
     /// As the compiler for fused kernels gets it.
-    pub fn planned(&self, pool: &[Kernel]) -> planned::Launch {
+    pub fn planned(&self, pool: &[Kernel]) -> fusion_internals::Launch {
         let argument = |value: &Value| match *value {
             Value::Buffer(buffer, cell) => {
                 Argument::Buffer { buffer, offset: cell * CELL, length: (CELLS - cell) * CELL }
@@ -56,7 +56,7 @@ impl Launch {
             Value::Factor(factor) => Argument::Scalar(factor.to_le_bytes().into()),
             Value::Local(bytes) => Argument::Local(bytes),
         };
-        planned::Launch {
+        fusion_internals::Launch {
             module: 0,
             kernel: pool[self.kernel].name.clone(),
             range: self.range,
@@ -77,7 +77,8 @@ pub fn size(sizes: &[usize]) -> NdSize {
 
 fn range(global: &[usize], offset: Option<usize>, local: Option<&[usize]>) -> NdRange {
     let offset = offset.map(NdSize::from);
-    planned::range(size(global), offset, local.map(size)).expect("the dimensions are equal")
+    fusion_internals::range(size(global), offset, local.map(size))
+        .expect("the dimensions are equal")
 }
 
 /// Where the launches of a case run.

@@ -221,7 +221,7 @@ impl BuildGraph {
             let width = if is_gpu { Width::GPU } else { Width::ONE };
             move || {
                 let modules: Vec<&Module> = sources.iter().map(|source| &source.module).collect();
-                fusion::fuse_wide(&plan, &modules, trust, width)
+                fusion::fuse(&plan, &modules, trust, width)
             }
         };
         let outcome = self.pool().run(compile).await??;

@@ -28,13 +28,15 @@ fn launches_that_forbid_contraction_make_kernels_that_do() {
 fn launches_with_nothing_to_contract_make_kernels_that_contract_nothing() {
     for bytes in ALL {
         let module = contracting(bytes);
-        let outcome = fuse(&products_then_sums(), &[&module], Trust::ProofOnly).unwrap();
+        let outcome =
+            fuse(&products_then_sums(), &[&module], Trust::ProofOnly, Width::ONE).unwrap();
         let text = valid(&outcome.fused.unwrap());
         assert!(text.contains("ContractionOff"), "{text}");
         // Nobody adds to what is multiplied.
         let launches =
             [("offset", vec![buffer(0), buffer(1), float(1.0)]), ("in_place", vec![buffer(1)])];
-        let outcome = fuse(&plan(&launches, 64, &[]), &[&module], Trust::ProofOnly).unwrap();
+        let outcome =
+            fuse(&plan(&launches, 64, &[]), &[&module], Trust::ProofOnly, Width::ONE).unwrap();
         let text = valid(&outcome.fused.unwrap());
         assert!(!text.contains("ContractionOff"), "{text}");
     }
@@ -45,24 +47,26 @@ fn launches_that_may_be_contracted_themselves_pass_no_products_on() {
     let module = contracting(PATTERNS);
     let sums = |from, to| ("sum_of_products", vec![buffer(from), buffer(to)]);
     let chain = plan(&[sums(0, 1), sums(1, 2)], 64, &[1]);
-    let why = fuse(&chain, &[&module], Trust::ProofOnly).unwrap().fused.unwrap_err();
+    let why = fuse(&chain, &[&module], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap_err();
     assert_eq!(
         why,
         "the driver may round products of `sum_of_products` and sums of `sum_of_products` at once, \
          for their modules allow it"
     );
     // Who vouches for it, may.
-    valid(&fuse(&chain, &[&module], Trust::Caller).unwrap().fused.unwrap());
+    valid(&fuse(&chain, &[&module], Trust::Caller, Width::ONE).unwrap().fused.unwrap());
     // What is apart stays apart.
     let apart = plan(&[sums(0, 1), sums(0, 2)], 64, &[]);
-    let text = valid(&fuse(&apart, &[&module], Trust::ProofOnly).unwrap().fused.unwrap());
+    let text =
+        valid(&fuse(&apart, &[&module], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap());
     assert!(!text.contains("ContractionOff"), "{text}");
     // Next to one that forbids it, its bytes would be others.
     let strict = Module::parse(OPTIMISED).unwrap();
     let mut mixed = plan(&[sums(0, 1), ("quads", vec![buffer(2), buffer(3)])], 64, &[]);
     mixed.modules = vec![Digest([0; 32]), Digest([1; 32])];
     mixed.slots[1].module = 1;
-    let why = fuse(&mixed, &[&module, &strict], Trust::ProofOnly).unwrap().fused.unwrap_err();
+    let why =
+        fuse(&mixed, &[&module, &strict], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap_err();
     assert_eq!(
         why,
         "`sum_of_products` lets drivers round products and sums at once, `quads` forbids it"

@@ -3,7 +3,7 @@
 use rspirv::spirv::{BuiltIn, Decoration};
 
 use super::*;
-use crate::fusion::planned::range;
+use crate::fusion::internals::range;
 
 const SHAPES: &[u8] = include_bytes!("../../../tests/data/shapes.spv");
 const SHAPES_UNOPTIMISED: &[u8] = include_bytes!("../../../tests/data/shapes_O0.spv");
@@ -258,7 +258,7 @@ fn clones_have_their_own_specialization_constants() {
         ((7, vec![0; 2]), "the specialization constant 7 has 2 bytes, its type has 4"),
     ] {
         wrong.slots[1].constants = vec![constant];
-        let error = fuse(&wrong, &[&module], Trust::ProofOnly).unwrap_err();
+        let error = fuse(&wrong, &[&module], Trust::ProofOnly, Width::ONE).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         assert!(error.to_string().contains(said), "{error}");
     }
@@ -348,7 +348,7 @@ fn values_of_unknown_meaning_are_refused() {
     let said = annotations.iter().find(|i| i.words_from(1).eq([built_in, size])).unwrap();
     let variable = said.word(0);
     annotations.retain(|i| i.word(0) != variable);
-    let outcome = fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller).unwrap();
+    let outcome = fuse(&plan_of(&launches, &[]), &[&module], Trust::Caller, Width::ONE).unwrap();
     let why = outcome.fused.unwrap_err();
     assert!(why.contains("whose meaning its module does not tell plainly"), "{why}");
 }

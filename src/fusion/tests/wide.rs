@@ -8,7 +8,7 @@ const FOUR: Width = Width { most: 4, least_left: 64 };
 #[track_caller]
 fn sizes(plan: &Plan) -> Vec<usize> {
     let module = Module::parse(OPTIMISED).unwrap();
-    let outcome = fuse_wide(plan, &[&module], Trust::ProofOnly, FOUR).unwrap();
+    let outcome = fuse(plan, &[&module], Trust::ProofOnly, FOUR).unwrap();
     let fused = outcome.fused.unwrap();
     valid(&fused);
     let as_launched = fused_range(plan);
@@ -26,7 +26,7 @@ fn a_chain_takes_a_quarter_of_the_work_items_and_the_same_arguments() {
     let plan = plan(&chain(), 1024, &[1, 2]);
     assert_eq!(sizes(&plan), [256]);
     let module = Module::parse(OPTIMISED).unwrap();
-    let wide = fuse_wide(&plan, &[&module], Trust::ProofOnly, FOUR).unwrap().fused.unwrap();
+    let wide = fuse(&plan, &[&module], Trust::ProofOnly, FOUR).unwrap().fused.unwrap();
     let one = fuse_in(OPTIMISED, &plan, Trust::ProofOnly).fused.unwrap();
     assert_eq!(wide.parameters, one.parameters);
     assert_eq!(wide.internalized, one.internalized);
