@@ -29,7 +29,7 @@ pub use recipe::SpecializationValue;
 pub use request::{Build, BuildRequest};
 
 pub(crate) use disk::Disk;
-pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Way};
+pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Way};
 pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::Pool;
 pub(crate) use program::ResolvedKernel;

@@ -5,9 +5,6 @@
 //! device keeps the order among what it was given. Only what fails without ever being dispatched
 //! waits for the end of everything it depends on, so that the order holds across it too.
 
-use std::collections::HashSet;
-
-use foldhash::fast::RandomState;
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
@@ -61,6 +58,8 @@ struct Node<C> {
     /// The serial of the last command found to depend on this one, and the edge's place among that
     /// command's edges: finds doubles without a search.
     last_dependent: (u64, u32),
+    /// The last search that came by.
+    searched: u64,
 }
 
 /// What a command can do next, as [`Dag`] calls tell it. In the order in which it came about.
@@ -102,6 +101,8 @@ pub(crate) struct Dag<C> {
     /// What a command uses, asked again only should it fail.
     uses_of: fn(&C) -> Uses,
     serial: u64,
+    /// Searches ever made.
+    searches: u64,
     /// Reused between calls.
     edges: Vec<(NodeId, EdgeKind)>,
     /// All that the last command added comes after, ended or not, some perhaps twice.
@@ -115,6 +116,7 @@ impl<C> Dag<C> {
             hazards: Hazards::default(),
             uses_of,
             serial: 0,
+            searches: 0,
             edges: Vec::new(),
             found: Vec::new(),
         }
@@ -182,6 +184,7 @@ impl<C> Dag<C> {
             dispatched: false,
             poison: None,
             last_dependent: (0, 0),
+            searched: 0,
         });
         let id = NodeId { index, serial };
         self.edges.clear();
@@ -308,13 +311,18 @@ impl<C> Dag<C> {
 
     /// Takes out the edges among commands of which none is dispatched, so that none waits for
     /// another: they are about to be dispatched as one.
+    ///
+    /// `among` is in the order in which they were added.
     pub(crate) fn cut(&mut self, among: &[NodeId]) -> Vec<Cut> {
         let mut cuts = Vec::new();
         for &to in among {
-            for &from in among {
-                if let Some(edge) = self.graph.find_edge(from.index, to.index)
-                    && let Some(kind) = self.graph.remove_edge(edge)
-                {
+            let mut edges = self.graph.neighbors_directed(to.index, Incoming).detach();
+            while let Some((edge, index)) = edges.next(&self.graph) {
+                let from = NodeId { index, serial: self.graph[index].serial };
+                if among.binary_search_by_key(&from.serial, |id| id.serial).is_err() {
+                    continue;
+                }
+                if let Some(kind) = self.graph.remove_edge(edge) {
                     self.graph[to.index].blockers -= 1;
                     cuts.push(Cut { from, to, kind });
                 }
@@ -337,24 +345,30 @@ impl<C> Dag<C> {
     /// The first command among these and all that they wait for, with its gates that are closed, for
     /// which `is_meant` holds.
     pub(crate) fn find_gated(
-        &self,
+        &mut self,
         from: &[NodeId],
         mut is_meant: impl FnMut(NodeId, &C, u32) -> bool,
     ) -> Option<NodeId> {
-        let mut found: Vec<_> = from.to_vec();
-        let mut seen: HashSet<_, RandomState> = found.iter().copied().collect();
+        let mut found: SmallVec<[NodeId; 16]> = SmallVec::from_slice(from);
+        self.searches += 1;
+        for &id in from {
+            self.graph[id.index].searched = self.searches;
+        }
         while let Some(id) = found.pop() {
-            let node = &self.graph[id.index];
-            let edges = self.graph.edges_directed(id.index, Incoming);
             let mut undispatched = 0;
-            for edge in edges.filter(|edge| !self.graph[edge.source()].dispatched) {
+            let mut edges = self.graph.neighbors_directed(id.index, Incoming).detach();
+            while let Some(index) = edges.next_node(&self.graph) {
+                let before = &mut self.graph[index];
+                if before.dispatched {
+                    continue;
+                }
                 undispatched += 1;
-                let index = edge.source();
-                let before = NodeId { index, serial: self.graph[index].serial };
-                if seen.insert(before) {
-                    found.push(before);
+                if before.searched != self.searches {
+                    before.searched = self.searches;
+                    found.push(NodeId { index, serial: before.serial });
                 }
             }
+            let node = &self.graph[id.index];
             if is_meant(id, &node.command, node.blockers - undispatched) {
                 return Some(id);
             }

@@ -1,12 +1,13 @@
 //! Fused programs in the build graph: plans of launches, what came of them, and the programs built
 //! from those that could be fused.
 //!
-//! A plan is looked up by what its launches are, whatever their buffers are called and whatever the
-//! values of scalars that no proof relies on. What is not known is compiled on a worker: that takes
+//! A plan is [looked up](query) by what its launches are, whatever their buffers are called and
+//! whatever the values of scalars that no proof relies on. What is not known is compiled on a worker: that takes
 //! the modules of the programs, perhaps translated by the [front-end](super), and gives a module of
 //! SPIR-V, which is built like any other image. Plans that give the same module, such as those of
 //! other sizes, share the program.
 
+mod query;
 mod source;
 mod timing;
 mod trial;
@@ -27,6 +28,7 @@ use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust, Wi
 use crate::image::Image;
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
+pub(crate) use query::Query;
 use source::Source;
 use timing::Timing;
 use trial::Trials;
@@ -34,6 +36,7 @@ pub(crate) use trial::{Choice, Fastest, Way};
 
 /// Launches to fuse.
 pub(crate) struct FusionRequest {
+    pub(crate) query: Query,
     /// The device's position in the graph.
     pub(crate) device: usize,
     /// Those of the slots, whose programs are there.
@@ -67,14 +70,11 @@ pub(crate) struct FusedKernel {
     pub(crate) internalized: Vec<Memory>,
 }
 
-/// What plans are looked up by: the device, and the plan without the values of scalars.
-type Skeleton = (usize, Trust, Plan);
-
-/// All that was made of a skeleton, with other values of scalars.
+/// All that was made of launches that differ in the values of scalars only.
 type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
 
 /// The plans whose outcome is known.
-pub(crate) struct Fusions(Cache<Skeleton, Variants, foldhash::fast::RandomState>);
+pub(crate) struct Fusions(Cache<query::Key, Variants, foldhash::fast::RandomState>);
 
 /// As many plans are kept, those used last.
 const MAX_PLANS: u64 = 1024;
@@ -98,18 +98,18 @@ impl Fusions {
         self.0.run_pending_tasks();
     }
 
-    /// The outcome for the plan, if it is known.
-    fn get(&self, skeleton: &Skeleton, plan: &Plan) -> Option<Arc<Fusion>> {
-        let variants = self.0.get(skeleton)?;
+    /// The outcome, if it is known.
+    fn get(&self, query: &Query) -> Option<Arc<Fusion>> {
+        let variants = self.0.get(&query.key)?;
         let variants = variants.lock().unwrap_or_else(PoisonError::into_inner);
-        variants.iter().find(|fusion| fusion.holds_for(plan)).cloned()
+        variants.iter().find(|fusion| fusion.holds_for(query)).cloned()
     }
 
     /// Keeps an outcome, unless somebody else was first, whose is given then.
-    fn keep(&self, skeleton: Skeleton, plan: &Plan, fusion: Fusion) -> Arc<Fusion> {
-        let variants = self.0.get_with(skeleton, Variants::default);
+    fn keep(&self, query: &Query, fusion: Fusion) -> Arc<Fusion> {
+        let variants = self.0.get_with(query.key.clone(), Variants::default);
         let mut variants = variants.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = variants.iter().find(|fusion| fusion.holds_for(plan)) {
+        if let Some(known) = variants.iter().find(|fusion| fusion.holds_for(query)) {
             return Arc::clone(known);
         }
         if variants.len() == MAX_VARIANTS {
@@ -137,30 +137,20 @@ impl Fusion {
         }
     }
 
-    fn holds_for(&self, plan: &Plan) -> bool {
-        let value =
-            |place: &Place| match plan.slots.get(place.slot)?.arguments.get(place.argument)? {
-                Argument::Scalar(bytes) => Some(bytes),
-                Argument::Buffer(_) | Argument::Local(_) => None,
-            };
+    fn holds_for(&self, query: &Query) -> bool {
         let is_same = |equal: &BTreeSet<Place>| {
-            equal.iter().zip(equal.iter().skip(1)).all(|(a, b)| value(a) == value(b))
+            let values = equal.iter().map(|&place| query.value(place));
+            values.clone().zip(values.skip(1)).all(|(a, b)| a == b)
         };
-        self.constants.iter().all(|(place, known)| value(place) == Some(known))
+        (self.constants.iter()).all(|(&place, known)| query.value(place) == Some(known))
             && self.equal.iter().all(is_same)
-    }
-}
-
-impl FusionRequest {
-    fn skeleton(&self) -> Skeleton {
-        (self.device, self.trust, self.plan.without_values(&self.plan.constants, &BTreeSet::new()))
     }
 }
 
 impl BuildGraph {
     /// What is known of the launches. Does not block.
-    pub(crate) fn known_fusion(&self, request: &FusionRequest) -> Option<Arc<Fusion>> {
-        self.fusions().get(&request.skeleton(), &request.plan)
+    pub(crate) fn known_fusion(&self, query: &Query) -> Option<Arc<Fusion>> {
+        self.fusions().get(query)
     }
 
     /// Finds out whether the launches can run as one, and builds what they run as.
@@ -169,11 +159,10 @@ impl BuildGraph {
     ///
     /// What may go better another time. That launches are not to be fused is an outcome.
     pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
-        let skeleton = request.skeleton();
-        if let Some(known) = self.fusions().get(&skeleton, &request.plan) {
+        if let Some(known) = self.fusions().get(&request.query) {
             return Ok(known);
         }
-        let FusionRequest { device, kernels, plan, trust } = request;
+        let FusionRequest { query, device, kernels, plan, trust } = request;
         let fusion = match self.attempt(device, &kernels, &plan, trust).await {
             Err(error) if !is_outcome(&error) => return Err(error),
             Err(error) => Fusion {
@@ -186,7 +175,7 @@ impl BuildGraph {
             },
             Ok(fusion) => fusion,
         };
-        Ok(self.fusions().keep(skeleton, &plan, fusion))
+        Ok(self.fusions().keep(&query, fusion))
     }
 
     async fn attempt(

@@ -13,14 +13,14 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 
 pub use self::outcome::{Fusing, FusionOutcome, Unfused};
-use self::sketch::{Allocations, Sketch, Wishes};
+use self::sketch::{Outline, Sketch, Wishes};
 use super::Queue;
-use super::command::Launch;
+use super::command::{Launch, LaunchWork};
 use super::event::Event;
-use super::scheduler::{Aborted, GroupId, Hindrance, Scheduler};
+use super::scheduler::{Aborted, GroupId, Scheduler};
 use super::stopwatch::Stopwatch;
 use crate::buffer::Buffer;
-use crate::build::{Choice, Fastest, Fusion, FusionRequest, Way};
+use crate::build::{Choice, Fastest, Fusion, FusionRequest, Query, Way};
 use crate::error::{Error, ErrorKind, Result};
 pub use crate::fusion::Internalization;
 use crate::fusion::{FusionReport, Trust};
@@ -157,7 +157,7 @@ impl FusionScope {
     /// The contents of the buffer are read later, though no handle of it may be left: they are
     /// written to its memory.
     pub fn keep<T: Pod>(&self, buffer: &Buffer<T>) -> &Self {
-        self.settings().wishes.kept.insert(buffer.region().allocation());
+        self.settings().wishes.keep(buffer.region().allocation());
         self
     }
 
@@ -168,10 +168,7 @@ impl FusionScope {
     /// It becomes what is asked for or stays in memory, and the [report](Self::report) says why.
     /// Buffers whose last handle was dropped become private if they can, and else local.
     pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
-        let allocation = buffer.region().allocation();
-        let wishes = &mut self.settings().wishes;
-        wishes.unwanted.insert(allocation);
-        wishes.forms.insert(allocation, into);
+        self.settings().wishes.internalize(buffer.region().allocation(), into);
         self
     }
 
@@ -202,7 +199,7 @@ impl FusionScope {
 
     /// Runs the launches one by one.
     pub fn cancel(&self) {
-        if self.end().is_ok() && self.queue.scheduler.close_group(self.group, |_| ()).is_some() {
+        if self.end() && self.queue.scheduler.close_group(self.group, |_| ()).is_some() {
             self.queue.scheduler.run_separately(self.group, None);
             self.queue.scheduler.shared().counters.fusions_canceled.add_one();
         }
@@ -212,7 +209,7 @@ impl FusionScope {
     /// should have written, as that of any [failed command](Queue#failures). Does nothing if the scope
     /// was completed, canceled or aborted.
     pub fn discard(&self) {
-        if self.end().is_ok() && self.queue.scheduler.discard_group(self.group) {
+        if self.end() && self.queue.scheduler.discard_group(self.group) {
             self.queue.scheduler.shared().counters.fusions_canceled.add_one();
         }
     }
@@ -225,44 +222,41 @@ impl FusionScope {
     /// From the future, and only if `require` is set: [`Unsupported`](ErrorKind::Unsupported) if the
     /// launches are not fused, with the reason.
     pub fn complete(&self) -> Fusing {
-        let ended = self.end();
-        let mut sketch = Sketch::default();
-        let count = ended
-            .is_ok()
-            .then(|| self.queue.scheduler.close_group(self.group, |launch| sketch.add(launch)))
-            .flatten();
+        let is_first = self.end();
+        let scheduler = &self.queue.scheduler;
+        let inquiry = |launches: &[&LaunchWork]| (launches.len(), self.inquiry(launches));
+        let closed = is_first.then(|| scheduler.close_group(self.group, inquiry)).flatten();
         let completion = Completion {
+            scheduler: scheduler.clone(),
             group: self.group,
-            inquiry: self.inquiry(sketch),
             is_required: self.settings().is_required,
             report: self.report.clone(),
-            is_decided: count.is_none(),
+            is_decided: closed.is_none(),
         };
-        let Some(count) = count else {
+        let Some((count, (found, inquiry))) = closed else {
             let why = match self.aborted.get() {
-                Some(why) if ended.is_ok() => Unfused::Aborted(why.clone()),
+                Some(why) if is_first => Unfused::Aborted(why.clone()),
                 _ => Unfused::Canceled,
             };
             return Fusing::known(completion.unfused(why));
         };
-        if completion.inquiry.sketch.len() < count {
-            let why = "a launch of the scope has failed before it could start";
-            return Fusing::known(completion.unfused(Unfused::Refused(why.to_owned())));
+        if found < count {
+            return Fusing::known(completion.unfused(Unfused::of_failed()));
         }
-        completion.decide()
+        completion.decide(inquiry, count)
     }
 
     /// Finds out what [`complete`](Self::complete) would, and runs nothing: the scope goes on
     /// collecting. The fused kernel is built if there is one.
     pub fn examine(&self) -> Examining {
-        let mut sketch = Sketch::default();
-        self.queue.scheduler.visit_group(self.group, |launch| sketch.add(launch));
-        let inquiry = self.inquiry(sketch);
+        let inquiry = |launches: &[&LaunchWork]| (self.inquiry(launches), Sketch::of(launches));
+        let collects = !self.settings().has_ended;
+        let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, inquiry));
         Examining::new(async move {
-            if inquiry.sketch.len() == 0 {
-                return Err(Error::invalid("the fusion scope collects no launches to examine"));
+            match visited.flatten() {
+                Some((1.., (inquiry, sketch))) => Ok(inquiry.fusion(&sketch).await?.report.clone()),
+                _ => Err(Error::invalid("the fusion scope collects no launches to examine")),
             }
-            Ok(inquiry.fusion().await?.report.clone())
         })
     }
 
@@ -272,20 +266,19 @@ impl FusionScope {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn inquiry(&self, sketch: Sketch) -> Inquiry {
+    /// Called under the scheduler's lock.
+    fn inquiry(&self, launches: &[&LaunchWork]) -> Inquiry {
         let settings = self.settings();
-        Inquiry {
-            scheduler: self.queue.scheduler.clone(),
-            trust: settings.trust,
-            unheld: sketch.unheld(),
-            wishes: settings.wishes.clone(),
-            sketch,
-        }
+        let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
+        let outline = Outline::of(launches, &settings.wishes);
+        let device = scheduler.shared().graph.position(scheduler.slot().handle());
+        let query = device.ok().and_then(|device| outline.query(launches, device, trust));
+        Inquiry { scheduler, outline, query, trust }
     }
 
-    fn end(&self) -> std::result::Result<(), ()> {
-        let had_ended = std::mem::replace(&mut self.settings().has_ended, true);
-        if had_ended { Err(()) } else { Ok(()) }
+    /// Whether it had not ended before.
+    fn end(&self) -> bool {
+        !std::mem::replace(&mut self.settings().has_ended, true)
     }
 
     fn settings(&self) -> MutexGuard<'_, Settings> {
@@ -327,34 +320,36 @@ named_future! {
 /// What is to be found out about launches.
 struct Inquiry {
     scheduler: Arc<Scheduler>,
-    sketch: Sketch,
-    unheld: Allocations,
-    wishes: Wishes,
+    outline: Outline,
+    /// Nothing if a program is not there yet.
+    query: Option<Query>,
     trust: Trust,
 }
 
 impl Inquiry {
     /// What is known already.
     fn known(&self) -> Option<Arc<Fusion>> {
-        let is_there = self.sketch.kernels().all(|kernel| kernel.resolved().is_some());
-        let request = is_there.then(|| self.request())?.ok()?;
-        self.scheduler.shared().graph.known_fusion(&request)
+        self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
     }
 
-    async fn fusion(&self) -> Result<Arc<Fusion>> {
-        for kernel in self.sketch.kernels() {
+    async fn fusion(&self, sketch: &Sketch) -> Result<Arc<Fusion>> {
+        for kernel in sketch.kernels() {
             kernel.resolve().await;
         }
-        let request = self.request()?;
+        let request = self.request(sketch)?;
         self.scheduler.shared().graph.clone().fuse(request).await
     }
 
-    fn request(&self) -> Result<FusionRequest> {
-        let device = self.scheduler.slot().handle();
+    fn request(&self, sketch: &Sketch) -> Result<FusionRequest> {
+        let (launches, handle) = (sketch.launches(), self.scheduler.slot().handle());
+        let device = self.scheduler.shared().graph.position(handle)?;
+        let plan = self.outline.plan(&launches, handle)?;
+        let query = self.outline.query(&launches, device, self.trust);
         Ok(FusionRequest {
-            device: self.scheduler.shared().graph.position(device)?,
-            kernels: self.sketch.kernels().cloned().collect(),
-            plan: self.sketch.plan(&self.unheld, &self.wishes, device)?,
+            query: query.ok_or_else(|| Error::invalid("a program is not there yet"))?,
+            device,
+            kernels: sketch.kernels().cloned().collect(),
+            plan,
             trust: self.trust,
         })
     }
@@ -363,8 +358,8 @@ impl Inquiry {
 /// The duty to have the launches of a scope run, in one way or the other. One by one if it is
 /// dropped before.
 struct Completion {
+    scheduler: Arc<Scheduler>,
     group: GroupId,
-    inquiry: Inquiry,
     is_required: bool,
     report: Arc<Mutex<FusionReport>>,
     is_decided: bool,
@@ -372,24 +367,32 @@ struct Completion {
 
 impl Completion {
     /// Decides at once if all is known, else on the library's own thread.
-    fn decide(self) -> Fusing {
-        let mode = self.inquiry.scheduler.shared().fusion;
-        let none = match self.inquiry.sketch.len() {
+    fn decide(self, inquiry: Inquiry, count: usize) -> Fusing {
+        let shared = self.scheduler.shared();
+        let none = match count {
             0 => Some(Unfused::Empty),
             1 => Some(Unfused::Single),
-            _ => (mode == FusionMode::Never && !self.is_required).then_some(Unfused::Disabled),
+            _ => {
+                let is_off = shared.fusion == FusionMode::Never && !self.is_required;
+                is_off.then_some(Unfused::Disabled)
+            }
         };
         if let Some(why) = none {
             return Fusing::known(self.unfused(why));
         }
-        if let Some(fusion) = self.inquiry.known() {
-            return Fusing::known(self.follow(&fusion));
+        if let Some(fusion) = inquiry.known() {
+            return Fusing::known(self.follow(&inquiry, &fusion));
         }
+        let sketch = self.scheduler.visit_group(self.group, Sketch::of);
+        let Some((_, sketch)) = sketch.filter(|(found, _)| *found == count) else {
+            return Fusing::known(self.unfused(Unfused::of_failed()));
+        };
         let (sender, receiver) = oneshot::channel();
-        let host = self.inquiry.scheduler.shared().host.clone();
+        let host = shared.host.clone();
         host.spawn(async move {
             // A panic drops the completion, and the launches run.
-            if let Ok(outcome) = AssertUnwindSafe(self.find_out()).catch_unwind().await {
+            let found = AssertUnwindSafe(self.find_out(inquiry, sketch)).catch_unwind().await;
+            if let Ok(outcome) = found {
                 // Perhaps nobody wants to know.
                 let _ = sender.send(outcome);
             }
@@ -397,25 +400,25 @@ impl Completion {
         Fusing::awaited(receiver)
     }
 
-    async fn find_out(self) -> Result<FusionOutcome> {
-        match self.inquiry.fusion().await {
-            Ok(fusion) => self.follow(&fusion),
+    async fn find_out(self, inquiry: Inquiry, sketch: Sketch) -> Result<FusionOutcome> {
+        match inquiry.fusion(&sketch).await {
+            Ok(fusion) => self.follow(&inquiry, &fusion),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }
     }
 
     /// Runs the launches in the way that is legal, faster, or asked for.
-    fn follow(mut self, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
+    fn follow(mut self, inquiry: &Inquiry, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = fusion.report.clone();
         let Some(fused) = &fusion.fused else {
             let why = fusion.report.refusal().unwrap_or("no reason is known");
             return self.unfused(Unfused::Refused(why.to_owned()));
         };
-        let mode = self.inquiry.scheduler.shared().fusion;
-        let choice = match mode {
+        let choice = match self.scheduler.shared().fusion {
             FusionMode::Auto if !self.is_required => fusion.choose(),
             _ => Choice::Fused,
         };
+        let launches = fusion.report.launches().len();
         let stopwatch = |commands, way| {
             let fusion = fusion.clone();
             let tell = move |took| fusion.note(way, took);
@@ -427,66 +430,45 @@ impl Completion {
             }
             Choice::Time(Way::Unfused) => {
                 self.is_decided = true;
-                let stopwatch = stopwatch(self.inquiry.sketch.len(), Way::Unfused);
-                self.inquiry.scheduler.run_separately(self.group, stopwatch);
+                let stopwatch = stopwatch(launches, Way::Unfused);
+                self.scheduler.run_separately(self.group, stopwatch);
                 return self.unfused(Unfused::Timing);
             }
             Choice::Time(Way::Fused) => stopwatch(1, Way::Fused),
             Choice::Fused => None,
         };
-        let launch = self.inquiry.sketch.fused(fused);
-        if let Some(Err(error)) = launch.check(self.inquiry.scheduler.slot().handle()) {
-            return self
-                .unfused(Unfused::Refused(format!("the fused kernel does not fit: {error}")));
-        }
         self.is_decided = true;
-        let lost = self.inquiry.sketch.allocations(&fused.internalized);
-        let lost = lost.difference(&self.inquiry.unheld).copied();
-        match self.inquiry.scheduler.run_as_one(self.group, Box::new(launch), lost, timed) {
+        let lost = inquiry.outline.held(&fused.internalized);
+        let launch = |launches: &[&LaunchWork]| Box::new(sketch::fused(launches, fused));
+        match self.scheduler.run_as_one(self.group, launch, lost, timed) {
             Ok(()) => {
-                self.inquiry.scheduler.shared().counters.fusions.add_one();
+                self.scheduler.shared().counters.fusions.add_one();
                 tracing::debug!(kernel = fused.kernel.name(), "launches run as one");
                 Ok(FusionOutcome::Fused {
                     kernel: fused.kernel.name().to_owned(),
-                    launches: self.inquiry.sketch.len(),
+                    launches,
                     internalized: fused.internalized.len(),
                 })
             }
-            Err(hindrance) => {
-                let why = self.in_words(hindrance);
-                self.unfused(why)
-            }
+            Err(hindrance) => self.unfused(Unfused::Refused(hindrance.to_string())),
         }
-    }
-
-    fn in_words(&self, hindrance: Hindrance) -> Unfused {
-        let launch = |at: usize| {
-            let name = self.inquiry.sketch.kernels().nth(at).map_or("?", |kernel| kernel.name());
-            format!("launch {at}, of `{name}`,")
-        };
-        Unfused::Refused(match hindrance {
-            Hindrance::HostFuture(at) => format!(
-                "{} waits for a host future, which may wait for another launch of the scope",
-                launch(at)
-            ),
-            Hindrance::Failed(at) => format!("{} has failed before it could start", launch(at)),
-        })
     }
 
     /// Runs the launches one by one, if they do not yet.
     fn unfused(mut self, why: Unfused) -> Result<FusionOutcome> {
         self.run_separately();
-        let counters = &self.inquiry.scheduler.shared().counters;
-        match &why {
+        let counters = &self.scheduler.shared().counters;
+        let counter = match &why {
             Unfused::Empty | Unfused::Single => None,
             Unfused::Canceled => Some(&counters.fusions_canceled),
             Unfused::Aborted(_) => Some(&counters.fusions_aborted),
             Unfused::Refused(_) | Unfused::Disabled => Some(&counters.fusions_refused),
             Unfused::Slower { .. } | Unfused::Timing => Some(&counters.fusions_slower),
             Unfused::Failed(_) => Some(&counters.fusions_failed),
+        };
+        if let Some(counter) = counter {
+            counter.add_one();
         }
-        .into_iter()
-        .for_each(crate::stats::Counter::add_one);
         tracing::debug!(%why, "launches are not fused");
         if self.is_required {
             let error =
@@ -501,7 +483,7 @@ impl Completion {
 
     fn run_separately(&mut self) {
         if !std::mem::replace(&mut self.is_decided, true) {
-            self.inquiry.scheduler.run_separately(self.group, None);
+            self.scheduler.run_separately(self.group, None);
         }
     }
 }

@@ -63,6 +63,12 @@ pub enum Unfused {
     Failed(Error),
 }
 
+impl Unfused {
+    pub(super) fn of_failed() -> Self {
+        Self::Refused("a launch of the scope has failed before it could start".to_owned())
+    }
+}
+
 impl fmt::Display for Unfused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

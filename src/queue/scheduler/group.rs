@@ -6,6 +6,7 @@
 //! so that a failure takes the way that it would have taken. Should one of them fail before, they
 //! run one by one after all.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
@@ -46,11 +47,31 @@ enum Stage {
 /// Why launches run one by one that were to run as one.
 #[derive(Debug)]
 pub(crate) enum Hindrance {
-    /// A launch, by its position, waits for a host future, which may wait for another of them.
-    HostFuture(usize),
+    /// A launch, by its position and its kernel's name, waits for a host future, which may wait for
+    /// another of them.
+    HostFuture(usize, String),
     /// A launch, by its position, has failed.
     Failed(usize),
+    /// The kernel cannot be launched so.
+    Unfit(Error),
 }
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HostFuture(at, kernel) => write!(
+                f,
+                "launch {at}, of `{kernel}`, waits for a host future, which may wait for another \
+                 launch of the scope"
+            ),
+            Self::Failed(at) => write!(f, "launch {at} has failed before it could start"),
+            Self::Unfit(error) => write!(f, "the fused kernel does not fit: {error}"),
+        }
+    }
+}
+
+/// Launches of a group that have not failed, in order.
+type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
 
 impl Scheduler {
     /// Begins a group.
@@ -66,24 +87,30 @@ impl Scheduler {
         self.lock().groups.values().any(is_meant)
     }
 
-    /// Ends the collecting, and calls `see` with each launch that has not failed. How many there were,
-    /// or `None` if the group does not collect any more.
-    pub(crate) fn close_group(
+    /// Ends the collecting, and calls `see` with the launches that have not failed. Gives how many
+    /// there were with what comes of that, or `None` if the group does not collect any more.
+    pub(crate) fn close_group<R>(
         &self,
         group: GroupId,
-        see: impl FnMut(&LaunchWork),
-    ) -> Option<usize> {
+        see: impl FnOnce(&[&LaunchWork]) -> R,
+    ) -> Option<(usize, R)> {
         let mut state = self.lock();
-        let count = state.visit(group, see)?;
+        let is_collecting = state.is_collecting(group);
+        let seen = is_collecting.then(|| state.visit(group, see)).flatten()?;
         if let Some(group) = state.groups.get_mut(&group) {
             group.stage = Stage::Deciding;
         }
-        Some(count)
+        Some(seen)
     }
 
-    /// Calls `see` with each launch of a group that collects.
-    pub(crate) fn visit_group(&self, group: GroupId, see: impl FnMut(&LaunchWork)) {
-        self.lock().visit(group, see);
+    /// Calls `see` with the launches of a group that have not failed. Gives how many there were with
+    /// what comes of that, or `None` if it is decided how they run.
+    pub(crate) fn visit_group<R>(
+        &self,
+        group: GroupId,
+        see: impl FnOnce(&[&LaunchWork]) -> R,
+    ) -> Option<(usize, R)> {
+        self.lock().visit(group, see)
     }
 
     /// Has the launches run one by one, timed as a whole if that is asked for.
@@ -119,35 +146,36 @@ impl Scheduler {
         })
     }
 
-    /// Has the launches run as the one launch, which uses what they use, but for the contents of the
-    /// allocations that are lost. If something is in its way, they run one by one.
+    /// Has the launches run as the one that `unite` makes of them, which uses what they use, but for
+    /// the contents of the allocations that are lost. If something is in its way, they run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
-        launch: Box<LaunchWork>,
-        lost: impl IntoIterator<Item = u64>,
+        unite: impl FnOnce(&[&LaunchWork]) -> Box<LaunchWork>,
+        lost: impl Iterator<Item = u64>,
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
         self.change(|scheduler, state, next, effects| {
-            let united = match state.hindrance(group) {
-                None => {
-                    state.unite(group, launch, stopwatch, next);
-                    let error = || {
-                        Error::invalid(
-                            "the contents were internalized by a fused kernel, as its scope was \
-                             asked to; write the buffer before it is read",
-                        )
-                    };
-                    lost.into_iter().for_each(|allocation| state.dag.lose(allocation, &error()));
-                    Ok(())
-                }
+            let launch = match state.hindrance(group) {
+                None => unite(&state.launches(group)),
                 Some(hindrance) => {
                     state.release(group, next);
-                    Err(hindrance)
+                    scheduler.pump(state, next, effects);
+                    return Err(hindrance);
                 }
             };
+            let fits = match launch.check(scheduler.slot.handle()) {
+                Some(Err(error)) => Err(Hindrance::Unfit(error)),
+                Some(Ok(())) | None => Ok(()),
+            };
+            if fits.is_ok() {
+                state.unite(group, launch, stopwatch, next);
+                state.lose(lost);
+            } else {
+                state.release(group, next);
+            }
             scheduler.pump(state, next, effects);
-            united
+            fits
         })
     }
 
@@ -179,18 +207,26 @@ impl State {
         group.is_some_and(|group| matches!(group.stage, Stage::Collecting(_)))
     }
 
-    /// Calls `see` with each launch of a group that has not failed. How many there were, or `None` if
-    /// it does not collect any more.
-    fn visit(&self, group: GroupId, mut see: impl FnMut(&LaunchWork)) -> Option<usize> {
-        let Some(Group { slots, stage: Stage::Collecting(_), .. }) = self.groups.get(&group) else {
-            return None;
-        };
-        for &id in slots {
-            if let Some(Work::Launch(launch)) = self.dag.command(id).map(|command| &command.work) {
-                see(launch);
-            }
-        }
-        Some(slots.len())
+    /// See [`Scheduler::visit_group`].
+    fn visit<R>(
+        &self,
+        group: GroupId,
+        see: impl FnOnce(&[&LaunchWork]) -> R,
+    ) -> Option<(usize, R)> {
+        let known = self.groups.get(&group)?;
+        let is_open = matches!(known.stage, Stage::Collecting(_) | Stage::Deciding);
+        is_open.then(|| (known.slots.len(), see(&self.launches(group))))
+    }
+
+    fn launches(&self, group: GroupId) -> Launches<'_> {
+        let slots = self.groups.get(&group).map(|group| &*group.slots);
+        let commands = slots.into_iter().flatten().filter_map(|&id| self.dag.command(id));
+        commands
+            .filter_map(|command| match &command.work {
+                Work::Launch(launch) => Some(&**launch),
+                _ => None,
+            })
+            .collect()
     }
 
     /// A launch that was just added is one of the group.
@@ -242,9 +278,10 @@ impl State {
     }
 
     /// What is in the way of running the group's launches as one.
-    fn hindrance(&self, group: GroupId) -> Option<Hindrance> {
-        let Group { slots, .. } = self.groups.get(&group)?;
-        let failed = |id: &NodeId| self.dag.command(*id).is_none() || self.dag.is_poisoned(*id);
+    fn hindrance(&mut self, group: GroupId) -> Option<Hindrance> {
+        let Self { dag, groups, .. } = self;
+        let Group { slots, .. } = groups.get(&group)?;
+        let failed = |id: &NodeId| dag.command(*id).is_none() || dag.is_poisoned(*id);
         if let Some(at) = slots.iter().position(failed) {
             return Some(Hindrance::Failed(at));
         }
@@ -253,10 +290,12 @@ impl State {
         let waits_for_host = |_, command: &Command, gates: u32| {
             gates > u32::from(command.building) + u32::from(command.group.is_some())
         };
-        let waits = |slots: &[NodeId]| self.dag.find_gated(slots, waits_for_host).is_some();
+        let mut waits = |slots: &[NodeId]| dag.find_gated(slots, waits_for_host).is_some();
         // Most often none does.
         let waiting = waits(slots).then(|| slots.iter().position(|&slot| waits(&[slot])));
-        waiting.flatten().map(Hindrance::HostFuture)
+        let at = waiting.flatten()?;
+        let launch = dag.command(slots[at]).map(|command| command.work.label());
+        Some(Hindrance::HostFuture(at, launch.unwrap_or_default()))
     }
 
     /// Has nothing but what is outside the group in the way of its launches.
@@ -276,6 +315,20 @@ impl State {
         }
         *stage = Stage::Ready { cuts: dag.cut(slots) };
         slots.iter().for_each(|&id| dag.open_gate(id, next));
+    }
+
+    /// Whoever only reads these allocations fails.
+    fn lose(&mut self, allocations: impl Iterator<Item = u64>) {
+        let mut error = None;
+        for allocation in allocations {
+            let error = error.get_or_insert_with(|| {
+                Error::invalid(
+                    "the contents were internalized by a fused kernel, as its scope was asked to; \
+                     write the buffer before it is read",
+                )
+            });
+            self.dag.lose(allocation, error);
+        }
     }
 
     fn group_of(&self, id: NodeId) -> Option<&Group> {

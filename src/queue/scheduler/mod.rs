@@ -36,7 +36,7 @@ use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
 use crate::stats::Counters;
 use group::Group;
-pub(crate) use group::{Aborted, GroupId, Hindrance};
+pub(crate) use group::{Aborted, GroupId};
 
 /// How a device's commands are run.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,193 @@
+//! What fusions are looked up by: bytes, so that a look-up takes no more than a comparison.
+
+use smallvec::SmallVec;
+
+use crate::digest::BuildKey;
+use crate::fusion::{Internalization, Place, Trust};
+use crate::nd_range::NdRange;
+
+/// Launches to look a fusion up by. The same for the same launches, whatever their buffers are
+/// called; the values of scalars are beside it, for only few of them count.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(super) key: Key,
+    /// In the order of the places.
+    scalars: Vec<(Place, Bytes)>,
+    /// Whether all scalars are to be fixed at their values.
+    fix_scalars: bool,
+    launches: usize,
+    arguments: usize,
+}
+
+/// Says all of a query but the values of its scalars. Nothing in it can be read in two ways: what
+/// has no fixed length comes after its length.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key(Vec<u8>);
+
+type Bytes = SmallVec<[u8; 16]>;
+
+/// So long is the part of a key that one launch takes, most often.
+const BYTES_OF_A_LAUNCH: usize = 192;
+
+impl Query {
+    /// One of no launches yet.
+    pub(crate) fn new(device: usize, trust: Trust, fix_scalars: bool, launches: usize) -> Self {
+        let mut key = Key(Vec::with_capacity(32 + launches * BYTES_OF_A_LAUNCH));
+        key.number(device);
+        key.byte(match trust {
+            Trust::ProofOnly => 0,
+            Trust::Caller => 1,
+        });
+        key.byte(u8::from(fix_scalars));
+        Self { key, scalars: Vec::new(), fix_scalars, launches: 0, arguments: 0 }
+    }
+
+    /// One launch more. Its arguments follow.
+    pub(crate) fn launch(&mut self, program: BuildKey, kernel: &str, range: &NdRange) {
+        self.key.byte(b'k');
+        self.key.0.extend_from_slice(program.as_bytes());
+        self.key.bytes(kernel.as_bytes());
+        self.key.numbers(range.global());
+        self.key.numbers(range.offset());
+        self.key.numbers(range.local().unwrap_or_default());
+        self.launches += 1;
+        self.arguments = 0;
+    }
+
+    /// A buffer, by the number of its memory; `None` if its contents are read later, else what it is
+    /// to become, if that was said.
+    pub(crate) fn buffer(
+        &mut self,
+        memory: usize,
+        bytes: &std::ops::Range<usize>,
+        dead: Option<Option<Internalization>>,
+    ) {
+        self.key.byte(match dead {
+            None => b'b',
+            Some(None) => b'd',
+            Some(Some(Internalization::Private)) => b'p',
+            Some(Some(Internalization::Local)) => b'l',
+        });
+        self.key.number(memory);
+        self.key.number(bytes.start);
+        self.key.number(bytes.len());
+        self.arguments += 1;
+    }
+
+    /// An argument by value.
+    pub(crate) fn scalar(&mut self, value: &[u8]) {
+        self.key.byte(b's');
+        if self.fix_scalars {
+            self.key.bytes(value);
+        } else {
+            self.key.number(value.len());
+        }
+        let place = Place { slot: self.launches - 1, argument: self.arguments };
+        self.scalars.push((place, value.into()));
+        self.arguments += 1;
+    }
+
+    /// So many bytes of local memory.
+    pub(crate) fn local(&mut self, bytes: usize) {
+        self.key.byte(b'm');
+        self.key.number(bytes);
+        self.arguments += 1;
+    }
+
+    /// The bytes of a scalar.
+    pub(super) fn value(&self, place: Place) -> Option<&[u8]> {
+        let at = self.scalars.binary_search_by_key(&place, |(place, _)| *place).ok()?;
+        Some(&self.scalars[at].1)
+    }
+}
+
+impl Key {
+    fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    fn number(&mut self, number: usize) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn numbers(&mut self, numbers: &[usize]) {
+        self.byte(numbers.len() as u8);
+        numbers.iter().for_each(|&number| self.number(number));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nd_range::NdSize;
+
+    fn query(describe: impl FnOnce(&mut Query)) -> Query {
+        let mut query = Query::new(0, Trust::ProofOnly, false, 1);
+        query.launch(BuildKey([7; 32]), "scale", &NdSize::from(16).into());
+        describe(&mut query);
+        query
+    }
+
+    #[test]
+    fn values_are_beside_the_key_and_lengths_are_in_it() {
+        let of = |value: &[u8]| query(|query| query.scalar(value));
+        assert_eq!(of(&[1, 2]).key, of(&[3, 4]).key);
+        assert_ne!(of(&[1, 2]).key, of(&[1, 2, 3]).key);
+        let place = Place { slot: 0, argument: 0 };
+        assert_eq!(of(&[1, 2]).value(place), Some(&[1, 2][..]));
+        assert_eq!(of(&[1, 2]).value(Place { argument: 1, ..place }), None);
+    }
+
+    #[test]
+    fn scalars_that_are_to_be_fixed_are_in_the_key() {
+        let of = |value| {
+            let mut query = Query::new(0, Trust::ProofOnly, true, 1);
+            query.launch(BuildKey([7; 32]), "scale", &NdSize::from(16).into());
+            query.scalar(value);
+            query.key
+        };
+        assert_ne!(of(&[1, 2]), of(&[3, 4]));
+    }
+
+    #[test]
+    fn whatever_else_differs_makes_another_key() {
+        let launch = |device, trust, program, kernel, range: NdRange| {
+            let mut query = Query::new(device, trust, false, 1);
+            query.launch(BuildKey([program; 32]), kernel, &range);
+            query.key
+        };
+        let size = |size: [usize; 2]| NdRange::from(NdSize::from(size));
+        let (mut local, mut offset) = (size([8, 2]), size([8, 2]));
+        local.set_local([4, 2].into()).unwrap();
+        offset.set_offset([4, 2].into()).unwrap();
+        let buffer = |memory, bytes, dead| query(|query| query.buffer(memory, &bytes, dead)).key;
+        let keys = [
+            launch(0, Trust::ProofOnly, 1, "k", size([8, 2])),
+            launch(1, Trust::ProofOnly, 1, "k", size([8, 2])),
+            launch(0, Trust::Caller, 1, "k", size([8, 2])),
+            launch(0, Trust::ProofOnly, 2, "k", size([8, 2])),
+            launch(0, Trust::ProofOnly, 1, "kk", size([8, 2])),
+            launch(0, Trust::ProofOnly, 1, "k", size([8, 3])),
+            launch(0, Trust::ProofOnly, 1, "k", local),
+            launch(0, Trust::ProofOnly, 1, "k", offset),
+            query(|_| ()).key,
+            query(|query| query.local(8)).key,
+            query(|query| query.local(16)).key,
+            buffer(0, 0..8, None),
+            buffer(1, 0..8, None),
+            buffer(0, 0..16, None),
+            buffer(0, 8..16, None),
+            buffer(0, 0..8, Some(None)),
+            buffer(0, 0..8, Some(Some(Internalization::Private))),
+            buffer(0, 0..8, Some(Some(Internalization::Local))),
+        ];
+        for (at, key) in keys.iter().enumerate() {
+            assert!(!keys[..at].contains(key), "the key {at} was there before");
+        }
+    }
+}
