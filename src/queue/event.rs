@@ -26,6 +26,9 @@ pub(crate) struct Record {
     pub(crate) signal: Signal,
     /// Whether somebody has polled a handle: if so, the driver is asked to call back.
     pub(crate) awaited: AtomicBool,
+    /// Whether somebody has polled one of another command that runs as one with this, which is what
+    /// the driver calls back for.
+    pub(crate) awaited_by_others: AtomicBool,
     scheduler: Weak<Scheduler>,
     /// The node's index and serial; zero before it is added.
     node: (AtomicU32, AtomicU64),
@@ -42,6 +45,7 @@ impl Record {
         Arc::new(Self {
             signal: Signal::new(),
             awaited: AtomicBool::new(false),
+            awaited_by_others: AtomicBool::new(false),
             scheduler,
             node: Default::default(),
             place: Default::default(),

@@ -72,7 +72,7 @@ impl Lane {
         self.entries.len()
     }
 
-    /// Enqueues a command and gives its position.
+    /// Enqueues a command, which stands for so many, and gives its position.
     ///
     /// # Safety
     ///
@@ -80,6 +80,7 @@ impl Lane {
     pub(crate) unsafe fn enqueue(
         &mut self,
         id: NodeId,
+        commands: usize,
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<u64> {
@@ -87,7 +88,7 @@ impl Lane {
         let event = unsafe { self.native.enqueue(operation, wait)? };
         let native = Native { event, armed: false };
         self.entries.push_back(Entry { id, native });
-        self.unflushed += 1;
+        self.unflushed += commands;
         if self.unflushed >= FLUSH_EVERY {
             self.flush();
         }

@@ -27,7 +27,7 @@ pub(super) struct Key(Vec<u8>);
 type Bytes = SmallVec<[u8; 16]>;
 
 /// So long is the part of a key that one launch takes, most often.
-const BYTES_OF_A_LAUNCH: usize = 192;
+const BYTES_OF_A_LAUNCH: usize = 128;
 
 impl Query {
     /// One of no launches yet.

@@ -110,8 +110,6 @@ struct Effects {
 struct Armed {
     record: Arc<Record>,
     event: Arc<dyn NativeEvent>,
-    /// Whether its end is that of others, too.
-    is_shared: bool,
 }
 
 /// A command as it is added to the DAG.
@@ -449,14 +447,17 @@ impl Scheduler {
             // the end of the returned event is known. The host memory of a read is reached by
             // nobody else until then. That the kernel stays inside its buffers is what the caller
             // of `Program::kernel` promised; a fused one does what those do that it is made of.
-            unsafe { lanes[lane].enqueue(id, operation, &wait) }
+            unsafe { lanes[lane].enqueue(id, members.len(), operation, &wait) }
         })?;
-        let (record, is_shared) = (command.record.clone(), command.fused.is_some());
+        let last = command.record.clone();
         let mut is_awaited = false;
         for &id in members {
             let Some(Command { record, traced, .. }) = dag.command_mut(id) else { continue };
             record.set_place(Place { lane, position });
-            is_awaited |= record.awaited.load(SeqCst);
+            if record.awaited.load(SeqCst) {
+                is_awaited = true;
+                last.awaited_by_others.fetch_or(!Arc::ptr_eq(record, &last), SeqCst);
+            }
             if let Some(traced) = traced {
                 traced.enqueued();
             }
@@ -465,8 +466,7 @@ impl Scheduler {
         let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
         let lane = &mut lanes[lane];
         if is_awaited || lane.is_unwatched_for(watch_every) {
-            let armed = lane.arm(position).map(|event| Armed { record, event, is_shared });
-            effects.arm.extend(armed);
+            effects.arm.extend(lane.arm(position).map(|event| Armed { record: last, event }));
         }
         Ok(())
     }

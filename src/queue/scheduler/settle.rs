@@ -126,7 +126,7 @@ impl Scheduler {
     }
 
     /// Asks the driver to call back at the end of a command.
-    fn arm(&self, Armed { record, event, is_shared }: Armed) {
+    fn arm(&self, Armed { record, event }: Armed) {
         let mailbox = self.shared.reactor.mailbox().clone();
         let waiting = self.waiting.clone();
         let callback = Box::new(move || {
@@ -138,8 +138,9 @@ impl Scheduler {
             // and wakes those that came later than the first or wait for another of several commands
             // that ran as one. Else the waiter, the next to submit,
             // or the reactor's next tick sees to the command.
-            let awaited = fired == Fired::NobodyWaits && record.awaited.load(SeqCst);
-            if awaited || is_shared || waiting.load(SeqCst) > 0 {
+            let awaited = fired == Fired::NobodyWaits && record.awaited.load(SeqCst)
+                || record.awaited_by_others.load(SeqCst);
+            if awaited || waiting.load(SeqCst) > 0 {
                 mailbox.post(Post::Look(record), Urgency::Now);
             }
         });
@@ -166,14 +167,18 @@ impl Scheduler {
         let State { dag, lanes, .. } = &mut *state;
         let lane = &mut lanes[place.lane];
         let command = lane.command_at(place.position).and_then(|id| dag.command(id));
-        let armed = command.and_then(|command| {
-            let event = lane.arm(place.position)?;
-            let record = command.record.clone();
-            Some(Armed { record, event, is_shared: command.fused.is_some() })
-        });
+        let Some(last) = command.map(|command| command.record.clone()) else { return };
+        let armed = lane.arm(place.position);
         drop(state);
-        if let Some(armed) = armed {
-            self.arm(armed);
+        let is_other = !Arc::ptr_eq(&last, record);
+        if is_other {
+            last.awaited_by_others.store(true, SeqCst);
+        }
+        match armed {
+            Some(event) => self.arm(Armed { record: last, event }),
+            // The callback has perhaps not seen that it is awaited.
+            None if is_other && last.signal.phase() == Phase::Fired => self.leave_to_reactor(&last),
+            None => {}
         }
     }
 
