@@ -1,12 +1,13 @@
 //! The room against compilers that are scripts: some work, some do not.
 #![cfg(unix)]
 
+#[path = "../../tests/support/scripts.rs"]
+mod scripts;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -33,19 +34,9 @@ impl Folder {
         self.path().join(name)
     }
 
-    /// Places a program. By another process: while this one has it open, no thread could run it.
     fn program(&self, name: &str, script: &str) -> PathBuf {
         let path = self.file(name);
-        let mut shell = Command::new("sh")
-            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
-            .arg(&path)
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("there is a shell");
-        let mut stdin = shell.stdin.take().expect("it is piped");
-        write!(stdin, "#!/bin/sh\n{script}\n").expect("it reads");
-        drop(stdin);
-        assert!(shell.wait().expect("it ends").success());
+        scripts::place(&path, script);
         path
     }
 
