@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
 
 /// What a compiler that works writes in the end.
@@ -95,32 +95,11 @@ impl Folder {
 
 fn device() -> DeviceInfo {
     DeviceInfo {
-        backend: "fake",
-        platform: "platform".to_owned(),
-        name: "device".to_owned(),
-        vendor: "vendor".to_owned(),
-        kind: DeviceKind::Cpu,
-        driver_version: "1.0".to_owned(),
         device_version: "OpenCL 3.0".to_owned(),
         il_version: "SPIR-V_1.0 SPIR-V_1.1".to_owned(),
         extensions: vec!["cl_khr_fp64".to_owned(), "bad,name".to_owned()],
         opencl_c_features: vec!["__opencl_c_fp64".to_owned()],
-        images: false,
-        fused_multiply_add: false,
-        runs_code: true,
-        formats: vec![ImageFormat::OpenClC],
-        links: Vec::new(),
-        limits: Limits {
-            compute_units: 1,
-            max_work_group_size: 1,
-            max_work_item_sizes: [1; 3],
-            global_memory: 1,
-            max_allocation: 1,
-            local_memory: 1,
-            max_parameter_size: 1,
-            slice_alignment: 1,
-            address_bits: 64,
-        },
+        ..DeviceInfo::fake()
     }
 }
 
