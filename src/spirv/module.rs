@@ -190,7 +190,6 @@ impl Module {
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) if all ids are used up.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
     pub(crate) fn fresh_id(&mut self) -> Result<u32> {
         let id = self.header.bound;
         self.header.bound = id.checked_add(1).ok_or_else(|| {
