@@ -148,6 +148,41 @@ impl DeviceInfo {
     }
 }
 
+#[cfg(test)]
+impl DeviceInfo {
+    /// That of no device. Golden keys hold its identity.
+    pub(crate) fn fake() -> Self {
+        Self {
+            backend: "fake",
+            platform: "platform".to_owned(),
+            name: "device".to_owned(),
+            vendor: "vendor".to_owned(),
+            kind: DeviceKind::Cpu,
+            driver_version: "1.0".to_owned(),
+            device_version: "2.0".to_owned(),
+            il_version: "SPIR-V_1.2".to_owned(),
+            extensions: Vec::new(),
+            opencl_c_features: Vec::new(),
+            images: false,
+            fused_multiply_add: false,
+            runs_code: false,
+            formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
+            links: Vec::new(),
+            limits: Limits {
+                compute_units: 1,
+                max_work_group_size: 1,
+                max_work_item_sizes: [1; 3],
+                global_memory: 1,
+                max_allocation: 1,
+                local_memory: 1,
+                max_parameter_size: 1,
+                slice_alignment: 1,
+                address_bits: 64,
+            },
+        }
+    }
+}
+
 /// The versions of SPIR-V in what a driver tells, such as `SPIR-V_1.0 SPIR-V_1.2`: major and minor.
 pub(crate) fn spirv_versions(il_version: &str) -> impl Iterator<Item = (u8, u8)> {
     il_version.split_whitespace().filter_map(|word| {

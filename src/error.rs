@@ -112,6 +112,10 @@ impl Error {
         Self::new(ErrorKind::InvalidArgument, message)
     }
 
+    pub(crate) fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
     pub(crate) fn with_code(self, code: DriverCode) -> Self {
         self.map(|inner| inner.driver = Some(code))
     }

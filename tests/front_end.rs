@@ -4,6 +4,8 @@
 
 #[path = "support/processes.rs"]
 mod processes;
+#[path = "support/scripts.rs"]
+mod scripts;
 mod support;
 
 use std::fs;
@@ -54,18 +56,8 @@ impl Scripts {
         self.program("clang", &clang);
     }
 
-    /// Places a program. By another process: while this one has it open, no thread could run it.
     fn program(&self, name: &str, script: &str) {
-        let mut shell = Command::new("sh")
-            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
-            .arg(self.file(name))
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("there is a shell");
-        let mut stdin = shell.stdin.take().expect("it is piped");
-        write!(stdin, "#!/bin/sh\n{script}\n").expect("it reads");
-        drop(stdin);
-        assert!(shell.wait().expect("it ends").success());
+        scripts::place(&self.file(name), script);
     }
 
     /// A runtime as another process would start it.

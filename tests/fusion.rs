@@ -3,24 +3,12 @@
 #![allow(clippy::print_stderr, reason = "a log tells what was fused")]
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+#[path = "support/fusion.rs"]
+mod scopes;
 mod support;
 
-use kiln::{Buffer, FusionMode, FusionOutcome, Image, Internalization, Kernel, Runtime, Unfused};
-
-/// The kernels of `data/fusion.cl`.
-async fn kernels<const N: usize>(rt: &Runtime, names: [&str; N]) -> [Kernel; N] {
-    let image = Image::spirv(include_bytes!("data/fusion.spv")).expect("it is a module");
-    let program = rt.build(&image).await.expect("it builds");
-    // SAFETY: they touch what belongs to their work-item, or to its neighbours, of which there are
-    // some on both sides.
-    names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
-}
-
-/// Whose scopes fuse whatever can be.
-async fn always(rt: &Runtime) -> Runtime {
-    let builder = support::builder().fusion(FusionMode::Always);
-    builder.device(rt.device().name.clone()).build().await.expect("the device is there")
-}
+use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
+use scopes::{Chain, FUSION, always, buffers, kernels};
 
 const N: usize = 1024;
 
@@ -28,36 +16,30 @@ fn numbers() -> Vec<f32> {
     (0..N).map(|n| n as f32 - 100.0).collect()
 }
 
-async fn source(rt: &Runtime) -> Buffer<f32> {
-    rt.buffer_from(numbers()).await.expect("there is room")
-}
-
-fn none(rt: &Runtime) -> Buffer<f32> {
-    rt.buffer(N).expect("there is room")
+async fn chain(rt: &Runtime) -> Chain {
+    Chain::new(rt, numbers(), 3.0).await
 }
 
 everywhere! {
     async fn a_chain_runs_as_one_kernel_and_computes_the_same(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, offset, in_place] = kernels(&rt, ["scale", "offset", "in_place"]).await;
-        let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
-        let fusion = queue.start_fusion();
-        assert!(queue.is_fusing() && fusion.is_fusing());
-        let first = fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
-        fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
-        let last = fusion.submit(in_place.launch(N).args((&dst,))).unwrap();
-        drop(tmp);
+        let chain = chain(&rt).await;
+        let fusion = chain.queue.start_fusion();
+        assert!(chain.queue.is_fusing() && fusion.is_fusing());
+        let first = chain.first(&fusion);
+        chain.second(&fusion);
+        let last = fusion.submit(chain.in_place.launch(N).args((&chain.dst,))).unwrap();
+        let expected: Vec<_> = chain.result().iter().map(|n| n * n).collect();
+        drop(chain.tmp);
         let outcome = fusion.complete().await.unwrap();
-        assert!(!queue.is_fusing() && !fusion.is_fusing());
+        assert!(!chain.queue.is_fusing() && !fusion.is_fusing());
         match &outcome {
             FusionOutcome::Fused { launches: 3, internalized: 1, .. } => {}
             other => panic!("{other:?}: {}", fusion.report()),
         }
         last.await.unwrap();
         first.await.unwrap();
-        let expected: Vec<_> = numbers().iter().map(|n| (n * 3.0 + 1.0) * (n * 3.0 + 1.0)).collect();
-        assert_eq!(queue.read(&dst).await.unwrap(), expected);
+        assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected);
         assert_eq!(rt.stats().fusions, 1);
     }
 }
@@ -65,48 +47,37 @@ everywhere! {
 everywhere! {
     async fn a_buffer_that_somebody_holds_has_its_contents(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
-        let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
-        let fusion = queue.start_fusion();
-        fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
-        fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
+        let chain = chain(&rt).await;
+        let (fusion, _) = chain.begin();
         let outcome = fusion.complete().await.unwrap();
         assert!(outcome.is_fused(), "{outcome}");
-        let scaled: Vec<_> = numbers().iter().map(|n| n * 3.0).collect();
-        assert_eq!(queue.read(&tmp).await.unwrap(), scaled);
-        let offset: Vec<_> = scaled.iter().map(|n| n + 1.0).collect();
-        assert_eq!(queue.read(&dst).await.unwrap(), offset);
+        assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), chain.scaled());
+        assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
     }
 }
 
 everywhere! {
     async fn what_was_internalized_on_request_is_not_read_by_mistake(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
-        let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
-        let fusion = queue.start_fusion();
-        fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
-        fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
-        fusion.internalize(&tmp, Internalization::Private);
+        let chain = chain(&rt).await;
+        let (fusion, _) = chain.begin();
+        fusion.internalize(&chain.tmp, Internalization::Private);
         let outcome = fusion.complete().await.unwrap();
         assert!(matches!(outcome, FusionOutcome::Fused { internalized: 1, .. }), "{outcome}");
-        let error = queue.read(&tmp).await.expect_err("its contents are lost");
+        let error = chain.queue.read(&chain.tmp).await.expect_err("its contents are lost");
         assert!(error.to_string().contains("internalized"), "{error}");
-        queue.fill(&tmp, 7.0).unwrap();
-        assert_eq!(queue.read(&tmp).await.unwrap(), [7.0; N]);
-        let expected: Vec<_> = numbers().iter().map(|n| n * 3.0 + 1.0).collect();
-        assert_eq!(queue.read(&dst).await.unwrap(), expected);
+        chain.queue.fill(&chain.tmp, 7.0).unwrap();
+        assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), [7.0; N]);
+        assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
     }
 }
 
 everywhere! {
     async fn what_would_change_the_result_runs_one_by_one(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, blur] = kernels(&rt, ["scale", "blur"]).await;
+        let [scale, blur] = kernels(&rt, FUSION, ["scale", "blur"]).await;
         let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
+        let [src, tmp, dst] = buffers(&rt, &numbers()).await;
         queue.fill(&dst, 0.0).unwrap();
         let fusion = queue.start_fusion();
         fusion.submit(scale.launch(N).args((&src, &tmp, 2.0f32))).unwrap();
@@ -122,9 +93,9 @@ everywhere! {
 
 everywhere! {
     async fn a_scope_that_requires_fusion_says_why_not_and_runs_all_the_same(rt: Runtime) {
-        let [scale, blur] = kernels(&rt, ["scale", "blur"]).await;
+        let [scale, blur] = kernels(&rt, FUSION, ["scale", "blur"]).await;
         let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
+        let [src, tmp, dst] = buffers(&rt, &numbers()).await;
         queue.fill(&dst, 0.0).unwrap();
         let fusion = queue.start_fusion();
         fusion.submit(scale.launch(N).args((&src, &tmp, 2.0f32))).unwrap();
@@ -136,24 +107,21 @@ everywhere! {
 }
 
 /// One run of a chain, and what became of it.
-async fn run_chain(rt: &Runtime, [scale, offset]: &[Kernel; 2]) -> FusionOutcome {
-    let queue = rt.queue();
-    let (src, tmp, dst) = (source(rt).await, none(rt), none(rt));
-    let fusion = queue.start_fusion();
-    fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
-    fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
-    drop(tmp);
+async fn run_chain(rt: &Runtime) -> FusionOutcome {
+    let chain = chain(rt).await;
+    let (fusion, _) = chain.begin();
+    let expected = chain.result();
+    drop(chain.tmp);
     let outcome = fusion.complete().await.unwrap();
-    let expected: Vec<_> = numbers().iter().map(|n| n * 3.0 + 1.0).collect();
-    assert_eq!(queue.read(&dst).await.unwrap(), expected);
+    assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected);
     outcome
 }
 
 /// Runs it until it is known which way is faster.
-async fn find_faster(rt: &Runtime, kernels: &[Kernel; 2]) -> FusionOutcome {
+async fn find_faster(rt: &Runtime) -> FusionOutcome {
     let mut timed = 0;
     for _ in 0..100 {
-        let outcome = run_chain(rt, kernels).await;
+        let outcome = run_chain(rt).await;
         // A run's times are told behind its results.
         rt.drain().await;
         match outcome {
@@ -164,7 +132,7 @@ async fn find_faster(rt: &Runtime, kernels: &[Kernel; 2]) -> FusionOutcome {
             other => panic!("{other}"),
         }
         if timed >= 2 && rt.stats().fusions > timed + 4 {
-            return run_chain(rt, kernels).await;
+            return run_chain(rt).await;
         }
     }
     panic!("after 100 runs it is not known which way is faster");
@@ -179,13 +147,12 @@ everywhere! {
             builder.device(rt.device().name.clone()).build().await.expect("the device is there")
         };
         let rt = start().await;
-        let found = find_faster(&rt, &kernels(&rt, ["scale", "offset"]).await).await;
+        let found = find_faster(&rt).await;
         rt.drain().await;
 
         let rt = start().await;
-        let kernels = kernels(&rt, ["scale", "offset"]).await;
         for _ in 0..3 {
-            let outcome = run_chain(&rt, &kernels).await;
+            let outcome = run_chain(&rt).await;
             assert_eq!(outcome.is_fused(), found.is_fused(), "{outcome}");
             assert!(!matches!(outcome, FusionOutcome::Unfused { why: Unfused::Timing, .. }));
         }
@@ -196,18 +163,13 @@ everywhere! {
 everywhere! {
     async fn renamed_buffers_and_other_sizes_take_the_same_program(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
-        let queue = rt.queue();
         let mut compiles = Vec::new();
         for (len, factor) in [(N, 2.0f32), (N, 3.0), (N / 2, 3.0), (N / 4, 1.0)] {
-            let src = rt.buffer_from(vec![1.0f32; len]).await.unwrap();
-            let [tmp, dst] = [(); 2].map(|()| rt.buffer::<f32>(len).unwrap());
-            let fusion = queue.start_fusion();
-            fusion.submit(scale.launch(len).args((&src, &tmp, factor))).unwrap();
-            fusion.submit(offset.launch(len).args((&tmp, &dst, 1.0f32))).unwrap();
-            drop(tmp);
+            let chain = Chain::new(&rt, vec![1.0; len], factor).await;
+            let (fusion, _) = chain.begin();
+            drop(chain.tmp);
             assert!(fusion.complete().await.unwrap().is_fused());
-            assert_eq!(queue.read(&dst).await.unwrap(), vec![factor + 1.0; len]);
+            assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), vec![factor + 1.0; len]);
             compiles.push(rt.stats().compiles);
         }
         assert_eq!(compiles, [compiles[0]; 4]);
@@ -256,8 +218,8 @@ everywhere! {
 everywhere! {
     async fn scopes_without_work_to_fuse_say_so(rt: Runtime) {
         let rt = always(&rt).await;
-        let [in_place] = kernels(&rt, ["in_place"]).await;
-        let (queue, buffer) = (rt.queue(), source(&rt).await);
+        let [in_place] = kernels(&rt, FUSION, ["in_place"]).await;
+        let (queue, [buffer, ..]) = (rt.queue(), buffers(&rt, &numbers()).await);
         let why = |outcome: FusionOutcome| match outcome {
             FusionOutcome::Unfused { why, .. } => why,
             other => panic!("{other}"),
@@ -284,33 +246,26 @@ everywhere! {
 everywhere! {
     async fn a_scope_whose_future_is_dropped_runs_all_the_same(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
-        let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
-        let fusion = queue.start_fusion();
-        fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
-        let last = fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
+        let chain = chain(&rt).await;
+        let (fusion, [_, last]) = chain.begin();
         drop(fusion.complete());
         drop(fusion);
         last.await.unwrap();
-        let expected: Vec<_> = numbers().iter().map(|n| n * 3.0 + 1.0).collect();
-        assert_eq!(queue.read(&dst).await.unwrap(), expected);
+        assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
     }
 }
 
 everywhere! {
     async fn a_failure_before_the_scope_reaches_only_what_depends_on_it(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, offset, in_place] = kernels(&rt, ["scale", "offset", "in_place"]).await;
-        let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
-        let failed = queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
+        let chain = chain(&rt).await;
+        let failed = chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
         failed.clone().await.expect_err("it fails");
-        let fusion = queue.start_fusion();
-        let well = fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
-        let launch = offset.launch(N).args((&src, &dst, 1.0f32)).after(&failed);
-        let first = fusion.submit(launch).unwrap();
-        let second = fusion.submit(in_place.launch(N).args((&dst,))).unwrap();
+        let fusion = chain.queue.start_fusion();
+        let well = chain.first(&fusion);
+        let launch = chain.offset.launch(N).args((&chain.src, &chain.dst, 1.0f32));
+        let first = fusion.submit(launch.after(&failed)).unwrap();
+        let second = fusion.submit(chain.in_place.launch(N).args((&chain.dst,))).unwrap();
         let outcome = fusion.complete().await.unwrap();
         assert!(matches!(&outcome, FusionOutcome::Unfused { why: Unfused::Refused(why), .. }
             if why.contains("failed")), "{outcome}");
@@ -325,14 +280,12 @@ everywhere! {
 everywhere! {
     async fn what_is_found_out_beforehand_runs_nothing(rt: Runtime) {
         let rt = always(&rt).await;
-        let [scale, offset] = kernels(&rt, ["scale", "offset"]).await;
-        let queue = rt.queue();
-        let (src, tmp, dst) = (source(&rt).await, none(&rt), none(&rt));
-        queue.fill(&dst, 0.0).unwrap().await.unwrap();
-        let fusion = queue.start_fusion();
+        let chain = chain(&rt).await;
+        chain.queue.fill(&chain.dst, 0.0).unwrap().await.unwrap();
+        let fusion = chain.queue.start_fusion();
         fusion.examine().await.expect_err("there is nothing to examine");
-        fusion.submit(scale.launch(N).args((&src, &tmp, 3.0f32))).unwrap();
-        let last = fusion.submit(offset.launch(N).args((&tmp, &dst, 1.0f32))).unwrap();
+        chain.first(&fusion);
+        let last = chain.second(&fusion);
         let report = fusion.examine().await.unwrap();
         assert!(fusion.is_fusing());
         assert!(matches!(last.status(), kiln::Status::Waiting));

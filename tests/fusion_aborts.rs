@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+#[path = "support/fusion.rs"]
+mod scopes;
 mod support;
 
-use kiln::{
-    Buffer, Event, FusionMode, FusionOutcome, FusionScope, Image, Kernel, Queue, Runtime, Unfused,
-};
+use kiln::{Buffer, Event, FusionOutcome, FusionScope, Runtime, Unfused};
+use scopes::{Chain, always};
 
 const N: usize = 64;
 
@@ -74,50 +75,24 @@ const STATES: [State; 7] = [
     State::Dropped,
 ];
 
-struct Setting {
-    rt: Runtime,
-    queue: Queue,
-    scale: Kernel,
-    offset: Kernel,
-    in_place: Kernel,
-    src: Buffer<f32>,
-    tmp: Buffer<f32>,
-    dst: Buffer<f32>,
-    other: Buffer<f32>,
-}
-
 fn numbers() -> Vec<f32> {
     (0..N).map(|n| n as f32 - 10.0).collect()
 }
 
+async fn chain(rt: &Runtime) -> Chain {
+    Chain::new(rt, numbers(), 2.0).await
+}
+
+struct Setting {
+    rt: Runtime,
+    chain: Chain,
+    other: Buffer<f32>,
+}
+
 impl Setting {
     async fn new(rt: &Runtime) -> Self {
-        let image = Image::spirv(include_bytes!("data/fusion.spv")).expect("it is a module");
-        let program = rt.build(&image).await.expect("it builds");
-        // SAFETY: each touches what belongs to its work-item.
-        let kernel = |name| unsafe { program.kernel(name) }.expect("it is there");
-        let none = || rt.buffer(N).expect("there is room");
-        Self {
-            queue: rt.queue(),
-            scale: kernel("scale"),
-            offset: kernel("offset"),
-            in_place: kernel("in_place"),
-            src: rt.buffer_from(numbers()).await.expect("there is room"),
-            tmp: none(),
-            dst: none(),
-            other: rt.buffer_from(vec![5.0; N]).await.expect("there is room"),
-            rt: rt.clone(),
-        }
-    }
-
-    fn first(&self, scope: &FusionScope) -> Event {
-        let launch = self.scale.launch(N).args((&self.src, &self.tmp, 2.0f32));
-        scope.submit(launch).expect("it fits")
-    }
-
-    fn second(&self, scope: &FusionScope) -> Event {
-        let launch = self.offset.launch(N).args((&self.tmp, &self.dst, 1.0f32));
-        scope.submit(launch).expect("it fits")
+        let other = rt.buffer_from(vec![5.0; N]).await.expect("there is room");
+        Self { rt: rt.clone(), chain: chain(rt).await, other }
     }
 
     /// Does it to the buffer that `event`'s launch writes; gives what the buffer then holds.
@@ -128,7 +103,7 @@ impl Setting {
         event: &Event,
         before: Vec<f32>,
     ) -> Vec<f32> {
-        let Self { rt, queue, in_place, other, .. } = self;
+        let Self { rt, chain: Chain { queue, in_place, .. }, other } = self;
         let squares = || before.iter().map(|n| n * n).collect();
         match outside {
             Outside::Read => {
@@ -197,28 +172,28 @@ impl Setting {
 async fn check(rt: &Runtime, outside: Outside, state: State) {
     let case = format!("{outside:?} {state:?}");
     let setting = Setting::new(rt).await;
-    let scope = setting.queue.start_fusion();
-    let first = setting.first(&scope);
-    let doubled: Vec<_> = numbers().iter().map(|n| n * 2.0).collect();
+    let chain = &setting.chain;
+    let scope = chain.queue.start_fusion();
+    let first = chain.first(&scope);
+    let doubled = chain.scaled();
     if state == State::Between {
-        let tmp = setting.apply(outside, &setting.tmp, &first, doubled).await;
+        let tmp = setting.apply(outside, &chain.tmp, &first, doubled).await;
         assert!(!scope.is_fusing(), "{case}");
-        let second = setting.second(&scope);
+        let second = chain.second(&scope);
         assert_aborted(&scope.complete().await.unwrap(), &case);
         second.await.unwrap();
         let expected: Vec<_> = tmp.iter().map(|n| n + 1.0).collect();
-        assert_eq!(setting.queue.read(&setting.tmp).await.unwrap(), tmp, "{case}");
-        assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected, "{case}");
+        assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), tmp, "{case}");
+        assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected, "{case}");
         return;
     }
-    let second = setting.second(&scope);
-    let result: Vec<_> = doubled.iter().map(|n| n + 1.0).collect();
+    let second = chain.second(&scope);
     let mut scope = Some(scope);
     let mut completing = None;
     match state {
         State::Between | State::Collected => {}
         State::Aborted => {
-            assert_eq!(setting.queue.read(&setting.tmp).await.unwrap(), doubled, "{case}");
+            assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), doubled, "{case}");
         }
         State::Completing => completing = scope.as_ref().map(FusionScope::complete),
         State::Fused => {
@@ -228,7 +203,7 @@ async fn check(rt: &Runtime, outside: Outside, state: State) {
         State::Canceled => scope.as_ref().unwrap().cancel(),
         State::Dropped => scope = None,
     }
-    let expected = setting.apply(outside, &setting.dst, &second, result).await;
+    let expected = setting.apply(outside, &chain.dst, &second, chain.result()).await;
     if let Some(completing) = completing {
         assert!(completing.await.unwrap().is_fused(), "{case}");
     } else if let Some(scope) = scope {
@@ -241,8 +216,8 @@ async fn check(rt: &Runtime, outside: Outside, state: State) {
             ),
         }
     }
-    assert_eq!(setting.queue.read(&setting.tmp).await.unwrap(), doubled, "{case}");
-    assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected, "{case}");
+    assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), doubled, "{case}");
+    assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected, "{case}");
     first.await.unwrap();
     second.await.unwrap();
     assert_eq!(setting.rt.stats().failed_commands, 0, "{case}");
@@ -259,8 +234,7 @@ fn assert_aborted(outcome: &FusionOutcome, case: &str) {
 
 everywhere! {
     async fn whatever_needs_a_launch_of_a_scope_gets_its_result(rt: Runtime) {
-        let builder = support::builder().fusion(FusionMode::Always);
-        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
+        let rt = always(&rt).await;
         for outside in OUTSIDE {
             for state in STATES {
                 check(&rt, outside, state).await;
@@ -271,16 +245,15 @@ everywhere! {
 
 everywhere! {
     async fn commands_that_need_no_launch_of_a_scope_leave_it_alone(rt: Runtime) {
-        let builder = support::builder().fusion(FusionMode::Always);
-        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
+        let rt = always(&rt).await;
         let setting = Setting::new(&rt).await;
-        let (queue, scope) = (&setting.queue, setting.queue.start_fusion());
-        setting.first(&scope);
-        let second = setting.second(&scope);
+        let Setting { chain, other, .. } = &setting;
+        let queue = &chain.queue;
+        let (scope, [_, second]) = chain.begin();
         // Reads of what the scope only reads, and whatever uses other memory.
-        assert_eq!(queue.read(&setting.src).await.unwrap(), numbers());
-        queue.fill(&setting.other, 1.0).unwrap().await.unwrap();
-        queue.submit(setting.in_place.launch(N).args((&setting.other,))).unwrap();
+        assert_eq!(queue.read(&chain.src).await.unwrap(), numbers());
+        queue.fill(other, 1.0).unwrap().await.unwrap();
+        queue.submit(chain.in_place.launch(N).args((other,))).unwrap();
         rt.queue().marker().unwrap().await.unwrap();
         assert!(scope.is_fusing());
         let outcome = scope.complete().await.unwrap();
@@ -291,33 +264,30 @@ everywhere! {
 
 everywhere! {
     async fn scopes_of_several_queues_collect_side_by_side(rt: Runtime) {
-        let builder = support::builder().fusion(FusionMode::Always);
-        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
-        let settings = [Setting::new(&rt).await, Setting::new(&rt).await];
-        let scopes = settings.each_ref().map(|setting| setting.queue.start_fusion());
-        settings.iter().zip(&scopes).for_each(|(setting, scope)| drop(setting.first(scope)));
-        settings.iter().zip(&scopes).for_each(|(setting, scope)| drop(setting.second(scope)));
-        for (setting, scope) in settings.iter().zip(&scopes) {
+        let rt = always(&rt).await;
+        let chains = [chain(&rt).await, chain(&rt).await];
+        let scopes = chains.each_ref().map(|chain| chain.queue.start_fusion());
+        chains.iter().zip(&scopes).for_each(|(chain, scope)| drop(chain.first(scope)));
+        chains.iter().zip(&scopes).for_each(|(chain, scope)| drop(chain.second(scope)));
+        for (chain, scope) in chains.iter().zip(&scopes) {
             assert!(scope.complete().await.unwrap().is_fused());
-            let expected: Vec<_> = numbers().iter().map(|n| n * 2.0 + 1.0).collect();
-            assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected);
+            assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
         }
     }
 }
 
 everywhere! {
     async fn a_host_future_that_waits_for_a_launch_of_its_scope_gets_it(rt: Runtime) {
-        let builder = support::builder().fusion(FusionMode::Always);
-        let rt = builder.device(rt.device().name.clone()).build().await.expect("it is there");
-        let setting = Setting::new(&rt).await;
-        let scope = setting.queue.start_fusion();
-        let first = setting.first(&scope);
+        let rt = always(&rt).await;
+        let chain = chain(&rt).await;
+        let scope = chain.queue.start_fusion();
+        let first = chain.first(&scope);
         let (release, released) = futures::channel::oneshot::channel::<()>();
         let future = async move {
             let _ = released.await;
             first.await
         };
-        let offset = setting.offset.launch(N).args((&setting.tmp, &setting.dst, 1.0f32));
+        let offset = chain.offset.launch(N).args((&chain.tmp, &chain.dst, 1.0f32));
         let second = scope.submit(offset.after_future(future)).unwrap();
         let outcome = scope.complete().await.unwrap();
         let refused = matches!(&outcome, FusionOutcome::Unfused { why: Unfused::Refused(why), .. }
@@ -330,36 +300,33 @@ everywhere! {
 
 everywhere! {
     async fn launches_of_a_discarded_scope_fail_and_what_they_should_have_written(rt: Runtime) {
-        let setting = Setting::new(&rt).await;
-        let scope = setting.queue.start_fusion();
-        let events = [setting.first(&scope), setting.second(&scope)];
+        let chain = chain(&rt).await;
+        let (scope, events) = chain.begin();
         scope.discard();
-        assert!(!scope.is_fusing() && !setting.queue.is_fusing());
+        assert!(!scope.is_fusing() && !chain.queue.is_fusing());
         for event in events {
             let error = event.await.expect_err("it never runs");
             assert!(error.to_string().contains("discarded"), "{error}");
         }
-        let error = setting.queue.read(&setting.dst).await.expect_err("nothing was written");
+        let error = chain.queue.read(&chain.dst).await.expect_err("nothing was written");
         assert!(error.to_string().contains("discarded"), "{error}");
-        assert!(setting.queue.read(&setting.src).await.is_ok(), "it was only read");
-        let (offset, dst) = (&setting.offset, &setting.dst);
-        let late = scope.submit(offset.launch(N).args((&setting.src, dst, 1.0f32)));
+        assert!(chain.queue.read(&chain.src).await.is_ok(), "it was only read");
+        let (offset, dst) = (&chain.offset, &chain.dst);
+        let late = scope.submit(offset.launch(N).args((&chain.src, dst, 1.0f32)));
         assert!(late.expect_err("it has ended").to_string().contains("discarded"));
-        setting.queue.fill(dst, 7.0).unwrap();
-        assert_eq!(setting.queue.read(dst).await.unwrap(), [7.0; N]);
+        chain.queue.fill(dst, 7.0).unwrap();
+        assert_eq!(chain.queue.read(dst).await.unwrap(), [7.0; N]);
         rt.drain().await;
     }
 }
 
 everywhere! {
     async fn nothing_is_discarded_that_runs_already(rt: Runtime) {
-        let setting = Setting::new(&rt).await;
-        let scope = setting.queue.start_fusion();
-        let (first, second) = (setting.first(&scope), setting.second(&scope));
+        let chain = chain(&rt).await;
+        let (scope, [first, second]) = chain.begin();
         first.await.unwrap(); // aborts the scope
         scope.discard();
         second.await.unwrap();
-        let expected: Vec<_> = numbers().iter().map(|n| n * 2.0 + 1.0).collect();
-        assert_eq!(setting.queue.read(&setting.dst).await.unwrap(), expected);
+        assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
     }
 }

@@ -20,6 +20,8 @@
 
 mod chart;
 mod frame;
+#[path = "../pipeline/options.rs"]
+mod options;
 #[path = "../pipeline/picture.rs"]
 mod picture;
 mod report;
@@ -34,11 +36,11 @@ use std::time::{Duration, Instant};
 
 use frame::{Frame, Temporaries, Way};
 use kiln::{Device, FusionMode, Queue, Runtime};
+use options::Options;
 use picture::Picture;
 use report::Row;
 use stages::Stages;
 
-const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/fused_pipeline");
 
 /// The larger picture repeats the photograph so many times in each direction: its buffers fit no
@@ -60,15 +62,7 @@ const ATTEMPTS: [&[&str]; 3] =
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    let mut on_all = false;
-    let mut photograph = PathBuf::from(PHOTOGRAPH);
-    for argument in std::env::args().skip(1) {
-        match argument.as_str() {
-            "--all" => on_all = true,
-            path => photograph = path.into(),
-        }
-    }
-    let photograph = Picture::open(&photograph)?;
+    let Options { on_all, photograph } = Options::read()?;
     futures::executor::block_on(async {
         // To measure both ways, neither may be the one that is taken only if it is faster.
         let always = Runtime::builder().profiling(true).fusion(FusionMode::Always).build().await?;

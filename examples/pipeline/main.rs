@@ -17,22 +17,23 @@
 #![allow(clippy::print_stdout)]
 
 mod frame;
+mod options;
 mod picture;
 mod report;
 mod stages;
 
 use std::error::Error;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use frame::Frame;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use kiln::Runtime;
+use options::Options;
 use picture::Picture;
 use stages::Stages;
 
-const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/pipeline");
 
 /// How many frames the throughput is measured over, and how many are on their way at a time.
@@ -40,15 +41,7 @@ const FRAMES: usize = 100;
 const IN_FLIGHT: usize = 3;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut on_all = false;
-    let mut photograph = PathBuf::from(PHOTOGRAPH);
-    for argument in std::env::args().skip(1) {
-        match argument.as_str() {
-            "--all" => on_all = true,
-            path => photograph = path.into(),
-        }
-    }
-    let photograph = Picture::open(&photograph)?;
+    let Options { on_all, photograph } = Options::read()?;
     futures::executor::block_on(async {
         let rt = Runtime::builder().profiling(true).build().await?;
         if !on_all {

@@ -1,7 +1,7 @@
 //! The disk below the graph: how a program becomes an entry of the store, and an entry a program.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::backend::{self, Access, AddressSpace, DeviceSlot, Parameter, Source};
 use crate::build::key::{EMITTER, NodeKind};
@@ -151,8 +151,8 @@ impl Disk {
         Turn::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }
 
-    /// Stores a program that was built in this time, by tools that are no driver's, and gives the size of the driver's binary, which
-    /// some drivers complete only now.
+    /// Stores a program that was built in this time, by tools that are no driver's, and gives the size
+    /// of the driver's binary, which some drivers complete only now.
     pub(crate) fn save(
         &self,
         address: &Address,
@@ -169,19 +169,14 @@ impl Disk {
                 return None;
             }
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let manifest = Manifest {
-            fields,
+        let mut manifest = Manifest {
             kernels: built.kernels().map(record).collect(),
             build_log: built.build_log().to_owned(),
             build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            created: now.as_secs(),
-            tools: [("kiln", env!("CARGO_PKG_VERSION"))]
-                .iter()
-                .chain(tools)
-                .map(|(name, version)| ((*name).to_owned(), (*version).to_owned()))
-                .collect(),
+            ..Manifest::new(fields)
         };
+        let tools = tools.iter().map(|&(name, version)| (name.to_owned(), version.to_owned()));
+        manifest.tools.extend(tools);
         self.store.put(address, &manifest, &payload);
         Some(payload.len())
     }

@@ -107,13 +107,10 @@ impl Unit {
     fn check(&self, device: &Device) -> Result<()> {
         let format = self.image.format();
         if !device.formats.contains(&format) && !is_emitted(device, format) {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "{device} does not take the format of this image, {format}; it takes: {}",
-                    device.formats_in_words()
-                ),
-            ));
+            return Err(Error::unsupported(format!(
+                "{device} does not take the format of this image, {format}; it takes: {}",
+                device.formats_in_words()
+            )));
         }
         if let Some(flaw) = self.image.flaw() {
             return Err(flaw.clone());
@@ -229,14 +226,11 @@ fn way(device: &Device, image: &Image, others: &[Image]) -> Result<Way> {
         _ if image.imports().len() == 0 => Way::Build,
         ImageFormat::SpirV => Way::Merge,
         _ => {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "{} imports `{}`, and {device} does not link {format}",
-                    describe(image),
-                    image.imports().next().unwrap_or_default()
-                ),
-            ));
+            return Err(Error::unsupported(format!(
+                "{} imports `{}`, and {device} does not link {format}",
+                describe(image),
+                image.imports().next().unwrap_or_default()
+            )));
         }
     })
 }

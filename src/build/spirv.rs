@@ -169,8 +169,7 @@ fn as_it_is(image: &Image) -> Result<Translating> {
     if image.format() == ImageFormat::SpirV {
         return Ok(Translating::Done(image.clone()));
     }
-    Err(Error::new(
-        ErrorKind::Unsupported,
+    Err(Error::unsupported(
         "a native binary has no SPIR-V; build the program from OpenCL C or SPIR-V",
     ))
 }

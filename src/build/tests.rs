@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 
-use self::fake::{FakeAdapter, Script, info};
+use self::fake::{FakeAdapter, Script};
 use super::{BuildGraph, BuildRequest, DuplicateExports, Origin, Pool, Setting};
 use crate::backend::{AddressSpace, DeviceSlot};
 use crate::device::{Device, DeviceInfo, ImageFormat};
@@ -30,7 +30,7 @@ const PLENTY: u64 = 1 << 20;
 
 impl Bench {
     fn new(memory_limit: u64) -> Self {
-        Self::with_info(info(), memory_limit)
+        Self::with_info(DeviceInfo::fake(), memory_limit)
     }
 
     fn with_info(info: DeviceInfo, memory_limit: u64) -> Self {
@@ -369,10 +369,8 @@ fn spirv_image() -> Image {
 
 #[test]
 fn what_cannot_be_right_reaches_no_driver() {
-    let bench = Bench::with_info(
-        DeviceInfo { formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV], ..info() },
-        PLENTY,
-    );
+    let formats = vec![ImageFormat::OpenClC, ImageFormat::SpirV];
+    let bench = Bench::with_info(DeviceInfo { formats, ..DeviceInfo::fake() }, PLENTY);
     let native = Image::native(*b"binary").expect("it has bytes");
     let text = Image::opencl_c("kernel");
     let other = Bench::new(PLENTY);

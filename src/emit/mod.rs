@@ -36,7 +36,7 @@ use rspirv::spirv::{
     AddressingModel, Decoration, ExecutionMode, ExecutionModel, FunctionParameterAttribute, Op,
 };
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Function, Instruction, Location, Section, invalid};
 use names::Names;
@@ -54,9 +54,10 @@ pub(crate) const VERSION: u32 = 2;
 ///
 /// # Errors
 ///
-/// [`Unsupported`](ErrorKind::Unsupported), with the name of the instruction or the like that
-/// cannot be expressed, or of a function that is imported; [`InvalidImage`](ErrorKind::InvalidImage)
-/// if the module breaks the specification's rules where they matter here.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), with the name of the instruction or the like that
+/// cannot be expressed, or of a function that is imported;
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the module breaks the specification's rules
+/// where they matter here.
 pub(crate) fn opencl_c(module: &Module) -> Result<String> {
     specialized(module, &[])
 }
@@ -78,10 +79,9 @@ pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<
 }
 
 fn unsupported(what: impl std::fmt::Display) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("{what} cannot be expressed in OpenCL C 1.2, and the device takes no SPIR-V"),
-    )
+    Error::unsupported(format!(
+        "{what} cannot be expressed in OpenCL C 1.2, and the device takes no SPIR-V"
+    ))
 }
 
 fn malformed(what: impl std::fmt::Display) -> Error {

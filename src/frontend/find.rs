@@ -140,14 +140,11 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool]) -> Error {
         (None, None) => None,
     };
     let major = chosen.map_or(TESTED, |tool| tool.major);
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "OpenCL C is translated to SPIR-V by `clang` and `llvm-spirv` of one version, and {found}; \
-             install them, on Debian and Ubuntu by `apt install clang-{major} llvm-spirv-{major}`, or say \
-             with {CLANG} and {LLVM_SPIRV} where they are"
-        ),
-    )
+    Error::unsupported(format!(
+        "OpenCL C is translated to SPIR-V by `clang` and `llvm-spirv` of one version, and {found}; \
+         install them, on Debian and Ubuntu by `apt install clang-{major} llvm-spirv-{major}`, or say \
+         with {CLANG} and {LLVM_SPIRV} where they are"
+    ))
 }
 
 /// The programs of this name that work, without a version in the name, then by preference.

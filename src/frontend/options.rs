@@ -1,6 +1,6 @@
 //! The options of a plain OpenCL build, for clang.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Build options, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,8 +52,8 @@ const STANDARDS: &[&str] = &["CL1.0", "CL1.1", "CL1.2", "CL2.0", "CL3.0"];
 impl BuildOptions {
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) for an option that clang and drivers are not known to
-    /// understand alike, by name.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for an option that clang and drivers are not
+    /// known to understand alike, by name.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let mut options = Self::default();
         let mut words = split(text)?.into_iter();
@@ -129,15 +129,15 @@ fn split(text: &str) -> Result<Vec<String>> {
 }
 
 fn refused(option: &str, why: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("OpenCL C with the build option `{option}` is not translated to SPIR-V: {why}"),
-    )
+    Error::unsupported(format!(
+        "OpenCL C with the build option `{option}` is not translated to SPIR-V: {why}"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn options_keep_their_order_and_meaning() {

@@ -1,17 +1,18 @@
 //! The room against compilers that are scripts: some work, some do not.
 #![cfg(unix)]
 
+#[path = "../../tests/support/scripts.rs"]
+mod scripts;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use super::*;
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
 
 /// What a compiler that works writes in the end.
@@ -33,19 +34,9 @@ impl Folder {
         self.path().join(name)
     }
 
-    /// Places a program. By another process: while this one has it open, no thread could run it.
     fn program(&self, name: &str, script: &str) -> PathBuf {
         let path = self.file(name);
-        let mut shell = Command::new("sh")
-            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
-            .arg(&path)
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("there is a shell");
-        let mut stdin = shell.stdin.take().expect("it is piped");
-        write!(stdin, "#!/bin/sh\n{script}\n").expect("it reads");
-        drop(stdin);
-        assert!(shell.wait().expect("it ends").success());
+        scripts::place(&path, script);
         path
     }
 
@@ -104,32 +95,11 @@ impl Folder {
 
 fn device() -> DeviceInfo {
     DeviceInfo {
-        backend: "fake",
-        platform: "platform".to_owned(),
-        name: "device".to_owned(),
-        vendor: "vendor".to_owned(),
-        kind: DeviceKind::Cpu,
-        driver_version: "1.0".to_owned(),
         device_version: "OpenCL 3.0".to_owned(),
         il_version: "SPIR-V_1.0 SPIR-V_1.1".to_owned(),
         extensions: vec!["cl_khr_fp64".to_owned(), "bad,name".to_owned()],
         opencl_c_features: vec!["__opencl_c_fp64".to_owned()],
-        images: false,
-        fused_multiply_add: false,
-        runs_code: true,
-        formats: vec![ImageFormat::OpenClC],
-        links: Vec::new(),
-        limits: Limits {
-            compute_units: 1,
-            max_work_group_size: 1,
-            max_work_item_sizes: [1; 3],
-            global_memory: 1,
-            max_allocation: 1,
-            local_memory: 1,
-            max_parameter_size: 1,
-            slice_alignment: 1,
-            address_bits: 64,
-        },
+        ..DeviceInfo::fake()
     }
 }
 

@@ -9,13 +9,13 @@ use rspirv::spirv::{
 
 use super::legality::Judgement;
 use super::locality::Locality;
-use super::merge::{Modes, Whole, require, unsupported};
+use super::merge::{Modes, Whole, require};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{Private, element_width};
 use super::ranges::Ranges;
 use super::remap::{Global, group_id};
 use super::share::{self, Shared};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{
     Function, Interner, Section, Stream, complete_interfaces, literal_words, string_words,
@@ -222,7 +222,7 @@ impl Writer<'_> {
         let own = self.signatures[place.slot * self.decisions.items + self.item]
             .get(place.argument)
             .copied();
-        own.ok_or_else(|| unsupported("a kernel lacks parameters"))
+        own.ok_or_else(|| Error::unsupported("a kernel lacks parameters"))
     }
 
     /// Lets a parameter that is there stand for one more argument.
@@ -312,7 +312,7 @@ impl Writer<'_> {
         }
         let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
         let promotion = judgement.and_then(|judgement| judgement.promotion.as_ref().ok());
-        let promotion = promotion.ok_or_else(|| unsupported("a memory has no variable"))?;
+        let promotion = promotion.ok_or_else(|| Error::unsupported("a memory has no variable"))?;
         let width = element_width(promotion.size);
         if width == 8 {
             require(self.module, Capability::Int8);
@@ -355,7 +355,7 @@ impl Writer<'_> {
     fn locality(&self, memory: Memory) -> Result<&Locality> {
         let judgement = self.decisions.judgements.iter().find(|known| known.memory == memory);
         let locality = judgement.and_then(|judgement| judgement.locality.as_ref().ok());
-        locality.ok_or_else(|| unsupported("a memory is not local"))
+        locality.ok_or_else(|| Error::unsupported("a memory is not local"))
     }
 
     /// Where a parameter's memory begins, from the first element of the work-group's part.

@@ -26,10 +26,6 @@ pub(super) struct Whole {
     pub(super) functions: Vec<u32>,
 }
 
-pub(super) fn unsupported(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Unsupported, message)
-}
-
 /// Declares that a module uses a capability.
 pub(super) fn require(module: &mut Module, capability: Capability) {
     let capabilities = module.section_mut(Section::Capabilities);
@@ -48,7 +44,7 @@ impl Part {
     ) -> Result<Self> {
         let mut module = original.clone();
         if let Some(name) = access::imports(&module) {
-            return Err(unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "the module of `{kernel}` imports `{name}`; link it first"
             )));
         }
@@ -63,7 +59,7 @@ impl Part {
         };
         module.section_mut(Section::Annotations).retain(is_built_in);
         if module.linkages().iter().any(|linkage| linkage.kind != LinkageType::Import) {
-            return Err(unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "the module of `{kernel}` exports functions by a group of decorations"
             )));
         }
@@ -80,7 +76,7 @@ impl Part {
         let variables = module.section(Section::Globals).iter();
         let mut variables = variables.filter(|i| i.op() == Some(Op::Variable));
         if variables.any(|i| i.word(2) == Some(StorageClass::CrossWorkgroup as u32)) {
-            return Err(unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "`{kernel}` uses a global variable of its program, which would no longer be the one \
                  that other kernels use"
             )));
@@ -139,7 +135,7 @@ impl Modes {
         let said = module.section(Section::ExecutionModes).iter();
         for mode in said.filter(|mode| mode.word(0) == Some(entry)) {
             if mode.op() != Some(Op::ExecutionMode) {
-                return Err(unsupported(format!(
+                return Err(Error::unsupported(format!(
                     "`{kernel}` has an execution mode that depends on constants"
                 )));
             }
@@ -179,14 +175,14 @@ impl Modes {
                     _ => all.clone().find(|(_, other)| !other.0.contains_key(&mode)),
                 };
                 if let Some((other, _)) = lonely {
-                    return Err(unsupported(format!(
+                    return Err(Error::unsupported(format!(
                         "`{kernel}` has the execution mode {}, `{other}` has it not",
                         name(mode)
                     )));
                 }
                 let known = joined.entry(mode).or_insert_with(|| operands.clone());
                 if known != operands {
-                    return Err(unsupported(format!(
+                    return Err(Error::unsupported(format!(
                         "the execution mode {} of `{kernel}` is {operands:?}, that of an earlier \
                          launch {known:?}",
                         name(mode)

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::access::Layouts;
-use super::merge::{require, unsupported};
+use super::merge::require;
 use super::plan::Memory;
 use super::privacy::Kept;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Instruction, Interner, Role, Stream, ids, located};
 
@@ -257,9 +257,9 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     }
     let replacing = privates.iter().filter(|private| private.replaces);
     let replaced = replacing.map(|private| own_uses(module, function, private));
-    let replaced = replaced.collect::<Result<Vec<_>, _>>().map_err(unsupported)?;
+    let replaced = replaced.collect::<Result<Vec<_>, _>>().map_err(Error::unsupported)?;
     let at = module.functions.iter().position(|known| known.id == function);
-    let at = at.ok_or_else(|| unsupported("a kernel has no function"))?;
+    let at = at.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
     let body = std::mem::take(&mut module.functions[at].body);
     let mut snapshot = module.clone();
     snapshot.functions[at].body.clone_from(&body);
@@ -346,7 +346,7 @@ impl Writer<'_> {
         variable: (u32, u32),
         kept: Kept,
     ) -> Result<()> {
-        let op = i.op().ok_or_else(|| unsupported("an access is no instruction"))?;
+        let op = i.op().ok_or_else(|| Error::unsupported("an access is no instruction"))?;
         if kept.in_memory {
             self.new.push_instruction(i);
         }
@@ -358,7 +358,7 @@ impl Writer<'_> {
             // The offset stands before the pointer.
             let offset = &mut words[moved.pointer - 1];
             let ty = definitions.get(*offset).and_then(|i| i.result_type());
-            let ty = ty.ok_or_else(|| unsupported("an offset has no type"))?;
+            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
             *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
         }
         if moved.stored.is_some() && kept.in_memory && op == Op::ExtInst {
@@ -409,7 +409,7 @@ impl Writer<'_> {
         place: i128,
     ) -> Result<u32> {
         let wanted = definitions.type_of(pointer).and_then(|ty| ty.word(2));
-        let wanted = wanted.ok_or_else(|| unsupported("a pointer has no type"))?;
+        let wanted = wanted.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         let own = self.element(size)?;
         let step = self.layouts.size(wanted).filter(|&step| step > 0);
         if let Some(step) = step.filter(|step| place % step == 0) {

@@ -6,9 +6,8 @@
 //! work-group sizes, and all offsets are equal. Launches that leave their work-group size to the
 //! driver take that of the others.
 
-use super::merge::unsupported;
 use super::plan::Slot;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nd_range::{NdRange, NdSize};
 
 /// The nd-range of the fused kernel, and what becomes of each slot's.
@@ -59,7 +58,7 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
     let first = &slots[0];
     let offset = |slot: &Slot| padded(slot.range.offset(), 0);
     if let Some(slot) = slots.iter().find(|&slot| offset(slot) != offset(first)) {
-        return Err(unsupported(format!(
+        return Err(Error::unsupported(format!(
             "the offset of `{}` is {:?}, that of `{}` {:?}; only launches that begin at the same ids \
              are fused",
             first.kernel,
@@ -75,7 +74,7 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
         let own = padded(slot.range.global(), 1);
         let shape = shape(own, sizes);
         if shape == Shape::Remapped && offset != [0; 3] {
-            return Err(unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "the global size of `{}` is {:?}, that of `{}` {:?}; launches of different shapes are \
                  fused only if their ids begin at 0, not at {:?}",
                 whole.kernel,
@@ -113,7 +112,7 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
     for (slot, local) in asked {
         match known {
             Some((other, asked)) if padded(asked, 1) != padded(local, 1) => {
-                return Err(unsupported(format!(
+                return Err(Error::unsupported(format!(
                     "the work-group size of `{}` is {asked:?}, that of `{}` {local:?}",
                     other.kernel, slot.kernel
                 )));
@@ -125,7 +124,7 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
     let demand = demands.next();
     if let Some((slot, size)) = demand {
         if let Some((other, different)) = demands.find(|&(_, other)| other != size) {
-            return Err(unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "`{}` demands work-groups of {size:?}, `{}` of {different:?}",
                 slot.kernel, other.kernel
             )));
@@ -133,7 +132,7 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
         if let Some((other, local)) = known
             && padded(local, 1) != size
         {
-            return Err(unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "the work-group size of `{}` is {local:?}, but `{}` demands {size:?}",
                 other.kernel, slot.kernel
             )));
@@ -141,7 +140,7 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
     }
     let local = known.map(|(_, local)| padded(local, 1)).or(demand.map(|(_, size)| size));
     if local.is_some_and(|local| local.contains(&0)) {
-        return Err(unsupported("a launch has work-groups without work-items"));
+        return Err(Error::unsupported("a launch has work-groups without work-items"));
     }
     Ok(local)
 }
@@ -166,7 +165,7 @@ fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
     let best = fitting.reduce(|best, slot| if alike(slot) > alike(best) { slot } else { best });
     best.ok_or_else(|| {
         let (slot, _) = largest().next().unwrap_or((&slots[0], &0));
-        unsupported(format!(
+        Error::unsupported(format!(
             "the work-group size {:?} of the launches does not divide the global size of `{}`, {:?}",
             local.unwrap_or_default(),
             slot.kernel,
@@ -179,7 +178,7 @@ fn count(slot: &Slot) -> Result<u64> {
     let sizes = slot.range.global().iter();
     let count = sizes.map(|&size| size as u64).try_fold(1_u64, u64::checked_mul);
     count.filter(|&count| count > 0).ok_or_else(|| {
-        unsupported(format!(
+        Error::unsupported(format!(
             "the global size of `{}` is {:?}, which are no work-items or too many",
             slot.kernel,
             slot.range.global()

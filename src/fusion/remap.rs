@@ -8,9 +8,8 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, StorageClass};
 
 use super::access::Layouts;
-use super::merge::unsupported;
 use super::ranges::{Mapping, Ranges, Shape, Sizes, padded};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
 use crate::spirv::edit::{
@@ -53,7 +52,7 @@ pub(super) fn remap(
             && i.word(2) == Some(StorageClass::Input as u32)
     });
     if inputs.any(|input| known.iter().all(|(variable, _)| Some(*variable) != input.result())) {
-        return Err(unsupported(format!(
+        return Err(Error::unsupported(format!(
             "`{kernel}` reads a value of the device's whose meaning its module does not tell plainly"
         )));
     }
@@ -72,8 +71,8 @@ pub(super) fn remap(
     module.prune()
 }
 
-fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> crate::error::Error {
-    unsupported(format!(
+fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Error {
+    Error::unsupported(format!(
         "`{kernel}` uses {what}, but among the {:?} work-items of the fused kernel its {:?} would not \
          have work-groups of their own",
         whole.global(),
@@ -227,7 +226,9 @@ impl Writer<'_> {
             let definitions = self.module.definitions();
             let refuse = |i: &Instruction<'_>| {
                 let name = i.name();
-                unsupported(format!("`{kernel}` uses the address of a built-in value in {name}"))
+                Error::unsupported(format!(
+                    "`{kernel}` uses the address of a built-in value in {name}"
+                ))
             };
             for (location, i) in located((0, body)) {
                 let mut used = Vec::new();
@@ -277,7 +278,9 @@ impl Writer<'_> {
                     && (index.is_none() || of.is_vector)
             });
             let of = of.ok_or_else(|| {
-                unsupported(format!("`{kernel}` reads a built-in value as one of another type"))
+                Error::unsupported(format!(
+                    "`{kernel}` reads a built-in value as one of another type"
+                ))
             })?;
             let kind = variables.get(&variable).copied().unwrap_or(Value::Kept);
             let value = self.value(variable, kind, of)?;
@@ -319,7 +322,7 @@ impl Writer<'_> {
     fn global_id(&mut self, variable: u32, of: Definition) -> Result<u32> {
         let (module, interner) = (&mut *self.module, &mut self.interner);
         if !of.is_vector {
-            return Err(unsupported("the global id is no vector of three"));
+            return Err(Error::unsupported("the global id is no vector of three"));
         }
         let mut body = Stream::default();
         let ty = interner.type_id(module, Op::TypeFunction, &[of.ty])?;
@@ -465,7 +468,7 @@ impl Global {
                 }
             });
         }
-        sum.ok_or_else(|| unsupported("an nd-range has no dimensions"))
+        sum.ok_or_else(|| Error::unsupported("an nd-range has no dimensions"))
     }
 
     /// Whether the linear id is below a number: the condition's id.

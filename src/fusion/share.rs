@@ -12,10 +12,10 @@ use rspirv::spirv::{Capability, Op, StorageClass};
 
 use super::access::{Layouts, Parts};
 use super::legality::Examined;
-use super::merge::{require, unsupported};
+use super::merge::require;
 use super::plan::Memory;
 use super::promote::{Moved, Uses, uses};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 
@@ -196,9 +196,9 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
         return Ok(());
     }
     let own = all.iter().map(|shared| uses(module, function, shared.parameter, |_| true));
-    let own = own.collect::<Result<Vec<_>, _>>().map_err(unsupported)?;
+    let own = own.collect::<Result<Vec<_>, _>>().map_err(Error::unsupported)?;
     let at = module.functions.iter().position(|known| known.id == function);
-    let at = at.ok_or_else(|| unsupported("a kernel has no function"))?;
+    let at = at.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
     let snapshot = module.clone();
     let body = &snapshot.functions[at].body;
     let definitions = snapshot.definitions();
@@ -220,7 +220,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
         let ty = writer.pointer(ty)?;
         let (pointer, origin) = (writer.module.fresh_id()?, writer.module.fresh_id()?);
         let own = signature.get_mut(parameter);
-        let own = own.ok_or_else(|| unsupported("a kernel lacks parameters"))?;
+        let own = own.ok_or_else(|| Error::unsupported("a kernel lacks parameters"))?;
         let original = std::mem::replace(own, (pointer, ty)).0;
         signature.push((origin, int));
         let numbers = HashMap::from([(original, origin)]);
@@ -259,7 +259,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
             continue;
         };
         if !part.uses.dropped.contains(&location.offset) {
-            let moved = moved.ok_or_else(|| unsupported("an access is not known"))?;
+            let moved = moved.ok_or_else(|| Error::unsupported("an access is not known"))?;
             writer.access(&definitions, &layouts, part, &i, &moved)?;
         } else {
             writer.address(&definitions, &layouts, part, &i)?;
@@ -283,7 +283,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn number(&self, id: Option<u32>) -> Result<u32> {
         let known = id.and_then(|id| self.numbers.get(&id).copied());
-        known.ok_or_else(|| unsupported("an address is used before it is calculated"))
+        known.ok_or_else(|| Error::unsupported("an address is used before it is calculated"))
     }
 }
 
@@ -329,7 +329,8 @@ impl Writer<'_> {
                 // Others mark where variables live, or that something will be read.
                 if let Some(own) = own.filter(|_| !is_variable(i.word(2))) {
                     let steps = Steps::of_chain(definitions, layouts, i);
-                    let steps = steps.ok_or_else(|| unsupported("an address is not known"))?;
+                    let steps =
+                        steps.ok_or_else(|| Error::unsupported("an address is not known"))?;
                     let from = part.number(i.word(2))?;
                     let number = self.moved(definitions, from, &steps, part.unit)?;
                     part.numbers.insert(own, number);
@@ -348,9 +349,9 @@ impl Writer<'_> {
         i: &Instruction<'_>,
         moved: &Moved,
     ) -> Result<()> {
-        let op = i.op().ok_or_else(|| unsupported("an access is no instruction"))?;
+        let op = i.op().ok_or_else(|| Error::unsupported("an access is no instruction"))?;
         let steps = Steps::of_access(definitions, layouts, i, moved);
-        let steps = steps.ok_or_else(|| unsupported("an access is not known"))?;
+        let steps = steps.ok_or_else(|| Error::unsupported("an access is not known"))?;
         let own = i.word(moved.pointer).unwrap_or_default();
         let from = part.number(Some(own))?;
         let number = self.moved(definitions, from, &steps, part.unit)?;
@@ -358,7 +359,7 @@ impl Writer<'_> {
         let (ty, mut pointer) = (self.pointer(element)?, self.module.fresh_id()?);
         self.new.push(Op::InBoundsPtrAccessChain, [ty, pointer, part.pointer, number]);
         let wanted = definitions.type_of(own).and_then(|ty| ty.word(2));
-        let wanted = wanted.ok_or_else(|| unsupported("a pointer has no type"))?;
+        let wanted = wanted.ok_or_else(|| Error::unsupported("a pointer has no type"))?;
         if wanted != element {
             let (ty, id) = (self.pointer(wanted)?, self.module.fresh_id()?);
             self.new.push(Op::Bitcast, [ty, id, pointer]);
@@ -369,7 +370,7 @@ impl Writer<'_> {
         if op == Op::ExtInst {
             let offset = &mut words[moved.pointer - 1];
             let ty = definitions.get(*offset).and_then(|i| i.result_type());
-            let ty = ty.ok_or_else(|| unsupported("an offset has no type"))?;
+            let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
             *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
         }
         self.new.push(op, words);

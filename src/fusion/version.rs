@@ -2,8 +2,7 @@
 
 use rspirv::spirv::{Capability, Decoration, ExecutionMode, LoopControl, MemoryAccess, Op};
 
-use super::merge::unsupported;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Instruction, Section};
 
@@ -40,7 +39,7 @@ pub(super) fn lower(module: &mut Module, most: Version) -> Result<()> {
             && version > most
         {
             let (major, minor) = most;
-            return Err(unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "the kernels use {what}, which is of SPIR-V {}.{}, but the device takes {major}.{minor} \
                  at most",
                 version.0, version.1

@@ -165,27 +165,21 @@ pub(crate) fn ids(
     found: impl FnMut(usize, Role),
 ) -> Result<()> {
     let Some(operands) = core(instruction.opcode()) else {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{} is not known, so that it cannot be told which of its operands are ids; modules \
-                 that hold it can be built, but neither linked nor fused",
-                instruction.name()
-            ),
-        ));
+        return Err(Error::unsupported(format!(
+            "{} is not known, so that it cannot be told which of its operands are ids; modules \
+             that hold it can be built, but neither linked nor fused",
+            instruction.name()
+        )));
     };
     let mut walk = Walk { instruction, context, found, at: 0, selector: None };
     walk.all(operands)?;
     let (read, length) = (walk.at, instruction.operands().len());
     if read < length {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "{} has {length} words of operands, of which only {read} are known; modules with \
-                 such instructions can be built, but neither linked nor fused",
-                instruction.name()
-            ),
-        ));
+        return Err(Error::unsupported(format!(
+            "{} has {length} words of operands, of which only {read} are known; modules with \
+             such instructions can be built, but neither linked nor fused",
+            instruction.name()
+        )));
     }
     Ok(())
 }
@@ -339,14 +333,11 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         let set = word(self.at.checked_sub(1)).map(|id| self.context.extended_set(id));
         let number = word(Some(self.at)).ok_or_else(|| self.cut_short())?;
         let operands = set.and_then(|set| set.operands(number)).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "extended instruction {number} is not known, so that it cannot be told which of \
-                     its operands are ids; modules that hold it can be built, but neither linked \
-                     nor fused"
-                ),
-            )
+            Error::unsupported(format!(
+                "extended instruction {number} is not known, so that it cannot be told which of \
+                 its operands are ids; modules that hold it can be built, but neither linked \
+                 nor fused"
+            ))
         })?;
         self.literal()?;
         self.all(operands)
@@ -358,12 +349,9 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         let operands = u16::try_from(opcode).ok().and_then(core);
         let operands =
             operands.filter(|_| opcode != Op::SpecConstantOp as u32).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Unsupported,
-                    format!(
-                        "OpSpecConstantOp has an operation, opcode {opcode}, that is not known"
-                    ),
-                )
+                Error::unsupported(format!(
+                    "OpSpecConstantOp has an operation, opcode {opcode}, that is not known"
+                ))
             })?;
         self.literal()?;
         let is_result = |operand: &&grammar::LogicalOperand| {
@@ -376,14 +364,11 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
     fn memory_access(&mut self) -> Result<()> {
         let mask = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
         let access = MemoryAccess::from_bits(mask).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "{} has memory operands {mask:#x}, not all of which are known; modules with \
-                     such can be built, but neither linked nor fused",
-                    self.instruction.name()
-                ),
-            )
+            Error::unsupported(format!(
+                "{} has memory operands {mask:#x}, not all of which are known; modules with \
+                 such can be built, but neither linked nor fused",
+                self.instruction.name()
+            ))
         })?;
         self.literal()?;
         for bit in access.iter() {

@@ -19,7 +19,6 @@ pub(crate) struct Interner {
     ids: HashMap<Box<[u32]>, u32, foldhash::fast::RandomState>,
 }
 
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 impl Interner {
     /// With what a module declares.
     pub(crate) fn of(module: &Module) -> Self {
@@ -97,7 +96,6 @@ fn key(op: Op, operands: &[u32], traits: &[u32]) -> Box<[u32]> {
 }
 
 /// The operands without the result's id.
-#[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
 pub(crate) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
     let result = usize::from(Shape::of(instruction.opcode()).has_type);
     let words = instruction.words_from(0).enumerate();

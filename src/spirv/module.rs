@@ -8,7 +8,7 @@ use super::grammar::{ExtendedSet, Shape};
 use super::index::Definitions;
 use super::stream::Stream;
 use super::words::{Header, Instruction, Instructions, Word, Words, invalid};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// The sections before the functions, in the order of the logical layout (2.4).
 ///
@@ -125,8 +125,8 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are no module, if its instructions do
-    /// not stand in the order of the logical layout, or if an id is not below the header's bound.
+    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module, if its instructions
+    /// do not stand in the order of the logical layout, or if an id is not below the header's bound.
     pub(crate) fn parse(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         Self::from_words(&Words::new(bytes.into())?)
     }
@@ -189,13 +189,11 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) if all ids are used up.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for what rewrites modules"))]
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if all ids are used up.
     pub(crate) fn fresh_id(&mut self) -> Result<u32> {
         let id = self.header.bound;
         self.header.bound = id.checked_add(1).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
+            Error::unsupported(
                 "the module has no free ids: its header says that all of 32 bits are used",
             )
         })?;

@@ -20,6 +20,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -59,6 +60,13 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// That of an entry that this version makes now, with this key. It tells of no build.
+    pub(crate) fn new(fields: Vec<(String, String)>) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let tools = vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+        Self { fields, created: now.as_secs(), tools, ..Self::default() }
+    }
+
     /// The value of a key field; the first, of a field that repeats.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {

@@ -136,8 +136,7 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
     }
     let name = &context.info.name;
     let (program, linked) = link_objects(context, &raw).ok_or_else(|| {
-        let message = format!("the OpenCL loader has no linker for `{name}`");
-        Error::new(ErrorKind::Unsupported, message)
+        Error::unsupported(format!("the OpenCL loader has no linker for `{name}`"))
     })?;
     let object =
         program.map(|program| Arc::new(ProgramObject { program, context: Arc::clone(context) }));
@@ -324,11 +323,8 @@ fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> Error {
 
 fn unsupported(context: &Context, what: &str, since: &str) -> Error {
     let info = &context.info;
-    Error::new(
-        ErrorKind::Unsupported,
-        format!(
-            "`{}` takes no {what}: they need OpenCL {since}, it has {}",
-            info.name, info.device_version
-        ),
-    )
+    Error::unsupported(format!(
+        "`{}` takes no {what}: they need OpenCL {since}, it has {}",
+        info.name, info.device_version
+    ))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::build::graph::BuildGraph;
 use crate::build::program::{Kernel, ResolvedKernel};
 use crate::device::ImageFormat;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::frontend::options_for_device;
 use crate::spirv::Module;
 
@@ -26,8 +26,9 @@ impl Source {
             None => return Err(Error::invalid("its program is not there yet")),
         };
         let ResolvedKernel { built, .. } = resolved;
-        let recipe =
-            built.recipe().ok_or_else(|| unsupported("what it was built from is not known"))?;
+        let recipe = built
+            .recipe()
+            .ok_or_else(|| Error::unsupported("what it was built from is not known"))?;
         let mut images = Vec::new();
         for (image, options) in recipe.images() {
             images.push(graph.spirv_of(image, options, recipe.device()).await?);
@@ -52,14 +53,10 @@ pub(super) fn common_options(sources: &[Arc<Source>]) -> Result<&str> {
     let Some(first) = sources.first() else { return Ok("") };
     match sources.iter().find(|source| source.options != first.options) {
         None => Ok(&first.options),
-        Some(other) => Err(unsupported(format!(
+        Some(other) => Err(Error::unsupported(format!(
             "the programs are built with different options, `{}` and `{}`; build them alike to fuse \
              their kernels",
             first.options, other.options
         ))),
     }
-}
-
-fn unsupported(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Unsupported, message)
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::trial::Fastest;
 use crate::build::graph::BuildGraph;
@@ -49,15 +49,7 @@ impl Timing {
         let pool = self.graph.pool().clone();
         pool.submit(move || {
             let Some(disk) = self.graph.disk() else { return };
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let manifest = Manifest {
-                fields: self.fields.clone(),
-                kernels: Vec::new(),
-                build_log: String::new(),
-                build_microseconds: 0,
-                created: now.as_secs(),
-                tools: vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())],
-            };
+            let manifest = Manifest::new(self.fields.clone());
             disk.store().put(&self.address, &manifest, write(times).as_bytes());
             drop(pending);
         });

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::backend::{self, Parameter, Source};
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the fake device does and has done. Programs are as large as their source text.
@@ -155,36 +155,5 @@ impl backend::Kernel for FakeKernel {
 
     fn local_memory(&self) -> u64 {
         0
-    }
-}
-
-pub(super) fn info() -> DeviceInfo {
-    DeviceInfo {
-        backend: "fake",
-        platform: "platform".to_owned(),
-        name: "device".to_owned(),
-        vendor: "vendor".to_owned(),
-        kind: DeviceKind::Cpu,
-        driver_version: "1.0".to_owned(),
-        device_version: "2.0".to_owned(),
-        il_version: "SPIR-V_1.2".to_owned(),
-        extensions: Vec::new(),
-        opencl_c_features: Vec::new(),
-        images: false,
-        fused_multiply_add: false,
-        runs_code: false,
-        formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
-        links: Vec::new(),
-        limits: Limits {
-            compute_units: 1,
-            max_work_group_size: 1,
-            max_work_item_sizes: [1; 3],
-            global_memory: 1,
-            max_allocation: 1,
-            local_memory: 1,
-            max_parameter_size: 1,
-            slice_alignment: 1,
-            address_bits: 64,
-        },
     }
 }

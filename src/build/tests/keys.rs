@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 
-use super::fake::info;
 use crate::build::key::{
     ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields, canonical_options,
 };
@@ -32,7 +31,7 @@ fn inputs() -> Inputs {
             (9, ConstantBytes::from_slice(&[5])),
         ],
         options: "-w -D A=1".to_owned(),
-        info: info(),
+        info: DeviceInfo::fake(),
         environment: vec![("IGC_Opt", "x"), ("POCL_EXTRA_BUILD_FLAGS", "-g"), ("HOME", "/root")],
     }
 }
@@ -220,7 +219,7 @@ fn keys_are_those_of_the_golden_file() {
             images: vec![Image::opencl_c("kernel void f() {}").digest()],
             constants: Vec::new(),
             options: String::new(),
-            info: info(),
+            info: DeviceInfo::fake(),
             environment: Vec::new(),
         };
         change(&mut request);

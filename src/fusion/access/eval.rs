@@ -107,10 +107,7 @@ impl<'m> Evaluation<'m> {
         self.steps = 0;
         let at = self.functions.get(&kernel).copied();
         let body = at.and_then(|at| self.body(at)).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
-                "the kernel's function has no blocks that can be followed",
-            )
+            Error::unsupported("the kernel's function has no blocks that can be followed")
         })?;
         let parameters = &body.blocks.parameters;
         if parameters.len() != values.len() {
@@ -229,8 +226,7 @@ impl<'m> Evaluation<'m> {
         for &(location, instruction) in &block.body {
             self.steps += 1;
             if self.steps > MAX_STEPS {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
+                return Err(Error::unsupported(
                     "the kernel is too large for it to be told which bytes it touches",
                 ));
             }

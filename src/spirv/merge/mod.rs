@@ -238,9 +238,9 @@ impl Ids {
 
     fn fresh(&mut self) -> Result<u32> {
         let new = self.next;
-        self.next = new.checked_add(1).ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, "the modules together have more ids than 32 bits")
-        })?;
+        self.next = new
+            .checked_add(1)
+            .ok_or_else(|| Error::unsupported("the modules together have more ids than 32 bits"))?;
         Ok(new)
     }
 }

@@ -1,0 +1,28 @@
+//! The command line of both pipelines.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use crate::picture::Picture;
+
+const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
+
+pub(crate) struct Options {
+    /// `--all`: on every device.
+    pub(crate) on_all: bool,
+    pub(crate) photograph: Picture,
+}
+
+impl Options {
+    pub(crate) fn read() -> Result<Self, Box<dyn Error>> {
+        let mut on_all = false;
+        let mut photograph = PathBuf::from(PHOTOGRAPH);
+        for argument in std::env::args().skip(1) {
+            match argument.as_str() {
+                "--all" => on_all = true,
+                path => photograph = path.into(),
+            }
+        }
+        Ok(Self { on_all, photograph: Picture::open(&photograph)? })
+    }
+}

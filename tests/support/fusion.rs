@@ -1,0 +1,83 @@
+//! Launches that can be fused, and runtimes that fuse whatever can be.
+
+#![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
+
+use kiln::{Buffer, Event, FusionMode, FusionScope, Image, Kernel, Queue, Runtime};
+
+use crate::support;
+
+/// `data/fusion.cl`.
+pub const FUSION: &[u8] = include_bytes!("../data/fusion.spv");
+
+/// `data/patterns.cl`.
+pub const PATTERNS: &[u8] = include_bytes!("../data/patterns.spv");
+
+/// Kernels of a module.
+pub async fn kernels<const N: usize>(rt: &Runtime, module: &[u8], names: [&str; N]) -> [Kernel; N] {
+    let image = Image::spirv(module).expect("it is a module");
+    let program = rt.build(&image).await.expect("it builds");
+    // SAFETY: they touch what belongs to their work-item, or to its neighbours; the suites give them
+    // buffers that have all of that.
+    names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
+}
+
+/// One for the same device, whose scopes fuse whatever can be.
+pub async fn always(rt: &Runtime) -> Runtime {
+    let builder = support::builder().fusion(FusionMode::Always);
+    builder.device(rt.device().name.clone()).build().await.expect("the device is there")
+}
+
+/// A buffer of these numbers, and two as long that hold nothing.
+pub async fn buffers(rt: &Runtime, numbers: &[f32]) -> [Buffer<f32>; 3] {
+    let none = || rt.buffer(numbers.len()).expect("there is room");
+    [rt.buffer_from(numbers.to_vec()).await.expect("there is room"), none(), none()]
+}
+
+/// Two launches, of which the second uses what the first wrote, and a kernel for more.
+pub struct Chain {
+    pub queue: Queue,
+    pub scale: Kernel,
+    pub offset: Kernel,
+    pub in_place: Kernel,
+    pub numbers: Vec<f32>,
+    pub factor: f32,
+    pub src: Buffer<f32>,
+    pub tmp: Buffer<f32>,
+    pub dst: Buffer<f32>,
+}
+
+impl Chain {
+    pub async fn new(rt: &Runtime, numbers: Vec<f32>, factor: f32) -> Self {
+        let names = ["scale", "offset", "in_place"];
+        let [scale, offset, in_place] = kernels(rt, FUSION, names).await;
+        let [src, tmp, dst] = buffers(rt, &numbers).await;
+        Self { queue: rt.queue(), scale, offset, in_place, numbers, factor, src, tmp, dst }
+    }
+
+    pub fn first(&self, scope: &FusionScope) -> Event {
+        let launch = self.scale.launch(self.numbers.len());
+        scope.submit(launch.args((&self.src, &self.tmp, self.factor))).expect("it fits")
+    }
+
+    pub fn second(&self, scope: &FusionScope) -> Event {
+        let launch = self.offset.launch(self.numbers.len());
+        scope.submit(launch.args((&self.tmp, &self.dst, 1.0f32))).expect("it fits")
+    }
+
+    /// A scope of both.
+    pub fn begin(&self) -> (FusionScope, [Event; 2]) {
+        let scope = self.queue.start_fusion();
+        let launches = [self.first(&scope), self.second(&scope)];
+        (scope, launches)
+    }
+
+    /// What the first launch writes.
+    pub fn scaled(&self) -> Vec<f32> {
+        self.numbers.iter().map(|n| n * self.factor).collect()
+    }
+
+    /// What the second launch writes.
+    pub fn result(&self) -> Vec<f32> {
+        self.scaled().iter().map(|n| n + 1.0).collect()
+    }
+}
