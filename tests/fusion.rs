@@ -45,6 +45,25 @@ everywhere! {
 }
 
 everywhere! {
+    async fn each_of_the_launches_can_be_awaited_before_or_after_the_others(rt: Runtime) {
+        let rt = always(&rt).await;
+        let chain = chain(&rt).await;
+        for n in 0..60 {
+            let (fusion, [first, last]) = chain.begin();
+            let outcome = fusion.complete().await.unwrap();
+            assert!(outcome.is_fused(), "{outcome}");
+            match n % 4 {
+                0 => first.await.unwrap(),
+                1 => last.await.unwrap(),
+                2 => _ = futures::try_join!(first, last).unwrap(),
+                _ => _ = futures::try_join!(last, first).unwrap(),
+            }
+        }
+        assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
+    }
+}
+
+everywhere! {
     async fn a_buffer_that_somebody_holds_has_its_contents(rt: Runtime) {
         let rt = always(&rt).await;
         let chain = chain(&rt).await;
