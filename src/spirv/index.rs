@@ -20,11 +20,16 @@ pub(crate) struct IdMap<T> {
     sparse: BTreeMap<u32, T>,
 }
 
+/// As many ids may take memory each in any module.
+const SMALL: usize = 1 << 10;
+
 impl<T: Copy> IdMap<T> {
     pub(crate) fn of(module: &Module) -> Self {
         let words: usize = module.streams().map(|stream| stream.words().len()).sum();
-        // Instructions that define an id have some four words.
-        Self { dense: Vec::new(), limit: words / 3, sparse: BTreeMap::new() }
+        // Instructions that define an id have some four words. What is left of a pruned module is small,
+        // but its ids are not.
+        let limit = (words / 3).max(SMALL).min(module.header.bound as usize);
+        Self { dense: Vec::new(), limit, sparse: BTreeMap::new() }
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<T> {
@@ -40,8 +45,8 @@ impl<T: Copy> IdMap<T> {
             self.sparse.insert(id, value);
             return;
         }
-        if index >= self.dense.len() {
-            self.dense.resize(index + 1, None);
+        if self.dense.is_empty() {
+            self.dense.resize(self.limit, None);
         }
         self.dense[index] = Some(value);
     }

@@ -50,6 +50,7 @@ pub(crate) mod edit {
     pub(crate) use super::intern::Interner;
     pub(crate) use super::merge::complete_interfaces;
     pub(crate) use super::module::{Function, Linkage, Section};
+    pub(crate) use super::prune::References;
     pub(crate) use super::stream::{Stream, literal_words, string_words};
     pub(crate) use super::words::{Instruction, invalid};
 }

@@ -6,6 +6,7 @@ use rspirv::spirv::{LinkageType, Op};
 
 use super::grammar::{self, Role};
 use super::index::{Definitions, IdSet};
+use super::intern::interned;
 use super::module::{Module, Section};
 use super::stream::Stream;
 use super::words::Instruction;
@@ -22,7 +23,21 @@ impl Module {
     ///
     /// As [`grammar::ids`]: nothing is dropped from a module with instructions that are not known.
     pub(crate) fn prune(&mut self) -> Result<()> {
-        let live = Marker::new(self).run()?;
+        let references = References::of(self)?;
+        let mut marker = Marker::new(&references);
+        for instruction in self.section(Section::EntryPoints).iter() {
+            marker.mark_operands(&instruction)?;
+        }
+        let is_root = |kind| matches!(kind, LinkageType::Export | LinkageType::LinkOnceODR);
+        for linkage in self.linkages().iter().filter(|linkage| is_root(linkage.kind)) {
+            marker.mark(linkage.target);
+        }
+        let live = marker.run()?;
+        self.keep(&live);
+        Ok(())
+    }
+
+    fn keep(&mut self, live: &IdSet) {
         self.functions.retain(|function| live.contains(function.id));
         for section in Section::ALL {
             match section {
@@ -32,13 +47,12 @@ impl Module {
                 Section::Sources | Section::ExtInstImports => self
                     .section_mut(section)
                     .retain(|i| i.result().is_none_or(|result| live.contains(result))),
-                Section::Annotations => self.prune_annotations(&live),
-                Section::Globals => self.prune_globals(&live),
+                Section::Annotations => self.prune_annotations(live),
+                Section::Globals => self.prune_globals(live),
                 _ => {}
             }
         }
         self.tail.retain(|i| i.result().is_none_or(|result| live.contains(result)));
-        Ok(())
     }
 
     fn prune_annotations(&mut self, live: &IdSet) {
@@ -88,21 +102,28 @@ impl Module {
     }
 }
 
-struct Marker<'m> {
+/// What refers to what in a module: made once, to take as many parts out of it as are wanted.
+pub(crate) struct References<'m> {
     module: &'m Module,
     definitions: Definitions<'m>,
-    live: IdSet,
-    /// Live ids whose own operands are still to be marked.
-    found: Vec<u32>,
     /// Decorations and execution modes, by their target.
-    said: HashMap<u32, Vec<Instruction<'m>>>,
+    said: IdLists<Instruction<'m>>,
     /// The groups that decorate a target.
-    groups: HashMap<u32, Vec<u32>>,
+    groups: IdLists<u32>,
+    /// The strings that nothing refers to.
+    lone_strings: Vec<u32>,
 }
 
-impl<'m> Marker<'m> {
-    fn new(module: &'m Module) -> Self {
-        let (mut said, mut groups) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+type IdLists<T> = HashMap<u32, Vec<T>, foldhash::fast::RandomState>;
+
+impl<'m> References<'m> {
+    /// # Errors
+    ///
+    /// As [`grammar::ids`]: a module with instructions that are not known has no such index.
+    pub(crate) fn of(module: &'m Module) -> Result<Self> {
+        let definitions = module.definitions();
+        let lone_strings = lone_strings(module, &definitions)?;
+        let (mut said, mut groups) = (IdLists::<Instruction<'_>>::default(), IdLists::default());
         let annotations = module.section(Section::Annotations).iter();
         for instruction in annotations.chain(module.section(Section::ExecutionModes).iter()) {
             let Some(first) = instruction.word(0) else { continue };
@@ -116,25 +137,73 @@ impl<'m> Marker<'m> {
                 _ => said.entry(first).or_default().push(instruction),
             }
         }
-        let (definitions, live) = (module.definitions(), IdSet::of(module));
-        Self { module, definitions, live, found: Vec::new(), said, groups }
+        Ok(Self { module, definitions, said, groups, lone_strings })
     }
 
+    /// A module of a function and what that refers to, with all types and constants, whose ids are what
+    /// they were. It has no entry points.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of).
+    pub(crate) fn extract(&self, function: u32) -> Result<Module> {
+        let mut marker = Marker::new(self);
+        marker.mark(function);
+        let globals = self.module.section(Section::Globals).iter();
+        for instruction in globals.filter(|instruction| interned(instruction).is_some()) {
+            instruction.result().into_iter().for_each(|id| marker.mark(id));
+        }
+        let live = marker.run()?;
+        let functions = self.module.functions.iter().filter(|known| live.contains(known.id));
+        let mut extract = Module {
+            header: self.module.header,
+            sections: self.module.sections.clone(),
+            functions: functions.cloned().collect(),
+            tail: self.module.tail.clone(),
+        };
+        for section in [Section::EntryPoints, Section::ExecutionModes] {
+            *extract.section_mut(section) = Stream::default();
+        }
+        extract.keep(&live);
+        Ok(extract)
+    }
+}
+
+/// Producers state facts of the source by strings that nothing refers to.
+fn lone_strings(module: &Module, definitions: &Definitions<'_>) -> Result<Vec<u32>> {
+    let mut used = IdSet::of(module);
+    for instruction in module.streams().flat_map(Stream::iter) {
+        grammar::ids(&instruction, definitions, |at, role| {
+            if role != Role::Result {
+                used.insert(instruction.word(at).unwrap_or_default());
+            }
+        })?;
+    }
+    let strings = module.section(Section::Sources).iter().filter_map(|i| i.result());
+    Ok(strings.filter(|&id| !used.contains(id)).collect())
+}
+
+struct Marker<'a, 'm> {
+    references: &'a References<'m>,
+    live: IdSet,
+    /// Live ids whose own operands are still to be marked.
+    found: Vec<u32>,
+}
+
+impl<'a, 'm> Marker<'a, 'm> {
+    fn new(references: &'a References<'m>) -> Self {
+        Self { references, live: IdSet::of(references.module), found: Vec::new() }
+    }
+
+    /// What is live beside what is marked, and what all that refers to.
     fn run(mut self) -> Result<IdSet> {
-        let module = self.module;
-        for instruction in module.section(Section::EntryPoints).iter() {
-            self.mark_operands(&instruction)?;
-        }
-        let is_root = |kind| matches!(kind, LinkageType::Export | LinkageType::LinkOnceODR);
-        for linkage in module.linkages().iter().filter(|linkage| is_root(linkage.kind)) {
-            self.mark(linkage.target);
-        }
+        let &References { module, ref lone_strings, .. } = self.references;
         for instruction in module.section(Section::Sources).iter() {
             if instruction.op() != Some(Op::String) {
                 self.mark_operands(&instruction)?;
             }
         }
-        self.mark_lone_strings()?;
+        lone_strings.iter().for_each(|&string| self.mark(string));
         for instruction in module.section(Section::Globals).iter().chain(module.tail.iter()) {
             // Instructions without a result are there for what they say, lines for their files.
             if instruction.result().is_none() && instruction.op() != Some(Op::TypeForwardPointer) {
@@ -154,24 +223,25 @@ impl<'m> Marker<'m> {
     }
 
     fn mark_operands(&mut self, instruction: &Instruction<'_>) -> Result<()> {
-        let mut ids = Vec::new();
-        grammar::ids(instruction, &self.definitions, |at, role| {
-            if role != Role::Result {
-                ids.extend(instruction.word(at));
+        grammar::ids(instruction, &self.references.definitions, |at, role| {
+            if role != Role::Result
+                && let Some(id) = instruction.word(at)
+                && self.live.insert(id)
+            {
+                self.found.push(id);
             }
-        })?;
-        ids.into_iter().for_each(|id| self.mark(id));
-        Ok(())
+        })
     }
 
     fn follow(&mut self, id: u32) -> Result<()> {
         self.follow_said(id)?;
-        let Some(location) = self.definitions.location(id) else { return Ok(()) };
-        let Some(function) = location.function(self.module) else {
-            return location.instruction(self.module).map_or(Ok(()), |i| self.mark_operands(&i));
+        let References { module, definitions, .. } = self.references;
+        let Some(location) = definitions.location(id) else { return Ok(()) };
+        let Some(function) = location.function(module) else {
+            return location.instruction(module).map_or(Ok(()), |i| self.mark_operands(&i));
         };
         // Also for what a function defines, so that nothing refers into one that is gone.
-        let function = &self.module.functions[function];
+        let function = &module.functions[function];
         if id != function.id {
             self.mark(function.id);
             return Ok(());
@@ -188,30 +258,11 @@ impl<'m> Marker<'m> {
 
     /// What decorations and execution modes of an id refer to, and its groups.
     fn follow_said(&mut self, id: u32) -> Result<()> {
-        for instruction in self.said.remove(&id).unwrap_or_default() {
-            self.mark_operands(&instruction)?;
+        for instruction in self.references.said.get(&id).into_iter().flatten() {
+            self.mark_operands(instruction)?;
         }
-        for group in self.groups.remove(&id).unwrap_or_default() {
+        for &group in self.references.groups.get(&id).into_iter().flatten() {
             self.mark(group);
-        }
-        Ok(())
-    }
-
-    fn mark_lone_strings(&mut self) -> Result<()> {
-        let mut used = IdSet::of(self.module);
-        for stream in self.module.streams() {
-            for instruction in stream.iter() {
-                grammar::ids(&instruction, &self.definitions, |at, role| {
-                    if role != Role::Result {
-                        used.insert(instruction.word(at).unwrap_or_default());
-                    }
-                })?;
-            }
-        }
-        for string in self.module.section(Section::Sources).iter() {
-            if let Some(id) = string.result().filter(|&id| !used.contains(id)) {
-                self.mark(id);
-            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::spirv::grammar::{self, Role};
 use crate::spirv::index::Uses;
 use crate::spirv::intern::Interner;
 use crate::spirv::module::{Module, Section};
+use crate::spirv::prune::References;
 use crate::spirv::words::{Instruction, Instructions};
 
 fn parse(bytes: &[u8]) -> Module {
@@ -264,6 +265,41 @@ fn dead_code_is_dropped_with_all_that_was_said_of_it() {
         .op(Op::TypeFunction, &[91, 90, 1])
         .function();
     assert_eq!(module, parse(&expected.bytes()));
+}
+
+#[test]
+fn a_function_is_extracted_with_what_it_refers_to_and_all_types_and_constants() {
+    let module = Builder::new()
+        .kernel("k")
+        .text(Op::String, &[20], "kernel_arg_type.k.float,")
+        .text(Op::String, &[21], "other.cl")
+        .text(Op::Name, &[4], "wanted")
+        .text(Op::Name, &[3], "k")
+        .decorate(5, Decoration::Alignment, 8)
+        .decorate(2, Decoration::Alignment, 4)
+        .op(Op::TypeVoid, &[90])
+        .op(Op::TypeFloat, &[1, 32])
+        .op(Op::TypeFunction, &[91, 90, 1])
+        .op(Op::TypeInt, &[6, 32, 0])
+        .op(Op::Constant, &[6, 7, 1])
+        .op(Op::TypePointer, &[8, 5, 6])
+        .op(Op::Variable, &[8, 9, 5])
+        .op(Op::Line, &[21, 1, 1])
+        .function()
+        .op(Op::Function, &[90, 4, 0, 91])
+        .op(Op::FunctionParameter, &[1, 5])
+        .op(Op::FunctionEnd, &[]);
+    let module = parse(&module.bytes());
+    let extract = References::of(&module).unwrap().extract(4).unwrap();
+    assert_eq!(extract.header, module.header, "ids are what they were");
+    let names = |section| extract.section(section).iter().map(|i| i.name()).collect::<Vec<_>>();
+    assert!(names(Section::EntryPoints).is_empty());
+    assert_eq!(names(Section::Globals).len(), 6, "all but the variable: {extract:?}");
+    let targets = |section| extract.section(section).iter().filter_map(|i| i.word(0));
+    assert_eq!(targets(Section::Names).collect::<Vec<_>>(), [4]);
+    assert_eq!(targets(Section::Annotations).collect::<Vec<_>>(), [5]);
+    assert_eq!(targets(Section::Sources).collect::<Vec<_>>(), [20], "what nothing refers to");
+    assert_eq!(extract.functions, &module.functions[1..]);
 }
 
 #[test]
