@@ -17,9 +17,9 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
+use super::isolate::Kernel;
 use super::legality::Examined;
 use super::plan::{Argument, Memory, Slot};
-use crate::spirv::Module;
 use crate::spirv::edit::Section;
 
 /// A slot's operations that contraction is about.
@@ -34,9 +34,10 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Those of a function and of what it calls. Operations that may be transformed freely, by a
+    /// Those of a kernel's function and of what that calls. Operations that may be transformed freely, by a
     /// decoration of their own, do not count: whoever allowed that asked for no certain bytes.
-    pub(super) fn of(module: &Module, function: u32, forbids: bool) -> Self {
+    pub(super) fn of(kernel: &Kernel) -> Self {
+        let &Kernel { ref module, function, ref modes, .. } = kernel;
         let annotations = module.section(Section::Annotations).iter();
         let is_free = annotations.filter(|i| {
             let mode = i.word(2).unwrap_or_default();
@@ -47,6 +48,7 @@ impl Operations {
         });
         let free: HashSet<_> = is_free.filter_map(|i| i.word(0)).collect();
         let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
+        let forbids = modes.forbids_contraction();
         let mut found = Self { forbids, ..Self::default() };
         let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
         while let Some(id) = left.pop() {

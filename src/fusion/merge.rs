@@ -6,7 +6,7 @@ use rspirv::spirv::{
     Capability, Decoration, ExecutionMode, FunctionControl, LinkageType, Op, StorageClass,
 };
 
-use super::access;
+use super::isolate::Kernel;
 use super::ranges::Sizes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::edit::{Instruction, Linkage, Section, Stream, string_words};
@@ -15,7 +15,6 @@ use crate::spirv::{Input, Module, Options, merge};
 /// A slot's module with nothing in it but the kernel, as a function that is exported.
 pub(super) struct Part {
     pub(super) module: Module,
-    pub(super) modes: Modes,
     name: String,
 }
 
@@ -35,21 +34,19 @@ pub(super) fn require(module: &mut Module, capability: Capability) {
 }
 
 impl Part {
-    /// `function` is what the slot's kernel is; `rewrite` changes it before all else is dropped.
+    /// `rewrite` changes the kernel's function before what that no longer needs is dropped.
     pub(super) fn new(
-        original: &Module,
-        kernel: &str,
+        kernel: &Kernel,
         slot: usize,
         rewrite: impl FnOnce(&mut Module, u32) -> Result<()>,
     ) -> Result<Self> {
-        let mut module = original.clone();
-        if let Some(name) = access::imports(&module) {
+        let &Kernel { name: ref kernel, ref module, function, ref imports, .. } = kernel;
+        if let Some(name) = imports {
             return Err(Error::unsupported(format!(
                 "the module of `{kernel}` imports `{name}`; link it first"
             )));
         }
-        let (entry, function) = access::function_of(&module, kernel)?;
-        let modes = Modes::of(&module, entry, kernel)?;
+        let mut module = module.clone();
         rewrite(&mut module, function)?;
 
         module.section_mut(Section::EntryPoints).retain(|_| false);
@@ -58,11 +55,6 @@ impl Part {
             Linkage::of(i).is_none_or(|linkage| linkage.kind == LinkageType::Import)
         };
         module.section_mut(Section::Annotations).retain(is_built_in);
-        if module.linkages().iter().any(|linkage| linkage.kind != LinkageType::Import) {
-            return Err(Error::unsupported(format!(
-                "the module of `{kernel}` exports functions by a group of decorations"
-            )));
-        }
         let name = format!("kiln.slot{slot}");
         let words = [function, Decoration::LinkageAttributes as u32];
         let words = words.into_iter().chain(string_words(&name));
@@ -81,7 +73,7 @@ impl Part {
                  that other kernels use"
             )));
         }
-        Ok(Self { module, modes, name })
+        Ok(Self { module, name })
     }
 
     pub(super) fn merge(parts: &[Self]) -> Result<Whole> {

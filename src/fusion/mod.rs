@@ -17,6 +17,7 @@ mod form;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod internals;
+mod isolate;
 mod legality;
 mod locality;
 mod merge;
@@ -45,6 +46,7 @@ use crate::spirv::edit::Section;
 use access::Value;
 use contraction::Operations;
 use form::Space;
+use isolate::Kernel;
 use legality::Examined;
 use merge::{Modes, Part};
 use promote::Private;
@@ -168,29 +170,16 @@ fn attempt(
     width: Width,
     outcome: &mut Outcome,
 ) -> Result<Result<Fused, String>> {
-    let mut copies = vec![None; plan.slots.len()];
-    let mut specialized = Vec::new();
-    for (slot, copy) in plan.slots.iter().zip(&mut copies) {
-        let module = specialize::specialize(modules[slot.module], &slot.constants, copy);
-        specialized.push(module.map_err(|error| error.within(format!("`{}`", slot.kernel)))?);
-    }
-    let modules = specialized.as_slice();
-    let within = |at: usize| {
-        let slot = &plan.slots[at];
-        move |error: Error| error.within(format!("launch {at} of `{}`", slot.kernel))
-    };
-    let mut demanded = Vec::new();
-    for (at, slot) in plan.slots.iter().enumerate() {
-        let modes = modes(modules[at], &slot.kernel).map_err(within(at))?;
-        demanded.push(modes.local_size());
-    }
+    let kernels = isolate::kernels(plan, modules)?;
+    let demanded: Vec<_> = kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
     let ranges = ranges::join(&plan.slots, &demanded)?;
     let mut slots = Vec::new();
-    for (at, slot) in plan.slots.iter().enumerate() {
+    for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {
         let space = Space::new(&ranges.slots[at].range);
-        let examined = examine(slot, modules[at], &space).map_err(within(at))?;
+        let examined = examine(slot, kernel, &space);
+        let examined = examined.map_err(|error| isolate::within(at, slot, error))?;
         let relied = &examined.accesses.constants;
-        let injected = relied & &access::feeding(modules[at], examined.function);
+        let injected = relied & &access::feeding(&kernel.module, kernel.function);
         outcome.injected.extend(injected.iter().map(|&argument| Place { slot: at, argument }));
         let relied = relied.iter();
         outcome.constants.extend(relied.map(|&argument| Place { slot: at, argument }));
@@ -213,8 +202,8 @@ fn attempt(
             Verdict::NeedsTrust(why) | Verdict::Refuted(why) => return Ok(Err(why.clone())),
         }
     }
-    let mut privates = privates(plan, modules, &slots, &mut outcome.judgements)?;
-    let shared = shared(plan, modules, &slots, &ranges, &mut outcome.judgements)?;
+    let mut privates = privates(plan, &kernels, &slots, &mut outcome.judgements)?;
+    let shared = shared(plan, &kernels, &slots, &ranges, &mut outcome.judgements)?;
     for (privates, shared) in privates.iter_mut().zip(&shared) {
         privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
     }
@@ -233,22 +222,18 @@ fn attempt(
         }
     }
     let part = |at: usize, number: usize| {
-        let kernel = &plan.slots[at].kernel;
-        let mut part = Part::new(modules[at], kernel, number, |module, function| {
+        let mut part = Part::new(&kernels[at], number, |module, function| {
             promote::promote(module, function, &privates[at])?;
             share::share(module, function, &shared[at])
         })?;
-        remap::remap(&mut part.module, kernel, &ranges.slots[at], &ranges)?;
+        remap::remap(&mut part.module, &kernels[at].name, &ranges.slots[at], &ranges)?;
         Ok::<_, Error>(part)
     };
     let parts = (0..plan.slots.len()).map(|at| part(at, at));
     let mut parts = parts.collect::<Result<Vec<_>>>()?;
-    let kernels = plan.slots.iter().map(|slot| slot.kernel.as_str());
-    let mut modes = Modes::join(kernels.zip(parts.iter().map(|part| &part.modes)))?;
-    let operations = modules.iter().zip(&slots).zip(&parts).map(|((module, examined), part)| {
-        let forbids = part.modes.forbids_contraction();
-        Operations::of(module, examined.function, forbids)
-    });
+    let mut modes =
+        Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
+    let operations = kernels.iter().map(Operations::of);
     match contraction::forbids(&plan.slots, &slots, &operations.collect::<Vec<_>>()) {
         Ok(forbids) if forbids => modes.add_contraction_off(),
         Err(why) if trust == Trust::ProofOnly => return Ok(Err(why)),
@@ -295,13 +280,8 @@ fn attempt(
     }))
 }
 
-fn modes(module: &Module, kernel: &str) -> Result<Modes> {
-    let (entry, _) = access::function_of(module, kernel)?;
-    Modes::of(module, entry, kernel)
-}
-
-fn examine(slot: &Slot, module: &Module, space: &Space) -> Result<Examined> {
-    let (_, function) = access::function_of(module, &slot.kernel)?;
+fn examine(slot: &Slot, kernel: &Kernel, space: &Space) -> Result<Examined> {
+    let &Kernel { ref module, function, .. } = kernel;
     let values: Vec<_> = slot
         .arguments
         .iter()
@@ -369,14 +349,13 @@ fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usi
 /// told why.
 fn privates(
     plan: &Plan,
-    modules: &[&Module],
+    kernels: &[Kernel],
     slots: &[Examined],
     judgements: &mut [Judgement],
 ) -> Result<Vec<Vec<Private>>> {
     let mut all = Vec::new();
     for (at, (slot, examined)) in plan.slots.iter().zip(slots).enumerate() {
-        let module = modules[at];
-        let (_, function) = access::function_of(module, &slot.kernel)?;
+        let &Kernel { ref module, function, .. } = &kernels[at];
         let mut privates = Vec::new();
         for (argument, value) in slot.arguments.iter().enumerate() {
             let Argument::Buffer(Region { memory, .. }) = value else { continue };
@@ -421,7 +400,7 @@ fn privates(
 /// Those that cannot are told why.
 fn shared(
     plan: &Plan,
-    modules: &[&Module],
+    kernels: &[Kernel],
     slots: &[Examined],
     ranges: &Ranges,
     judgements: &mut [Judgement],
@@ -449,14 +428,13 @@ fn shared(
         let mut found = Vec::new();
         for (place, region) in plan.regions(judgement.memory) {
             let (slot, examined) = (&plan.slots[place.slot], &slots[place.slot]);
-            let module = modules[place.slot];
             if !ranges.slots[place.slot].keeps_groups {
                 let text = format!("`{}` has other work-groups", slot.kernel);
                 why = why.or(Some(text));
                 continue;
             }
             let first = region.offset as i128 - locality.first;
-            match share::check(module, examined, place.argument, first) {
+            match share::check(&kernels[place.slot].module, examined, place.argument, first) {
                 Ok(unit) => {
                     locality.unit = locality.unit.min(unit);
                     found.push((place, first));

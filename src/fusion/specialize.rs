@@ -1,5 +1,6 @@
 //! Specialization constants, at the values that a launch's program was built with.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, Op};
@@ -18,8 +19,7 @@ use crate::spirv::edit::{Section, Stream, literal_words};
 pub(super) fn specialize<'m>(
     module: &'m Module,
     values: &[(u32, Vec<u8>)],
-    copy: &'m mut Option<Module>,
-) -> Result<&'m Module> {
+) -> Result<Cow<'m, Module>> {
     let is_id = |i: &crate::spirv::edit::Instruction<'_>| {
         i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::SpecId as u32)
     };
@@ -43,7 +43,7 @@ pub(super) fn specialize<'m>(
         )
     };
     if !module.section(Section::Globals).iter().any(|i| is_special(i.op())) {
-        return Ok(module);
+        return Ok(Cow::Borrowed(module));
     }
     let definitions = module.definitions();
     let (mut globals, mut left) = (Stream::default(), HashSet::new());
@@ -91,8 +91,8 @@ pub(super) fn specialize<'m>(
             _ => globals.push_instruction(&i),
         }
     }
-    let new = copy.insert(module.clone());
+    let mut new = module.clone();
     *new.section_mut(Section::Globals) = globals;
     new.section_mut(Section::Annotations).retain(|i| !is_id(i));
-    Ok(new)
+    Ok(Cow::Owned(new))
 }
