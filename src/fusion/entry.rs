@@ -7,6 +7,7 @@ use rspirv::spirv::{
     MemorySemantics, Op, Scope, StorageClass,
 };
 
+use super::declaration::Declaration;
 use super::legality::Judgement;
 use super::locality::Locality;
 use super::merge::{Modes, Whole, require};
@@ -430,9 +431,7 @@ impl Writer<'_> {
 /// The ids and types of a function's parameters.
 fn signature(module: &Module, function: u32) -> Vec<(u32, u32)> {
     let function = module.functions.iter().find(|known| known.id == function);
-    let body = function.into_iter().flat_map(|function| function.body.iter());
-    let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
-    parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect()
+    function.map_or_else(Vec::new, |function| Declaration::of(&function.body).parameters)
 }
 
 /// What is said of parameters and holds for a caller's, too. That a pointer has no alias does not: it

@@ -12,6 +12,7 @@
 
 mod access;
 mod contraction;
+mod declaration;
 mod entry;
 mod form;
 #[cfg(any(test, fuzzing))]

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
 use super::access::Layouts;
+use super::declaration::Declaration;
 use super::merge::require;
 use super::plan::Memory;
 use super::privacy::Kept;
@@ -268,14 +269,14 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     let interner = Interner::of(module);
     let mut writer = Writer { module, interner, layouts, new: Stream::default() };
 
-    let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
-    let parameters: Vec<_> = parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect();
-    // The parameters as they become, and the variable's pointer for each private.
-    let (mut signature, mut pointers) = (parameters.clone(), Vec::new());
+    let mut declaration = Declaration::of(&body);
+    // The variable's, for each private.
+    let mut pointers = Vec::new();
     for private in privates {
         let element = writer.element(private.size)?;
         let ty = writer.pointer(element)?;
-        let own = signature.get_mut(private.parameter).filter(|_| private.replaces);
+        let own = declaration.parameters.get_mut(private.parameter);
+        let own = own.filter(|_| private.replaces);
         pointers.push(match own {
             Some((id, own)) => {
                 *own = ty;
@@ -283,45 +284,27 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
             }
             None => {
                 let id = writer.module.fresh_id()?;
-                signature.push((id, ty));
+                declaration.parameters.push((id, ty));
                 id
             }
         });
     }
-    let mut is_declared = false;
     for (location, i) in located((0, &body)) {
         let offset = location.offset;
-        if replaced.iter().any(|uses| uses.dropped.contains(&offset)) {
+        if replaced.iter().any(|uses| uses.dropped.contains(&offset))
+            || declaration.rewrite(&i, writer.module, &mut writer.interner, &mut writer.new)?
+        {
             continue;
         }
-        match i.op() {
-            Some(Op::Function) => {
-                let types = signature.iter().map(|(_, ty)| *ty);
-                let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
-                let ty = writer.interner.type_id(writer.module, Op::TypeFunction, &types)?;
-                let words = i.words_from(0).enumerate();
-                let words: Vec<_> = words.map(|(at, w)| if at == 3 { ty } else { w }).collect();
-                writer.new.push(Op::Function, words);
+        let own = privates.iter().zip(&pointers).find_map(|(private, &pointer)| {
+            Some((*private.accesses.get(&offset)?, pointer, private.size))
+        });
+        match own.zip(Moved::of(&definitions, &i)) {
+            Some(((kept, pointer, size), moved)) => {
+                let variable = (pointer, size);
+                writer.access(&definitions, &i, &moved, variable, kept)?;
             }
-            Some(Op::FunctionParameter) => {
-                if !std::mem::replace(&mut is_declared, true) {
-                    for &(id, ty) in &signature {
-                        writer.new.push(Op::FunctionParameter, [ty, id]);
-                    }
-                }
-            }
-            _ => {
-                let own = privates.iter().zip(&pointers).find_map(|(private, &pointer)| {
-                    Some((*private.accesses.get(&offset)?, pointer, private.size))
-                });
-                match own.zip(Moved::of(&definitions, &i)) {
-                    Some(((kept, pointer, size), moved)) => {
-                        let variable = (pointer, size);
-                        writer.access(&definitions, &i, &moved, variable, kept)?;
-                    }
-                    None => writer.new.push_instruction(&i),
-                }
-            }
+            None => writer.new.push_instruction(&i),
         }
     }
     let new = writer.new;

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use rspirv::spirv::{Capability, Op, StorageClass};
 
 use super::access::{Layouts, Parts};
+use super::declaration::Declaration;
 use super::legality::Examined;
 use super::merge::require;
 use super::plan::Memory;
@@ -210,8 +211,7 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
     }
     let int = interner.type_id(module, Op::TypeInt, &[width, 0])?;
 
-    let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
-    let mut signature: Vec<_> = parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect();
+    let mut declaration = Declaration::of(body);
     let mut writer = Writer { module, interner, int, width, new: Stream::default() };
     let mut parts = Vec::new();
     for (shared, uses) in all.iter().zip(&own) {
@@ -219,34 +219,16 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
         let ty = writer.element(unit)?;
         let ty = writer.pointer(ty)?;
         let (pointer, origin) = (writer.module.fresh_id()?, writer.module.fresh_id()?);
-        let own = signature.get_mut(parameter);
+        let own = declaration.parameters.get_mut(parameter);
         let own = own.ok_or_else(|| Error::unsupported("a kernel lacks parameters"))?;
         let original = std::mem::replace(own, (pointer, ty)).0;
-        signature.push((origin, int));
+        declaration.parameters.push((origin, int));
         let numbers = HashMap::from([(original, origin)]);
         parts.push(Part { unit, pointer, uses, numbers });
     }
-    let mut is_declared = false;
     for (location, i) in located((0, body)) {
-        match i.op() {
-            Some(Op::Function) => {
-                let types = signature.iter().map(|(_, ty)| *ty);
-                let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
-                let ty = writer.interner.type_id(writer.module, Op::TypeFunction, &types)?;
-                let words = i.words_from(0).enumerate();
-                let words: Vec<_> = words.map(|(at, w)| if at == 3 { ty } else { w }).collect();
-                writer.new.push(Op::Function, words);
-                continue;
-            }
-            Some(Op::FunctionParameter) => {
-                if !std::mem::replace(&mut is_declared, true) {
-                    for &(id, ty) in &signature {
-                        writer.new.push(Op::FunctionParameter, [ty, id]);
-                    }
-                }
-                continue;
-            }
-            _ => {}
+        if declaration.rewrite(&i, writer.module, &mut writer.interner, &mut writer.new)? {
+            continue;
         }
         let moved = Moved::of(&definitions, &i);
         let is_own = |part: &&mut Part<'_>| {

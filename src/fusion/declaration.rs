@@ -1,0 +1,51 @@
+//! What a function is declared as: its type and its parameters, which change with what it is passed.
+
+use rspirv::spirv::Op;
+
+use crate::error::Result;
+use crate::spirv::Module;
+use crate::spirv::edit::{Instruction, Interner, Stream};
+
+/// The declaration of a function while its body is rewritten.
+pub(super) struct Declaration {
+    /// The ids and types of the parameters, as they become.
+    pub(super) parameters: Vec<(u32, u32)>,
+    is_written: bool,
+}
+
+impl Declaration {
+    pub(super) fn of(body: &Stream) -> Self {
+        let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
+        let parameters = parameters.filter_map(|i| Some((i.word(1)?, i.word(0)?))).collect();
+        Self { parameters, is_written: false }
+    }
+
+    /// Writes what an instruction of the declaration becomes: all parameters in the place of the first.
+    /// Whether it is one.
+    pub(super) fn rewrite(
+        &mut self,
+        i: &Instruction<'_>,
+        module: &mut Module,
+        interner: &mut Interner,
+        new: &mut Stream,
+    ) -> Result<bool> {
+        match i.op() {
+            Some(Op::Function) => {
+                let types = self.parameters.iter().map(|(_, ty)| *ty);
+                let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
+                let ty = interner.type_id(module, Op::TypeFunction, &types)?;
+                let words = i.words_from(0).enumerate();
+                new.push(Op::Function, words.map(|(at, word)| if at == 3 { ty } else { word }));
+            }
+            Some(Op::FunctionParameter) => {
+                if !std::mem::replace(&mut self.is_written, true) {
+                    for &(id, ty) in &self.parameters {
+                        new.push(Op::FunctionParameter, [ty, id]);
+                    }
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
