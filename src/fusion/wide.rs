@@ -164,25 +164,20 @@ fn is_simple(module: &Module) -> Result<bool> {
     if of_groups(module).is_some() {
         return Ok(false);
     }
-    let others = built_ins(module);
-    let mut others = others.iter().map(|&(_, built_in)| BuiltIn::from_u32(built_in));
-    if others.any(|known| {
-        !matches!(
-            known,
-            Some(BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::WorkDim)
-        )
-    }) || built_ins(module)
-        .iter()
-        .filter(|(_, b)| *b == BuiltIn::GlobalInvocationId as u32)
-        .count()
-        > 1
-    {
+    let known = built_ins(module).into_iter().map(|(_, built_in)| BuiltIn::from_u32(built_in));
+    let known: Vec<_> = known.collect();
+    let is_of_item = |built_in: &Option<BuiltIn>| {
+        use BuiltIn::{GlobalInvocationId, GlobalOffset, WorkDim};
+        matches!(built_in, Some(GlobalInvocationId | GlobalOffset | WorkDim))
+    };
+    let global_ids =
+        known.iter().filter(|&&built_in| built_in == Some(BuiltIn::GlobalInvocationId));
+    if !known.iter().all(is_of_item) || global_ids.count() > 1 {
         return Ok(false);
     }
     let variable = global_id(module);
-    if variable.is_some_and(|variable| {
-        Definition::of(module, variable).is_none_or(|definition| !definition.is_vector)
-    }) {
+    let is_vector = |variable| Definition::of(module, variable).is_some_and(|of| of.is_vector);
+    if !variable.is_none_or(is_vector) {
         return Ok(false);
     }
     let definitions = module.definitions();
