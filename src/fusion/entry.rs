@@ -130,7 +130,7 @@ impl Writer<'_> {
         for (argument, value) in decisions.plan.slots[slot].arguments.iter().enumerate() {
             words.push(self.argument(body, Place { slot, argument }, value)?);
         }
-        let behind = decisions.privates[slot].iter().filter(|private| !private.replaces);
+        let behind = decisions.privates[slot].iter().filter(|private| private.replaced.is_none());
         for (at, private) in behind.enumerate() {
             let at = decisions.plan.slots[slot].arguments.len() + at;
             let (_, ty) = self.own(Place { slot, argument: at })?;
@@ -165,7 +165,9 @@ impl Writer<'_> {
         match value {
             Argument::Buffer(region) => {
                 let mut privates = self.decisions.privates[place.slot].iter();
-                let is_own = |known: &&Private| known.parameter == place.argument && known.replaces;
+                let is_own = |known: &&Private| {
+                    known.parameter == place.argument && known.replaced.is_some()
+                };
                 if privates.any(|known| is_own(&known)) {
                     let variable = self.variable(region.memory)?;
                     return self.cast(body, variable, ty);

@@ -29,8 +29,9 @@ pub(super) struct Private {
     pub(super) size: u32,
     /// By the word of the function's body.
     pub(super) accesses: BTreeMap<u32, Kept>,
-    /// Whether the parameter itself is to point to the variable. If not, one behind the others does.
-    pub(super) replaces: bool,
+    /// How the function uses the parameter, if that itself is to point to the variable. If it is not,
+    /// one behind the others does.
+    pub(super) replaced: Option<Uses>,
 }
 
 /// The type of the variable's elements, in bits: of words if it is made of such, which every device has.
@@ -100,6 +101,7 @@ pub(super) fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Op
 }
 
 /// How a function uses a parameter: instructions by their word in its body.
+#[derive(Clone, Debug)]
 pub(super) struct Uses {
     /// Address calculation, which goes.
     pub(super) dropped: HashSet<u32>,
@@ -109,16 +111,13 @@ pub(super) struct Uses {
     pub(super) variables: HashSet<u32>,
 }
 
-/// Whether the parameter is used for nothing but loads and stores that are known.
+/// How a function uses a parameter that is to point to a variable: for nothing but loads and stores that
+/// are known.
 ///
 /// # Errors
 ///
 /// The reason why not, to be said behind the kernel's name.
-pub(super) fn check(module: &Module, function: u32, private: &Private) -> Result<(), String> {
-    own_uses(module, function, private).map(|_| ())
-}
-
-fn own_uses(module: &Module, function: u32, private: &Private) -> Result<Uses, String> {
+pub(super) fn own_uses(module: &Module, function: u32, private: &Private) -> Result<Uses, String> {
     uses(module, function, private.parameter, |offset| private.accesses.contains_key(&offset))
 }
 
@@ -126,7 +125,7 @@ fn own_uses(module: &Module, function: u32, private: &Private) -> Result<Uses, S
 ///
 /// # Errors
 ///
-/// As [`check`].
+/// As [`own_uses`].
 pub(super) fn uses(
     module: &Module,
     function: u32,
@@ -251,14 +250,12 @@ fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used
 ///
 /// # Errors
 ///
-/// As [`check`], and if ids run out.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or if the module is damaged.
 pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) -> Result<()> {
     if privates.is_empty() {
         return Ok(());
     }
-    let replacing = privates.iter().filter(|private| private.replaces);
-    let replaced = replacing.map(|private| own_uses(module, function, private));
-    let replaced = replaced.collect::<Result<Vec<_>, _>>().map_err(Error::unsupported)?;
+    let replaced = || privates.iter().filter_map(|private| private.replaced.as_ref());
     let at = module.functions.iter().position(|known| known.id == function);
     let at = at.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
     let body = std::mem::take(&mut module.functions[at].body);
@@ -276,7 +273,7 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
         let element = writer.element(private.size)?;
         let ty = writer.pointer(element)?;
         let own = declaration.parameters.get_mut(private.parameter);
-        let own = own.filter(|_| private.replaces);
+        let own = own.filter(|_| private.replaced.is_some());
         pointers.push(match own {
             Some((id, own)) => {
                 *own = ty;
@@ -291,7 +288,7 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     }
     for (location, i) in located((0, &body)) {
         let offset = location.offset;
-        if replaced.iter().any(|uses| uses.dropped.contains(&offset))
+        if replaced().any(|uses| uses.dropped.contains(&offset))
             || declaration.rewrite(&i, writer.module, &mut writer.interner, &mut writer.new)?
         {
             continue;

@@ -1,0 +1,136 @@
+//! What becomes of memories that nobody reads afterwards: which are variables of work-items, which are
+//! local memory, and why the others stay.
+
+use super::access::Access;
+use super::isolate::Kernel;
+use super::legality::{Examined, Judgement};
+use super::plan::{Argument, Memory, Place, Plan, Region};
+use super::promote::{self, Private};
+use super::ranges::Ranges;
+use super::share::{self, Shared};
+
+/// For each slot, the parameters some of whose accesses go to variables. A memory that could do without
+/// its buffer, but whose kernels do more with the address than is followed, keeps that buffer, and is
+/// told why.
+pub(super) fn privates(
+    plan: &Plan,
+    kernels: &[Kernel],
+    slots: &[Examined],
+    judgements: &mut [Judgement],
+) -> Vec<Vec<Private>> {
+    let mut all = Vec::new();
+    for (at, (slot, examined)) in plan.slots.iter().zip(slots).enumerate() {
+        let &Kernel { ref module, function, .. } = &kernels[at];
+        let mut privates = Vec::new();
+        for (argument, value) in slot.arguments.iter().enumerate() {
+            let Argument::Buffer(Region { memory, .. }) = value else { continue };
+            let judgement = judgements.iter_mut().find(|judgement| judgement.memory == *memory);
+            let Some(Ok(promotion)) = judgement.map(|judgement| &mut judgement.promotion) else {
+                continue;
+            };
+            let kept = promotion.accesses.get(&Place { slot: at, argument });
+            let mut private = Private {
+                parameter: argument,
+                memory: *memory,
+                size: promotion.size,
+                accesses: kept.cloned().unwrap_or_default(),
+                replaced: None,
+            };
+            let own = examined.accesses.all.iter().filter(|access| access.parameter == argument);
+            let is_private = |access: &Access| {
+                let kept = access.location.and_then(|at| private.accesses.get(&at.offset));
+                kept.is_some_and(|kept| !kept.in_memory)
+            };
+            if own.clone().all(is_private) {
+                match promote::own_uses(module, function, &private) {
+                    Ok(uses) => private.replaced = Some(uses),
+                    Err(why) => {
+                        let name = examined.parameters[argument].name.as_deref();
+                        let name = name.unwrap_or("a buffer");
+                        let why = format!("of `{name}`, `{}` {why}", slot.kernel);
+                        promotion.remains.get_or_insert(why);
+                    }
+                }
+            }
+            if private.replaced.is_some() || !private.accesses.is_empty() {
+                privates.push(private);
+            }
+        }
+        all.push(privates);
+    }
+    all
+}
+
+/// For each slot, the parameters that become local memory, of memories that are not private altogether.
+/// Those that cannot are told why.
+pub(super) fn shared(
+    plan: &Plan,
+    kernels: &[Kernel],
+    slots: &[Examined],
+    ranges: &Ranges,
+    judgements: &mut [Judgement],
+) -> Vec<Vec<Shared>> {
+    let arguments = plan.places().map(|(_, argument)| argument);
+    let arguments = arguments.filter_map(|argument| match argument {
+        Argument::Local(bytes) => Some(*bytes),
+        _ => None,
+    });
+    let own = slots.iter().map(|slot| slot.groups.local_bytes).chain(arguments);
+    let taken = own.fold(0, usize::saturating_add);
+    let mut left = plan.local_limit.saturating_sub(taken);
+    let mut all = vec![Vec::new(); plan.slots.len()];
+    for judgement in judgements {
+        let Ok(locality) = &mut judgement.locality else { continue };
+        if judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none()) {
+            judgement.locality = Err("its work-items keep it for themselves".into());
+            continue;
+        }
+        let (size, align) = (locality.size as usize, locality.align as usize);
+        let size = size.next_multiple_of(align.max(16));
+        let mut why = (size > left).then(|| {
+            format!("a work-group would need {size} bytes of local memory for it, and has {left}")
+        });
+        let mut found = Vec::new();
+        for (place, region) in plan.regions(judgement.memory) {
+            let (slot, examined) = (&plan.slots[place.slot], &slots[place.slot]);
+            if !ranges.slots[place.slot].keeps_groups {
+                let text = format!("`{}` has other work-groups", slot.kernel);
+                why = why.or(Some(text));
+                continue;
+            }
+            let first = region.offset as i128 - locality.first;
+            match share::check(&kernels[place.slot].module, examined, place.argument, first) {
+                Ok(unit) => {
+                    locality.unit = locality.unit.min(unit);
+                    found.push((place, first));
+                }
+                Err(text) => {
+                    let name = examined.parameters[place.argument].name.as_deref();
+                    let name = name.unwrap_or("a buffer");
+                    why = why.or(Some(format!("of `{name}`, `{}` {text}", slot.kernel)));
+                }
+            }
+        }
+        if let Some(why) = why {
+            judgement.locality = Err(why);
+            continue;
+        }
+        left -= size;
+        judgement.promotion = Err("its work-groups keep it in local memory".into());
+        for (Place { slot, argument: parameter }, first) in found {
+            let (memory, unit) = (judgement.memory, locality.unit);
+            all[slot].push(Shared { parameter, memory, unit, first });
+        }
+    }
+    all
+}
+
+/// The memories that are no longer used.
+pub(super) fn internalized(judgements: &[Judgement]) -> Vec<Memory> {
+    let are = judgements.iter().filter(|judgement| {
+        let is_private =
+            judgement.promotion.as_ref().is_ok_and(|promotion| promotion.remains.is_none());
+        is_private || judgement.locality.is_ok()
+    });
+    are.map(|judgement| judgement.memory).collect()
+}
