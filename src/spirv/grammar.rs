@@ -10,7 +10,7 @@ use rspirv::grammar::{self, OperandKind, OperandQuantifier};
 use rspirv::spirv::{MemoryAccess, Op};
 
 use super::stream::string_length;
-use super::words::Instruction;
+use super::words::{Instruction, OPCODES};
 use crate::error::{Error, ErrorKind, Result};
 
 type Operands = &'static [grammar::LogicalOperand];
@@ -133,7 +133,7 @@ impl Shape {
                     has_result && op.is_some_and(|op| format!("{op:?}").starts_with("Type"));
                 Shape { is_type, has_type, has_result }
             };
-            (0..=u16::MAX).take_while(|&opcode| opcode < 8192).map(shape).collect()
+            (0..OPCODES).map(shape).collect()
         });
         SHAPES.get(usize::from(opcode)).copied().unwrap_or_default()
     }
@@ -189,7 +189,7 @@ struct Walk<'a, 'm, C, F> {
     context: &'a C,
     found: F,
     at: usize,
-    /// The first operand of an OpSwitch.
+    /// The first operand that is an id: that of an OpSwitch tells how wide the literals are.
     selector: Option<u32>,
 }
 
@@ -219,9 +219,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
             OperandKind::IdResultType => self.id(Role::ResultType)?,
             OperandKind::IdResult => self.id(Role::Result)?,
             OperandKind::IdRef | OperandKind::IdScope | OperandKind::IdMemorySemantics => {
-                if self.instruction.op() == Some(Op::Switch) && self.selector.is_none() {
-                    self.selector = self.instruction.word(self.at);
-                }
+                self.selector = self.selector.or_else(|| self.instruction.word(self.at));
                 self.id(Role::Operand)?;
             }
             OperandKind::PairIdRefIdRef => {

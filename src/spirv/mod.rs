@@ -52,7 +52,7 @@ pub(crate) mod edit {
     pub(crate) use super::module::{Function, Linkage, Section};
     pub(crate) use super::prune::References;
     pub(crate) use super::stream::{Stream, literal_words, string_words};
-    pub(crate) use super::words::{Instruction, invalid};
+    pub(crate) use super::words::{Instruction, OPCODES, invalid};
 }
 
 /// What a module says of itself.

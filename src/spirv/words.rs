@@ -1,6 +1,7 @@
 //! The physical layout: words, header and the stream of instructions.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use rspirv::spirv::{MAGIC_NUMBER, Op};
 
@@ -12,6 +13,9 @@ pub(crate) type Word = [u8; 4];
 /// The versions that exist; minor versions add instructions but change no layout.
 const MAJOR_VERSION: u8 = 1;
 const MINOR_VERSIONS: std::ops::RangeInclusive<u8> = 0..=6;
+
+/// All opcodes that are known are below it.
+pub(crate) const OPCODES: u16 = 1 << 13;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByteOrder {
@@ -255,7 +259,10 @@ pub(crate) struct Instruction<'a> {
 impl<'a> Instruction<'a> {
     /// `None` for an opcode newer than the grammar that this crate was built with.
     pub(crate) fn op(&self) -> Option<Op> {
-        Op::from_u32(self.opcode().into())
+        // Which numbers are opcodes is told by a hundred ranges, which take longer to compare with.
+        static OPS: LazyLock<Vec<Option<Op>>> =
+            LazyLock::new(|| (0..OPCODES).map(|opcode| Op::from_u32(opcode.into())).collect());
+        *OPS.get(usize::from(self.opcode()))?
     }
 
     pub(crate) fn opcode(&self) -> u16 {

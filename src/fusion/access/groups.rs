@@ -1,12 +1,13 @@
 //! What a kernel has to do with its work-group, in its function and in what that calls.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use rspirv::spirv::{Op, StorageClass};
 
 use super::layout::Layouts;
 use crate::spirv::Module;
-use crate::spirv::edit::{Section, ids};
+use crate::spirv::edit::{OPCODES, Section, ids};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfGroups {
@@ -49,10 +50,21 @@ pub(crate) fn of_groups(module: &Module, function: u32) -> OfGroups {
             if i.op() == Some(Op::FunctionCall) {
                 left.extend(i.word(2).filter(|&id| seen.insert(id)));
             }
-            let name = i.name();
-            let is_order = ["Barrier", "Atomic", "Group", "Subgroup", "AsyncCopy", "Pipe"];
-            found.synchronizes |= is_order.iter().any(|order| name.contains(order));
+            found.synchronizes |= i.op().is_some_and(synchronizes);
         }
     }
     found
+}
+
+/// By its name.
+fn synchronizes(op: Op) -> bool {
+    static ALL: LazyLock<HashSet<Op>> = LazyLock::new(|| {
+        let is_order = |op: &Op| {
+            let name = format!("{op:?}");
+            let orders = ["Barrier", "Atomic", "Group", "Subgroup", "AsyncCopy", "Pipe"];
+            orders.iter().any(|order| name.contains(order))
+        };
+        (0..u32::from(OPCODES)).filter_map(Op::from_u32).filter(is_order).collect()
+    });
+    ALL.contains(&op)
 }
