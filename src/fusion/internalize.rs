@@ -2,25 +2,24 @@
 //! local memory, and why the others stay.
 
 use super::access::Access;
-use super::isolate::Kernel;
 use super::legality::{Examined, Judgement};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{self, Private};
 use super::ranges::Ranges;
 use super::share::{self, Shared};
+use crate::spirv::edit::Definitions;
 
 /// For each slot, the parameters some of whose accesses go to variables. A memory that could do without
 /// its buffer, but whose kernels do more with the address than is followed, keeps that buffer, and is
 /// told why.
 pub(super) fn privates(
     plan: &Plan,
-    kernels: &[Kernel],
+    definitions: &[Definitions<'_>],
     slots: &[Examined],
     judgements: &mut [Judgement],
 ) -> Vec<Vec<Private>> {
     let mut all = Vec::new();
     for (at, (slot, examined)) in plan.slots.iter().zip(slots).enumerate() {
-        let &Kernel { ref module, function, .. } = &kernels[at];
         let mut privates = Vec::new();
         for (argument, value) in slot.arguments.iter().enumerate() {
             let Argument::Buffer(Region { memory, .. }) = value else { continue };
@@ -42,7 +41,7 @@ pub(super) fn privates(
                 kept.is_some_and(|kept| !kept.in_memory)
             };
             if own.clone().all(is_private) {
-                match promote::own_uses(module, function, &private) {
+                match promote::own_uses(&definitions[at], examined.function, &private) {
                     Ok(uses) => private.replaced = Some(uses),
                     Err(why) => {
                         let name = examined.parameters[argument].name.as_deref();
@@ -65,7 +64,7 @@ pub(super) fn privates(
 /// Those that cannot are told why.
 pub(super) fn shared(
     plan: &Plan,
-    kernels: &[Kernel],
+    definitions: &[Definitions<'_>],
     slots: &[Examined],
     ranges: &Ranges,
     judgements: &mut [Judgement],
@@ -99,7 +98,7 @@ pub(super) fn shared(
                 continue;
             }
             let first = region.offset as i128 - locality.first;
-            match share::check(&kernels[place.slot].module, examined, place.argument, first) {
+            match share::check(&definitions[place.slot], examined, place.argument, first) {
                 Ok(unit) => {
                     locality.unit = locality.unit.min(unit);
                     found.push((place, first));

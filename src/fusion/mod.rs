@@ -44,12 +44,11 @@ use rspirv::spirv::{Op, StorageClass};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
-use crate::spirv::edit::Section;
+use crate::spirv::edit::{Definitions, Section};
 use access::Value;
 use contraction::Operations;
 use form::Space;
 use internalize::internalized;
-use isolate::Kernel;
 use legality::Examined;
 use merge::{Modes, Part};
 use ranges::Shape;
@@ -174,13 +173,14 @@ fn attempt(
     let kernels = isolate::kernels(plan, modules)?;
     let demanded: Vec<_> = kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
     let ranges = ranges::join(&plan.slots, &demanded)?;
+    let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
     let mut slots = Vec::new();
     for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {
         let space = Space::new(&ranges.slots[at].range);
-        let examined = examine(slot, kernel, &space);
+        let examined = examine(slot, &definitions[at], kernel.function, &space);
         let examined = examined.map_err(|error| isolate::within(at, slot, error))?;
         let relied = &examined.accesses.constants;
-        let injected = relied & &access::feeding(&kernel.module, kernel.function);
+        let injected = relied & &access::feeding(&definitions[at], kernel.function);
         outcome.injected.extend(injected.iter().map(|&argument| Place { slot: at, argument }));
         let relied = relied.iter();
         outcome.constants.extend(relied.map(|&argument| Place { slot: at, argument }));
@@ -203,8 +203,8 @@ fn attempt(
             Verdict::NeedsTrust(why) | Verdict::Refuted(why) => return Ok(Err(why.clone())),
         }
     }
-    let mut privates = internalize::privates(plan, &kernels, &slots, &mut outcome.judgements);
-    let shared = internalize::shared(plan, &kernels, &slots, &ranges, &mut outcome.judgements);
+    let mut privates = internalize::privates(plan, &definitions, &slots, &mut outcome.judgements);
+    let shared = internalize::shared(plan, &definitions, &slots, &ranges, &mut outcome.judgements);
     for (privates, shared) in privates.iter_mut().zip(&shared) {
         privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
     }
@@ -281,8 +281,13 @@ fn attempt(
     }))
 }
 
-fn examine(slot: &Slot, kernel: &Kernel, space: &Space) -> Result<Examined> {
-    let &Kernel { ref module, function, .. } = kernel;
+fn examine(
+    slot: &Slot,
+    definitions: &Definitions<'_>,
+    function: u32,
+    space: &Space,
+) -> Result<Examined> {
+    let module = definitions.module();
     let values: Vec<_> = slot
         .arguments
         .iter()
@@ -292,8 +297,7 @@ fn examine(slot: &Slot, kernel: &Kernel, space: &Space) -> Result<Examined> {
             Argument::Local(_) => Value::Other,
         })
         .collect();
-    let accesses = access::analyse(module, function, &values, space)?;
-    let definitions = module.definitions();
+    let accesses = access::analyse(definitions, function, &values, space)?;
     let body = module.functions.iter().find(|known| known.id == function);
     let body = body.into_iter().flat_map(|function| function.body.iter());
     let parameters = body.filter(|i| i.op() == Some(Op::FunctionParameter));
@@ -313,8 +317,8 @@ fn examine(slot: &Slot, kernel: &Kernel, space: &Space) -> Result<Examined> {
         function,
         accesses,
         parameters: parameters.collect(),
-        movable: promote::movable(module, function),
-        groups: access::of_groups(module, function),
+        movable: promote::movable(definitions, function),
+        groups: access::of_groups(definitions, function),
     })
 }
 

@@ -41,13 +41,13 @@ pub(super) fn element_width(size: u32) -> u32 {
 
 /// The loads and stores of a function that can go to a variable, by the word of its body, with the
 /// alignment that they are told to have, or 1.
-pub(super) fn movable(module: &Module, function: u32) -> HashMap<u32, u32> {
-    let definitions = module.definitions();
-    let layouts = Layouts::of(module, &definitions);
+pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u32, u32> {
+    let module = definitions.module();
+    let layouts = Layouts::of(module, definitions);
     let function = module.functions.iter().find(|known| known.id == function);
     let body = function.into_iter().flat_map(|function| located((0, &function.body)));
     body.filter_map(|(location, i)| {
-        let moved = Moved::of(&definitions, &i)?;
+        let moved = Moved::of(definitions, &i)?;
         let pointer = definitions.type_of(i.word(moved.pointer)?)?;
         let is_typed = pointer.op() == Some(Op::TypePointer);
         let is_sized = layouts.size(pointer.word(2)?).is_some_and(|size| size > 0);
@@ -117,8 +117,12 @@ pub(super) struct Uses {
 /// # Errors
 ///
 /// The reason why not, to be said behind the kernel's name.
-pub(super) fn own_uses(module: &Module, function: u32, private: &Private) -> Result<Uses, String> {
-    uses(module, function, private.parameter, |offset| private.accesses.contains_key(&offset))
+pub(super) fn own_uses(
+    definitions: &Definitions<'_>,
+    function: u32,
+    private: &Private,
+) -> Result<Uses, String> {
+    uses(definitions, function, private.parameter, |offset| private.accesses.contains_key(&offset))
 }
 
 /// How a function uses a parameter, all accesses by which are known, by the word of its body.
@@ -127,13 +131,12 @@ pub(super) fn own_uses(module: &Module, function: u32, private: &Private) -> Res
 ///
 /// As [`own_uses`].
 pub(super) fn uses(
-    module: &Module,
+    definitions: &Definitions<'_>,
     function: u32,
     parameter: usize,
     is_known: impl Fn(u32) -> bool,
 ) -> Result<Uses, String> {
-    let definitions = module.definitions();
-    let function = module.functions.iter().find(|known| known.id == function);
+    let function = definitions.module().functions.iter().find(|known| known.id == function);
     let body = function.map(|function| &function.body).ok_or("has no function")?;
     let parameters = body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
     let parameter = parameters.filter_map(|i| i.result()).nth(parameter);
@@ -146,7 +149,7 @@ pub(super) fn uses(
         let before = (pointers.len(), variables.len());
         for (location, i) in located((0, body)) {
             let (mut pointer, mut variable) = (Vec::new(), Vec::new());
-            ids(&i, &definitions, |word, role| {
+            ids(&i, definitions, |word, role| {
                 let id = i.word(word).unwrap_or_default();
                 if role == Role::Operand && pointers.contains(&id) {
                     pointer.push(word);
@@ -162,7 +165,7 @@ pub(super) fn uses(
             }
             let used = match (pointer.as_slice(), variable.as_slice()) {
                 ([], []) => continue,
-                (&[word], []) => used(&definitions, &i, word),
+                (&[word], []) => used(definitions, &i, word),
                 ([], &[word]) => match i.op() {
                     Some(Op::Load) => Used::Address,
                     Some(Op::LifetimeStart | Op::LifetimeStop) => Used::Nothing,

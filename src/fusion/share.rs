@@ -148,16 +148,16 @@ pub(super) fn address_width(module: &Module) -> u32 {
 ///
 /// The reason why not, to be said behind the kernel's name.
 pub(super) fn check(
-    module: &Module,
+    definitions: &Definitions<'_>,
     examined: &Examined,
     parameter: usize,
     first: i128,
 ) -> Result<u32, String> {
     let function = examined.function;
     let is_known = |offset: u32| examined.movable.contains_key(&offset);
-    let Uses { pointers, variables, .. } = uses(module, function, parameter, is_known)?;
-    let definitions = module.definitions();
-    let layouts = Layouts::of(module, &definitions);
+    let Uses { pointers, variables, .. } = uses(definitions, function, parameter, is_known)?;
+    let module = definitions.module();
+    let layouts = Layouts::of(module, definitions);
     let body = module.functions.iter().find(|known| known.id == function);
     let mut is_in_words = first % 4 == 0;
     for i in body.into_iter().flat_map(|function| function.body.iter()) {
@@ -172,12 +172,12 @@ pub(super) fn check(
             return Err(format!("uses its address in {}", i.name()));
         }
         let is_pointer = |word: usize| i.word(word).is_some_and(|id| pointers.contains(&id));
-        let steps = match Moved::of(&definitions, &i) {
+        let steps = match Moved::of(definitions, &i) {
             Some(moved) if is_pointer(moved.pointer) => {
-                Steps::of_access(&definitions, &layouts, &i, &moved)
+                Steps::of_access(definitions, &layouts, &i, &moved)
             }
             None if i.result().is_some_and(|id| pointers.contains(&id)) => {
-                Steps::of_chain(&definitions, &layouts, &i)
+                Steps::of_chain(definitions, &layouts, &i)
             }
             _ => continue,
         };
@@ -196,13 +196,13 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
     if all.is_empty() {
         return Ok(());
     }
-    let own = all.iter().map(|shared| uses(module, function, shared.parameter, |_| true));
+    let snapshot = module.clone();
+    let definitions = snapshot.definitions();
+    let own = all.iter().map(|shared| uses(&definitions, function, shared.parameter, |_| true));
     let own = own.collect::<Result<Vec<_>, _>>().map_err(Error::unsupported)?;
     let at = module.functions.iter().position(|known| known.id == function);
     let at = at.ok_or_else(|| Error::unsupported("a kernel has no function"))?;
-    let snapshot = module.clone();
     let body = &snapshot.functions[at].body;
-    let definitions = snapshot.definitions();
     let layouts = Layouts::of(&snapshot, &definitions);
     let mut interner = Interner::of(module);
     let width = layouts.address as u32 * 8;

@@ -126,6 +126,10 @@ impl<'m> Definitions<'m> {
         Self { module, locations, extended_sets: module.extended_sets() }
     }
 
+    pub(crate) fn module(&self) -> &'m Module {
+        self.module
+    }
+
     pub(crate) fn location(&self, id: u32) -> Option<Location> {
         self.locations.get(id)
     }

@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 16;
 const MAX_STEPS: usize = 1 << 18;
 
 pub(super) struct Evaluation<'m> {
-    pub(super) definitions: Definitions<'m>,
+    pub(super) definitions: &'m Definitions<'m>,
     pub(super) layouts: Layouts,
     pub(super) space: &'m Space,
     module: &'m Module,
@@ -61,9 +61,9 @@ pub(super) struct Frame<'m> {
 }
 
 impl<'m> Evaluation<'m> {
-    pub(super) fn new(module: &'m Module, space: &'m Space) -> Self {
-        let definitions = module.definitions();
-        let layouts = Layouts::of(module, &definitions);
+    pub(super) fn new(definitions: &'m Definitions<'m>, space: &'m Space) -> Self {
+        let module = definitions.module();
+        let layouts = Layouts::of(module, definitions);
         let functions = module.functions.iter().enumerate();
         let annotations = module.section(Section::Annotations).iter();
         let built_ins = annotations.filter(|i| {
@@ -165,9 +165,9 @@ impl<'m> Evaluation<'m> {
         if let Some(known) = self.known_functions.get(&at) {
             return known.clone();
         }
-        let blocks = Blocks::of(self.module, &self.definitions, at);
+        let blocks = Blocks::of(self.module, self.definitions, at);
         let body = blocks.map(|blocks| {
-            let spilled = spilled(&blocks, &self.definitions);
+            let spilled = spilled(&blocks, self.definitions);
             Rc::new(Body { blocks, spilled })
         });
         self.known_functions.insert(at, body.clone());
@@ -205,7 +205,7 @@ impl<'m> Evaluation<'m> {
         }
         if depth == 0 {
             let mut symbols = Symbols::of_function(blocks, &body.spilled, &self.built_ins);
-            self.flow = Flow::of(blocks, &self.definitions, &mut symbols, |from, to| {
+            self.flow = Flow::of(blocks, self.definitions, &mut symbols, |from, to| {
                 frame.live.contains(&(from, to))
             });
         }

@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::layout::Layouts;
-use crate::spirv::Module;
-use crate::spirv::edit::{OPCODES, Section, ids};
+use crate::spirv::edit::{Definitions, OPCODES, Section, ids};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfGroups {
@@ -20,9 +19,9 @@ pub(crate) struct OfGroups {
 /// What local variables are aligned to at most, of most types.
 const ALIGN: i128 = 16;
 
-pub(crate) fn of_groups(module: &Module, function: u32) -> OfGroups {
-    let definitions = module.definitions();
-    let layouts = Layouts::of(module, &definitions);
+pub(crate) fn of_groups(definitions: &Definitions<'_>, function: u32) -> OfGroups {
+    let module = definitions.module();
+    let layouts = Layouts::of(module, definitions);
     let functions: HashMap<_, _> = module.functions.iter().map(|known| (known.id, known)).collect();
     let mut sizes = HashMap::new();
     for i in module.section(Section::Globals).iter() {
@@ -40,7 +39,7 @@ pub(crate) fn of_groups(module: &Module, function: u32) -> OfGroups {
             continue;
         };
         for i in known.body.iter() {
-            let used = ids(&i, &definitions, |word, _| {
+            let used = ids(&i, definitions, |word, _| {
                 if let Some(size) = i.word(word).and_then(|id| sizes.remove(&id)) {
                     let size = usize::try_from(size).unwrap_or(usize::MAX);
                     found.local_bytes = found.local_bytes.saturating_add(size);

@@ -549,7 +549,7 @@ impl<'m> Evaluation<'m> {
         text: &'static str,
     ) {
         let mut operands = Vec::new();
-        let known = ids(i, &self.definitions, |word, role| {
+        let known = ids(i, self.definitions, |word, role| {
             if role == Role::Operand {
                 operands.extend(i.word(word));
             }

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use super::form::{Form, Space};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::Module;
-use crate::spirv::edit::{Linkage, Location, Section};
+use crate::spirv::edit::{Definitions, Linkage, Location, Section};
 
 pub(super) use flow::Flow;
 pub(super) use groups::{OfGroups, of_groups};
@@ -93,12 +93,12 @@ pub(super) struct Bytes {
 /// [`InvalidImage`](ErrorKind::InvalidImage) if the module lacks what it refers to.
 /// [`Unsupported`](ErrorKind::Unsupported) if the kernel is too large to be followed.
 pub(super) fn analyse(
-    module: &Module,
+    definitions: &Definitions<'_>,
     kernel: u32,
     values: &[Value],
     space: &Space,
 ) -> Result<Accesses> {
-    eval::Evaluation::new(module, space).run(kernel, values)
+    eval::Evaluation::new(definitions, space).run(kernel, values)
 }
 
 /// What is known of a kernel's argument beforehand.

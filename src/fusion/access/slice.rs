@@ -5,13 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::blocks::Blocks;
-use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Role, ids};
 
 /// The parameters of a function that addresses or the bounds of loops are calculated from, there and
 /// in what it calls.
-pub(crate) fn feeding(module: &Module, function: u32) -> BTreeSet<usize> {
-    let definitions = module.definitions();
+pub(crate) fn feeding(definitions: &Definitions<'_>, function: u32) -> BTreeSet<usize> {
+    let module = definitions.module();
     let functions: HashMap<_, _> =
         module.functions.iter().enumerate().map(|(at, known)| (known.id, at)).collect();
     let mut slice = Slice::default();
@@ -19,17 +18,17 @@ pub(crate) fn feeding(module: &Module, function: u32) -> BTreeSet<usize> {
     let mut own = Vec::new();
     while let Some(id) = left.pop() {
         let Some(&at) = functions.get(&id) else { continue };
-        let Some(blocks) = Blocks::of(module, &definitions, at) else { continue };
+        let Some(blocks) = Blocks::of(module, definitions, at) else { continue };
         for block in &blocks.all {
             let called = block.body.iter().filter(|(_, i)| i.op() == Some(Op::FunctionCall));
             left.extend(called.filter_map(|(_, i)| i.word(2)).filter(|&id| seen.insert(id)));
         }
-        slice.add(id, &blocks, &definitions);
+        slice.add(id, &blocks, definitions);
         if id == function {
             own.clone_from(&blocks.parameters);
         }
     }
-    slice.close(&definitions);
+    slice.close(definitions);
     let own = own.iter().enumerate().filter(|(_, id)| slice.needed.contains(id));
     own.map(|(at, _)| at).collect()
 }

@@ -18,7 +18,7 @@ fn int(value: i32) -> Value {
 fn found_in(bytes: &[u8], kernel: &str, values: &[Value], range: &NdRange) -> Accesses {
     let module = Module::parse(bytes).unwrap();
     let (_, function) = function_of(&module, kernel).unwrap();
-    analyse(&module, function, values, &Space::new(range)).unwrap()
+    analyse(&module.definitions(), function, values, &Space::new(range)).unwrap()
 }
 
 /// Such as `0 reads 4x+0 4 always`: parameter, what is done, where in bytes, how many of them.
@@ -198,6 +198,6 @@ fn launches_that_fit_no_kernel_are_refused() {
     assert_eq!(error.kind(), ErrorKind::UnknownKernel);
     let (_, function) = function_of(&module, "scale").unwrap();
     let space = Space::new(&NdRange::from(NdSize::from(1)));
-    let error = analyse(&module, function, &[B], &space).unwrap_err();
+    let error = analyse(&module.definitions(), function, &[B], &space).unwrap_err();
     assert!(error.to_string().contains("3 parameters, the launch 1 arguments"), "{error}");
 }
