@@ -36,6 +36,9 @@ pub(crate) struct Command {
     pub(crate) group: Option<GroupId>,
     /// What it does for itself and all others of its group, in place of its own work.
     pub(crate) fused: Option<Box<LaunchWork>>,
+    /// The launches before its own that it does the work of besides, of which the DAG knows nothing
+    /// else.
+    pub(crate) others: Vec<Held>,
     /// What times it.
     pub(crate) timed: Option<Arc<Stopwatch>>,
     /// Whether its start and end go into the timeline, and when it was submitted.
@@ -50,12 +53,37 @@ impl Command {
         building: bool,
         traced: Option<Box<super::timeline::Submitted>>,
     ) -> Self {
-        Self { work, record, queue, building, group: None, fused: None, timed: None, traced }
+        let (group, fused, others, timed) = (None, None, Vec::new(), None);
+        Self { work, record, queue, building, group, fused, others, timed, traced }
+    }
+
+    /// How many commands were submitted that it is.
+    pub(crate) fn count(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// What the events of all of these share with it.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.others.iter().map(|other| &other.record).chain([&self.record])
+    }
+
+    /// What it, and those that it does the work of, do with which bytes.
+    pub(crate) fn uses(&self) -> Uses {
+        let others = self.others.iter().flat_map(|other| other.uses.iter().cloned());
+        others.chain(self.work.uses()).collect()
+    }
+
+    /// A few words for pictures.
+    pub(crate) fn label(&self) -> String {
+        let works = self.others.iter().map(|other| &other.work).chain([&self.work]);
+        works.map(Work::label).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether dropping it frees nothing large and calls no driver.
     pub(crate) fn is_light(&self) -> bool {
-        self.work.is_light() && self.fused.as_ref().is_none_or(|fused| fused.is_light())
+        self.work.is_light()
+            && self.others.iter().all(|other| other.work.is_light())
+            && self.fused.as_ref().is_none_or(|fused| fused.is_light())
     }
 
     /// Calls `run` with the operation in the backend's form.
@@ -68,6 +96,13 @@ impl Command {
             None => self.work.with_operation(run),
         }
     }
+}
+
+/// A launch that is not a node of the DAG by itself.
+pub(crate) struct Held {
+    pub(crate) work: Work,
+    pub(crate) record: Arc<Record>,
+    pub(crate) uses: Uses,
 }
 
 /// A command as it is handed in.

@@ -166,10 +166,12 @@ impl<C> Found for Finder<'_, C> {
 impl<C> Dag<C> {
     /// Adds a command behind all that its uses conflict with and all in `after`, waiting for
     /// `gates` calls of [`open_gate`](Self::open_gate). With `poison` it fails in its turn.
+    ///
+    /// It makes the uses of one list at once, and the lists in order.
     pub(crate) fn add(
         &mut self,
         command: C,
-        uses: &[Use],
+        uses: &[&[Use]],
         after: impl IntoIterator<Item = (NodeId, EdgeKind)>,
         gates: u32,
         poison: Option<Error>,
@@ -199,10 +201,12 @@ impl<C> Dag<C> {
         for (node, kind) in after {
             finder.depend(node, kind);
         }
-        // A command that is given the same bytes twice reads what was there before its own writes.
-        for access in [Access::Read, Access::ReadWrite, Access::Write] {
-            for used in uses.iter().filter(|used| used.access == access) {
-                self.hazards.touch(id, used, &mut finder);
+        for uses in uses {
+            // Who is given the same bytes twice reads what was there before its own writes.
+            for access in [Access::Read, Access::ReadWrite, Access::Write] {
+                for used in uses.iter().filter(|used| used.access == access) {
+                    self.hazards.touch(id, used, &mut finder);
+                }
             }
         }
         let poison = finder.poison;
@@ -216,6 +220,15 @@ impl<C> Dag<C> {
         node.poison = poison;
         self.consider(id, next);
         id
+    }
+
+    /// Whether a command with these uses, in the order that [`add`](Self::add) has them in, could be
+    /// dispatched at once.
+    pub(crate) fn is_clear(&self, uses: &[&[Use]]) -> bool {
+        self.hazards.are_clear(uses, |id| {
+            let node = self.graph.node_weight(id.index);
+            node.is_some_and(|node| node.serial == id.serial && !node.dispatched)
+        })
     }
 
     /// One of the command's gates has opened. Forgotten commands are ignored.

@@ -59,6 +59,10 @@ impl Record {
         self.scheduler.upgrade()
     }
 
+    pub(crate) fn weak_scheduler(&self) -> Weak<Scheduler> {
+        self.scheduler.clone()
+    }
+
     pub(crate) fn set_node(&self, id: NodeId) {
         let (index, serial) = id.to_parts();
         self.node.0.store(index, Relaxed);

@@ -21,6 +21,24 @@ pub(crate) struct Use {
     pub(crate) access: Access,
 }
 
+impl Use {
+    /// Whether, of two commands that make these uses, one has to come after the other.
+    pub(crate) fn orders(&self, other: &Self) -> bool {
+        self.allocation == other.allocation
+            && self.bytes.start < other.bytes.end
+            && other.bytes.start < self.bytes.end
+            && (self.access != Access::Read || other.access != Access::Read)
+    }
+
+    /// Whether nothing is left of what `other` would have found there before.
+    fn replaces(&self, other: &Self) -> bool {
+        self.allocation == other.allocation
+            && self.access != Access::Read
+            && self.bytes.start <= other.bytes.start
+            && other.bytes.end <= self.bytes.end
+    }
+}
+
 /// What has become of the last command that wrote a segment.
 #[derive(Clone, Debug)]
 enum Writer {
@@ -47,6 +65,19 @@ struct Segment {
 impl Segment {
     fn new(bytes: Range<usize>) -> Self {
         Self { bytes, writer: Writer::None, readers: SmallVec::new(), prune_at: FEW_READERS }
+    }
+}
+
+impl Segment {
+    fn is_clear(&self, access: Access, is_in_the_way: impl Fn(NodeId) -> bool) -> bool {
+        let is_written = match self.writer {
+            Writer::None => true,
+            Writer::Command(writer) => !is_in_the_way(writer),
+            Writer::Failed(_) => access == Access::Write,
+            Writer::Lost(writer, _) => !is_in_the_way(writer) && access != Access::Read,
+        };
+        let mut readers = self.readers.iter();
+        is_written && (access == Access::Read || !readers.any(|reader| is_in_the_way(*reader)))
     }
 }
 
@@ -132,6 +163,24 @@ impl Hazards {
                 history.segments.drain(covered.start + 1..covered.end);
             }
         }
+    }
+
+    /// Whether a command that makes these uses, those of one list at once and the lists in order,
+    /// would come after nobody that `is_in_the_way`, and would not fail.
+    pub(crate) fn are_clear(
+        &self,
+        uses: &[&[Use]],
+        is_in_the_way: impl Fn(NodeId) -> bool,
+    ) -> bool {
+        let is_clear = |at: usize, used: &Use| {
+            let Some(history) = self.histories.get(&used.allocation) else { return true };
+            let from = history.index_of(used.bytes.start);
+            let segments = history.segments[from..].iter();
+            let mut segments = segments.take_while(|segment| segment.bytes.start < used.bytes.end);
+            segments.all(|segment| segment.is_clear(used.access, &is_in_the_way))
+                || uses[..at].iter().copied().flatten().any(|earlier| earlier.replaces(used))
+        };
+        (0..uses.len()).all(|at| uses[at].iter().all(|used| is_clear(at, used)))
     }
 
     /// `id` failed with `root`: what it should have written, and nobody has written since, is not

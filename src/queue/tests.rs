@@ -21,7 +21,7 @@ fn used(allocation: u64, bytes: std::ops::Range<usize>, access: Access) -> Use {
 }
 
 fn add(dag: &mut Dag<Command>, number: usize, uses: &[Use], next: &mut NextList) -> NodeId {
-    dag.add((number, uses.to_vec()), uses, [], 0, None, next)
+    dag.add((number, uses.to_vec()), &[uses], [], 0, None, next)
 }
 
 fn before(dag: &Dag<Command>, id: NodeId) -> Vec<usize> {
@@ -110,7 +110,7 @@ fn edges_that_come_back_among_dispatched_commands_carry_failures() {
 fn closed_gates_are_found_through_what_waits_for_them() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let write = [used(1, 0..8, Access::Write)];
-    let gated = dag.add((0, write.to_vec()), &write, [], 1, None, &mut next);
+    let gated = dag.add((0, write.to_vec()), &[&write], [], 1, None, &mut next);
     let last = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
     let other = add(&mut dag, 2, &[used(2, 0..8, Access::Read)], &mut next);
     let is_gated = |_: NodeId, _: &Command, gates| gates > 0;
@@ -177,7 +177,7 @@ fn what_fails_undispatched_ends_after_all_before_it() {
     next.clear();
     let gated = {
         let uses = [used(1, 0..8, Access::Write)];
-        dag.add((1, uses.to_vec()), &uses, [], 1, None, &mut next)
+        dag.add((1, uses.to_vec()), &[&uses], [], 1, None, &mut next)
     };
     let behind = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
     dag.poison(gated, failure(), &mut next);
@@ -260,7 +260,7 @@ proptest! {
                     let after: Vec<_> = plan.after.filter(|_| submitted > 0).map(|index| index.index(submitted)).into_iter().collect();
                     let poison = after.iter().any(|&n| outcome[n] == Some(false)).then(failure);
                     let edges = after.iter().filter(|&&n| outcome[n].is_none()).map(|&n| (ids[n], EdgeKind::Data)).collect::<Vec<_>>();
-                    let id = dag.add((submitted, plan.uses.clone()), &plan.uses, edges, u32::from(plan.gated), poison, &mut next);
+                    let id = dag.add((submitted, plan.uses.clone()), &[&plan.uses], edges, u32::from(plan.gated), poison, &mut next);
                     ids.push(id);
                     if plan.gated {
                         gates.push(id);

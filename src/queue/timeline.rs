@@ -89,7 +89,7 @@ impl Timeline {
             queue: command.queue,
             lane: command.record.place().map(|place| place.lane),
             serial: id.serial(),
-            label: command.work.label(),
+            label: command.label(),
             after: submitted.after,
             submitted: submitted.submitted,
             enqueued: submitted.enqueued,
@@ -206,7 +206,7 @@ impl Drop for Trace {
 
 /// The DAG of a device in Graphviz's language: solid edges are dependencies; commands that have
 /// ended are filled, failed ones red.
-pub(crate) fn dot(scheduler: &Scheduler) -> String {
+pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
     let device = scheduler.slot().handle();
     let mut nodes = Vec::new();
     for span in scheduler.shared().timeline.spans() {
@@ -223,7 +223,7 @@ pub(crate) fn dot(scheduler: &Scheduler) -> String {
         let look = if command.record.place().is_some() { "solid" } else { "dashed" };
         // The edges to what has ended are known where somebody records.
         let after = command.traced.as_ref().map_or(after, |traced| &traced.after);
-        nodes.push((id.serial(), command.work.label(), look, after.to_vec()));
+        nodes.push((id.serial(), command.label(), look, after.to_vec()));
     });
     nodes.sort_by_key(|node| node.0);
     let mut text = String::from(

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::{Effects, Scheduler, State};
 use crate::error::Error;
-use crate::queue::command::{Command, LaunchWork, Work};
+use crate::queue::command::{Command, Held, LaunchWork, Work};
 use crate::queue::dag::{Cut, NextList, NodeId};
 use crate::queue::event::Record;
 use crate::queue::lane::Lane;
@@ -28,12 +28,14 @@ pub(crate) type Aborted = Arc<OnceLock<String>>;
 
 /// Launches that may run as one, in the order in which they were submitted.
 pub(super) struct Group {
-    queue: u64,
-    slots: Vec<NodeId>,
-    stage: Stage,
+    pub(super) queue: u64,
+    pub(super) slots: Vec<NodeId>,
+    /// Those that are not in the DAG: all or none.
+    pub(super) held: Vec<Held>,
+    pub(super) stage: Stage,
 }
 
-enum Stage {
+pub(super) enum Stage {
     /// More may come.
     Collecting(Aborted),
     /// Whether they run as one is being found out.
@@ -77,7 +79,8 @@ impl Scheduler {
     /// Begins a group.
     pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
         let stage = Stage::Collecting(aborted);
-        self.lock().groups.insert(group, Group { queue, slots: Vec::new(), stage });
+        let (slots, held) = (Vec::new(), Vec::new());
+        self.lock().groups.insert(group, Group { queue, slots, held, stage });
     }
 
     /// Whether a group of the queue collects.
@@ -120,6 +123,7 @@ impl Scheduler {
         stopwatch: Option<Arc<Stopwatch>>,
     ) {
         self.change(|scheduler, state, next, effects| {
+            state.enter(group, next);
             state.time(group, stopwatch.as_ref());
             state.release(group, next);
             scheduler.pump(state, next, effects);
@@ -132,6 +136,7 @@ impl Scheduler {
             if !state.is_collecting(group) {
                 return false;
             }
+            state.enter(group, next);
             let discarded = state.groups.remove(&group);
             let error =
                 Error::invalid("the fusion scope of the launch was discarded: it never runs");
@@ -156,36 +161,48 @@ impl Scheduler {
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
         self.change(|scheduler, state, next, effects| {
-            let launch = match state.hindrance(group) {
-                None => unite(&state.launches(group)),
-                Some(hindrance) => {
-                    state.release(group, next);
+            let can_start = state.can_start(group, scheduler.options);
+            if !can_start {
+                state.enter(group, next);
+            }
+            let launch =
+                state.hindrance(group).map_or_else(|| Ok(unite(&state.launches(group))), Err);
+            let launch = launch.and_then(|launch| match launch.check(scheduler.slot.handle()) {
+                Some(Err(error)) => Err(Hindrance::Unfit(error)),
+                Some(Ok(())) | None => Ok(launch),
+            });
+            let outcome = match launch {
+                Ok(launch) if can_start => {
+                    let id = state.add_as_one(group, launch, stopwatch, next);
                     scheduler.pump(state, next, effects);
-                    return Err(hindrance);
+                    if id.is_some_and(|id| state.stands_for_others(id)) {
+                        state.lose(lost);
+                    }
+                    Ok(())
+                }
+                Ok(launch) => {
+                    state.unite(group, launch, stopwatch, next);
+                    state.lose(lost);
+                    Ok(())
+                }
+                Err(hindrance) => {
+                    state.release(group, next);
+                    Err(hindrance)
                 }
             };
-            let fits = match launch.check(scheduler.slot.handle()) {
-                Some(Err(error)) => Err(Hindrance::Unfit(error)),
-                Some(Ok(())) | None => Ok(()),
-            };
-            if fits.is_ok() {
-                state.unite(group, launch, stopwatch, next);
-                state.lose(lost);
-            } else {
-                state.release(group, next);
-            }
             scheduler.pump(state, next, effects);
-            fits
+            outcome
         })
     }
 
     /// Somebody wants the end of a launch whose scope still collects: the scope's launches run now.
     pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, who: &str) {
         self.change(|scheduler, state, next, effects| {
-            if let Some(id) = record.node() {
-                state.abort_group_of(id, who, next);
-                scheduler.pump(state, next, effects);
+            match record.node() {
+                Some(id) => state.abort_group_of(id, who, next),
+                None => state.abort_held(record, who, next),
             }
+            scheduler.pump(state, next, effects);
         });
     }
 
@@ -215,14 +232,18 @@ impl State {
     ) -> Option<(usize, R)> {
         let known = self.groups.get(&group)?;
         let is_open = matches!(known.stage, Stage::Collecting(_) | Stage::Deciding);
-        is_open.then(|| (known.slots.len(), see(&self.launches(group))))
+        let count = known.slots.len() + known.held.len();
+        is_open.then(|| (count, see(&self.launches(group))))
     }
 
     fn launches(&self, group: GroupId) -> Launches<'_> {
-        let slots = self.groups.get(&group).map(|group| &*group.slots);
-        let commands = slots.into_iter().flatten().filter_map(|&id| self.dag.command(id));
-        commands
-            .filter_map(|command| match &command.work {
+        let Some(Group { slots, held, .. }) = self.groups.get(&group) else {
+            return Launches::new();
+        };
+        let added = slots.iter().filter_map(|&id| self.dag.command(id)).map(|c| &c.work);
+        let works = added.chain(held.iter().map(|held| &held.work));
+        works
+            .filter_map(|work| match work {
                 Work::Launch(launch) => Some(&**launch),
                 _ => None,
             })
@@ -255,7 +276,7 @@ impl State {
         }
     }
 
-    fn abort_group_of(&mut self, id: NodeId, who: &str, next: &mut NextList) {
+    pub(super) fn abort_group_of(&mut self, id: NodeId, who: &str, next: &mut NextList) {
         let Some(command) = self.dag.command(id) else { return };
         let Some(group) = command.group else { return };
         let Some(Group { stage: Stage::Collecting(aborted), .. }) = self.groups.get(&group) else {
@@ -268,6 +289,7 @@ impl State {
 
     /// Opens the gate that its launches wait behind.
     fn release(&mut self, group: GroupId, next: &mut NextList) {
+        self.enter(group, next);
         let Some(Group { slots, .. }) = self.groups.remove(&group) else { return };
         for id in slots {
             if let Some(command) = self.dag.command_mut(id) {

@@ -6,6 +6,7 @@
 //! called, callbacks asked for and memory freed after it is released, from [`Effects`].
 
 mod group;
+mod held;
 mod settle;
 
 use std::collections::{HashMap, VecDeque};
@@ -24,7 +25,7 @@ use crate::build::BuildGraph;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::executor::HostExecutor;
-use crate::queue::command::{Command, LaunchWork, Submission, Work};
+use crate::queue::command::{Command, Held, LaunchWork, Submission, Work};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
 use crate::queue::event::{Event, Record, Status};
@@ -37,6 +38,7 @@ use crate::queue::timeline::Timeline;
 use crate::stats::Counters;
 use group::Group;
 pub(crate) use group::{Aborted, GroupId};
+use held::Newcomer;
 
 /// How a device's commands are run.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,8 @@ struct State {
     parked: VecDeque<NodeId>,
     /// The launches of fusion scopes, until each runs by itself or all have ended as one.
     groups: HashMap<GroupId, Group, RandomState>,
+    /// Those of them whose launches are not in the DAG.
+    holding: SmallVec<[GroupId; 4]>,
     /// The lane whose native events tell their times though the others' do not.
     timing_lane: Option<usize>,
 }
@@ -173,7 +177,7 @@ impl Scheduler {
             live: AtomicUsize::new(0),
             waiting: Arc::default(),
             state: Mutex::new(State {
-                dag: Dag::new(|command| command.work.uses()),
+                dag: Dag::new(Command::uses),
                 lanes: Vec::new(),
                 submissions: 0,
                 live: 0,
@@ -181,6 +185,7 @@ impl Scheduler {
                 keep_alive: None,
                 parked: VecDeque::new(),
                 groups: HashMap::default(),
+                holding: SmallVec::new(),
                 timing_lane: None,
             }),
         });
@@ -237,8 +242,8 @@ impl Scheduler {
             _ => None,
         };
         let added = Added { work, queue, gates: gates.len(), building, group };
-        let (event, id) = self.add(added, |_| before(&after));
-
+        let (event, id) = self.add(added, &after, |_| before(&after));
+        let Some(id) = id else { return event };
         for gate in gates {
             let scheduler = self.clone();
             self.shared.host.spawn(async move {
@@ -262,7 +267,7 @@ impl Scheduler {
         let work = if queue.is_some() { Work::Marker } else { Work::Drain };
         let queue_number = queue.unwrap_or_default();
         let added = Added { work, queue: queue_number, gates: 0, building: false, group: None };
-        let (event, _) = self.add(added, |state| {
+        let (event, _) = self.add(added, &[], |state| {
             let before =
                 state.dag.last_of(|command| queue.is_none_or(|queue| command.queue == queue));
             (before.into_iter().map(|id| (id, EdgeKind::Order)).collect(), None)
@@ -270,17 +275,18 @@ impl Scheduler {
         event
     }
 
+    /// Gives no node for a launch that is [held](held).
     fn add(
         self: &Arc<Self>,
         added: Added,
+        after: &[Event],
         before: impl FnOnce(&State) -> (Edges, Option<Error>),
-    ) -> (Event, NodeId) {
+    ) -> (Event, Option<NodeId>) {
         let Added { work, queue, gates, building, group } = added;
         let uses = work.uses();
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let mut command = Command::new(work, record, queue, building, traced);
         self.shared.counters.commands.add_one();
         let mut effects = Effects::default();
         let mut next = NextList::new();
@@ -297,17 +303,34 @@ impl Scheduler {
         if was_idle {
             state.keep_alive = Some(self.clone());
         }
-        let (edges, poison) = before(&state);
-        command.group = group.filter(|&group| state.is_collecting(group));
-        let group = command.group;
-        let gates = gates + usize::from(building) + usize::from(group.is_some());
-        let id = state.dag.add(command, &uses, edges, gates as u32, poison, &mut next);
-        event.record().set_node(id);
-        state.trace_edges(id);
-        if !state.groups.is_empty() {
-            state.join_group(group, id);
-            state.release_those_before(id, &mut next);
-        }
+        let newcomer = Newcomer { work: &work, uses: &uses, queue, group, after };
+        state.enter_those_before(&newcomer, &mut next);
+        let waits = gates > 0 || building || traced.is_some() || !after.is_empty();
+        let id = match group.filter(|&group| !waits && state.can_hold(group)) {
+            Some(group) => {
+                state.hold(group, Held { work, record, uses });
+                None
+            }
+            None => {
+                let (edges, poison) = before(&state);
+                let group = group.filter(|&group| state.is_collecting(group));
+                let mut command = Command::new(work, record, queue, building, traced);
+                command.group = group;
+                let gates = gates + usize::from(building) + usize::from(group.is_some());
+                if let Some(group) = group {
+                    state.enter(group, &mut next);
+                }
+                let gates = gates as u32;
+                let id = state.dag.add(command, &[&uses], edges, gates, poison, &mut next);
+                event.record().set_node(id);
+                state.trace_edges(id);
+                if !state.groups.is_empty() {
+                    state.join_group(group, id);
+                    state.release_those_before(id, &mut next);
+                }
+                Some(id)
+            }
+        };
         self.pump(&mut state, &mut next, &mut effects);
         drop(state);
         if was_idle {
@@ -428,6 +451,10 @@ impl Scheduler {
                 tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
                 state.run_one_by_one(id, next, effects);
             }
+            Err(error) if state.stands_for_others(id) => {
+                tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
+                self.split(state, id, next, effects);
+            }
             // It ends once all before it has, so that nobody behind it starts too early.
             Err(error) => state.dag.poison(id, error, next),
         }
@@ -442,27 +469,31 @@ impl Scheduler {
         let wait = wait_list(&mut state.lanes, lane, places)?;
         let State { dag, lanes, in_flight, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
+        let count = members.len().max(command.count());
         let position = command.with_operation(|operation| {
             // SAFETY: the command owns all that the operation names, and it stays in the DAG until
             // the end of the returned event is known. The host memory of a read is reached by
             // nobody else until then. That the kernel stays inside its buffers is what the caller
             // of `Program::kernel` promised; a fused one does what those do that it is made of.
-            unsafe { lanes[lane].enqueue(id, members.len(), operation, &wait) }
+            unsafe { lanes[lane].enqueue(id, count, operation, &wait) }
         })?;
         let last = command.record.clone();
         let mut is_awaited = false;
         for &id in members {
-            let Some(Command { record, traced, .. }) = dag.command_mut(id) else { continue };
-            record.set_place(Place { lane, position });
-            if record.awaited.load(SeqCst) {
-                is_awaited = true;
-                last.awaited_by_others.fetch_or(!Arc::ptr_eq(record, &last), SeqCst);
+            let Some(command) = dag.command_mut(id) else { continue };
+            *in_flight += command.count();
+            for record in command.records() {
+                record.set_place(Place { lane, position });
+                if record.awaited.load(SeqCst) {
+                    is_awaited = true;
+                    last.awaited_by_others.fetch_or(!Arc::ptr_eq(record, &last), SeqCst);
+                }
             }
+            let Command { traced, .. } = command;
             if let Some(traced) = traced {
                 traced.enqueued();
             }
         }
-        *in_flight += members.len();
         let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
         let lane = &mut lanes[lane];
         if is_awaited || lane.is_unwatched_for(watch_every) {
@@ -538,15 +569,18 @@ impl Scheduler {
                     to.deliver();
                 }
             }
-            Err(_) => self.shared.counters.failed_commands.add_one(),
+            Err(_) => self.shared.counters.failed_commands.add(command.count() as u64),
         }
-        state.live -= 1;
+        state.live -= command.count();
         if state.live == 0 {
             effects.keep_alive = state.keep_alive.take();
         }
         // Who sees the end finds it counted.
         self.publish(state);
         let armed = native.as_ref().is_some_and(|native| native.armed);
+        for Held { record, .. } in &command.others {
+            record.settle(outcome.clone(), profile, None, &mut effects.wakers);
+        }
         let event = command.record.settle(outcome, profile, native, &mut effects.wakers);
         if armed && event.is_none() {
             self.shared.counters.late_callbacks.add_one();
@@ -555,7 +589,11 @@ impl Scheduler {
     }
 
     /// Calls `see` with every command that has not ended and the serials of what it comes after.
-    pub(crate) fn visit(&self, mut see: impl FnMut(NodeId, &Command, &[u64])) {
+    pub(crate) fn visit(self: &Arc<Self>, mut see: impl FnMut(NodeId, &Command, &[u64])) {
+        self.change(|scheduler, state, next, effects| {
+            state.enter_all(next);
+            scheduler.pump(state, next, effects);
+        });
         let state = self.lock();
         for (id, command) in state.dag.commands() {
             let before: Vec<_> =

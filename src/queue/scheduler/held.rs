@@ -1,0 +1,192 @@
+//! Launches of a fusion scope that are not in the DAG yet. Most often they run as one before they
+//! concern anybody else, and then one node does for all of them.
+//!
+//! They enter the DAG, each with its edges, as soon as that makes a difference: before a command that
+//! uses the same memory, comes after one of them, or is a marker; with the first launch of their scope
+//! that waits for more than its data; and if they run one by one, or cannot be handed to the device at
+//! once. Whatever was added since and has nothing to do with them could as well have come later.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::group::Stage;
+use super::{Effects, Ending, GroupId, Options, Scheduler, State};
+use crate::queue::command::{Command, Held, LaunchWork, Work};
+use crate::queue::dag::{NextList, NodeId, Uses};
+use crate::queue::event::{Event, Record};
+use crate::queue::hazard::Use;
+use crate::queue::stopwatch::Stopwatch;
+
+/// A command before it is added.
+pub(super) struct Newcomer<'a> {
+    pub(super) work: &'a Work,
+    pub(super) uses: &'a Uses,
+    pub(super) queue: u64,
+    pub(super) group: Option<GroupId>,
+    /// What it comes after besides.
+    pub(super) after: &'a [Event],
+}
+
+impl Newcomer<'_> {
+    fn comes_after(&self, held: &Held, queue: u64) -> bool {
+        match self.work {
+            Work::Marker => queue == self.queue,
+            Work::Drain => true,
+            _ => {
+                let told = |event: &Event| Arc::ptr_eq(event.record(), &held.record);
+                self.after.iter().any(told)
+                    || (self.uses.iter()).any(|own| held.uses.iter().any(|used| used.orders(own)))
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whether a launch of the group that waits for nothing but its data can be held: those before it
+    /// are, and none in the DAG waits for more of its scope, which would have to be told.
+    pub(super) fn can_hold(&self, group: GroupId) -> bool {
+        let waits = |stage: &Stage| matches!(stage, Stage::Collecting(_));
+        self.is_collecting(group)
+            && (self.groups.values()).all(|group| group.slots.is_empty() || !waits(&group.stage))
+    }
+
+    pub(super) fn hold(&mut self, group: GroupId, launch: Held) {
+        let Some(known) = self.groups.get_mut(&group) else { return };
+        if known.held.is_empty() {
+            self.holding.push(group);
+        }
+        known.held.push(launch);
+    }
+
+    /// Forgets that the group's launches are held, and gives them.
+    fn take_held(&mut self, group: GroupId) -> Vec<Held> {
+        let held = self.groups.get_mut(&group).map(|group| std::mem::take(&mut group.held));
+        self.holding.retain(|holding| *holding != group);
+        held.unwrap_or_default()
+    }
+
+    /// Puts the launches of the group that are held into the DAG, each behind a gate.
+    pub(super) fn enter(&mut self, group: GroupId, next: &mut NextList) {
+        for Held { work, record, uses } in self.take_held(group) {
+            let Some(known) = self.groups.get_mut(&group) else { return };
+            let mut command = Command::new(work, record.clone(), known.queue, false, None);
+            command.group = Some(group);
+            let id = self.dag.add(command, &[&uses], [], 1, None, next);
+            record.set_node(id);
+            known.slots.push(id);
+        }
+    }
+
+    /// Puts all that is held into the DAG.
+    pub(super) fn enter_all(&mut self, next: &mut NextList) {
+        for group in self.holding.clone() {
+            self.enter(group, next);
+        }
+    }
+
+    /// Puts what the newcomer comes after into the DAG. If its scope still collects, it runs now.
+    pub(super) fn enter_those_before(&mut self, newcomer: &Newcomer<'_>, next: &mut NextList) {
+        if self.holding.iter().all(|group| Some(*group) == newcomer.group) {
+            return;
+        }
+        for group in self.holding.clone() {
+            let Some(known) = self.groups.get(&group) else { continue };
+            let comes_after = |held: &Held| newcomer.comes_after(held, known.queue);
+            let before = known.held.iter().position(comes_after);
+            if let Some(before) = before.filter(|_| Some(group) != newcomer.group) {
+                self.abort(group, before, &newcomer.work.in_words(), next);
+            }
+        }
+    }
+
+    /// If the record is that of a launch that is held, its scope's launches run now.
+    pub(super) fn abort_held(&mut self, record: &Arc<Record>, who: &str, next: &mut NextList) {
+        let is_meant = |held: &Held| Arc::ptr_eq(&held.record, record);
+        let found = self.holding.iter().find_map(|group| {
+            let at = self.groups.get(group)?.held.iter().position(is_meant)?;
+            Some((*group, at))
+        });
+        if let Some((group, at)) = found {
+            self.abort(group, at, who, next);
+        }
+    }
+
+    fn abort(&mut self, group: GroupId, at: usize, who: &str, next: &mut NextList) {
+        self.enter(group, next);
+        let id = self.groups.get(&group).map(|group| group.slots[at]);
+        if let Some(id) = id {
+            self.abort_group_of(id, who, next);
+        }
+    }
+
+    /// Whether the group's launches are held and could be handed to the device at once, as one.
+    pub(super) fn can_start(&self, group: GroupId, options: Options) -> bool {
+        let held = self.groups.get(&group).map_or(&[][..], |group| &group.held);
+        let uses: SmallVec<[&[Use]; 16]> = held.iter().map(|launch| &*launch.uses).collect();
+        !held.is_empty() && !self.is_full(options) && self.dag.is_clear(&uses)
+    }
+
+    /// Adds the group's launches, which are held, as one command.
+    pub(super) fn add_as_one(
+        &mut self,
+        group: GroupId,
+        launch: Box<LaunchWork>,
+        stopwatch: Option<Arc<Stopwatch>>,
+        next: &mut NextList,
+    ) -> Option<NodeId> {
+        let mut others = self.take_held(group);
+        let queue = self.groups.remove(&group)?.queue;
+        let last = others.pop()?;
+        let mut command = Command::new(last.work, last.record, queue, false, None);
+        let uses: SmallVec<[Uses; 16]> =
+            others.iter().map(|launch| launch.uses.clone()).chain([last.uses]).collect();
+        let records: SmallVec<[Arc<Record>; 16]> = others
+            .iter()
+            .map(|launch| launch.record.clone())
+            .chain([command.record.clone()])
+            .collect();
+        command.others = others;
+        command.fused = Some(launch);
+        command.timed = stopwatch;
+        let uses: SmallVec<[&[Use]; 16]> = uses.iter().map(|uses| &**uses).collect();
+        let id = self.dag.add(command, &uses, [], 0, None, next);
+        records.iter().for_each(|record| record.set_node(id));
+        Some(id)
+    }
+
+    /// Whether the command does the work of others that are not in the DAG.
+    pub(super) fn stands_for_others(&self, id: NodeId) -> bool {
+        self.dag.command(id).is_some_and(|command| !command.others.is_empty())
+    }
+}
+
+impl Scheduler {
+    /// A command that does the work of others could not be handed over: each gets its own, behind
+    /// this one, which ends without having done anything.
+    pub(super) fn split(
+        &self,
+        state: &mut State,
+        id: NodeId,
+        next: &mut NextList,
+        effects: &mut Effects,
+    ) {
+        let Some(command) = state.dag.command_mut(id) else { return };
+        let queue = command.queue;
+        let record = Record::new(command.record.weak_scheduler());
+        let record = std::mem::replace(&mut command.record, record);
+        let work = std::mem::replace(&mut command.work, Work::Host);
+        let mut launches = std::mem::take(&mut command.others);
+        launches.push(Held { uses: work.uses(), work, record });
+        effects.unused.extend(command.fused.take());
+        command.timed = None;
+        for Held { work, record, uses } in launches {
+            let command = Command::new(work, record.clone(), queue, false, None);
+            let added = state.dag.add(command, &[&uses], [], 0, None, next);
+            record.set_node(added);
+        }
+        // That of the command itself.
+        state.live += 1;
+        self.finish(state, id, Ok(()), Ending::default(), next, effects);
+    }
+}
