@@ -234,6 +234,48 @@ everywhere! {
     }
 }
 
+/// As a random chain had it that was wrong on PoCL: its compiler moved the third kernel's reads before
+/// the first one's writes, in the same work-item.
+const READ_THROUGH_HELPERS: &str = "
+    __attribute__((noinline)) long get(global const long *p, size_t i) { return p[i]; }
+    __attribute__((noinline)) void put(global long *p, size_t i, long a) { p[i] = (ulong)((ulong)a >> 3); }
+    kernel void first(global const long *src, global long *dst, uint width) {
+        uint x = get_global_id(0), y = get_global_id(1);
+        uint i = y * width + x;
+        put(dst, i, get(src, i));
+    }
+    kernel void other(global uint *own) {
+        ulong i = get_global_id(1) * get_global_size(0) + get_global_id(0);
+        own[i] = rotate(own[i], 4u);
+    }
+    kernel void last(global const long *src, global long *dst, uint width) {
+        int x = get_global_id(0), y = get_global_id(1);
+        int i = y * width + x;
+        dst[i] = (ulong)src[i] + 1;
+    }";
+
+everywhere! {
+    async fn what_one_launch_wrote_another_reads_in_two_dimensions(rt: Runtime) {
+        let rt = always(&rt).await;
+        let program = support::program(&rt, READ_THROUGH_HELPERS).await;
+        // SAFETY: they touch what belongs to their work-item, of which there are as many as elements.
+        let kernel = |name| unsafe { program.kernel(name) }.expect("it is there");
+        let queue = rt.queue();
+        let numbers: Vec<_> = (1..65).map(|n: i64| n.wrapping_mul(0x1e37_79b9_7f4a_7c15)).collect();
+        let src = rt.buffer_from(numbers.clone()).await.unwrap();
+        let own = rt.buffer_from(vec![1u32; 64]).await.unwrap();
+        let [tmp, dst] = [(); 2].map(|()| rt.buffer::<i64>(64).unwrap());
+        queue.fill(&tmp, 7).unwrap();
+        let fusion = queue.start_fusion();
+        fusion.submit(kernel("first").launch([8, 8]).args((&src, &tmp, 8u32))).unwrap();
+        fusion.submit(kernel("other").launch([8, 8]).args((&own,))).unwrap();
+        fusion.submit(kernel("last").launch([8, 8]).args((&tmp, &dst, 8u32))).unwrap();
+        eprintln!("{}", fusion.complete().await.unwrap());
+        let expected: Vec<_> = numbers.iter().map(|n| (*n as u64 >> 3) as i64 + 1).collect();
+        assert_eq!(queue.read(&dst).await.unwrap(), expected);
+    }
+}
+
 everywhere! {
     async fn scopes_without_work_to_fuse_say_so(rt: Runtime) {
         let rt = always(&rt).await;

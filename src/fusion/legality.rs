@@ -164,6 +164,10 @@ pub(super) struct Use<'a> {
 }
 
 impl<'a> Use<'a> {
+    pub(super) fn memory(&self) -> Memory {
+        self.region.memory
+    }
+
     fn all(plan: &Plan, slots: &'a [Examined], memory: Memory) -> Vec<Self> {
         let mut uses = Vec::new();
         for (place, region) in plan.regions(memory) {
@@ -323,29 +327,41 @@ fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     !is_constant && never_meet(&a, &b, (&groups, &groups), &groups)
 }
 
-/// Two slots of which one writes, under a condition, what the other one uses in memory, or the other
-/// way round. By the specification a work-item's own accesses are in order. PoCL 3.1 lets its loops
-/// over work-items be vectorised as if they were not: a load is moved before a store to the same place
-/// that stands under a condition.
-pub(super) fn conditional(
+/// Two slots of which one writes what the other one uses in memory, if a compiler may not keep their
+/// order. By the specification a work-item's own accesses are in order. PoCL 3.1 tells LLVM that
+/// its loops over work-items may be vectorised as if they were not, with two effects that were met:
+///
+/// - A load is moved before a store to the same place that stands under a condition.
+/// - Where the loop over one dimension is unrolled and that over another vectorised, accesses to
+///   elements that are next to each other become one: loads at the first of them, which may be before
+///   a store, and stores at the last, which may be behind another store.
+///
+/// Accesses that go to variables do not matter: `goes_to_memory` tells which do not.
+pub(super) fn unordered(
     plan: &Plan,
     slots: &[Examined],
     ranges: &Ranges,
-    in_memory: impl Fn(Memory) -> bool,
+    goes_to_memory: impl Fn(&Use<'_>) -> bool,
 ) -> Vec<(usize, usize)> {
+    let is_plane = ranges.whole.global().iter().filter(|&&size| size > 1).count() > 1;
+    let is_conditional =
+        |used: &Use<'_>| !used.access.is_certain || ranges.slots[used.slot].guard.is_some();
+    let is_read = |used: &Use<'_>| used.access.kind == Kind::Read;
     let mut found = Vec::new();
-    for memory in plan.memories().into_iter().filter(|memory| in_memory(*memory)) {
-        let uses = Use::all(plan, slots, memory);
-        let is_conditional =
-            |used: &Use<'_>| !used.access.is_certain || ranges.slots[used.slot].guard.is_some();
-        let is_read = |used: &Use<'_>| used.access.kind == Kind::Read;
+    for memory in plan.memories() {
+        let mut uses = Use::all(plan, slots, memory);
+        uses.retain(&goes_to_memory);
+        uses.sort_by_key(|used| used.slot);
         for (at, first) in uses.iter().enumerate() {
-            for second in &uses[at + 1..] {
-                let is_ordered = first.slot != second.slot
-                    && (is_conditional(first) || is_conditional(second))
-                    && !(is_read(first) && is_read(second));
-                if is_ordered {
-                    found.push((first.slot.min(second.slot), first.slot.max(second.slot)));
+            for second in uses[at + 1..].iter().filter(|second| second.slot != first.slot) {
+                let is_moved = match (is_read(first), is_read(second)) {
+                    (true, true) => false,
+                    (false, true) => true,
+                    (true, false) => is_conditional(first) || is_conditional(second),
+                    (false, false) => is_plane || is_conditional(first) || is_conditional(second),
+                };
+                if is_moved {
+                    found.push((first.slot, second.slot));
                 }
             }
         }

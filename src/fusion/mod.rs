@@ -209,9 +209,14 @@ fn attempt(
         privates.retain(|private| shared.iter().all(|shared| shared.memory != private.memory));
     }
     let gone = internalized(&outcome.judgements);
-    let in_memory = |memory| !gone.contains(&memory);
-    let conditional = legality::conditional(plan, &slots, &ranges, in_memory);
-    let barriers = legality::barriers(&outcome.judgements, conditional);
+    let goes_to_memory = |used: &legality::Use<'_>| {
+        let access = used.access;
+        let private = privates[used.slot].iter().find(|of| of.parameter == access.parameter);
+        let kept = private.zip(access.location).and_then(|(of, at)| of.accesses.get(&at.offset));
+        !gone.contains(&used.memory()) && kept.is_none_or(|kept| kept.in_memory)
+    };
+    let unordered = legality::unordered(plan, &slots, &ranges, goes_to_memory);
+    let barriers = legality::barriers(&outcome.judgements, unordered);
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
     for equal in privacy::united(equal.collect::<Vec<_>>()) {

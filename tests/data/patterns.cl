@@ -84,6 +84,11 @@ kernel void squared(global const float *src, global float *dst) {
     put(dst, i, square(src[i]));
 }
 
+kernel void squared_plane(global const float *src, global float *dst, uint width) {
+    uint x = get_global_id(0), y = get_global_id(1);
+    put(dst, y * width + x, square(src[y * width + x]));
+}
+
 // Work-groups.
 
 kernel void turned_in_memory(global const float *src, global float *dst) {
