@@ -69,21 +69,21 @@ impl Command {
 
     /// What it, and those that it does the work of, do with which bytes.
     pub(crate) fn uses(&self) -> Uses {
-        let others = self.others.iter().flat_map(|other| other.uses.iter().cloned());
-        others.chain(self.work.uses()).collect()
+        self.works().flat_map(Work::uses).collect()
     }
 
     /// A few words for pictures.
     pub(crate) fn label(&self) -> String {
-        let works = self.others.iter().map(|other| &other.work).chain([&self.work]);
-        works.map(Work::label).collect::<Vec<_>>().join(", ")
+        self.works().map(Work::label).collect::<Vec<_>>().join(", ")
+    }
+
+    fn works(&self) -> impl Iterator<Item = &Work> {
+        self.others.iter().map(|other| &other.work).chain([&self.work])
     }
 
     /// Whether dropping it frees nothing large and calls no driver.
     pub(crate) fn is_light(&self) -> bool {
-        self.work.is_light()
-            && self.others.iter().all(|other| other.work.is_light())
-            && self.fused.as_ref().is_none_or(|fused| fused.is_light())
+        self.works().all(Work::is_light) && self.fused.as_ref().is_none_or(|fused| fused.is_light())
     }
 
     /// Calls `run` with the operation in the backend's form.
@@ -102,6 +102,7 @@ impl Command {
 pub(crate) struct Held {
     pub(crate) work: Work,
     pub(crate) record: Arc<Record>,
+    /// What it does with which bytes, until it is in the DAG or another is for it.
     pub(crate) uses: Uses,
 }
 

@@ -121,6 +121,33 @@ fn closed_gates_are_found_through_what_waits_for_them() {
 }
 
 #[test]
+fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let [write, read, both] = [Access::Write, Access::Read, Access::ReadWrite]
+        .map(|access| move |allocation| [used(allocation, 0..8, access)]);
+    let writer = add(&mut dag, 0, &write(1), &mut next);
+    let reader = add(&mut dag, 1, &read(2), &mut next);
+    assert!(!dag.is_clear(&[&read(1)]) && !dag.is_clear(&[&write(1)]));
+    assert!(dag.is_clear(&[&read(2)]) && !dag.is_clear(&[&both(2)]));
+    assert!(dag.is_clear(&[&[used(1, 8..16, Access::Write)], &write(3)]));
+    dag.dispatched(writer, &mut next);
+    dag.dispatched(reader, &mut next);
+    assert!(dag.is_clear(&[&read(1), &write(1), &both(2)]));
+
+    // What is not there can be written, and then read.
+    dag.lose(1, &failure());
+    assert!(!dag.is_clear(&[&read(1)]));
+    assert!(dag.is_clear(&[&both(1), &read(1)]) && dag.is_clear(&[&write(1), &read(1)]));
+    assert!(!dag.is_clear(&[&[used(1, 0..4, Access::Write)], &read(1)]));
+    assert!(!dag.is_clear(&[&[used(1, 0..8, Access::Write), used(1, 0..8, Access::Read)]]));
+    let failed = add(&mut dag, 2, &write(3), &mut next);
+    dag.dispatched(failed, &mut next);
+    dag.complete(failed, Err(failure()), &mut next);
+    assert!(!dag.is_clear(&[&read(3)]) && !dag.is_clear(&[&both(3)]));
+    assert!(dag.is_clear(&[&write(3), &both(3)]));
+}
+
+#[test]
 fn lost_contents_fail_those_who_only_read_and_keep_the_order() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);

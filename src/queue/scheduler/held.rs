@@ -138,20 +138,16 @@ impl State {
         let mut others = self.take_held(group);
         let queue = self.groups.remove(&group)?.queue;
         let last = others.pop()?;
+        let mut uses: SmallVec<[Uses; 16]> =
+            others.iter_mut().map(|launch| std::mem::take(&mut launch.uses)).collect();
+        uses.push(last.uses);
         let mut command = Command::new(last.work, last.record, queue, false, None);
-        let uses: SmallVec<[Uses; 16]> =
-            others.iter().map(|launch| launch.uses.clone()).chain([last.uses]).collect();
-        let records: SmallVec<[Arc<Record>; 16]> = others
-            .iter()
-            .map(|launch| launch.record.clone())
-            .chain([command.record.clone()])
-            .collect();
         command.others = others;
         command.fused = Some(launch);
         command.timed = stopwatch;
         let uses: SmallVec<[&[Use]; 16]> = uses.iter().map(|uses| &**uses).collect();
         let id = self.dag.add(command, &uses, [], 0, None, next);
-        records.iter().for_each(|record| record.set_node(id));
+        self.dag.command(id)?.records().for_each(|record| record.set_node(id));
         Some(id)
     }
 
@@ -176,11 +172,12 @@ impl Scheduler {
         let record = Record::new(command.record.weak_scheduler());
         let record = std::mem::replace(&mut command.record, record);
         let work = std::mem::replace(&mut command.work, Work::Host);
-        let mut launches = std::mem::take(&mut command.others);
-        launches.push(Held { uses: work.uses(), work, record });
+        let others = std::mem::take(&mut command.others);
         effects.unused.extend(command.fused.take());
         command.timed = None;
-        for Held { work, record, uses } in launches {
+        let launches = others.into_iter().map(|held| (held.work, held.record));
+        for (work, record) in launches.chain([(work, record)]) {
+            let uses = work.uses();
             let command = Command::new(work, record.clone(), queue, false, None);
             let added = state.dag.add(command, &[&uses], [], 0, None, next);
             record.set_node(added);

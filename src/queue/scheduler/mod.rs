@@ -8,6 +8,8 @@
 mod group;
 mod held;
 mod settle;
+#[cfg(all(test, feature = "simulated"))]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{

@@ -1,0 +1,149 @@
+//! Launches of a scope as one command, on a simulated device: there "fused" kernels are closures, too.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+
+use futures_lite::future::block_on;
+
+use super::group::Hindrance;
+use super::{Aborted, GroupId};
+use crate::backend::simulated::{Fault, Simulator};
+use crate::buffer::Buffer;
+use crate::build::{Kernel, Program};
+use crate::image::Image;
+use crate::nd_range::NdSize;
+use crate::queue::command::LaunchWork;
+use crate::queue::{Event, Queue};
+use crate::runtime::Runtime;
+
+const SOURCE: &str = "
+    kernel void one(global uint *x) {}
+    kernel void double(global uint *x) {}
+    kernel void both(global uint *x) {}";
+
+const GROUP: GroupId = GroupId(u64::MAX);
+
+struct Bench {
+    simulator: Simulator,
+    rt: Runtime,
+    queue: Queue,
+    program: Program,
+    x: Buffer<u32>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let simulator = Simulator::immediate();
+        let teach = |name, change: fn(u32) -> u32| {
+            simulator.kernel(name, move |call| {
+                let x: Vec<_> = call.read::<u32>(0).into_iter().map(change).collect();
+                call.write(0, &x);
+            });
+        };
+        teach("one", |x| x + 1);
+        teach("double", |x| x * 2);
+        teach("both", |x| x + 100);
+        block_on(async {
+            let rt = Runtime::builder().simulator(&simulator).build().await.unwrap();
+            let program = rt.build(&Image::opencl_c(SOURCE)).await.unwrap();
+            let x = rt.buffer_from(vec![5u32; 8]).await.unwrap();
+            Self { simulator, queue: rt.queue(), program, x, rt }
+        })
+    }
+
+    fn kernel(&self, name: &str) -> Kernel {
+        // SAFETY: closures stay inside their arguments.
+        unsafe { self.program.kernel(name) }.unwrap()
+    }
+
+    fn submit(&self, name: &str, after: Option<&Event>) -> Event {
+        let launch = self.kernel(name).launch(8).args((&self.x,));
+        let launch = after.into_iter().fold(launch, |launch, event| launch.after(event));
+        self.queue.submit_to(launch, Some(GROUP)).unwrap()
+    }
+
+    /// A group of two launches: they are in the DAG from the start if the first comes after an event.
+    fn collect(&self, after: Option<&Event>) -> [Event; 2] {
+        self.queue.scheduler.open_group(GROUP, self.queue.number, Aborted::default());
+        let events = [self.submit("one", after), self.submit("double", None)];
+        let closed = self.queue.scheduler.close_group(GROUP, |launches| launches.len());
+        assert_eq!(closed, Some((2, 2)));
+        events
+    }
+
+    /// Has the launches run as one of `both`, which adds 100.
+    fn run_as_one(&self) -> Result<(), Hindrance> {
+        let unite = |launches: &[&LaunchWork]| {
+            let arguments = launches[0].arguments.iter().map(|given| given.share()).collect();
+            let range = NdSize::from(8).into();
+            Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments })
+        };
+        self.queue.scheduler.run_as_one(GROUP, unite, std::iter::empty(), None)
+    }
+
+    fn contents(&self) -> crate::Result<Vec<u32>> {
+        block_on(async { self.queue.read(&self.x).await })
+    }
+
+    /// Whether the launches are in the DAG from the start, and what they come after if so.
+    fn ways(&self) -> [Option<Event>; 2] {
+        [None, Some(self.queue.marker().unwrap())]
+    }
+}
+
+#[test]
+fn launches_run_as_the_one_that_is_made_of_them() {
+    let bench = Bench::new();
+    for (after, expected) in bench.ways().into_iter().zip([105, 205]) {
+        let [first, last] = bench.collect(after.as_ref());
+        bench.run_as_one().unwrap();
+        assert_eq!(bench.contents().unwrap(), [expected; 8]);
+        block_on(async { futures::try_join!(last, first) }).unwrap();
+    }
+    block_on(bench.rt.drain());
+    assert_eq!(bench.rt.stats().commands_in_flight, 0);
+}
+
+#[test]
+fn launches_run_one_by_one_if_the_driver_does_not_take_the_one() {
+    let bench = Bench::new();
+    for (after, expected) in bench.ways().into_iter().zip([12, 26]) {
+        let [first, last] = bench.collect(after.as_ref());
+        bench.simulator.fail_enqueues(1, Fault::OutOfResources);
+        bench.run_as_one().unwrap();
+        assert_eq!(bench.contents().unwrap(), [expected; 8]);
+        block_on(async { futures::try_join!(first, last) }).unwrap();
+    }
+    block_on(bench.rt.drain());
+    assert_eq!(bench.rt.stats().commands_in_flight, 0);
+}
+
+#[test]
+fn all_launches_fail_if_the_one_does() {
+    let bench = Bench::new();
+    for after in bench.ways() {
+        let events = bench.collect(after.as_ref());
+        bench.simulator.fail_launches("both", 1, Fault::OutOfResources);
+        bench.run_as_one().unwrap();
+        bench.contents().expect_err("it was not written");
+        for event in events {
+            block_on(event).expect_err("it is what failed");
+        }
+        block_on(bench.queue.fill(&bench.x, 5).unwrap()).unwrap();
+    }
+    assert_eq!(bench.rt.stats().failed_commands, 2 * 2 + 2, "with the two reads");
+}
+
+#[test]
+fn what_comes_after_a_failure_runs_one_by_one() {
+    let bench = Bench::new();
+    bench.simulator.fail_launches("double", 1, Fault::OutOfResources);
+    let doubled = bench.kernel("double").launch(8).args((&bench.x,));
+    let doubled = bench.queue.submit(doubled).unwrap();
+    block_on(doubled).expect_err("it was told to fail");
+    let events = bench.collect(None);
+    let hindrance = bench.run_as_one().expect_err("its input is not there");
+    assert!(hindrance.to_string().contains("launch 0"), "{hindrance}");
+    for event in events {
+        block_on(event).expect_err("its input is not there");
+    }
+}
