@@ -1,7 +1,7 @@
 //! From the launches of a scope to what is looked up and to a plan, and from a fused kernel back to
 //! a launch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -18,8 +18,8 @@ use crate::queue::command::LaunchWork;
 /// What a scope was told of its launches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wishes {
-    /// By the numbers of allocations.
-    memories: BTreeMap<u64, Wish>,
+    /// With the numbers of allocations.
+    memories: SmallVec<[(u64, Wish); 8]>,
     /// Whether all scalars are fixed at their values.
     pub(super) fix_scalars: bool,
 }
@@ -34,11 +34,25 @@ struct Wish {
 
 impl Wishes {
     pub(super) fn keep(&mut self, allocation: u64) {
-        self.memories.entry(allocation).or_default().is_kept = true;
+        self.of(allocation).is_kept = true;
     }
 
     pub(super) fn internalize(&mut self, allocation: u64, into: Internalization) {
-        self.memories.entry(allocation).or_default().form = Some(into);
+        self.of(allocation).form = Some(into);
+    }
+
+    fn of(&mut self, allocation: u64) -> &mut Wish {
+        let known = self.memories.binary_search_by_key(&allocation, |(of, _)| *of);
+        let at = known.unwrap_or_else(|at| {
+            self.memories.insert(at, (allocation, Wish::default()));
+            at
+        });
+        &mut self.memories[at].1
+    }
+
+    fn get(&self, allocation: u64) -> Wish {
+        let known = self.memories.binary_search_by_key(&allocation, |(of, _)| *of);
+        known.map_or_else(|_| Wish::default(), |at| self.memories[at].1)
     }
 }
 
@@ -62,26 +76,27 @@ struct Used {
 impl Outline {
     /// Of launches that nobody but the DAG holds.
     pub(super) fn of(launches: &[&LaunchWork], wishes: &Wishes) -> Self {
-        let unheld = unheld(launches);
-        let mut outline = Self {
-            memories: SmallVec::new(),
-            numbers: SmallVec::new(),
-            fix_scalars: wishes.fix_scalars,
-        };
+        let (mut memories, mut numbers) = (SmallVec::<[Used; 16]>::new(), SmallVec::new());
+        let mut handles: SmallVec<[Handles<'_>; 16]> = SmallVec::new();
         for region in regions(launches) {
             let allocation = region.allocation();
             // Most often it was named a moment ago.
-            let known = outline.memories.iter().rposition(|known| known.allocation == allocation);
-            outline.numbers.push(known.unwrap_or(outline.memories.len()));
-            if known.is_none() {
-                let is_unheld = unheld.binary_search(&allocation).is_ok();
-                let wish = wishes.memories.get(&allocation).copied().unwrap_or_default();
-                let is_dead = !wish.is_kept && (is_unheld || wish.form.is_some());
-                let dead = is_dead.then_some(wish.form);
-                outline.memories.push(Used { allocation, is_unheld, dead });
-            }
+            let known = memories.iter().rposition(|known| known.allocation == allocation);
+            let number = known.unwrap_or_else(|| {
+                handles.push(Handles::default());
+                memories.push(Used { allocation, is_unheld: false, dead: None });
+                memories.len() - 1
+            });
+            numbers.push(number);
+            handles[number].add(region);
         }
-        outline
+        for (used, handles) in memories.iter_mut().zip(handles) {
+            used.is_unheld = handles.are_all();
+            let wish = wishes.get(used.allocation);
+            let is_dead = !wish.is_kept && (used.is_unheld || wish.form.is_some());
+            used.dead = is_dead.then_some(wish.form);
+        }
+        Self { memories, numbers, fix_scalars: wishes.fix_scalars }
     }
 
     /// What the launches are looked up by; nothing if a program is not there.
@@ -179,20 +194,26 @@ fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &'a Arc<Regi
     })
 }
 
-/// The allocations that only the launches hold, in order.
-fn unheld(launches: &[&LaunchWork]) -> SmallVec<[u64; 16]> {
-    let mut uses: SmallVec<[&Arc<Region>; 32]> = regions(launches).collect();
-    uses.sort_unstable_by_key(|region| (region.allocation(), Arc::as_ptr(region).addr()));
-    let of_allocations = uses.chunk_by(|a, b| a.allocation() == b.allocation());
-    let unheld = of_allocations.filter(|uses| {
-        let mut regions = 0;
-        let all = uses.chunk_by(|a, b| Arc::ptr_eq(a, b)).all(|uses| {
-            regions += 1;
-            Arc::strong_count(uses[0]) == uses.len()
-        });
-        all && uses[0].regions_of_allocation() == regions
-    });
-    unheld.map(|uses| uses[0].allocation()).collect()
+/// The handles that launches have of one allocation: its regions, and how many they have of each.
+#[derive(Default)]
+struct Handles<'a>(SmallVec<[(&'a Arc<Region>, usize); 1]>);
+
+impl<'a> Handles<'a> {
+    fn add(&mut self, region: &'a Arc<Region>) {
+        match self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, region)) {
+            Some((_, count)) => *count += 1,
+            None => self.0.push((region, 1)),
+        }
+    }
+
+    /// Whether there are no others.
+    fn are_all(&self) -> bool {
+        self.0.iter().all(|(region, count)| Arc::strong_count(region) == *count)
+            && self
+                .0
+                .first()
+                .is_some_and(|(region, _)| region.regions_of_allocation() == self.0.len())
+    }
 }
 
 /// The launch of the kernel that does what these do.

@@ -7,7 +7,7 @@
 //! run one by one after all.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use smallvec::SmallVec;
 
@@ -341,16 +341,13 @@ impl State {
 
     /// Whoever only reads these allocations fails.
     fn lose(&mut self, allocations: impl Iterator<Item = u64>) {
-        let mut error = None;
-        for allocation in allocations {
-            let error = error.get_or_insert_with(|| {
-                Error::invalid(
-                    "the contents were internalized by a fused kernel, as its scope was asked to; \
-                     write the buffer before it is read",
-                )
-            });
-            self.dag.lose(allocation, error);
-        }
+        static LOST: LazyLock<Error> = LazyLock::new(|| {
+            Error::invalid(
+                "the contents were internalized by a fused kernel, as its scope was asked to; write \
+                 the buffer before it is read",
+            )
+        });
+        allocations.for_each(|allocation| self.dag.lose(allocation, &LOST));
     }
 
     fn group_of(&self, id: NodeId) -> Option<&Group> {
