@@ -45,8 +45,9 @@ impl<T: Copy> IdMap<T> {
             self.sparse.insert(id, value);
             return;
         }
-        if self.dense.is_empty() {
-            self.dense.resize(self.limit, None);
+        if index >= self.dense.len() {
+            let len = (index + 1).next_power_of_two().min(self.limit);
+            self.dense.resize(len, None);
         }
         self.dense[index] = Some(value);
     }
