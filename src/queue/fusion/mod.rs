@@ -384,7 +384,7 @@ impl Completion {
             return Fusing::known(self.follow(&inquiry, &fusion));
         }
         let sketch = self.scheduler.visit_group(self.group, Sketch::of);
-        let Some((_, sketch)) = sketch.filter(|(found, _)| *found == count) else {
+        let Some((_, sketch)) = sketch.filter(|(_, sketch)| sketch.len() == count) else {
             return Fusing::known(self.unfused(Unfused::of_failed()));
         };
         let (sender, receiver) = oneshot::channel();

@@ -227,7 +227,6 @@ pub(super) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork
 }
 
 /// The launches of a scope once more, to be kept.
-#[derive(Default)]
 pub(super) struct Sketch(Vec<LaunchWork>);
 
 impl Sketch {
@@ -238,6 +237,10 @@ impl Sketch {
             arguments: launch.arguments.iter().map(|argument| argument.share()).collect(),
         };
         Self(launches.iter().map(share).collect())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(super) fn launches(&self) -> Vec<&LaunchWork> {
