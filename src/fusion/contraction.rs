@@ -34,8 +34,8 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Those of a kernel's function and of what that calls. Operations that may be transformed freely, by a
-    /// decoration of their own, do not count: whoever allowed that asked for no certain bytes.
+    /// Those of a kernel's function and of what that calls. Operations that may be transformed freely,
+    /// by a decoration of their own, do not count: whoever allowed that asked for no certain bytes.
     pub(super) fn of(kernel: &Kernel) -> Self {
         let &Kernel { ref module, function, ref modes, .. } = kernel;
         let annotations = module.section(Section::Annotations).iter();

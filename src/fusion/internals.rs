@@ -6,6 +6,7 @@ use super::{Internalization, Memory, Place, Plan, Region, Slot, Trust, Width, pl
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::nd_range::NdRange;
+pub use crate::nd_range::NdSize;
 use crate::spirv::Module;
 
 /// A launch of a module's kernel.
@@ -91,8 +92,6 @@ pub fn range(global: NdSize, offset: Option<NdSize>, local: Option<NdSize>) -> R
     local.map_or(Ok(()), |local| range.set_local(local))?;
     Ok(range)
 }
-
-pub use crate::nd_range::NdSize;
 
 /// Fuses launches. `dead` are the buffers whose contents nobody reads afterwards. Else says why not.
 ///

@@ -280,7 +280,7 @@ fn attempt(
         parameters: entry.parameters,
         local_bytes,
         parameter_bytes,
-        internalized: internalized(&outcome.judgements),
+        internalized: gone,
         local: shared.iter().flatten().map(|shared| shared.memory).collect(),
         barriers,
     }))

@@ -66,9 +66,7 @@ impl Segment {
     fn new(bytes: Range<usize>) -> Self {
         Self { bytes, writer: Writer::None, readers: SmallVec::new(), prune_at: FEW_READERS }
     }
-}
 
-impl Segment {
     fn is_clear(&self, access: Access, is_in_the_way: impl Fn(NodeId) -> bool) -> bool {
         let is_written = match self.writer {
             Writer::None => true,

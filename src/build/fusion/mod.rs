@@ -2,10 +2,10 @@
 //! from those that could be fused.
 //!
 //! A plan is [looked up](query) by what its launches are, whatever their buffers are called and
-//! whatever the values of scalars that no proof relies on. What is not known is compiled on a worker: that takes
-//! the modules of the programs, perhaps translated by the [front-end](super), and gives a module of
-//! SPIR-V, which is built like any other image. Plans that give the same module, such as those of
-//! other sizes, share the program.
+//! whatever the values of scalars that no proof relies on. What is not known is compiled on a worker:
+//! that takes the modules of the programs, perhaps translated by the [front-end](super), and gives a
+//! module of SPIR-V, which is built like any other image. Plans that give the same module, such as
+//! those of other sizes, share the program.
 
 mod query;
 mod source;

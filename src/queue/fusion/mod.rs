@@ -68,7 +68,7 @@ impl FusionMode {
 /// kernel can do without. [`examine`](Self::examine) only tells what would become of them, and
 /// [`discard`](Self::discard) runs none.
 ///
-/// The launches are commands of the queue's DAG from the start, and their events are valid whatever
+/// The launches count as commands of the queue from the start, and their events are valid whatever
 /// becomes of the scope. They wait for `complete`. If anything outside the scope needs one of them
 /// before, such as a read of what it writes, another launch, an `await` of its event, or
 /// [`drain`](crate::Runtime::drain), the scope is aborted: its launches so far run one by one, and
@@ -344,7 +344,9 @@ impl Inquiry {
         let (launches, handle) = (sketch.launches(), self.scheduler.slot().handle());
         let device = self.scheduler.shared().graph.position(handle)?;
         let plan = self.outline.plan(&launches, handle)?;
-        let query = self.outline.query(&launches, device, self.trust);
+        // The plan has found all programs there.
+        let query = self.query.clone();
+        let query = query.or_else(|| self.outline.query(&launches, device, self.trust));
         Ok(FusionRequest {
             query: query.ok_or_else(|| Error::invalid("a program is not there yet"))?,
             device,

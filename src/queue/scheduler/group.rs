@@ -1,5 +1,6 @@
 //! Launches of a fusion scope in the DAG: they wait there, each with its edges, until it is known
-//! whether they run one by one or as one.
+//! whether they run one by one or as one. Most often they are [held](super::held) outside, and what
+//! follows is for those that are not.
 //!
 //! One more gate of each is closed until then. To run as one, the edges among them are taken out:
 //! when nothing else is in the way of any, one kernel is enqueued for all, and the edges come back,

@@ -449,13 +449,13 @@ impl Scheduler {
                 members.iter().for_each(|&id| state.dag.dispatched(id, next));
                 state.started(id);
             }
-            Err(error) if state.is_in_ready_group(id) => {
+            Err(error) if state.is_in_ready_group(id) || state.stands_for_others(id) => {
                 tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
-                state.run_one_by_one(id, next, effects);
-            }
-            Err(error) if state.stands_for_others(id) => {
-                tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
-                self.split(state, id, next, effects);
+                if state.stands_for_others(id) {
+                    self.split(state, id, next, effects);
+                } else {
+                    state.run_one_by_one(id, next, effects);
+                }
             }
             // It ends once all before it has, so that nobody behind it starts too early.
             Err(error) => state.dag.poison(id, error, next),
@@ -469,9 +469,9 @@ impl Scheduler {
         let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
         let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
         let wait = wait_list(&mut state.lanes, lane, places)?;
+        let count = state.count(members);
         let State { dag, lanes, in_flight, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
-        let count = members.len().max(command.count());
         let position = command.with_operation(|operation| {
             // SAFETY: the command owns all that the operation names, and it stays in the DAG until
             // the end of the returned event is known. The host memory of a read is reached by
@@ -479,11 +479,11 @@ impl Scheduler {
             // of `Program::kernel` promised; a fused one does what those do that it is made of.
             unsafe { lanes[lane].enqueue(id, count, operation, &wait) }
         })?;
+        *in_flight += count;
         let last = command.record.clone();
         let mut is_awaited = false;
         for &id in members {
             let Some(command) = dag.command_mut(id) else { continue };
-            *in_flight += command.count();
             for record in command.records() {
                 record.set_place(Place { lane, position });
                 if record.awaited.load(SeqCst) {
@@ -606,6 +606,11 @@ impl Scheduler {
 }
 
 impl State {
+    /// How many commands were submitted that these are.
+    fn count(&self, members: &[NodeId]) -> usize {
+        members.iter().filter_map(|&id| self.dag.command(id)).map(Command::count).sum()
+    }
+
     /// What came first is handed over first.
     fn is_full(&self, options: Options) -> bool {
         self.in_flight >= options.max_in_flight || !self.parked.is_empty()

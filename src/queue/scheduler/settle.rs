@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 use super::{
     Armed, Effects, Ending, Garbage, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL, Scheduler, State,
 };
-use crate::queue::command::Command;
 use crate::queue::completion::{Fired, Phase, Urgency};
 use crate::queue::dag::NextList;
 use crate::queue::event::Record;
@@ -58,8 +57,7 @@ impl Scheduler {
                 break;
             };
             settled += 1;
-            let counts = members.iter().filter_map(|&id| state.dag.command(id)).map(Command::count);
-            state.in_flight -= counts.sum::<usize>();
+            state.in_flight -= state.count(&members);
             // A marker waits for the ends of commands, whatever they are.
             let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
             let is_timed = self.options.profiling || state.is_timed(&members);
