@@ -291,6 +291,8 @@ impl RuntimeBuilder {
         vec![
             #[cfg(feature = "opencl")]
             Arc::new(crate::backend::opencl::OpenCl),
+            #[cfg(feature = "level-zero")]
+            Arc::new(crate::backend::level_zero::LevelZero),
         ]
     }
 }
@@ -310,7 +312,7 @@ fn discover(backends: &[Arc<dyn Backend>]) -> Result<Vec<Arc<dyn Adapter>>> {
         return Ok(adapters);
     }
     let tried = if tried.is_empty() {
-        "this build of Kiln has no backend; enable the feature `opencl`".to_owned()
+        "this build of Kiln has no backend; enable the feature `opencl` or `level-zero`".to_owned()
     } else {
         format!("tried {}", tried.join("; "))
     };

@@ -19,6 +19,7 @@ use crate::build::recipe::{Recipe, Way};
 use crate::build::spirv::SpirV;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
+use crate::image::Image;
 use crate::store::{Lock, Pending};
 
 /// The pauses before a build that ran out of resources is tried again, after which it is given up.
@@ -28,7 +29,10 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(
 pub(super) struct Job {
     graph: Arc<BuildGraph>,
     node: NodeId,
+    /// Of texts that are built as SPIR-V, from their translation on that of the SPIR-V.
     recipe: Recipe,
+    /// Of this recipe: the key of what is built.
+    key: BuildKey,
     span: tracing::Span,
     lander: Option<Lander>,
     start: Instant,
@@ -50,6 +54,8 @@ enum Step {
     Wait(Duration),
     /// Its objects have to be there first.
     Gather,
+    /// Its images have to be SPIR-V first.
+    Translate,
 }
 
 impl Job {
@@ -66,6 +72,7 @@ impl Job {
             graph,
             node,
             recipe,
+            key: node.1,
             span,
             lander: Some(lander),
             start: Instant::now(),
@@ -95,6 +102,7 @@ impl Job {
             }
             Ok(Step::Wait(pause)) => self.submit_after(pause),
             Ok(Step::Gather) => self.submit_with_objects(),
+            Ok(Step::Translate) => self.submit_translated(),
             Err(error) => self.end(Err(error)),
         }
     }
@@ -128,7 +136,29 @@ impl Job {
         });
     }
 
+    /// Has the images translated, all at once, and goes on with what they become.
+    fn submit_translated(mut self) {
+        let device = self.recipe.device();
+        let ask = |(image, options): (&Image, &str)| self.graph.spirv_of(image, options, device);
+        let images: Vec<_> = self.recipe.images().map(ask).collect();
+        let host = self.graph.host().clone();
+        host.spawn(async move {
+            let images = try_join_all(images).await;
+            match images.and_then(|images| self.recipe.translated(images)) {
+                Ok(recipe) => {
+                    self.key = self.graph.key(&recipe);
+                    self.recipe = recipe;
+                    self.submit();
+                }
+                Err(error) => self.end(Err(error)),
+            }
+        });
+    }
+
     fn step(&mut self) -> Result<Step> {
+        if self.recipe.way() == Way::Front {
+            return Ok(Step::Translate);
+        }
         let graph = self.graph.clone();
         let disk = graph.disk().filter(|_| self.recipe.is_stored());
         if let Some(disk) = disk
@@ -140,7 +170,7 @@ impl Job {
             return Ok(Step::Gather);
         }
         let Some(disk) = disk else { return self.compile().map(Step::Done) };
-        let lock = match disk.turn(&self.node.1, &mut self.waiting) {
+        let lock = match disk.turn(&self.key, &mut self.waiting) {
             Turn::Wait(pause) => return Ok(Step::Wait(pause)),
             Turn::Build(lock) => lock,
         };
@@ -157,7 +187,7 @@ impl Job {
     }
 
     fn load(&mut self, disk: &Disk) -> Result<Option<Arc<Built>>> {
-        let address = self.graph.address(&self.recipe, self.node.1);
+        let address = self.graph.address(&self.recipe, self.key);
         let slot = self.graph.slot(&self.recipe);
         let counters = self.graph.counters();
         let kind = self.recipe.kind();
@@ -184,7 +214,7 @@ impl Job {
     fn try_compile(&self) -> Outcome {
         match &self.objects {
             Some(objects) => self.link(objects),
-            None => self.compile_images(&self.recipe, self.node.1),
+            None => self.compile_images(&self.recipe, self.key),
         }
     }
 
@@ -232,7 +262,7 @@ impl Job {
             }
             linked => linked?,
         };
-        Ok(self.built(&self.recipe, self.node.1, native))
+        Ok(self.built(&self.recipe, self.key, native))
     }
 
     /// Compiles an object again, and puts it in the place of the one there was, in memory and on disk.
@@ -277,7 +307,7 @@ impl Job {
     fn save(&self, node: NodeId, recipe: &Recipe, built: &Arc<Built>, took: Duration) {
         let saved = catch_panic(|| {
             let Some(disk) = self.graph.disk() else { return Ok(()) };
-            let address = self.graph.address(recipe, node.1);
+            let address = self.graph.address(recipe, built.key());
             let fields = self.graph.key_fields(recipe);
             let tools: Vec<_> = recipe.translation().into_iter().flat_map(|t| t.tools()).collect();
             if let Some(bytes) = disk.save(&address, built, fields, &tools, took) {
@@ -316,7 +346,7 @@ impl Job {
             Miss::Absent => "absent",
             Miss::Unusable(reason) => reason,
         });
-        self.graph.trace(&self.recipe, self.node.1, told, miss, Some(took));
+        self.graph.trace(&self.recipe, self.key, told, miss, Some(took));
     }
 }
 

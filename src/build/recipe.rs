@@ -16,7 +16,7 @@ use crate::device::{Device, ImageFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frontend::Translation;
+use crate::frontend::{Translation, options_for_device};
 use crate::image::{Image, SpecializationConstant};
 use crate::spirv::{self, Module};
 
@@ -76,6 +76,9 @@ pub(crate) enum Way {
     Merge,
     /// The image, OpenCL C, is made SPIR-V.
     Translate,
+    /// The images, OpenCL C for a device that takes SPIR-V alone, are made SPIR-V by nodes of their own
+    /// first. What they become is then [built](Self::Build) or [merged](Self::Merge).
+    Front,
 }
 
 impl Unit {
@@ -106,7 +109,8 @@ impl Unit {
     /// Whether it can be built at all, as far as the image and the device's description tell.
     fn check(&self, device: &Device) -> Result<()> {
         let format = self.image.format();
-        if !device.formats.contains(&format) && !is_emitted(device, format) {
+        let is_taken = device.formats.contains(&format);
+        if !is_taken && !is_emitted(device, format) && !is_translated(device, format) {
             return Err(Error::unsupported(format!(
                 "{device} does not take the format of this image, {format}; it takes: {}",
                 device.formats_in_words()
@@ -192,7 +196,11 @@ impl Wanted {
         let image = &unit.image;
         let shares = image.imports().len() > 0 || image.exports().len() > 0;
         let others = if shares { libraries(image)? } else { Vec::new() };
-        let way = if shares { way(device, image, &others)? } else { Way::Build };
+        let way = match shares {
+            _ if is_translated(device, image.format()) => Way::Front,
+            true => way(device, image, &others)?,
+            false => Way::Build,
+        };
         let mut units: SmallVec<[Unit; 1]> = smallvec![unit];
         units.extend(others.into_iter().map(Unit::new));
         set_constants(&mut units, of_libraries)?;
@@ -208,6 +216,13 @@ fn is_emitted(device: &Device, format: ImageFormat) -> bool {
     format == ImageFormat::SpirV
         && !device.formats.contains(&format)
         && device.formats.contains(&ImageFormat::OpenClC)
+}
+
+/// Whether images of a format reach a device as SPIR-V.
+fn is_translated(device: &Device, format: ImageFormat) -> bool {
+    format == ImageFormat::OpenClC
+        && !device.formats.contains(&format)
+        && device.formats.contains(&ImageFormat::SpirV)
 }
 
 /// How a device comes to a program of an image that shares symbols, and of those that it needs.
@@ -389,7 +404,7 @@ impl Recipe {
         match self.way {
             Way::Compile => NodeKind::Object,
             Way::Translate => NodeKind::SpirV,
-            Way::Build | Way::Link | Way::Merge => NodeKind::Program,
+            Way::Build | Way::Link | Way::Merge | Way::Front => NodeKind::Program,
         }
     }
 
@@ -419,6 +434,22 @@ impl Recipe {
     /// Whether what comes of it is worth storing: native images are what would be stored.
     pub(crate) fn is_stored(&self) -> bool {
         self.format() != ImageFormat::Native
+    }
+
+    /// What is built in the place of texts once they are SPIR-V: images in the order of the texts'. Its
+    /// key covers all that went into the translations.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) for an option that is not known, by name.
+    pub(crate) fn translated(&self, images: Vec<Image>) -> Result<Self> {
+        let mut recipe = self.with_images(images);
+        for unit in &mut recipe.units {
+            let options = options_for_device(&unit.options)?;
+            unit.options = canonical_options(&options).into_owned();
+        }
+        recipe.units.sort_unstable_by_key(|unit| unit.image.digest());
+        Ok(recipe)
     }
 
     pub(crate) fn key(&self, device: &DeviceKey) -> BuildKey {

@@ -1,0 +1,407 @@
+//! Finding devices, and what they say of themselves.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::bindings::*;
+use super::clock::Clock;
+use super::codes::{Code, check};
+use super::device::LzDevice;
+use super::handle::{DeviceHandle, DriverHandle};
+use super::loader::{Api, INSTALL, LIBRARY, api};
+use super::{NAME, text};
+use crate::backend::{Adapter, Device};
+use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The largest type of OpenCL C has so many bytes, and kernels may take a buffer to be aligned to it.
+const SLICE_ALIGNMENT: usize = 128;
+
+const INTEL: u32 = 0x8086;
+
+/// A device of a driver.
+pub(super) struct LzAdapter {
+    pub(super) api: &'static Api,
+    pub(super) driver: DriverHandle,
+    pub(super) device: DeviceHandle,
+    /// The queues that run kernels.
+    pub(super) ordinal: u32,
+    pub(super) clock: Clock,
+    pub(super) info: Arc<DeviceInfo>,
+}
+
+impl Adapter for LzAdapter {
+    fn info(&self) -> &Arc<DeviceInfo> {
+        &self.info
+    }
+
+    fn open(&self) -> Result<Arc<dyn Device>> {
+        Ok(Arc::new(LzDevice::open(self)?))
+    }
+}
+
+/// All devices that can be used, of all drivers. What cannot be used does not hide the rest.
+pub(super) fn discover() -> Result<Vec<LzAdapter>> {
+    let api = api()?;
+    let drivers = drivers(api).map_err(|code| {
+        let message = format!("the Level Zero loader `{LIBRARY}` finds no driver; {INSTALL}");
+        code.error_of(ErrorKind::NoDevice, message)
+    })?;
+    let mut adapters = Vec::new();
+    let mut skipped = Vec::new();
+    for driver in drivers {
+        let devices = list(|count, devices| {
+            // SAFETY: the driver is alive, and `devices` null or with room for `count`.
+            unsafe { (api.zeDeviceGet)(driver, count, devices) }
+        });
+        match devices {
+            Ok(devices) if devices.is_empty() => skipped.push("a driver has no devices".to_owned()),
+            Ok(devices) => {
+                for device in devices {
+                    match describe(api, driver, device) {
+                        Ok(adapter) => adapters.push(adapter),
+                        Err(reason) => skipped.push(reason),
+                    }
+                }
+            }
+            Err(code) => skipped.push(format!("a driver fails with {}", code.driver_code())),
+        }
+    }
+    for reason in &skipped {
+        tracing::debug!(%reason, "skipped");
+    }
+    if adapters.is_empty() {
+        return Err(Error::new(
+            ErrorKind::NoDevice,
+            format!("no Level Zero device can be used: {}; {INSTALL}", skipped.join("; ")),
+        ));
+    }
+    Ok(adapters)
+}
+
+/// The drivers of all devices that compute.
+fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
+    let Some(init_drivers) = api.zeInitDrivers else {
+        // SAFETY: takes flags.
+        check(unsafe { (api.zeInit)(0) })?;
+        return list(|count, drivers| {
+            // SAFETY: `drivers` is null or has room for `count`.
+            unsafe { (api.zeDriverGet)(count, drivers) }
+        });
+    };
+    let mut wanted = ze_init_driver_type_desc_t {
+        stype: ZE_STRUCTURE_TYPE_INIT_DRIVER_TYPE_DESC,
+        pNext: ptr::null(),
+        flags: ZE_INIT_DRIVER_TYPE_FLAG_GPU | ZE_INIT_DRIVER_TYPE_FLAG_NPU,
+    };
+    list(|count, drivers| {
+        // SAFETY: `drivers` is null or has room for `count`, and the description is one.
+        unsafe { init_drivers(count, drivers, &raw mut wanted) }
+    })
+}
+
+/// What the driver lists in two calls: first how many, then which.
+fn list<T>(mut call: impl FnMut(*mut u32, *mut *mut T) -> u32) -> Result<Vec<*mut T>, Code> {
+    let mut count = 0;
+    check(call(&raw mut count, ptr::null_mut()))?;
+    let mut all = vec![ptr::null_mut(); count as usize];
+    if count > 0 {
+        check(call(&raw mut count, all.as_mut_ptr()))?;
+    }
+    all.truncate(count as usize);
+    Ok(all)
+}
+
+/// What the driver writes to a structure.
+fn ask<T>(mut into: T, call: impl FnOnce(*mut T) -> ze_result_t) -> Result<T, Code> {
+    check(call(&raw mut into))?;
+    Ok(into)
+}
+
+/// What the device says of itself, or why it cannot be used.
+fn describe(
+    api: &'static Api,
+    driver: ze_driver_handle_t,
+    device: ze_device_handle_t,
+) -> Result<LzAdapter, String> {
+    let query = Query { api, driver, device };
+    let about = |what: &'static str| {
+        move |code: Code| format!("a device does not tell {what}: {}", code.driver_code())
+    };
+    let (properties, ip_version) = query.properties().map_err(about("its properties"))?;
+    let name = text(&properties.name);
+    let unusable = |reason: String| format!("device `{name}` {reason}");
+    let about = |what: &'static str| {
+        let unusable = &unusable;
+        move |code: Code| unusable(format!("does not tell {what}: {}", code.driver_code()))
+    };
+    let module = query.module().map_err(about("what modules it takes"))?;
+    let limits = query.limits(&properties, &module).map_err(about("its limits"))?;
+    let ordinal = query
+        .compute_ordinal()
+        .map_err(about("its queues"))?
+        .ok_or_else(|| unusable("has no queues for kernels".to_owned()))?;
+    if module.spirvVersionSupported == 0 {
+        return Err(unusable("takes no SPIR-V".to_owned()));
+    }
+
+    let (major, minor) = versions(query.api_version().map_err(about("its version"))?);
+    let mut device_version = format!(
+        "Level Zero {major}.{minor}, device {:#06x}:{:#06x}",
+        properties.vendorId, properties.deviceId
+    );
+    if ip_version != 0 {
+        device_version.push_str(&format!(", IP version {ip_version:#010x}"));
+    }
+    let info = DeviceInfo {
+        backend: NAME,
+        platform: "Level Zero".to_owned(),
+        vendor: match properties.vendorId {
+            INTEL => "Intel(R) Corporation".to_owned(),
+            other => format!("{other:#06x}"),
+        },
+        kind: match properties.type_ {
+            ZE_DEVICE_TYPE_GPU => DeviceKind::Gpu,
+            ZE_DEVICE_TYPE_CPU => DeviceKind::Cpu,
+            _ => DeviceKind::Accelerator,
+        },
+        driver_version: query.driver_version().map_err(about("its driver's version"))?,
+        device_version,
+        il_version: il_version(module.spirvVersionSupported),
+        extensions: extensions(&module),
+        opencl_c_features: features(&module),
+        images: query.has_images(),
+        runs_code: true,
+        fused_multiply_add: module.fp32flags & ZE_DEVICE_FP_FLAG_FMA != 0,
+        formats: vec![ImageFormat::SpirV, ImageFormat::Native],
+        // Modules are made one before the compiler sees them: what it can look into, it can inline.
+        links: Vec::new(),
+        limits,
+        name,
+    };
+    Ok(LzAdapter {
+        api,
+        driver: DriverHandle(driver),
+        device: DeviceHandle(device),
+        ordinal,
+        clock: query.clock(&properties),
+        info: Arc::new(info),
+    })
+}
+
+/// Major and minor, from one number.
+fn versions(number: u32) -> (u32, u32) {
+    (number >> 16, number & 0xffff)
+}
+
+/// As OpenCL's drivers say it: every version up to the newest.
+fn il_version(newest: u32) -> String {
+    let (major, newest) = versions(newest);
+    let each = (0..=newest).map(|minor| format!("SPIR-V_{major}.{minor}"));
+    each.collect::<Vec<_>>().join(" ")
+}
+
+/// What the device has of OpenCL C's extensions; those that every device of Level Zero has are first.
+fn extensions(module: &ze_device_module_properties_t) -> Vec<String> {
+    let always = [
+        "cl_khr_byte_addressable_store",
+        "cl_khr_global_int32_base_atomics",
+        "cl_khr_global_int32_extended_atomics",
+        "cl_khr_local_int32_base_atomics",
+        "cl_khr_local_int32_extended_atomics",
+    ];
+    let by_flag = [
+        (ZE_DEVICE_MODULE_FLAG_FP16, "cl_khr_fp16"),
+        (ZE_DEVICE_MODULE_FLAG_FP64, "cl_khr_fp64"),
+        (ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS, "cl_khr_int64_base_atomics"),
+        (ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS, "cl_khr_int64_extended_atomics"),
+    ];
+    let flagged = by_flag.into_iter().filter(|(flag, _)| module.flags & flag != 0);
+    always.into_iter().chain(flagged.map(|(_, name)| name)).map(str::to_owned).collect()
+}
+
+fn features(module: &ze_device_module_properties_t) -> Vec<String> {
+    let mut features = vec!["__opencl_c_int64".to_owned()];
+    if module.flags & ZE_DEVICE_MODULE_FLAG_FP64 != 0 {
+        features.push("__opencl_c_fp64".to_owned());
+    }
+    features
+}
+
+/// Asks a device about itself.
+struct Query {
+    api: &'static Api,
+    driver: ze_driver_handle_t,
+    device: ze_device_handle_t,
+}
+
+impl Query {
+    /// With the version of the hardware; 0 where that is not told.
+    fn properties(&self) -> Result<(ze_device_properties_t, u32), Code> {
+        let mut version = ze_device_ip_version_ext_t {
+            stype: ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT,
+            ..Default::default()
+        };
+        let asked = ze_device_properties_t {
+            // With it, the timer's resolution is told in ticks a second.
+            stype: ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
+            pNext: (&raw mut version).cast(),
+            ..Default::default()
+        };
+        let properties = ask(asked, |into| {
+            // SAFETY: the device is alive, and the structures are what their types say.
+            unsafe { (self.api.zeDeviceGetProperties)(self.device, into) }
+        })?;
+        Ok((properties, version.ipVersion))
+    }
+
+    fn module(&self) -> Result<ze_device_module_properties_t, Code> {
+        let asked = ze_device_module_properties_t {
+            stype: ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES,
+            ..Default::default()
+        };
+        ask(asked, |into| {
+            // SAFETY: the device is alive, and the structure is what its type says.
+            unsafe { (self.api.zeDeviceGetModuleProperties)(self.device, into) }
+        })
+    }
+
+    fn limits(
+        &self,
+        properties: &ze_device_properties_t,
+        module: &ze_device_module_properties_t,
+    ) -> Result<Limits, Code> {
+        let asked = ze_device_compute_properties_t {
+            stype: ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES,
+            ..Default::default()
+        };
+        let compute = ask(asked, |into| {
+            // SAFETY: the device is alive, and the structure is what its type says.
+            unsafe { (self.api.zeDeviceGetComputeProperties)(self.device, into) }
+        })?;
+        let units =
+            [properties.numSlices, properties.numSubslicesPerSlice, properties.numEUsPerSubslice];
+        Ok(Limits {
+            compute_units: units.iter().map(|&n| n as usize).product::<usize>().max(1),
+            max_work_group_size: compute.maxTotalGroupSize as usize,
+            max_work_item_sizes: [
+                compute.maxGroupSizeX as usize,
+                compute.maxGroupSizeY as usize,
+                compute.maxGroupSizeZ as usize,
+            ],
+            global_memory: self.memory()?,
+            max_allocation: properties.maxMemAllocSize,
+            local_memory: compute.maxSharedLocalMemory.into(),
+            max_parameter_size: module.maxArgumentsSize as usize,
+            slice_alignment: SLICE_ALIGNMENT,
+            address_bits: usize::BITS,
+        })
+    }
+
+    fn memory(&self) -> Result<u64, Code> {
+        let mut count = 0;
+        // SAFETY: the device is alive; without room, the driver only counts.
+        check(unsafe {
+            (self.api.zeDeviceGetMemoryProperties)(self.device, &raw mut count, ptr::null_mut())
+        })?;
+        let asked = ze_device_memory_properties_t {
+            stype: ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES,
+            ..Default::default()
+        };
+        let mut memories = vec![asked; count as usize];
+        // SAFETY: the device is alive, and there is room for `count`.
+        check(unsafe {
+            (self.api.zeDeviceGetMemoryProperties)(
+                self.device,
+                &raw mut count,
+                memories.as_mut_ptr(),
+            )
+        })?;
+        Ok(memories.iter().map(|memory| memory.totalSize).sum())
+    }
+
+    /// The first group of queues that run kernels, and copies with them.
+    fn compute_ordinal(&self) -> Result<Option<u32>, Code> {
+        let get = self.api.zeDeviceGetCommandQueueGroupProperties;
+        let mut count = 0;
+        // SAFETY: the device is alive; without room, the driver only counts.
+        check(unsafe { get(self.device, &raw mut count, ptr::null_mut()) })?;
+        let asked = ze_command_queue_group_properties_t {
+            stype: ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES,
+            ..Default::default()
+        };
+        let mut groups = vec![asked; count as usize];
+        // SAFETY: the device is alive, and there is room for `count`.
+        check(unsafe { get(self.device, &raw mut count, groups.as_mut_ptr()) })?;
+        let computes = |flags: u32| flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE != 0;
+        Ok((0..).zip(&groups).find(|(_, group)| computes(group.flags)).map(|(index, _)| index))
+    }
+
+    fn has_images(&self) -> bool {
+        let asked = ze_device_image_properties_t {
+            stype: ZE_STRUCTURE_TYPE_DEVICE_IMAGE_PROPERTIES,
+            ..Default::default()
+        };
+        let answer = ask(asked, |into| {
+            // SAFETY: the device is alive, and the structure is what its type says.
+            unsafe { (self.api.zeDeviceGetImageProperties)(self.device, into) }
+        });
+        answer.is_ok_and(|images| images.maxImageDims2D > 0)
+    }
+
+    fn api_version(&self) -> Result<u32, Code> {
+        ask(0, |into| {
+            // SAFETY: the driver is alive.
+            unsafe { (self.api.zeDriverGetApiVersion)(self.driver, into) }
+        })
+    }
+
+    fn driver_version(&self) -> Result<String, Code> {
+        let asked = ze_driver_properties_t {
+            stype: ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES,
+            ..Default::default()
+        };
+        let properties = ask(asked, |into| {
+            // SAFETY: the driver is alive, and the structure is what its type says.
+            unsafe { (self.api.zeDriverGetProperties)(self.driver, into) }
+        })?;
+        let number = properties.driverVersion;
+        Ok(format!("{}.{}.{}", number >> 24, number >> 16 & 0xff, number & 0xffff))
+    }
+
+    fn clock(&self, properties: &ze_device_properties_t) -> Clock {
+        let mut ticks = 0;
+        let now = Instant::now();
+        if let Some(timestamps) = self.api.zeDeviceGetGlobalTimestamps {
+            let mut host: u64 = 0;
+            // SAFETY: the device is alive.
+            let told = unsafe { timestamps(self.device, &raw mut host, &raw mut ticks) };
+            if let Err(code) = check(told) {
+                let code = code.driver_code();
+                tracing::debug!(%code, "the device does not tell its time");
+            }
+        }
+        Clock {
+            frequency: properties.timerResolution.max(1),
+            stamp_bits: properties.kernelTimestampValidBits,
+            origin: (now, ticks),
+        }
+    }
+}
+
+/// For descriptions that are passed as untyped pointers.
+pub(super) fn next<T>(extension: &mut T) -> *mut c_void {
+    (&raw mut *extension).cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_of_spirv_up_to_the_newest_is_told() {
+        assert_eq!(il_version(0x1_0002), "SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.2");
+    }
+}

@@ -1,0 +1,145 @@
+//! An opened device: its context, and what is made in it.
+
+use std::sync::{Arc, OnceLock};
+
+use super::adapter::LzAdapter;
+use super::bindings::*;
+use super::clock::Clock;
+use super::codes::{Code, check};
+use super::event::EventPool;
+use super::handle::{DeviceHandle, OwnedContext};
+use super::lane::LzLane;
+use super::loader::Api;
+use super::memory::{LzMemory, StagingPool};
+use super::program;
+use super::watcher::Watcher;
+use crate::backend::{Device, Lane, Memory, Program, Source};
+use crate::device::DeviceInfo;
+use crate::error::{Error, Result};
+
+/// A context of one device. Everything that is made in it keeps it alive.
+pub(super) struct Context {
+    pub(super) api: &'static Api,
+    pub(super) device: DeviceHandle,
+    pub(super) ordinal: u32,
+    pub(super) clock: Clock,
+    pub(super) info: Arc<DeviceInfo>,
+    pub(super) watcher: Arc<Watcher>,
+    /// Of events, without timestamps and with.
+    pub(super) events: [EventPool; 2],
+    pub(super) staging: StagingPool,
+    lost: OnceLock<Error>,
+    /// After all that was made in it.
+    pub(super) context: Arc<OwnedContext>,
+}
+
+impl Context {
+    pub(super) fn raw(&self) -> ze_context_handle_t {
+        self.context.raw()
+    }
+
+    /// Why nothing that runs on the device will ever end, if that is so.
+    pub(super) fn loss(&self) -> Option<&Error> {
+        self.lost.get()
+    }
+
+    /// The error of a code, which is remembered if it tells that the device is lost.
+    pub(super) fn error(&self, code: Code, message: impl Into<String>) -> Error {
+        if code.is_loss() {
+            return self.lose(code);
+        }
+        code.error(message.into())
+    }
+
+    /// From now on the device counts as lost: its commands fail, and it takes no more.
+    pub(super) fn lose(&self, code: Code) -> Error {
+        let lost = self.lost.get_or_init(|| {
+            let name = &self.info.name;
+            let message =
+                format!("the device `{name}` was lost; make a new runtime to use it again");
+            code.error_of(crate::ErrorKind::DeviceLost, message)
+        });
+        // Whoever waits for commands on lanes that nobody asks about is told as well.
+        self.watcher.nudge();
+        lost.clone()
+    }
+
+    /// Asks the driver whether the device still works.
+    pub(super) fn check(&self) {
+        // SAFETY: the device is alive.
+        let status = unsafe { (self.api.zeDeviceGetStatus)(self.device.0) };
+        if let Err(code) = check(status)
+            && code.is_loss()
+        {
+            self.lose(code);
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.watcher.close();
+    }
+}
+
+pub(super) struct LzDevice {
+    context: Arc<Context>,
+}
+
+impl LzDevice {
+    pub(super) fn open(adapter: &LzAdapter) -> Result<Self> {
+        let LzAdapter { api, driver, device, ordinal, ref clock, ref info } = *adapter;
+        let description =
+            ze_context_desc_t { stype: ZE_STRUCTURE_TYPE_CONTEXT_DESC, ..Default::default() };
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the driver is alive, and the description is one.
+        let created =
+            unsafe { (api.zeContextCreate)(driver.0, &raw const description, &raw mut raw) };
+        check(created)
+            .map_err(|code| code.error(format!("the device `{}` cannot be opened", info.name)))?;
+        // SAFETY: just created, and known here alone.
+        let context = unsafe { OwnedContext::new(api, raw) };
+        let context = Context {
+            api,
+            device,
+            ordinal,
+            clock: clock.clone(),
+            info: Arc::clone(info),
+            watcher: Arc::new(Watcher::new()),
+            events: [EventPool::new(false), EventPool::new(true)],
+            staging: StagingPool::default(),
+            lost: OnceLock::new(),
+            context: Arc::new(context),
+        };
+        Ok(Self { context: Arc::new(context) })
+    }
+}
+
+impl Device for LzDevice {
+    fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(program::build(&self.context, source)?))
+    }
+
+    fn compile(&self, _source: &Source<'_>) -> Result<Arc<dyn Program>> {
+        Err(self.links_nothing())
+    }
+
+    fn link(&self, _objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+        Err(self.links_nothing())
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
+        Ok(Arc::new(LzMemory::allocate(&self.context, bytes)?))
+    }
+
+    fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>> {
+        Ok(Box::new(LzLane::create(&self.context, profiling)?))
+    }
+}
+
+impl LzDevice {
+    fn links_nothing(&self) -> Error {
+        let name = &self.context.info.name;
+        Error::unsupported(format!("`{name}` links no objects: it takes modules that are linked"))
+    }
+}

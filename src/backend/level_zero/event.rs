@@ -1,0 +1,314 @@
+//! The ends of commands: the driver's events, and what is due when one is signalled.
+//!
+//! The driver keeps nothing alive: an event must outlive the command that signals it and those that
+//! wait for it, and is reset before it serves again. So a command that waits keeps the events that it
+//! waits for, the lane keeps all commands in flight, and an event goes back to its pool when nobody
+//! knows it any more.
+
+use std::any::Any;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::bindings::*;
+use super::codes::{Code, check};
+use super::device::Context;
+use super::handle::{OwnedEvent, OwnedPool};
+use super::lane::LaneState;
+use super::lock;
+use super::memory::Staging;
+use crate::backend::{NativeEvent, Notify, Profile, Progress};
+use crate::error::{Error, Result};
+
+/// How many events the driver makes room for at once.
+const BATCH: u32 = 128;
+
+/// Events of one kind that nobody uses.
+pub(super) struct EventPool {
+    timestamps: bool,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Default)]
+struct PoolState {
+    /// They have served.
+    free: Vec<RawEvent>,
+    /// Where the next is made, and how many were.
+    latest: Option<(Arc<OwnedPool>, u32)>,
+}
+
+/// An event of the driver's.
+pub(super) struct RawEvent {
+    /// Declared before the pool, so destroyed before it.
+    event: OwnedEvent,
+    _pool: Arc<OwnedPool>,
+}
+
+impl RawEvent {
+    pub(super) fn raw(&self) -> ze_event_handle_t {
+        self.event.raw()
+    }
+}
+
+impl EventPool {
+    pub(super) fn new(timestamps: bool) -> Self {
+        Self { timestamps, state: Mutex::default() }
+    }
+
+    /// An event that is not signalled.
+    pub(super) fn take(&self, context: &Context) -> Result<RawEvent> {
+        let mut state = lock(&self.state);
+        if let Some(event) = state.free.pop() {
+            drop(state);
+            // SAFETY: the event is alive, and no command knows it.
+            let reset = unsafe { (context.api.zeEventHostReset)(event.raw()) };
+            return match check(reset) {
+                Ok(()) => Ok(event),
+                Err(code) => Err(context.error(code, "the driver does not reset an event")),
+            };
+        }
+        let (pool, index) = match state.latest.take() {
+            Some((pool, made)) if made < BATCH => (pool, made),
+            _ => (Arc::new(self.create_pool(context)?), 0),
+        };
+        let created = create(context, &pool, index);
+        state.latest = Some((Arc::clone(&pool), index + 1));
+        Ok(RawEvent { event: created?, _pool: pool })
+    }
+
+    /// Takes back an event whose command has ended, or never began.
+    pub(super) fn give(&self, event: RawEvent) {
+        lock(&self.state).free.push(event);
+    }
+
+    fn create_pool(&self, context: &Context) -> Result<OwnedPool> {
+        let timestamps = if self.timestamps { ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP } else { 0 };
+        let description = ze_event_pool_desc_t {
+            stype: ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
+            pNext: ptr::null(),
+            flags: ZE_EVENT_POOL_FLAG_HOST_VISIBLE | timestamps,
+            count: BATCH,
+        };
+        let mut device = context.device.0;
+        let mut raw = ptr::null_mut();
+        // SAFETY: context and device are alive and belong together, and the description is one.
+        let created = unsafe {
+            (context.api.zeEventPoolCreate)(
+                context.raw(),
+                &raw const description,
+                1,
+                &raw mut device,
+                &raw mut raw,
+            )
+        };
+        check(created).map_err(|code| context.error(code, "no event pool can be created"))?;
+        // SAFETY: just created, and known here alone.
+        Ok(unsafe { OwnedPool::new(context.api, raw) })
+    }
+}
+
+fn create(context: &Context, pool: &OwnedPool, index: u32) -> Result<OwnedEvent> {
+    let description = ze_event_desc_t {
+        stype: ZE_STRUCTURE_TYPE_EVENT_DESC,
+        pNext: ptr::null(),
+        index,
+        // What a command has written, the host sees when the event is signalled.
+        signal: ZE_EVENT_SCOPE_FLAG_HOST,
+        wait: ZE_EVENT_SCOPE_FLAG_DEVICE,
+    };
+    let mut raw = ptr::null_mut();
+    // SAFETY: the pool is alive and has room for the index, which no other event has.
+    let created =
+        unsafe { (context.api.zeEventCreate)(pool.raw(), &raw const description, &raw mut raw) };
+    check(created).map_err(|code| context.error(code, "no event can be created"))?;
+    // SAFETY: just created, and known here alone.
+    Ok(unsafe { OwnedEvent::new(context.api, raw) })
+}
+
+const PENDING: u8 = 0;
+const COMPLETE: u8 = 1;
+const FAILED: u8 = 2;
+
+/// A command that was enqueued.
+pub(super) struct LzEvent {
+    /// Taken when it is dropped.
+    event: Option<RawEvent>,
+    /// How many went before it on its lane.
+    pub(super) position: u64,
+    /// With profiling, when it was enqueued.
+    queued: Option<Instant>,
+    /// Whether only the watcher ends it.
+    pub(super) is_large_read: bool,
+    /// [`PENDING`], [`COMPLETE`] or [`FAILED`]; set last, so that it publishes all else.
+    state: AtomicU8,
+    failure: OnceLock<Error>,
+    due: Mutex<Due>,
+    pub(super) lane: Arc<LaneState>,
+}
+
+/// What is to be done when the command has ended, and kept until then.
+#[derive(Default)]
+pub(super) struct Due {
+    pub(super) staging: Option<Staging>,
+    /// Where to copy what a read has brought to the staging memory.
+    pub(super) read: Option<Destination>,
+    pub(super) waits_for: SmallVec<[Arc<LzEvent>; 2]>,
+    notify: SmallVec<[Notify; 1]>,
+}
+
+/// Host memory that a read writes.
+pub(super) struct Destination {
+    pub(super) to: *mut u8,
+    pub(super) bytes: usize,
+}
+
+// SAFETY: whoever enqueued the read leaves the memory to the command until that has ended.
+unsafe impl Send for Destination {}
+
+impl LzEvent {
+    pub(super) fn new(
+        lane: &Arc<LaneState>,
+        event: RawEvent,
+        position: u64,
+        queued: Option<Instant>,
+        is_large_read: bool,
+        due: Due,
+    ) -> Self {
+        Self {
+            event: Some(event),
+            position,
+            queued,
+            is_large_read,
+            state: AtomicU8::new(PENDING),
+            failure: OnceLock::new(),
+            due: Mutex::new(due),
+            lane: Arc::clone(lane),
+        }
+    }
+
+    /// The event behind the trait's, for whoever keeps it.
+    pub(super) fn of(event: &Arc<dyn NativeEvent>) -> Result<Arc<Self>> {
+        let event: Arc<dyn Any + Send + Sync> = event.clone();
+        event
+            .downcast()
+            .map_err(|_| Error::invalid("the event belongs to a device of another backend"))
+    }
+
+    pub(super) fn raw(&self) -> ze_event_handle_t {
+        self.event.as_ref().map_or(ptr::null_mut(), RawEvent::raw)
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.state.load(Acquire) == PENDING
+    }
+
+    /// How the command ended, as far as that was found out.
+    pub(super) fn outcome(&self) -> Progress {
+        match self.state.load(Acquire) {
+            PENDING => Progress::Pending,
+            COMPLETE => Progress::Complete,
+            _ => match self.failure.get() {
+                Some(error) => Progress::Failed(error.clone()),
+                None => Progress::Failed(Error::invalid("the command failed")),
+            },
+        }
+    }
+
+    /// Asks the driver whether the command has ended.
+    pub(super) fn is_signalled(&self) -> Result<bool, Code> {
+        let api = self.lane.context.api;
+        // SAFETY: the event is alive.
+        match unsafe { (api.zeEventQueryStatus)(self.raw()) } {
+            ZE_RESULT_NOT_READY => Ok(false),
+            answer => check(answer).map(|()| true),
+        }
+    }
+
+    /// Does what is due now that the command has ended. Called once, by whoever took it from its
+    /// lane.
+    pub(super) fn finish(&self, outcome: Result<(), Error>) {
+        let (staging, read, waits_for) = {
+            let mut due = lock(&self.due);
+            (due.staging.take(), due.read.take(), std::mem::take(&mut due.waits_for))
+        };
+        let state = match outcome {
+            Ok(()) => {
+                if let (Some(staging), Some(Destination { to, bytes })) = (&staging, read) {
+                    // SAFETY: the staging memory has as many bytes, which the device has written, and
+                    // the caller of `enqueue` leaves the destination to the command.
+                    unsafe { ptr::copy_nonoverlapping(staging.start(), to, bytes) };
+                }
+                drop(staging);
+                COMPLETE
+            }
+            Err(error) => {
+                if let Some(staging) = staging {
+                    staging.leak();
+                }
+                self.failure.get_or_init(|| error);
+                FAILED
+            }
+        };
+        drop(waits_for);
+        self.state.store(state, Release);
+        // Who looked before the state was set has registered once this gets the lock, and who
+        // comes later sees the state.
+        let notify = std::mem::take(&mut lock(&self.due).notify);
+        for notify in notify {
+            notify();
+        }
+    }
+}
+
+impl NativeEvent for LzEvent {
+    fn progress(&self) -> Progress {
+        if self.is_pending() {
+            self.lane.look_at(self);
+        }
+        self.outcome()
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        let queued = self.queued?;
+        if self.state.load(Acquire) != COMPLETE {
+            return None;
+        }
+        let context = &self.lane.context;
+        let mut times = ze_kernel_timestamp_result_t::default();
+        // SAFETY: the event is alive and signalled, and of a pool with timestamps.
+        let told = unsafe { (context.api.zeEventQueryKernelTimestamp)(self.raw(), &raw mut times) };
+        check(told).ok()?;
+        let ze_kernel_timestamp_data_t { kernelStart, kernelEnd } = times.global;
+        Some(context.clock.profile(queued, kernelStart, kernelEnd))
+    }
+
+    fn notify(&self, notify: Notify) -> Result<()> {
+        {
+            let mut due = lock(&self.due);
+            if self.is_pending() {
+                due.notify.push(notify);
+            } else {
+                drop(due);
+                notify();
+                return Ok(());
+            }
+        }
+        self.lane.watch(self.position)
+    }
+}
+
+impl Drop for LzEvent {
+    fn drop(&mut self) {
+        let Some(event) = self.event.take() else { return };
+        let context = &self.lane.context;
+        if self.state.load(Acquire) == COMPLETE {
+            context.events[usize::from(self.queued.is_some())].give(event);
+        } else {
+            // The device may yet signal it.
+            std::mem::forget(event);
+        }
+    }
+}

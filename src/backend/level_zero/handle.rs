@@ -1,0 +1,126 @@
+//! Level Zero's objects as owned values: destroyed once, when dropped.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::bindings::*;
+use super::codes::check;
+use super::loader::Api;
+
+macro_rules! owned {
+    ($(#[$attribute:meta])* $name:ident, $raw:ty, $destroy:ident) => {
+        $(#[$attribute])*
+        pub(super) struct $name {
+            raw: $raw,
+            api: &'static Api,
+        }
+
+        impl $name {
+            /// # Safety
+            ///
+            /// The object is alive, the caller gives it away, and what it was made of outlives it.
+            pub(super) unsafe fn new(api: &'static Api, raw: $raw) -> Self {
+                Self { raw, api }
+            }
+
+            pub(super) fn raw(&self) -> $raw {
+                self.raw
+            }
+        }
+
+        // SAFETY: Level Zero's objects belong to no thread; any may use and destroy them.
+        unsafe impl Send for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the object is this value's own, and it ends here.
+                let destroyed = unsafe { (self.api.$destroy)(self.raw) };
+                if let Err(code) = check(destroyed) {
+                    let code = code.driver_code();
+                    tracing::debug!(%code, concat!(stringify!($destroy), " failed"));
+                }
+            }
+        }
+    };
+}
+
+owned!(OwnedContext, ze_context_handle_t, zeContextDestroy);
+owned!(OwnedModule, ze_module_handle_t, zeModuleDestroy);
+owned!(OwnedPool, ze_event_pool_handle_t, zeEventPoolDestroy);
+owned!(OwnedEvent, ze_event_handle_t, zeEventDestroy);
+owned!(
+    /// Not `Sync`: its arguments and sizes are set before a launch reads them.
+    OwnedKernel, ze_kernel_handle_t, zeKernelDestroy
+);
+owned!(
+    /// Not `Sync`: one thread appends at a time. Only destroyed when all its commands have ended, since
+    /// the driver would wait for them.
+    OwnedList, ze_command_list_handle_t, zeCommandListDestroy
+);
+
+// SAFETY: a context may be used by several threads at the same time.
+unsafe impl Sync for OwnedContext {}
+// SAFETY: all that is asked of a module once it is created may be asked by several threads.
+unsafe impl Sync for OwnedModule {}
+// SAFETY: an event pool may be used by several threads, for different events.
+unsafe impl Sync for OwnedPool {}
+// SAFETY: an event may be queried by several threads; it is reset by its only owner.
+unsafe impl Sync for OwnedEvent {}
+
+/// Memory that the driver gave.
+pub(super) struct OwnedMemory {
+    start: *mut c_void,
+    api: &'static Api,
+    context: Arc<OwnedContext>,
+}
+
+impl OwnedMemory {
+    /// # Safety
+    ///
+    /// The memory is the context's, and the caller gives it away.
+    pub(super) unsafe fn new(
+        api: &'static Api,
+        context: &Arc<OwnedContext>,
+        start: *mut c_void,
+    ) -> Self {
+        Self { start, api, context: Arc::clone(context) }
+    }
+
+    pub(super) fn start(&self) -> *mut c_void {
+        self.start
+    }
+}
+
+// SAFETY: memory belongs to no thread.
+unsafe impl Send for OwnedMemory {}
+// SAFETY: this value only tells where the memory is.
+unsafe impl Sync for OwnedMemory {}
+
+impl Drop for OwnedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the memory is this value's own, and no command uses it any more.
+        let freed = unsafe { (self.api.zeMemFree)(self.context.raw(), self.start) };
+        if let Err(code) = check(freed) {
+            let code = code.driver_code();
+            tracing::debug!(%code, "zeMemFree failed");
+        }
+    }
+}
+
+/// A driver. It lives as long as the process.
+#[derive(Clone, Copy)]
+pub(super) struct DriverHandle(pub(super) ze_driver_handle_t);
+
+// SAFETY: a name for something that the loader owns; all functions on drivers are thread-safe.
+unsafe impl Send for DriverHandle {}
+// SAFETY: as above.
+unsafe impl Sync for DriverHandle {}
+
+/// A device. The driver owns it; it lives as long as the process.
+#[derive(Clone, Copy)]
+pub(super) struct DeviceHandle(pub(super) ze_device_handle_t);
+
+// SAFETY: a name for something that the driver owns; all functions on devices are thread-safe.
+unsafe impl Send for DeviceHandle {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceHandle {}

@@ -1,0 +1,335 @@
+//! Kernels: what their signatures say, and launching them.
+
+use std::any::Any;
+use std::ffi::{CStr, c_void};
+use std::iter::zip;
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use smallvec::SmallVec;
+
+use super::adapter::next;
+use super::bindings::*;
+use super::codes::{Code, check};
+use super::handle::OwnedKernel;
+use super::lane::WaitList;
+use super::lock;
+use super::memory::LzMemory;
+use super::program::Module;
+use crate::backend::{Argument, Kernel, Parameter};
+use crate::error::{Error, Result};
+use crate::nd_range::NdRange;
+
+pub(super) struct LzKernel {
+    name: String,
+    /// As many as there are. What they are, the driver does not tell.
+    parameters: Vec<Parameter>,
+    max_work_group_size: Option<usize>,
+    local_memory: u64,
+    /// The work-group size that the kernel's code asks for, if it does.
+    required: Option<[u32; 3]>,
+    /// Held from the first argument to the launch: the driver keeps them in the kernel.
+    bound: Mutex<Bound>,
+    module: Arc<Module>,
+}
+
+/// The driver's kernel with what it was last given.
+struct Bound {
+    kernel: OwnedKernel,
+    slots: Vec<Slot>,
+    group: Option<[u32; 3]>,
+    offset: [u32; 3],
+    /// The last global size without a group size, and what the driver suggested for it.
+    suggested: Option<([u32; 3], [u32; 3])>,
+}
+
+/// What the driver holds for a parameter, so that the same argument need not be set again.
+#[derive(Default)]
+struct Slot {
+    holds: Holds,
+    /// Kept across launches, for its allocation.
+    value: SmallVec<[u8; 16]>,
+}
+
+#[derive(Default, PartialEq)]
+enum Holds {
+    #[default]
+    Unknown,
+    /// By the id of the memory object.
+    Memory(u64),
+    Local(usize),
+    /// The slot's bytes.
+    Value,
+}
+
+impl LzKernel {
+    /// Creates a kernel of a module.
+    pub(super) fn create(module: &Arc<Module>, name: &CStr) -> Result<Self, Code> {
+        let api = module.context.api;
+        let description = ze_kernel_desc_t {
+            stype: ZE_STRUCTURE_TYPE_KERNEL_DESC,
+            pKernelName: name.as_ptr(),
+            ..Default::default()
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the module is alive, and the description is one.
+        check(unsafe { (api.zeKernelCreate)(module.raw(), &raw const description, &raw mut raw) })?;
+        // SAFETY: just created, and known here alone; it is dropped before the module.
+        let kernel = unsafe { OwnedKernel::new(api, raw) };
+        let mut largest = ze_kernel_max_group_size_properties_ext_t {
+            stype: ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES,
+            ..Default::default()
+        };
+        let mut properties = ze_kernel_properties_t {
+            stype: ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES,
+            pNext: next(&mut largest),
+            ..Default::default()
+        };
+        // SAFETY: the kernel is alive, and the structures are what their types say.
+        check(unsafe { (api.zeKernelGetProperties)(raw, &raw mut properties) })?;
+        let required = [
+            properties.requiredGroupSizeX,
+            properties.requiredGroupSizeY,
+            properties.requiredGroupSizeZ,
+        ];
+        let count = properties.numKernelArgs as usize;
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            parameters: vec![Parameter::default(); count],
+            max_work_group_size: Some(largest.maxGroupSize as usize).filter(|&size| size > 0),
+            local_memory: properties.localMemSize.into(),
+            required: (!required.contains(&0)).then_some(required),
+            bound: Mutex::new(Bound {
+                kernel,
+                slots: (0..count).map(|_| Slot::default()).collect(),
+                group: None,
+                offset: [0; 3],
+                suggested: None,
+            }),
+            module: Arc::clone(module),
+        })
+    }
+
+    /// This backend's kernel behind the trait.
+    pub(super) fn of(kernel: &dyn Kernel) -> Result<&Self> {
+        (kernel as &dyn Any)
+            .downcast_ref()
+            .ok_or_else(|| Error::invalid("the kernel belongs to a device of another backend"))
+    }
+
+    /// Appends a launch.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Lane::enqueue`](crate::backend::Lane::enqueue), until `signal` is signalled; `list`
+    /// is alive.
+    pub(super) unsafe fn append(
+        &self,
+        list: ze_command_list_handle_t,
+        arguments: &[Argument<'_>],
+        range: &NdRange,
+        signal: ze_event_handle_t,
+        wait: &WaitList,
+    ) -> Result<()> {
+        // An argument too few would launch with that of an earlier launch.
+        if arguments.len() != self.parameters.len() {
+            return Err(Error::invalid(format!(
+                "kernel `{}` has {} parameters and was given {} arguments",
+                self.name,
+                self.parameters.len(),
+                arguments.len()
+            )));
+        }
+        let context = &self.module.context;
+        let mut bound = lock(&self.bound);
+        for (index, argument) in (0..).zip(arguments) {
+            self.set(&mut bound, index, argument)?;
+        }
+        let groups = self.set_sizes(&mut bound, range)?;
+        // SAFETY: all objects are alive, and every argument and the sizes are set; the caller answers
+        // for what the kernel does.
+        let appended = unsafe {
+            (context.api.zeCommandListAppendLaunchKernel)(
+                list,
+                bound.kernel.raw(),
+                &raw const groups,
+                signal,
+                wait.len(),
+                wait.as_ptr(),
+            )
+        };
+        check(appended).map_err(|code| {
+            context.error(code, format!("the driver refused the launch of kernel `{}`", self.name))
+        })
+    }
+
+    /// Gives the driver an argument unless it holds it already.
+    fn set(&self, bound: &mut Bound, index: u32, argument: &Argument<'_>) -> Result<()> {
+        let Bound { kernel, slots, .. } = bound;
+        let Some(slot) = slots.get_mut(index as usize) else { return Ok(()) };
+        let address: *mut c_void;
+        let (holds, size, pointer): (_, usize, *const c_void) = match *argument {
+            Argument::Memory(given) => {
+                let given = LzMemory::of(given)?;
+                address = given.at(0);
+                (Holds::Memory(given.id()), size_of_val(&address), (&raw const address).cast())
+            }
+            Argument::Value(bytes) => (Holds::Value, bytes.len(), bytes.as_ptr().cast()),
+            Argument::Local(bytes) => (Holds::Local(bytes), bytes, ptr::null()),
+        };
+        let same_value = match *argument {
+            Argument::Value(bytes) => *slot.value == *bytes,
+            _ => true,
+        };
+        if slot.holds == holds && same_value {
+            return Ok(());
+        }
+        slot.holds = Holds::Unknown;
+        let context = &self.module.context;
+        // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
+        // is null, and of the parameter's kind as far as that is known.
+        let set =
+            unsafe { (context.api.zeKernelSetArgumentValue)(kernel.raw(), index, size, pointer) };
+        check(set).map_err(|code| {
+            let given = match argument {
+                Argument::Memory(_) => "a buffer".to_owned(),
+                Argument::Value(bytes) => format!("a value of {} bytes", bytes.len()),
+                Argument::Local(bytes) => format!("{bytes} bytes of local memory"),
+            };
+            let message = format!("kernel `{}`: {given} does not fit parameter {index}", self.name);
+            code.error_of(code.argument_kind(), message)
+        })?;
+        slot.holds = holds;
+        if let Argument::Value(bytes) = *argument {
+            slot.value.clear();
+            slot.value.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// Gives the driver the sizes of a launch, and tells how many work-groups it has.
+    fn set_sizes(&self, bound: &mut Bound, range: &NdRange) -> Result<ze_group_count_t> {
+        let api = self.module.context.api;
+        let global = range.global();
+        let group = match range.local() {
+            Some(local) => self.three(local, 1)?,
+            None => self.group_for(bound, global)?,
+        };
+        if bound.group != Some(group) {
+            bound.group = None;
+            let [x, y, z] = group;
+            // SAFETY: the kernel is alive and locked.
+            let set = unsafe { (api.zeKernelSetGroupSize)(bound.kernel.raw(), x, y, z) };
+            check(set).map_err(|code| {
+                let message = format!(
+                    "kernel `{}`: the driver refused the local size {group:?}{}",
+                    self.name,
+                    match self.required {
+                        Some(required) => format!("; the kernel's code asks for {required:?}"),
+                        None => String::new(),
+                    }
+                );
+                code.error_of(code.argument_kind(), message)
+            })?;
+            bound.group = Some(group);
+        }
+        let offset = self.three(range.offset(), 0)?;
+        if bound.offset != offset {
+            let set_offset = api.zeKernelSetGlobalOffsetExp.ok_or_else(|| {
+                Error::unsupported("the Level Zero loader is too old for launches with an offset")
+            })?;
+            let [x, y, z] = offset;
+            // SAFETY: the kernel is alive and locked.
+            let set = unsafe { set_offset(bound.kernel.raw(), x, y, z) };
+            check(set).map_err(|code| {
+                let name = &self.name;
+                code.error(format!("kernel `{name}`: the driver refused the offset {offset:?}"))
+            })?;
+            bound.offset = offset;
+        }
+        let mut groups = [1; 3];
+        for (count, (&size, &of)) in zip(&mut groups, zip(global, &group)) {
+            *count = self.number(size / (of as usize).max(1))?;
+        }
+        let [x, y, z] = groups;
+        Ok(ze_group_count_t { groupCountX: x, groupCountY: y, groupCountZ: z })
+    }
+
+    /// The work-group size for a launch that gives none: what the kernel asks for, what the driver
+    /// suggests, or else what divides the global size.
+    fn group_for(&self, bound: &mut Bound, global: &[usize]) -> Result<[u32; 3]> {
+        let divides = |group: &[u32; 3]| {
+            let mut sizes = zip(global.iter().chain(&[1, 1]), group);
+            sizes.all(|(&size, &of)| of > 0 && size.is_multiple_of(of as usize))
+        };
+        if let Some(required) = self.required.filter(divides) {
+            return Ok(required);
+        }
+        let Ok([x, y, z]) = self.three(global, 1) else {
+            return Ok(self.dividing(global));
+        };
+        if let Some((global, group)) = bound.suggested
+            && global == [x, y, z]
+        {
+            return Ok(group);
+        }
+        let [mut a, mut b, mut c] = [1; 3];
+        let api = self.module.context.api;
+        let kernel = bound.kernel.raw();
+        // SAFETY: the kernel is alive and locked.
+        let suggested = unsafe {
+            (api.zeKernelSuggestGroupSize)(kernel, x, y, z, &raw mut a, &raw mut b, &raw mut c)
+        };
+        let group = [a, b, c];
+        let fits = check(suggested).is_ok() && divides(&group);
+        let group = if fits { group } else { self.dividing(global) };
+        bound.suggested = Some(([x, y, z], group));
+        Ok(group)
+    }
+
+    /// A work-group along the first dimension.
+    fn dividing(&self, global: &[usize]) -> [u32; 3] {
+        let limits = &self.module.context.info.limits;
+        let most = self.max_work_group_size.unwrap_or(limits.max_work_group_size);
+        let most = most.min(limits.max_work_item_sizes[0]).max(1);
+        let power = 1 << global[0].trailing_zeros().min(most.ilog2());
+        [power, 1, 1]
+    }
+
+    fn three(&self, sizes: &[usize], otherwise: u32) -> Result<[u32; 3]> {
+        let mut three = [otherwise; 3];
+        for (to, &from) in zip(&mut three, sizes) {
+            *to = self.number(from)?;
+        }
+        Ok(three)
+    }
+
+    fn number(&self, size: usize) -> Result<u32> {
+        u32::try_from(size).map_err(|_| {
+            Error::invalid(format!(
+                "kernel `{}`: {size} is more than the {} work-groups, work-items of a group, or offset \
+                 that Level Zero counts in a dimension; give a larger local size, or launch in parts",
+                self.name,
+                u32::MAX
+            ))
+        })
+    }
+}
+
+impl Kernel for LzKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn max_work_group_size(&self) -> Option<usize> {
+        self.max_work_group_size
+    }
+
+    fn local_memory(&self) -> u64 {
+        self.local_memory
+    }
+}

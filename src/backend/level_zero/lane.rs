@@ -1,0 +1,408 @@
+//! In-order immediate command lists, and what is in flight on each.
+
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::bindings::*;
+use super::codes::{Code, check};
+use super::device::Context;
+use super::event::{Destination, Due, LzEvent, RawEvent};
+use super::handle::OwnedList;
+use super::kernel::LzKernel;
+use super::lock;
+use super::memory::{LzMemory, Staging};
+use crate::backend::{Lane, NativeEvent, Operation};
+use crate::error::{Error, Result};
+
+/// Reads of more bytes are copied to where they go by the watcher, so that nobody else waits for that.
+const READ_BY_ANYBODY: usize = 64 << 10;
+
+pub(super) struct LzLane {
+    /// Taken when it is dropped.
+    list: Option<OwnedList>,
+    state: Arc<LaneState>,
+    enqueued: u64,
+    profiling: bool,
+}
+
+/// What outlives the lane, until its last command has ended.
+pub(super) struct LaneState {
+    pub(super) context: Arc<Context>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Oldest first.
+    in_flight: VecDeque<Arc<LzEvent>>,
+    /// The positions of those among them that somebody waits for, oldest first.
+    watched: VecDeque<u64>,
+    /// How many of them are reads that the watcher has to end.
+    large_reads: usize,
+    /// Whether the watcher knows this lane.
+    has_watcher: bool,
+    /// The list of a lane that was dropped before its commands had ended.
+    retired: Option<OwnedList>,
+}
+
+/// What the watcher found on a lane.
+pub(super) enum Watched {
+    /// Nobody waits for anything there any more.
+    Nothing,
+    /// The oldest that somebody waits for still runs.
+    Pending,
+    /// Some commands have ended.
+    Ended,
+}
+
+impl LaneState {
+    /// Has the watcher find out when the command at `position` ends.
+    pub(super) fn watch(self: &Arc<Self>, position: u64) -> Result<()> {
+        let mut queue = lock(&self.queue);
+        if queue.in_flight.front().is_none_or(|oldest| oldest.position > position) {
+            // Somebody has just found its end, and does what is due.
+            return Ok(());
+        }
+        let at = queue.watched.partition_point(|watched| *watched < position);
+        if queue.watched.get(at) != Some(&position) {
+            queue.watched.insert(at, position);
+        }
+        let is_new = !std::mem::replace(&mut queue.has_watcher, true);
+        drop(queue);
+        if is_new {
+            return self.context.watcher.add(self);
+        }
+        self.context.watcher.nudge();
+        Ok(())
+    }
+
+    /// Finds out for `event`, a command of this lane, whether it has ended, and does what is due then.
+    pub(super) fn look_at(&self, event: &LzEvent) {
+        if let Some(lost) = self.context.loss() {
+            return self.fail(lost);
+        }
+        match event.is_signalled() {
+            Ok(false) => {}
+            Ok(true) if lock(&self.queue).large_reads > 0 => self.context.watcher.nudge(),
+            Ok(true) => self.settle(event.position),
+            Err(code) => self.fail(&self.unknown_end(code)),
+        }
+    }
+
+    /// For the watcher: the same for the oldest command that somebody waits for.
+    pub(super) fn look(&self) -> Watched {
+        let oldest = {
+            let mut queue = lock(&self.queue);
+            let Some(&position) = queue.watched.front() else {
+                queue.has_watcher = false;
+                return Watched::Nothing;
+            };
+            let first = queue.in_flight.front().map_or(position, |event| event.position);
+            queue.in_flight.get((position - first) as usize).cloned()
+        };
+        if let Some(lost) = self.context.loss() {
+            self.fail(lost);
+            return Watched::Ended;
+        }
+        // What is watched is in flight: both are taken out under the same lock.
+        let Some(oldest) = oldest else { return Watched::Ended };
+        match oldest.is_signalled() {
+            Ok(false) => return Watched::Pending,
+            Ok(true) => self.settle(oldest.position),
+            Err(code) => self.fail(&self.unknown_end(code)),
+        }
+        Watched::Ended
+    }
+
+    /// Does what is due for the command at `position`, which has ended, and for all before it, which
+    /// then have, too: the list is in order.
+    fn settle(&self, position: u64) {
+        for event in self.take_through(position) {
+            event.finish(Ok(()));
+        }
+    }
+
+    fn fail(&self, error: &Error) {
+        for event in self.take_through(u64::MAX) {
+            event.finish(Err(error.clone()));
+        }
+    }
+
+    fn take_through(&self, position: u64) -> SmallVec<[Arc<LzEvent>; 8]> {
+        let mut queue = lock(&self.queue);
+        let mut taken = SmallVec::new();
+        while queue.in_flight.front().is_some_and(|event| event.position <= position)
+            && let Some(event) = queue.in_flight.pop_front()
+        {
+            queue.large_reads -= usize::from(event.is_large_read);
+            taken.push(event);
+        }
+        while queue.watched.front().is_some_and(|watched| *watched <= position) {
+            queue.watched.pop_front();
+        }
+        let retired = if queue.in_flight.is_empty() { queue.retired.take() } else { None };
+        drop(queue);
+        if self.context.loss().is_some() {
+            // The driver would wait for commands that never end.
+            std::mem::forget(retired);
+        }
+        taken
+    }
+
+    /// A driver that does not tell of an event will not tell of any other.
+    fn unknown_end(&self, code: Code) -> Error {
+        self.context.lose(code)
+    }
+}
+
+impl LzLane {
+    pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
+        if let Some(lost) = context.loss() {
+            return Err(lost.clone());
+        }
+        let description = ze_command_queue_desc_t {
+            stype: ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+            pNext: ptr::null(),
+            ordinal: context.ordinal,
+            index: 0,
+            flags: ZE_COMMAND_QUEUE_FLAG_IN_ORDER,
+            mode: ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS,
+            priority: ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: context and device are alive and belong together, and the description is one.
+        let created = unsafe {
+            (context.api.zeCommandListCreateImmediate)(
+                context.raw(),
+                context.device.0,
+                &raw const description,
+                &raw mut raw,
+            )
+        };
+        check(created).map_err(|code| {
+            context.error(code, format!("no queue can be created on `{}`", context.info.name))
+        })?;
+        // SAFETY: just created, and known here alone.
+        let list = unsafe { OwnedList::new(context.api, raw) };
+        let state = LaneState { context: Arc::clone(context), queue: Mutex::default() };
+        Ok(Self { list: Some(list), state: Arc::new(state), enqueued: 0, profiling })
+    }
+
+    /// Appends an operation that signals `signal`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Lane::enqueue`], until `signal` is signalled.
+    unsafe fn append(
+        &self,
+        operation: &Operation<'_>,
+        signal: ze_event_handle_t,
+        wait: &WaitList,
+        due: &mut Due,
+    ) -> Result<()> {
+        let context = &self.state.context;
+        let list = self.list.as_ref().map_or(ptr::null_mut(), OwnedList::raw);
+        let refused = |code: Code, what: &str, bytes: usize, offset: usize| {
+            context.error(code, format!("the driver refused {what} of {bytes} bytes at {offset}"))
+        };
+        match *operation {
+            Operation::Launch { kernel, arguments, range } => {
+                let kernel = LzKernel::of(kernel)?;
+                // SAFETY: the list is alive; the caller answers for the rest.
+                unsafe { kernel.append(list, arguments, range, signal, wait) }
+            }
+            Operation::Write { bytes: 0, .. }
+            | Operation::Read { bytes: 0, .. }
+            | Operation::Fill { bytes: 0, .. }
+            | Operation::Copy { bytes: 0, .. }
+            | Operation::Marker => {
+                // SAFETY: the list and the events are alive.
+                let appended = unsafe {
+                    (context.api.zeCommandListAppendBarrier)(
+                        list,
+                        signal,
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                check(appended).map_err(|code| context.error(code, "the driver refused a marker"))
+            }
+            Operation::Write { to, offset, from, bytes } => {
+                let staging = Staging::take(context, bytes)?;
+                // SAFETY: the caller gives so many bytes, and the staging memory has room for them.
+                unsafe { ptr::copy_nonoverlapping(from, staging.start(), bytes) };
+                let (to, from) = (LzMemory::of(to)?.at(offset), staging.start());
+                due.staging = Some(staging);
+                // SAFETY: the range is inside the memory, and the staging memory is kept.
+                unsafe { self.append_copy(list, to, from.cast(), bytes, signal, wait) }
+                    .map_err(|code| refused(code, "a write", bytes, offset))
+            }
+            Operation::Read { from, offset, to, bytes } => {
+                let staging = Staging::take(context, bytes)?;
+                let (from, through) = (LzMemory::of(from)?.at(offset), staging.start());
+                due.staging = Some(staging);
+                due.read = Some(Destination { to, bytes });
+                // SAFETY: the range is inside the memory, and the staging memory is kept.
+                unsafe { self.append_copy(list, through.cast(), from, bytes, signal, wait) }
+                    .map_err(|code| refused(code, "a read", bytes, offset))
+            }
+            Operation::Fill { memory, offset, bytes, pattern } => {
+                let to = LzMemory::of(memory)?.at(offset);
+                // SAFETY: the list, the memory and the events are alive, the range is inside the
+                // memory, and the driver copies the pattern before it returns.
+                let appended = unsafe {
+                    (context.api.zeCommandListAppendMemoryFill)(
+                        list,
+                        to,
+                        pattern.as_ptr().cast(),
+                        pattern.len(),
+                        bytes,
+                        signal,
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                check(appended).map_err(|code| refused(code, "a fill", bytes, offset))
+            }
+            Operation::Copy { from, from_offset, to, to_offset, bytes } => {
+                let from = LzMemory::of(from)?.at(from_offset);
+                let to = LzMemory::of(to)?.at(to_offset);
+                // SAFETY: both ranges are inside their memory.
+                unsafe { self.append_copy(list, to, from, bytes, signal, wait) }
+                    .map_err(|code| refused(code, "a copy", bytes, to_offset))
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Both places are the device's or staging memory, and have so many bytes until `signal` is
+    /// signalled.
+    unsafe fn append_copy(
+        &self,
+        list: ze_command_list_handle_t,
+        to: *mut std::ffi::c_void,
+        from: *const std::ffi::c_void,
+        bytes: usize,
+        signal: ze_event_handle_t,
+        wait: &WaitList,
+    ) -> Result<(), Code> {
+        let api = self.state.context.api;
+        // SAFETY: the list and the events are alive; the caller answers for the memory.
+        check(unsafe {
+            (api.zeCommandListAppendMemoryCopy)(
+                list,
+                to,
+                from,
+                bytes,
+                signal,
+                wait.len(),
+                wait.as_ptr(),
+            )
+        })
+    }
+}
+
+impl Lane for LzLane {
+    unsafe fn enqueue(
+        &mut self,
+        operation: &Operation<'_>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<Arc<dyn NativeEvent>> {
+        let context = &self.state.context;
+        if let Some(lost) = context.loss() {
+            return Err(lost.clone());
+        }
+        let wait = WaitList::new(wait)?;
+        let pool = &context.events[usize::from(self.profiling)];
+        let signal = pool.take(context)?;
+        let queued = self.profiling.then(Instant::now);
+        let mut due = Due::default();
+        // SAFETY: the caller's promise. The event, and those that are waited for, are kept.
+        let appended = unsafe { self.append(operation, signal.raw(), &wait, &mut due) };
+        if let Err(error) = appended {
+            give_back(context, signal, self.profiling);
+            return Err(error);
+        }
+        due.waits_for = wait.events;
+        let is_large_read = due.read.as_ref().is_some_and(|read| read.bytes > READ_BY_ANYBODY);
+        let position = self.enqueued;
+        self.enqueued += 1;
+        let event = LzEvent::new(&self.state, signal, position, queued, is_large_read, due);
+        let event = Arc::new(event);
+        {
+            let mut queue = lock(&self.state.queue);
+            queue.large_reads += usize::from(is_large_read);
+            queue.in_flight.push_back(Arc::clone(&event));
+        }
+        if is_large_read {
+            self.state.watch(position)?;
+        }
+        Ok(event)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        // An immediate list hands each command over as it is appended.
+        Ok(())
+    }
+}
+
+/// Nothing was enqueued that would signal the event; but a device that was lost meanwhile may.
+fn give_back(context: &Context, event: RawEvent, profiling: bool) {
+    if context.loss().is_some() {
+        std::mem::forget(event);
+    } else {
+        context.events[usize::from(profiling)].give(event);
+    }
+}
+
+impl Drop for LzLane {
+    fn drop(&mut self) {
+        let list = self.list.take();
+        let mut queue = lock(&self.state.queue);
+        let Some(latest) = queue.in_flight.back().map(|event| event.position) else {
+            drop(queue);
+            drop(list);
+            return;
+        };
+        queue.retired = list;
+        drop(queue);
+        if let Err(error) = self.state.watch(latest) {
+            tracing::debug!(%error, "a queue is not destroyed");
+        }
+    }
+}
+
+/// Events as the driver takes them, and kept until what waits for them has ended.
+pub(super) struct WaitList {
+    events: SmallVec<[Arc<LzEvent>; 2]>,
+    raw: SmallVec<[ze_event_handle_t; 2]>,
+}
+
+impl WaitList {
+    /// Without those that have ended.
+    fn new(events: &[Arc<dyn NativeEvent>]) -> Result<Self> {
+        let mut all = SmallVec::new();
+        for event in events {
+            let event = LzEvent::of(event)?;
+            if event.is_pending() {
+                all.push(event);
+            }
+        }
+        let raw = all.iter().map(|event: &Arc<LzEvent>| event.raw()).collect();
+        Ok(Self { events: all, raw })
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.raw.len() as u32
+    }
+
+    /// Null if empty. The driver does not write to it.
+    pub(super) fn as_ptr(&self) -> *mut ze_event_handle_t {
+        if self.raw.is_empty() { ptr::null_mut() } else { self.raw.as_ptr().cast_mut() }
+    }
+}

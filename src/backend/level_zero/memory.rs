@@ -1,0 +1,206 @@
+//! Device memory, and the host memory through which it is read and written.
+//!
+//! Transfers do not name the caller's memory: the driver would have to import it for each, and crashes
+//! now and then when that happens while other threads compile. They go through the driver's own
+//! host memory, which is kept for the next.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::bindings::*;
+use super::codes::check;
+use super::device::Context;
+use super::handle::OwnedMemory;
+use super::lock;
+use crate::backend::Memory;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the device's compiler may assume of where a buffer starts, and no page is smaller.
+const ALIGNMENT: usize = 4096;
+
+/// A whole buffer, or a view of one. Commands on a view count from where it starts.
+pub(super) struct LzMemory {
+    id: u64,
+    /// Where the view starts in the whole.
+    start: usize,
+    bytes: usize,
+    whole: Arc<Whole>,
+}
+
+/// What was allocated at once.
+struct Whole {
+    memory: ManuallyDrop<OwnedMemory>,
+    context: Arc<Context>,
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // The driver waits for what it believes to run, and on a lost device all does for ever.
+        if self.context.loss().is_none() {
+            // SAFETY: dropped once, here, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+    }
+}
+
+impl LzMemory {
+    pub(super) fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+        if let Some(lost) = context.loss() {
+            return Err(lost.clone());
+        }
+        let description = ze_device_mem_alloc_desc_t {
+            stype: ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+            ..Default::default()
+        };
+        let mut start = ptr::null_mut();
+        // SAFETY: context and device are alive and belong together, and the description is one.
+        let allocated = unsafe {
+            (context.api.zeMemAllocDevice)(
+                context.raw(),
+                &raw const description,
+                bytes,
+                ALIGNMENT,
+                context.device.0,
+                &raw mut start,
+            )
+        };
+        check(allocated).map_err(|code| {
+            let name = &context.info.name;
+            context.error(code, format!("{bytes} bytes cannot be allocated on `{name}`"))
+        })?;
+        // SAFETY: just allocated, and known here alone.
+        let memory = unsafe { OwnedMemory::new(context.api, &context.context, start) };
+        let memory = ManuallyDrop::new(memory);
+        let whole = Arc::new(Whole { memory, context: Arc::clone(context) });
+        Ok(Self { id: next_id(), start: 0, bytes, whole })
+    }
+
+    /// This backend's memory behind the trait.
+    pub(super) fn of(memory: &dyn Memory) -> Result<&Self> {
+        (memory as &dyn Any)
+            .downcast_ref()
+            .ok_or_else(|| Error::invalid("the buffer belongs to a device of another backend"))
+    }
+
+    /// Differs from that of every other memory object, those released before included; addresses
+    /// are reused.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where the byte at `offset` is for the device, which may be no address of the host.
+    pub(super) fn at(&self, offset: usize) -> *mut c_void {
+        self.whole.memory.start().wrapping_byte_add(self.start + offset)
+    }
+}
+
+impl Memory for LzMemory {
+    fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
+        let align = self.whole.context.info.limits.slice_alignment;
+        let end = offset.checked_add(bytes);
+        if end.is_none_or(|end| end > self.bytes) || !offset.is_multiple_of(align) {
+            return Err(Error::invalid(format!(
+                "a kernel cannot be given {bytes} bytes at {offset} of a buffer of {} bytes: they must \
+                 lie inside it and start at a multiple of {align}",
+                self.bytes
+            )));
+        }
+        let whole = Arc::clone(&self.whole);
+        Ok(Arc::new(Self { id: next_id(), start: self.start + offset, bytes, whole }))
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Sizes of staging memory are powers of two, from this one on.
+const SMALLEST: usize = 4096;
+
+/// So many bytes at most are kept for later transfers.
+const MOST_KEPT: usize = 64 << 20;
+
+/// Host memory of the driver's that no transfer uses.
+#[derive(Default)]
+pub(super) struct StagingPool(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    bytes: usize,
+    by_size: HashMap<usize, Vec<OwnedMemory>>,
+}
+
+/// Host memory of the driver's that one transfer uses.
+pub(super) struct Staging {
+    /// Taken when it is dropped.
+    memory: Option<OwnedMemory>,
+    bytes: usize,
+    context: Arc<Context>,
+}
+
+impl Staging {
+    pub(super) fn take(context: &Arc<Context>, bytes: usize) -> Result<Self> {
+        let bytes = bytes.max(SMALLEST).checked_next_power_of_two().ok_or_else(|| {
+            Error::new(ErrorKind::OutOfResources, "more bytes than can be addressed")
+        })?;
+        let kept = {
+            let mut kept = lock(&context.staging.0);
+            let memory = kept.by_size.get_mut(&bytes).and_then(Vec::pop);
+            kept.bytes -= if memory.is_some() { bytes } else { 0 };
+            memory
+        };
+        let memory = kept.map_or_else(|| Self::allocate(context, bytes), Ok)?;
+        Ok(Self { memory: Some(memory), bytes, context: Arc::clone(context) })
+    }
+
+    fn allocate(context: &Context, bytes: usize) -> Result<OwnedMemory> {
+        let description = ze_host_mem_alloc_desc_t {
+            stype: ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC,
+            ..Default::default()
+        };
+        let mut start = ptr::null_mut();
+        // SAFETY: the context is alive, and the description is one.
+        let allocated = unsafe {
+            (context.api.zeMemAllocHost)(
+                context.raw(),
+                &raw const description,
+                bytes,
+                ALIGNMENT,
+                &raw mut start,
+            )
+        };
+        check(allocated).map_err(|code| {
+            let message =
+                format!("{bytes} bytes of host memory for a transfer cannot be allocated");
+            context.error(code, message)
+        })?;
+        // SAFETY: just allocated, and known here alone.
+        Ok(unsafe { OwnedMemory::new(context.api, &context.context, start) })
+    }
+
+    pub(super) fn start(&self) -> *mut u8 {
+        self.memory.as_ref().map_or(ptr::null_mut(), |memory| memory.start().cast())
+    }
+
+    /// Gives the memory up for good: the device may still use it.
+    pub(super) fn leak(mut self) {
+        std::mem::forget(self.memory.take());
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        let Some(memory) = self.memory.take() else { return };
+        let mut kept = lock(&self.context.staging.0);
+        if kept.bytes + self.bytes <= MOST_KEPT {
+            kept.bytes += self.bytes;
+            kept.by_size.entry(self.bytes).or_default().push(memory);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Devices reached through Level Zero, by the loader and the drivers that the system has.
+//!
+//! The [bindings] are those of the loader's headers; the [loader] itself is opened at run time. A
+//! system without Level Zero has no devices of this backend, and nothing fails to link.
+//!
+//! What the API leaves to its caller, this backend does: it keeps events and what they wait for until
+//! the commands have ended ([event]), copies host memory through the driver's own ([memory]), finds
+//! out when commands end, since nobody calls back ([watcher]), and keeps from the compiler what makes
+//! it end the process ([program]).
+
+mod adapter;
+#[allow(
+    dead_code,
+    non_camel_case_types,
+    non_snake_case,
+    unreachable_pub,
+    unused_imports,
+    clippy::all,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated"
+)]
+mod bindings;
+mod clock;
+mod codes;
+mod device;
+mod event;
+mod handle;
+mod kernel;
+mod lane;
+mod loader;
+mod memory;
+mod program;
+mod watcher;
+
+use std::ffi::c_char;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::{Adapter, Backend};
+use crate::error::Result;
+
+/// The name of this backend, as selectors and device infos say it.
+const NAME: &str = "level-zero";
+
+/// All devices of all Level Zero drivers.
+pub(crate) struct LevelZero;
+
+impl Backend for LevelZero {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>> {
+        let adapters = adapter::discover()?;
+        Ok(adapters.into_iter().map(|adapter| Arc::new(adapter) as _).collect())
+    }
+}
+
+/// A driver's text, up to its NUL and without blanks around it.
+fn text(characters: &[c_char]) -> String {
+    let bytes: Vec<_> = characters.iter().map(|character| *character as u8).collect();
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
+}
+
+/// Nothing here leaves a lock's contents half-changed when it panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,238 @@
+//! Building programs.
+
+use std::ffi::{CString, c_char};
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use super::bindings::*;
+use super::codes::{Code, check};
+use super::device::Context;
+use super::handle::OwnedModule;
+use super::kernel::LzKernel;
+use super::{lock, text};
+use crate::backend::{Kernel, Program, Source};
+use crate::device::{ImageFormat, spirv_versions};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What Intel's driver calls the kernel under which it keeps the addresses of exported functions.
+const SYMBOL_TABLE: &str = "Intel_Symbol_Table_Void_Program";
+
+pub(super) struct LzProgram {
+    kernels: Vec<Arc<dyn Kernel>>,
+    build_log: String,
+    binary_size: Option<usize>,
+    module: Arc<Module>,
+}
+
+/// The driver's module; its kernels keep it alive.
+pub(super) struct Module {
+    module: OwnedModule,
+    pub(super) context: Arc<Context>,
+}
+
+impl Module {
+    pub(super) fn raw(&self) -> ze_module_handle_t {
+        self.module.raw()
+    }
+}
+
+impl Program for LzProgram {
+    fn kernels(&self) -> &[Arc<dyn Kernel>] {
+        &self.kernels
+    }
+
+    fn build_log(&self) -> &str {
+        &self.build_log
+    }
+
+    fn binary_size(&self) -> Option<usize> {
+        self.binary_size
+    }
+
+    fn binary(&self) -> Result<Vec<u8>> {
+        let Module { context, .. } = &*self.module;
+        let name = &context.info.name;
+        let refused = |code: Code| {
+            context
+                .error(code, format!("the driver of `{name}` does not give the program's binary"))
+        };
+        let mut bytes = vec![0; binary_size(&self.module).map_err(refused)?];
+        let mut size = bytes.len();
+        // SAFETY: the module is alive, and there is room for `size` bytes.
+        let told = unsafe {
+            let get = context.api.zeModuleGetNativeBinary;
+            get(self.module.raw(), &raw mut size, bytes.as_mut_ptr())
+        };
+        check(told).map_err(refused)?;
+        bytes.truncate(size);
+        if bytes.is_empty() {
+            let message = format!("the driver of `{name}` has no binary of the program");
+            return Err(Error::new(ErrorKind::Driver, message));
+        }
+        Ok(bytes)
+    }
+}
+
+fn binary_size(module: &Module) -> Result<usize, Code> {
+    let mut size = 0;
+    // SAFETY: the module is alive; without room, the driver only tells the size.
+    check(unsafe {
+        (module.context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, ptr::null_mut())
+    })?;
+    Ok(size)
+}
+
+/// Builds a program and creates all its kernels.
+pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzProgram> {
+    if let Some(lost) = context.loss() {
+        return Err(lost.clone());
+    }
+    let (created, build_log) = create(context, source)?;
+    let failed = |code: Code| failure(context, source, code).with_log(build_log.as_str());
+    let module = created.map_err(failed)?;
+    let module = Arc::new(Module { module, context: Arc::clone(context) });
+    let kernels = create_kernels(&module).map_err(failed)?;
+    let binary_size = binary_size(&module).ok().filter(|size| *size > 0);
+    Ok(LzProgram { kernels, build_log, binary_size, module })
+}
+
+/// Has the driver create a module. Returns how that went, and the log.
+fn create(context: &Context, source: &Source<'_>) -> Result<(Result<OwnedModule, Code>, String)> {
+    /// Some compilers crash when one thread compiles while another one does, or loads.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    let format = match source.format {
+        ImageFormat::SpirV => {
+            check_spirv(context, source.code)?;
+            ZE_MODULE_FORMAT_IL_SPIRV
+        }
+        ImageFormat::Native => ZE_MODULE_FORMAT_NATIVE,
+        ImageFormat::OpenClC => {
+            let name = &context.info.name;
+            return Err(Error::unsupported(format!("`{name}` takes no OpenCL C")));
+        }
+    };
+    let options = CString::new(source.options.trim())
+        .map_err(|error| Error::invalid("the build options hold a NUL").with_source(error))?;
+    let (ids, mut values): (Vec<_>, Vec<_>) =
+        source.constants.iter().map(|(id, value)| (*id, value.as_ptr().cast())).unzip();
+    let constants = ze_module_constants_t {
+        numConstants: ids.len() as u32,
+        pConstantIds: ids.as_ptr(),
+        pConstantValues: values.as_mut_ptr(),
+    };
+    let description = ze_module_desc_t {
+        stype: ZE_STRUCTURE_TYPE_MODULE_DESC,
+        pNext: ptr::null(),
+        format,
+        inputSize: source.code.len(),
+        pInputModule: source.code.as_ptr(),
+        pBuildFlags: options.as_ptr(),
+        pConstants: if ids.is_empty() { ptr::null() } else { &raw const constants },
+    };
+    let (mut raw, mut log) = (ptr::null_mut(), ptr::null_mut());
+    let one_at_a_time = lock(&ONE_AT_A_TIME);
+    // SAFETY: context and device are alive and belong together; the description and all that it points
+    // to are alive, and each value is as long as its constant.
+    let created = unsafe {
+        (context.api.zeModuleCreate)(
+            context.raw(),
+            context.device.0,
+            &raw const description,
+            &raw mut raw,
+            &raw mut log,
+        )
+    };
+    drop(one_at_a_time);
+    let log = build_log(context, log);
+    let created = check(created).map(|()| {
+        // SAFETY: just created, and known here alone.
+        unsafe { OwnedModule::new(context.api, raw) }
+    });
+    Ok((created, log))
+}
+
+/// What makes Intel's compiler end the process rather than to refuse it. That the rest of the module is
+/// one was checked when the image was made.
+fn check_spirv(context: &Context, code: &[u8]) -> Result<()> {
+    /// The magic number, the version, and three more words.
+    const HEADER: usize = 20;
+    const MAGIC: u32 = 0x0723_0203;
+    let word = |at| code.get(at..at + 4).and_then(|word| word.try_into().ok());
+    let (Some(magic), Some(version)) = (word(0), word(4)) else {
+        return Err(Error::new(ErrorKind::InvalidImage, "the SPIR-V module is cut short"));
+    };
+    if u32::from_le_bytes(magic) != MAGIC || code.len() < HEADER || !code.len().is_multiple_of(4) {
+        let message = "the image is no SPIR-V module in little-endian words";
+        return Err(Error::new(ErrorKind::InvalidImage, message));
+    }
+    let [_, minor, major, _] = version;
+    let il_version = &context.info.il_version;
+    if !spirv_versions(il_version).any(|known| known == (major, minor)) {
+        return Err(Error::unsupported(format!(
+            "`{}` does not take SPIR-V {major}.{minor}; it takes: {il_version}",
+            context.info.name
+        )));
+    }
+    Ok(())
+}
+
+/// The log's text. The log ends here.
+fn build_log(context: &Context, log: ze_module_build_log_handle_t) -> String {
+    if log.is_null() {
+        return String::new();
+    }
+    let get = context.api.zeModuleBuildLogGetString;
+    let mut size = 0;
+    // SAFETY: the log is alive; without room, the driver only tells the size.
+    let told = unsafe { get(log, &raw mut size, ptr::null_mut()) };
+    let mut characters: Vec<c_char> = vec![0; if check(told).is_ok() { size } else { 0 }];
+    if !characters.is_empty() {
+        // SAFETY: the log is alive, and there is room for `size` characters.
+        let told = unsafe { get(log, &raw mut size, characters.as_mut_ptr()) };
+        if check(told).is_err() {
+            characters.clear();
+        }
+    }
+    // SAFETY: the log is alive, and not used again.
+    let destroyed = unsafe { (context.api.zeModuleBuildLogDestroy)(log) };
+    if let Err(code) = check(destroyed) {
+        let code = code.driver_code();
+        tracing::debug!(%code, "zeModuleBuildLogDestroy failed");
+    }
+    text(&characters)
+}
+
+/// Creates the kernels by their names.
+fn create_kernels(module: &Arc<Module>) -> Result<Vec<Arc<dyn Kernel>>, Code> {
+    let get = module.context.api.zeModuleGetKernelNames;
+    let mut count = 0;
+    // SAFETY: the module is alive; without room, the driver only counts.
+    check(unsafe { get(module.raw(), &raw mut count, ptr::null_mut()) })?;
+    let mut names = vec![ptr::null(); count as usize];
+    if count > 0 {
+        // SAFETY: the module is alive, and there is room for `count` names.
+        check(unsafe { get(module.raw(), &raw mut count, names.as_mut_ptr()) })?;
+    }
+    let mut kernels: Vec<Arc<dyn Kernel>> = Vec::with_capacity(names.len());
+    for name in names {
+        // SAFETY: the driver's names end in NUL and live as long as the module.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) };
+        if name.to_bytes() != SYMBOL_TABLE.as_bytes() {
+            kernels.push(Arc::new(LzKernel::create(module, name)?));
+        }
+    }
+    Ok(kernels)
+}
+
+fn failure(context: &Context, source: &Source<'_>, code: Code) -> Error {
+    let mut message = format!("`{}` cannot build the {} program", context.info.name, source.format);
+    // The log does not name the option that is refused.
+    if !source.options.is_empty() {
+        message.push_str(&format!(" with the options `{}`", source.options));
+    }
+    if code.is_loss() {
+        return context.error(code, message);
+    }
+    code.error_of(code.build_kind(), message)
+}
