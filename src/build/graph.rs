@@ -194,10 +194,13 @@ impl BuildGraph {
 
     /// A program in memory that was linked from the same images and more: it has the same kernels.
     fn serving(&self, recipe: &Recipe) -> Option<Outcome> {
-        if !matches!(recipe.way(), Way::Link | Way::Merge) {
+        if !matches!(recipe.way(), Way::Link | Way::Merge | Way::Front) {
             return None;
         }
         let parts = recipe.parts(&self.device_keys[recipe.device()]);
+        if parts.is_empty() {
+            return None;
+        }
         let (node, _) = self.kept.iter().find(|(node, outcome)| {
             let Ok(built) = outcome else { return false };
             node.0 == recipe.device() && parts.iter().all(|part| built.parts().contains(part))

@@ -15,7 +15,7 @@ use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::key::NodeKind;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
-use crate::build::recipe::{Recipe, Way};
+use crate::build::recipe::{Part, Recipe, Way};
 use crate::build::spirv::SpirV;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
@@ -31,6 +31,8 @@ pub(super) struct Job {
     node: NodeId,
     /// Of texts that are built as SPIR-V, from their translation on that of the SPIR-V.
     recipe: Recipe,
+    /// Then, what the texts are parts of.
+    texts: Option<Box<[Part]>>,
     /// Of this recipe: the key of what is built.
     key: BuildKey,
     span: tracing::Span,
@@ -72,6 +74,7 @@ impl Job {
             graph,
             node,
             recipe,
+            texts: None,
             key: node.1,
             span,
             lander: Some(lander),
@@ -146,11 +149,17 @@ impl Job {
             let images = try_join_all(images).await;
             match images.and_then(|images| self.recipe.translated(images)) {
                 Ok(recipe) => {
+                    self.texts = Some(self.graph.parts(&self.recipe));
                     self.key = self.graph.key(&recipe);
                     self.recipe = recipe;
                     self.submit();
                 }
-                Err(error) => self.end(Err(error)),
+                Err(error) => {
+                    let name = &self.graph.device(device).name;
+                    let why =
+                        format!("`{name}` takes no OpenCL C, and a translation to SPIR-V fails");
+                    self.end(Err(error.within(why)));
+                }
             }
         });
     }
@@ -191,7 +200,7 @@ impl Job {
         let slot = self.graph.slot(&self.recipe);
         let counters = self.graph.counters();
         let kind = self.recipe.kind();
-        let parts = || self.graph.parts(&self.recipe);
+        let parts = || self.parts(&self.recipe);
         match self.with_retries(|| disk.load(&address, slot, kind, parts))? {
             Ok(built) => {
                 counters.disk_hits.add_one();
@@ -280,12 +289,17 @@ impl Job {
         let build_log = native.build_log().to_owned();
         // A driver that does not tell the size of its binary must not make the program weightless.
         let size = native.binary_size().unwrap_or_else(|| recipe.code_len());
-        let parts = self.graph.parts(recipe);
+        let parts = self.parts(recipe);
         let teller = recipe.teller();
         let told = Told { origin: Origin::Compiled, build_log: &build_log, size, parts, teller };
         let parameters = |kernel: &str| recipe.parameters(kernel).map(<[_]>::to_vec);
         let device = self.graph.slot(recipe).handle().clone();
         Arc::new(Built::new(native, device, key, told, parameters))
+    }
+
+    /// What is linked to the program of a recipe, as whoever asked knows it.
+    fn parts(&self, recipe: &Recipe) -> Box<[Part]> {
+        self.texts.clone().unwrap_or_else(|| self.graph.parts(recipe))
     }
 
     /// Calls `attempt`, with further tries where the first ran out of resources.

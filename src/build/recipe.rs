@@ -421,8 +421,11 @@ impl Recipe {
 
     /// What it is linked from; nothing if it is not.
     pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[Part]> {
-        if !matches!(self.way, Way::Link | Way::Merge) {
-            return Box::default();
+        let shares = |unit: &Unit| unit.image.imports().len() > 0 || unit.image.exports().len() > 0;
+        match self.way {
+            Way::Link | Way::Merge => {}
+            Way::Front if self.units.iter().any(shares) => {}
+            _ => return Box::default(),
         }
         let part = |object: Self| Part {
             image: object.units[0].image.digest(),

@@ -83,7 +83,11 @@ impl Drop for Child {
 
 /// The program that this process runs.
 pub fn this_binary() -> PathBuf {
-    std::env::current_exe().expect("it is known")
+    let executed = std::env::current_exe().expect("it is known");
+    // One that a dynamic loader was told to start: the system knows the loader.
+    let is_loader =
+        executed.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
+    if is_loader { std::env::args_os().next().expect("it is known").into() } else { executed }
 }
 
 /// In a child: reports a number.

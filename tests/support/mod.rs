@@ -14,8 +14,12 @@ pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, globa
 }";
 
 /// The devices that the suites know by name, and the selectors that find them.
-const KNOWN: [(&str, &str); 3] =
-    [("pocl", "portable computing language"), ("intel", "intel(r) opencl"), ("nvidia", "nvidia")];
+const KNOWN: [(&str, &str); 4] = [
+    ("pocl", "portable computing language"),
+    ("intel", "intel(r) opencl"),
+    ("nvidia", "nvidia"),
+    ("level-zero", "level-zero"),
+];
 
 /// Settings without a disk, so that no suite sees what another one built.
 pub fn builder() -> RuntimeBuilder {

@@ -1,5 +1,6 @@
 //! An opened device: its context, and what is made in it.
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use super::adapter::LzAdapter;
@@ -7,6 +8,7 @@ use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
 use super::event::EventPool;
+use super::exit;
 use super::handle::{DeviceHandle, OwnedContext};
 use super::lane::LzLane;
 use super::loader::Api;
@@ -29,6 +31,8 @@ pub(super) struct Context {
     pub(super) events: [EventPool; 2],
     pub(super) staging: StagingPool,
     lost: OnceLock<Error>,
+    /// How many commands have been enqueued whose end nobody has found.
+    pub(super) in_flight: AtomicUsize,
     /// After all that was made in it.
     pub(super) context: Arc<OwnedContext>,
 }
@@ -62,6 +66,11 @@ impl Context {
         // Whoever waits for commands on lanes that nobody asks about is told as well.
         self.watcher.nudge();
         lost.clone()
+    }
+
+    /// Whether the driver may wait for something.
+    pub(super) fn is_busy(&self) -> bool {
+        self.in_flight.load(SeqCst) > 0
     }
 
     /// Asks the driver whether the device still works.
@@ -109,9 +118,12 @@ impl LzDevice {
             events: [EventPool::new(false), EventPool::new(true)],
             staging: StagingPool::default(),
             lost: OnceLock::new(),
+            in_flight: AtomicUsize::new(0),
             context: Arc::new(context),
         };
-        Ok(Self { context: Arc::new(context) })
+        let context = Arc::new(context);
+        exit::look_after(Arc::downgrade(&context));
+        Ok(Self { context })
     }
 }
 

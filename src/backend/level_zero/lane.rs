@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ptr;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -134,13 +135,14 @@ impl LaneState {
 
     fn take_through(&self, position: u64) -> SmallVec<[Arc<LzEvent>; 8]> {
         let mut queue = lock(&self.queue);
-        let mut taken = SmallVec::new();
+        let mut taken = SmallVec::<[Arc<LzEvent>; 8]>::new();
         while queue.in_flight.front().is_some_and(|event| event.position <= position)
             && let Some(event) = queue.in_flight.pop_front()
         {
             queue.large_reads -= usize::from(event.is_large_read);
             taken.push(event);
         }
+        self.context.in_flight.fetch_sub(taken.len(), SeqCst);
         while queue.watched.front().is_some_and(|watched| *watched <= position) {
             queue.watched.pop_front();
         }
@@ -336,6 +338,7 @@ impl Lane for LzLane {
         let event = Arc::new(event);
         {
             let mut queue = lock(&self.state.queue);
+            context.in_flight.fetch_add(1, SeqCst);
             queue.large_reads += usize::from(is_large_read);
             queue.in_flight.push_back(Arc::clone(&event));
         }

@@ -25,6 +25,7 @@ mod clock;
 mod codes;
 mod device;
 mod event;
+mod exit;
 mod handle;
 mod kernel;
 mod lane;
