@@ -167,3 +167,92 @@ fn exhausted() {
         report("exhausted", 1);
     });
 }
+
+#[test]
+fn nothing_in_flight_uses_no_processor() {
+    for report in on_each(&PRODUCTS, "idle", &[]).into_iter().flatten() {
+        // Of 2 s; in units of 10 ms, of which the system may count one to whoever it interrupts.
+        assert!(report["ticks"] <= 2, "{report:?}");
+    }
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn idle() {
+    smol::block_on(async {
+        let rt = runtime().await;
+        let buffer = rt.buffer::<u32>(1024).unwrap();
+        rt.queue().fill(&buffer, 7).unwrap().await.unwrap();
+        rt.drain().await;
+        // The reactor stays awake for a moment, for what may come next.
+        smol::Timer::after(Duration::from_millis(500)).await;
+        let before = ticks_of_kiln();
+        smol::Timer::after(Duration::from_secs(2)).await;
+        report("ticks", ticks_of_kiln() - before);
+    });
+}
+
+/// The processor time that the library's threads have used.
+fn ticks_of_kiln() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("there is /proc");
+    let ticks = tasks.filter_map(|task| {
+        let line = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        let (name, fields) = line.split_once('(')?.1.rsplit_once(") ")?;
+        let fields: Vec<_> = fields.split(' ').collect();
+        let time = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        name.starts_with("kiln-").then(|| Some(time(11)? + time(12)?))?
+    });
+    ticks.sum()
+}
+
+#[test]
+fn many_tasks_compile_copy_and_launch_at_once() {
+    for report in on_each(&PRODUCTS, "busy", &[]).into_iter().flatten() {
+        assert!(report["rounds"] > 0, "{report:?}");
+    }
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn busy() {
+    /// What `KILN_TEST_SECONDS` lengthens.
+    const SECONDS: u64 = 2;
+    let seconds = std::env::var("KILN_TEST_SECONDS").ok();
+    let seconds = seconds.map_or(SECONDS, |text| text.parse().expect("it is a number"));
+    let until = std::time::Instant::now() + Duration::from_secs(seconds);
+    smol::block_on(async {
+        let rt = runtime().await;
+        let saxpy = saxpy(&rt).await;
+        let task = |task: u32| {
+            let (rt, saxpy) = (rt.clone(), saxpy.clone());
+            smol::spawn(async move {
+                let mut rounds = 0u64;
+                while std::time::Instant::now() < until {
+                    // Another program each time, by its digest.
+                    let build = rounds.is_multiple_of(8).then(|| {
+                        let mut module = SAXPY.to_vec();
+                        let generator = task + 64 * rounds as u32;
+                        module[8..12].copy_from_slice(&generator.to_le_bytes());
+                        rt.build(&Image::spirv(module).unwrap()).start()
+                    });
+                    let elements = 1 << (task % 16);
+                    let from = vec![task; elements];
+                    let buffer = rt.buffer_from(from.clone()).await.expect("there is memory");
+                    let (x, y) = (rt.buffer::<f32>(64).unwrap(), rt.buffer::<f32>(64).unwrap());
+                    let queue = rt.queue();
+                    queue.submit(saxpy.launch(64).args((1.0f32, &x, &y))).unwrap().await.unwrap();
+                    assert_eq!(queue.read(&buffer).await.expect("it is there"), from);
+                    if let Some(build) = build {
+                        build.await.expect("it is right");
+                    }
+                    rounds += 1;
+                }
+                rounds
+            })
+        };
+        let tasks: Vec<_> = (0..64).map(task).collect();
+        let rounds = futures::future::join_all(tasks).await;
+        rt.drain().await;
+        report("rounds", rounds.iter().sum::<u64>());
+    });
+}

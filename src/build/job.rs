@@ -13,6 +13,7 @@ use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::flight::Lander;
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::key::NodeKind;
+use crate::build::link::describe;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Part, Recipe, Way};
@@ -142,7 +143,17 @@ impl Job {
     /// Has the images translated, all at once, and goes on with what they become.
     fn submit_translated(mut self) {
         let device = self.recipe.device();
-        let ask = |(image, options): (&Image, &str)| self.graph.spirv_of(image, options, device);
+        let is_only = self.recipe.images().count() == 1;
+        let ask = |(image, options): (&Image, &str)| {
+            let name = (!is_only).then(|| describe(image));
+            let translated = self.graph.spirv_of(image, options, device);
+            async {
+                translated.await.map_err(|error| match name {
+                    Some(name) => error.within(name),
+                    None => error,
+                })
+            }
+        };
         let images: Vec<_> = self.recipe.images().map(ask).collect();
         let host = self.graph.host().clone();
         host.spawn(async move {

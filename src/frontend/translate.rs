@@ -15,7 +15,7 @@ use crate::image::Image;
 
 /// What is done to a text beside what the arguments tell. Part of every key: raised with each change
 /// that changes results.
-const PIPELINE: &str = "1";
+const PIPELINE: &str = "2";
 
 /// The ways to SPIR-V by clang and llvm-spirv, best first: arguments for each. llvm-spirv 15 does not
 /// take all that optimising makes, such as integers of three bits and `freeze`; the second way leaves
@@ -197,7 +197,11 @@ impl Translation {
         let mut output = then(clang, arguments, &output)?;
         let mut writer = clang;
         if let Some(llvm_spirv) = &self.tools.llvm_spirv {
-            let mut arguments = vec![format!("--spirv-max-version={}", self.target.version)];
+            let mut arguments = vec![
+                format!("--spirv-max-version={}", self.target.version),
+                // SPIR-V itself keeps no sign of an integer, and messages name types.
+                "--preserve-ocl-kernel-arg-type-metadata-through-string".to_owned(),
+            ];
             arguments.extend(owned(for_llvm_spirv));
             arguments.extend(owned(&["-o", "-", "-"]));
             output = then(llvm_spirv, arguments, &output)?;
