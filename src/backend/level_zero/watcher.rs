@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 const SPIN: Duration = Duration::from_micros(50);
 
 /// A pause is this part of the time that has been waited, so that an end is found that much late.
-const PART: u32 = 16;
+const PART: u32 = 64;
 
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
@@ -90,6 +90,7 @@ impl Watcher {
     }
 
     fn run(&self) {
+        be_punctual();
         let mut lanes: Vec<Arc<LaneState>> = Vec::new();
         let mut since = Instant::now();
         loop {
@@ -145,5 +146,13 @@ impl Watcher {
             None => drop(self.wake.wait(state).unwrap_or_else(PoisonError::into_inner)),
         }
         self.sleeping.store(false, SeqCst);
+    }
+}
+
+/// Has the system keep to this thread's pauses, which it would lengthen by more than they are.
+fn be_punctual() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
+        tracing::debug!(%error, "the ends of commands are found a little later");
     }
 }
