@@ -12,6 +12,9 @@ demo: setup ## run the pipeline examples, on a GPU if there is one
 test: setup ## run all tests, on both drivers
 	scripts/test
 
+test-level-zero: rust ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
+	scripts/test-level-zero
+
 bench: setup ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
@@ -64,4 +67,4 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test bench lint loom sanitize fuzz features examples setup fmt clippy docs rust
+.PHONY: help demo test test-level-zero bench lint loom sanitize fuzz features examples setup fmt clippy docs rust

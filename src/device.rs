@@ -89,7 +89,7 @@ impl Limits {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// The API that reaches it: `opencl`, `simulated`.
+    /// The API that reaches it: `opencl`, `level-zero`, `simulated`.
     pub backend: &'static str,
     /// The driver's name for its platform.
     pub platform: String,
@@ -235,7 +235,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// Picks devices by text: an API (`opencl`), a kind (`gpu`, `cpu`, `accelerator`), a number (`0`),
+/// Picks devices by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`, `accelerator`), a number (`0`),
 /// a part of the device's or platform's name, or several of these joined by colons (`opencl:cpu`),
 /// all of which must fit. Case does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

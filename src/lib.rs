@@ -137,13 +137,16 @@
 //! thread sleeps.
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
-//! [two](RuntimeBuilder::compile_workers) for compilers. Waiting for another process's build adds the
+//! [two](RuntimeBuilder::compile_workers) for compilers; with Level Zero, which calls nobody back, one
+//! for each opened device that finds out when commands end, and sleeps while none is awaited. Waiting for another process's build adds the
 //! timer thread of `async-io`, a store that is too large one that collects while it needs to.
 //!
 //! # Features
 //!
 //! * `opencl` (default): devices reached through OpenCL. The driver is loaded at run time: a program
 //!   starts without one, and [`Runtime::new`] then says what to install.
+//! * `level-zero` (default): devices reached through Level Zero, in the same way. Where both APIs reach
+//!   a device, `KILN_DEVICE=level-zero` selects this one.
 //! * `simulated`: the module `simulated`, a device in software whose kernels are closures and whose
 //!   faults come on request, for tests of applications.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications do not
