@@ -103,7 +103,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<(Result<OwnedModule,
 
     let format = match source.format {
         ImageFormat::SpirV => {
-            check_spirv(context, source.code)?;
+            check_spirv(&context.info.name, &context.info.il_version, source.code)?;
             ZE_MODULE_FORMAT_IL_SPIRV
         }
         ImageFormat::Native => ZE_MODULE_FORMAT_NATIVE,
@@ -154,24 +154,22 @@ fn create(context: &Context, source: &Source<'_>) -> Result<(Result<OwnedModule,
 
 /// What makes Intel's compiler end the process rather than to refuse it. That the rest of the module is
 /// one was checked when the image was made.
-fn check_spirv(context: &Context, code: &[u8]) -> Result<()> {
+fn check_spirv(device: &str, il_version: &str, code: &[u8]) -> Result<()> {
     /// The magic number, the version, and three more words.
     const HEADER: usize = 20;
     const MAGIC: u32 = 0x0723_0203;
-    let word = |at| code.get(at..at + 4).and_then(|word| word.try_into().ok());
-    let (Some(magic), Some(version)) = (word(0), word(4)) else {
-        return Err(Error::new(ErrorKind::InvalidImage, "the SPIR-V module is cut short"));
-    };
-    if u32::from_le_bytes(magic) != MAGIC || code.len() < HEADER || !code.len().is_multiple_of(4) {
-        let message = "the image is no SPIR-V module in little-endian words";
-        return Err(Error::new(ErrorKind::InvalidImage, message));
+    let invalid = |message: &'static str| Err(Error::new(ErrorKind::InvalidImage, message));
+    let (words, rest) = code.as_chunks::<4>();
+    if code.len() < HEADER || !rest.is_empty() {
+        return invalid("the SPIR-V module is cut short: it is no header and whole words");
     }
-    let [_, minor, major, _] = version;
-    let il_version = &context.info.il_version;
+    if u32::from_le_bytes(words[0]) != MAGIC {
+        return invalid("the image is no SPIR-V module in little-endian words");
+    }
+    let [_, minor, major, _] = words[1];
     if !spirv_versions(il_version).any(|known| known == (major, minor)) {
         return Err(Error::unsupported(format!(
-            "`{}` does not take SPIR-V {major}.{minor}; it takes: {il_version}",
-            context.info.name
+            "`{device}` does not take SPIR-V {major}.{minor}; it takes: {il_version}"
         )));
     }
     Ok(())
@@ -235,4 +233,36 @@ fn failure(context: &Context, source: &Source<'_>, code: Code) -> Error {
         return context.error(code, message);
     }
     code.error_of(code.build_kind(), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAXPY: &[u8] = include_bytes!("../../../tests/data/saxpy.spv");
+    const TAKEN: &str = "SPIR-V_1.0 SPIR-V_1.1 SPIR-V_1.2";
+
+    #[test]
+    fn what_would_end_the_process_does_not_get_to_the_compiler() {
+        let check = |code: &[u8]| check_spirv("a GPU", TAKEN, code).map_err(|error| error.kind());
+        assert_eq!(check(SAXPY), Ok(()));
+        for length in [0, 4, 19, SAXPY.len() - 1] {
+            assert_eq!(check(&SAXPY[..length]), Err(ErrorKind::InvalidImage), "{length} bytes");
+        }
+        let with = |at: usize, byte: u8| {
+            let mut code = SAXPY.to_vec();
+            code[at] = byte;
+            code
+        };
+        assert_eq!(check(&with(0, 0x02)), Err(ErrorKind::InvalidImage), "the magic number");
+        assert_eq!(check(&with(5, 9)), Err(ErrorKind::Unsupported), "the minor version");
+        assert_eq!(check(&with(6, 2)), Err(ErrorKind::Unsupported), "the major version");
+    }
+
+    #[test]
+    fn a_version_that_is_not_taken_is_told_with_those_that_are() {
+        let error = check_spirv("a GPU", "SPIR-V_1.3", SAXPY).expect_err("it is 1.0 or so");
+        let text = error.to_string();
+        assert!(text.contains("`a GPU`") && text.contains("SPIR-V_1.3"), "{text}");
+    }
 }

@@ -1,6 +1,6 @@
 /* What the kernels of the suites do, for a machine whose GPU is imitated: there, the driver and its
  * compiler are the real ones and a launch calls the C function `drmshim_kernel_<name>`, with the
- * arguments and sizes as the driver handed them over. Build: scripts/stand-ins. */
+ * arguments and sizes as the driver handed them over. `scripts/test-level-zero` builds it. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,13 +30,13 @@ static uint64_t global_size(Call *call, int dimension)
 #define VALUE(type, call, index) \
     ({ type value_ = 0; memcpy(&value_, (call)->arg[index].value, sizeof value_); value_; })
 
-/* Runs the body for each global id of the first dimension, and not where `elements` elements of the
- * buffer argument `index` are less than that id: what is outside its buffer is not touched. */
+/* For each global id of the first dimension. */
 #define EACH(call, i) \
     for (uint64_t i = (call)->offset[0]; i < (call)->offset[0] + global_size(call, 0); i++)
 
 #define BUFFER(type, call, index) ((type *)(call)->arg[index].ptr)
 
+/* Whether element `i` is inside a buffer argument: nothing else is touched. */
 static bool fits(Call *call, int index, uint64_t i, uint64_t size)
 {
     return call->arg[index].ptr && (i + 1) * size <= call->arg[index].left;
@@ -49,4 +49,16 @@ void drmshim_kernel_saxpy(Call *call)
     EACH(call, i)
         if (fits(call, 1, i, sizeof *x) && fits(call, 2, i, sizeof *y))
             y[i] += a * x[i];
+}
+
+/* What a work-item keeps in local memory, it alone reads. */
+void drmshim_kernel_every_kind(Call *call)
+{
+    int32_t count = VALUE(int32_t, call, 0);
+    float bias[4], *table = BUFFER(float, call, 2), *output = BUFFER(float, call, 5);
+    uint8_t *input = BUFFER(uint8_t, call, 4);
+    memcpy(bias, call->arg[1].value, sizeof bias);
+    EACH(call, i)
+        if (fits(call, 2, 0, sizeof *table) && fits(call, 4, i, 1) && fits(call, 5, i, sizeof *output))
+            output[i] = table[0] + bias[1] + input[i] + count;
 }
