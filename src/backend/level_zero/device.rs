@@ -75,6 +75,7 @@ impl Context {
 
     /// Asks the driver whether the device still works.
     pub(super) fn check(&self) {
+        let Some(_call) = exit::enter() else { return };
         // SAFETY: the device is alive.
         let status = unsafe { (self.api.zeDeviceGetStatus)(self.device.0) };
         if let Err(code) = check(status)
@@ -97,6 +98,7 @@ pub(super) struct LzDevice {
 
 impl LzDevice {
     pub(super) fn open(adapter: &LzAdapter) -> Result<Self> {
+        let _call = exit::enter_or_fail()?;
         let LzAdapter { api, driver, device, ordinal, ref clock, ref info } = *adapter;
         let description =
             ze_context_desc_t { stype: ZE_STRUCTURE_TYPE_CONTEXT_DESC, ..Default::default() };

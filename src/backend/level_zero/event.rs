@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::device::Context;
+use super::exit;
 use super::handle::{OwnedEvent, OwnedPool};
 use super::lane::LaneState;
 use super::lock;
@@ -276,6 +277,7 @@ impl NativeEvent for LzEvent {
         if self.state.load(Acquire) != COMPLETE {
             return None;
         }
+        let _call = exit::enter()?;
         let context = &self.lane.context;
         let mut times = ze_kernel_timestamp_result_t::default();
         // SAFETY: the event is alive and signalled, and of a pool with timestamps.

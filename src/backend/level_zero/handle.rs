@@ -1,10 +1,12 @@
-//! Level Zero's objects as owned values: destroyed once, when dropped.
+//! Level Zero's objects as owned values: destroyed once, when dropped, or by the driver when the process
+//! ends.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::bindings::*;
 use super::codes::check;
+use super::exit;
 use super::loader::Api;
 
 macro_rules! owned {
@@ -33,6 +35,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
+                let Some(_call) = exit::enter() else { return };
                 // SAFETY: the object is this value's own, and it ends here.
                 let destroyed = unsafe { (self.api.$destroy)(self.raw) };
                 if let Err(code) = check(destroyed) {
@@ -98,6 +101,7 @@ unsafe impl Sync for OwnedMemory {}
 
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
+        let Some(_call) = exit::enter() else { return };
         // SAFETY: the memory is this value's own, and no command uses it any more.
         let freed = unsafe { (self.api.zeMemFree)(self.context.raw(), self.start) };
         if let Err(code) = check(freed) {

@@ -12,6 +12,7 @@ use super::bindings::*;
 use super::codes::{Code, check};
 use super::device::Context;
 use super::event::{Destination, Due, LzEvent, RawEvent};
+use super::exit;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::lock;
@@ -86,6 +87,7 @@ impl LaneState {
         if let Some(lost) = self.context.loss() {
             return self.fail(lost);
         }
+        let Some(_call) = exit::enter() else { return };
         match event.is_signalled() {
             Ok(false) => {}
             Ok(true) if lock(&self.queue).large_reads > 0 => self.context.watcher.nudge(),
@@ -111,6 +113,7 @@ impl LaneState {
         }
         // What is watched is in flight: both are taken out under the same lock.
         let Some(oldest) = oldest else { return Watched::Ended };
+        let Some(_call) = exit::enter() else { return Watched::Pending };
         match oldest.is_signalled() {
             Ok(false) => return Watched::Pending,
             Ok(true) => self.settle(oldest.position),
@@ -166,6 +169,7 @@ impl LzLane {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
+        let _call = exit::enter_or_fail()?;
         let description = ze_command_queue_desc_t {
             stype: ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
             pNext: ptr::null(),
@@ -319,6 +323,7 @@ impl Lane for LzLane {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
+        let _call = exit::enter_or_fail()?;
         let wait = WaitList::new(wait)?;
         let pool = &context.events[usize::from(self.profiling)];
         let signal = pool.take(context)?;

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use super::bindings::*;
 use super::codes::check;
 use super::device::Context;
+use super::exit;
 use super::handle::OwnedMemory;
 use super::lock;
 use crate::backend::Memory;
@@ -53,6 +54,7 @@ impl LzMemory {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
+        let _call = exit::enter_or_fail()?;
         let description = ze_device_mem_alloc_desc_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
             ..Default::default()

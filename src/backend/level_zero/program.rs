@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::device::Context;
+use super::exit;
 use super::handle::OwnedModule;
 use super::kernel::LzKernel;
 use super::{lock, text};
@@ -50,6 +51,7 @@ impl Program for LzProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
+        let _call = exit::enter_or_fail()?;
         let Module { context, .. } = &*self.module;
         let name = &context.info.name;
         let refused = |code: Code| {
@@ -87,6 +89,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
+    let _call = exit::enter_or_fail()?;
     let (created, build_log) = create(context, source)?;
     let failed = |code: Code| failure(context, source, code).with_log(build_log.as_str());
     let module = created.map_err(failed)?;
