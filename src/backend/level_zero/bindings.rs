@@ -770,9 +770,6 @@ pub type ze_pfnCommandListAppendLaunchKernel_t = ::core::option::Option<
         arg6: *mut ze_event_handle_t,
     ) -> ze_result_t,
 >;
-pub type ze_pfnCommandListHostSynchronize_t = ::core::option::Option<
-    unsafe extern "C" fn(arg1: ze_command_list_handle_t, arg2: u64) -> ze_result_t,
->;
 pub type ze_pfnMemAllocDevice_t = ::core::option::Option<
     unsafe extern "C" fn(
         arg1: ze_context_handle_t,
