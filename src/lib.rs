@@ -9,8 +9,8 @@
 //!   afterwards, and on disk after the next start. A build belongs to nobody: dropping whoever asked
 //!   for it first cancels nothing.
 //! * **No executor thread blocks.** Launches, copies and host futures form a DAG whose edges follow
-//!   from the buffers that they use. Submitting returns at once; the driver's own callback wakes the
-//!   task that awaits.
+//!   from the buffers that they use. Submitting returns at once; a command's end wakes the task that
+//!   awaits it.
 //! * **Memory outlives the device's use of it.** Commands own what they touch until the driver says
 //!   that they have ended. Futures own nothing: any of them can be dropped, leaked or raced at any
 //!   time.
@@ -131,15 +131,17 @@
 //! one in-order native queue, where order is free; only edges between two of these wait for a native
 //! event. A failed command fails those that need its results with its own error, the root cause.
 //!
-//! **Completion.** The first poll of an [`Event`] asks the driver to call back. The callback stores
+//! **Completion.** The first poll of an [`Event`] asks the driver to call back, or, of a driver that
+//! calls nobody back or does so milliseconds late, has a thread ask for the end. The callback stores
 //! a flag and wakes the task; the task's next poll, a later submission or the one reactor thread
 //! finds out how the command ended and frees what it kept alive. While nothing is in flight that
 //! thread sleeps.
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
-//! [two](RuntimeBuilder::compile_workers) for compilers; with Level Zero, which calls nobody back, one
-//! for each opened device that finds out when commands end, and sleeps while none is awaited. Waiting for another process's build adds the
-//! timer thread of `async-io`, a store that is too large one that collects while it needs to.
+//! [two](RuntimeBuilder::compile_workers) for compilers; with Level Zero, which calls nobody back, and
+//! NVIDIA's OpenCL, which does so late, one for each opened device that finds out when commands end, and
+//! sleeps while none is awaited. Waiting for another process's build adds the timer thread of
+//! `async-io`, a store that is too large one that collects while it needs to.
 //!
 //! # Features
 //!

@@ -12,7 +12,10 @@ use std::thread::{self, Thread};
 use cl3::command_queue::{create_command_queue, finish, flush, release_command_queue};
 use cl3::context::create_context;
 use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
-use cl3::event::{CL_COMPLETE, release_event, set_event_callback};
+use cl3::event::{
+    CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, get_event_info, release_event,
+    set_event_callback,
+};
 use cl3::kernel::{create_kernel, create_kernels_in_program, release_kernel, set_kernel_arg};
 use cl3::memory::{CL_MEM_READ_WRITE, create_buffer};
 use cl3::platform::{CL_PLATFORM_NAME, get_platform_ids, get_platform_info};
@@ -32,6 +35,8 @@ pub(crate) struct Raw {
     kernel: cl_kernel,
     buffers: [cl_mem; 2],
     items: usize,
+    /// The kernel's first argument.
+    pub(crate) number: f32,
 }
 
 impl Raw {
@@ -54,14 +59,15 @@ impl Raw {
             // SAFETY: no host memory is given.
             unsafe { create_buffer(context, CL_MEM_READ_WRITE, items * 4, null_mut()) }.ok()
         };
-        Some(Self { context, device, queue, kernel, buffers: [buffer()?, buffer()?], items })
+        let buffers = [buffer()?, buffer()?];
+        Some(Self { context, device, queue, kernel, buffers, items, number: 1.0 })
     }
 
     fn set_arguments(&self) {
-        let number = 1.0f32;
         let [x, y] = &self.buffers;
         // SAFETY: the pointer is to a value of the size given.
-        unsafe { set_kernel_arg(self.kernel, 0, 4, (&raw const number).cast()) }.expect("it fits");
+        unsafe { set_kernel_arg(self.kernel, 0, 4, (&raw const self.number).cast()) }
+            .expect("it fits");
         for (index, buffer) in [(1, x), (2, y)] {
             // SAFETY: the pointer is to a handle of the size given.
             unsafe { set_kernel_arg(self.kernel, index, 8, (&raw const *buffer).cast()) }
@@ -131,6 +137,16 @@ impl Raw {
     /// Waits for everything enqueued.
     pub(crate) fn finish(&self) {
         finish(self.queue).expect("it finishes");
+    }
+
+    /// Enqueues one, and asks for its end until it is there.
+    pub(crate) fn enqueue_and_spin(&self) {
+        let event = self.enqueue_with_event();
+        self.flush();
+        let status = || get_event_info(event.0, CL_EVENT_COMMAND_EXECUTION_STATUS).map(i32::from);
+        while status() != Ok(CL_COMPLETE) {
+            std::hint::spin_loop();
+        }
     }
 
     /// Enqueues one, asks for a callback, and sleeps until that wakes this thread.

@@ -10,6 +10,8 @@ pub(crate) mod level_zero;
 pub(crate) mod opencl;
 #[cfg(feature = "simulated")]
 pub mod simulated;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod watcher;
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

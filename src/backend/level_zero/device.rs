@@ -14,7 +14,7 @@ use super::lane::LzLane;
 use super::loader::Api;
 use super::memory::{LzMemory, StagingPool};
 use super::program;
-use super::watcher::Watcher;
+use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub(super) struct Context {
     pub(super) ordinal: u32,
     pub(super) clock: Clock,
     pub(super) info: Arc<DeviceInfo>,
-    pub(super) watcher: Arc<Watcher>,
+    pub(super) watcher: Watcher,
     /// Of events, without timestamps and with.
     pub(super) events: [EventPool; 2],
     pub(super) staging: StagingPool,
@@ -86,12 +86,6 @@ impl Context {
     }
 }
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        self.watcher.close();
-    }
-}
-
 pub(super) struct LzDevice {
     context: Arc<Context>,
 }
@@ -116,7 +110,7 @@ impl LzDevice {
             ordinal,
             clock: clock.clone(),
             info: Arc::clone(info),
-            watcher: Arc::new(Watcher::new()),
+            watcher: Watcher::new(),
             events: [EventPool::new(false), EventPool::new(true)],
             staging: StagingPool::default(),
             lost: OnceLock::new(),

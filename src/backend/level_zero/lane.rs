@@ -17,6 +17,7 @@ use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::lock;
 use super::memory::{LzMemory, Staging};
+use crate::backend::watcher::{Found, Watched};
 use crate::backend::{Lane, NativeEvent, Operation};
 use crate::error::{Error, Result};
 
@@ -51,16 +52,6 @@ struct Queue {
     retired: Option<OwnedList>,
 }
 
-/// What the watcher found on a lane.
-pub(super) enum Watched {
-    /// Nobody waits for anything there any more.
-    Nothing,
-    /// The oldest that somebody waits for still runs.
-    Pending,
-    /// Some commands have ended.
-    Ended,
-}
-
 impl LaneState {
     /// Has the watcher find out when the command at `position` ends.
     pub(super) fn watch(self: &Arc<Self>, position: u64) -> Result<()> {
@@ -76,7 +67,7 @@ impl LaneState {
         let is_new = !std::mem::replace(&mut queue.has_watcher, true);
         drop(queue);
         if is_new {
-            return self.context.watcher.add(self);
+            return self.context.watcher.add(self.clone());
         }
         self.context.watcher.nudge();
         Ok(())
@@ -94,32 +85,6 @@ impl LaneState {
             Ok(true) => self.settle(event.position),
             Err(code) => self.fail(&self.unknown_end(code)),
         }
-    }
-
-    /// For the watcher: the same for the oldest command that somebody waits for.
-    pub(super) fn look(&self) -> Watched {
-        let oldest = {
-            let mut queue = lock(&self.queue);
-            let Some(&position) = queue.watched.front() else {
-                queue.has_watcher = false;
-                return Watched::Nothing;
-            };
-            let first = queue.in_flight.front().map_or(position, |event| event.position);
-            queue.in_flight.get((position - first) as usize).cloned()
-        };
-        if let Some(lost) = self.context.loss() {
-            self.fail(lost);
-            return Watched::Ended;
-        }
-        // What is watched is in flight: both are taken out under the same lock.
-        let Some(oldest) = oldest else { return Watched::Ended };
-        let Some(_call) = exit::enter() else { return Watched::Pending };
-        match oldest.is_signalled() {
-            Ok(false) => return Watched::Pending,
-            Ok(true) => self.settle(oldest.position),
-            Err(code) => self.fail(&self.unknown_end(code)),
-        }
-        Watched::Ended
     }
 
     /// Does what is due for the command at `position`, which has ended, and for all before it, which
@@ -161,6 +126,37 @@ impl LaneState {
     /// A driver that does not tell of an event will not tell of any other.
     fn unknown_end(&self, code: Code) -> Error {
         self.context.lose(code)
+    }
+}
+
+impl Watched for LaneState {
+    fn look(&self) -> Found {
+        let oldest = {
+            let mut queue = lock(&self.queue);
+            let Some(&position) = queue.watched.front() else {
+                queue.has_watcher = false;
+                return Found::Nothing;
+            };
+            let first = queue.in_flight.front().map_or(position, |event| event.position);
+            queue.in_flight.get((position - first) as usize).cloned()
+        };
+        if let Some(lost) = self.context.loss() {
+            self.fail(lost);
+            return Found::Ended;
+        }
+        // What is watched is in flight: both are taken out under the same lock.
+        let Some(oldest) = oldest else { return Found::Ended };
+        let Some(_call) = exit::enter() else { return Found::Pending };
+        match oldest.is_signalled() {
+            Ok(false) => return Found::Pending,
+            Ok(true) => self.settle(oldest.position),
+            Err(code) => self.fail(&self.unknown_end(code)),
+        }
+        Found::Ended
+    }
+
+    fn suspect(&self) {
+        self.context.check();
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! What the API leaves to its caller, this backend does: it keeps events and what they wait for until
 //! the commands have ended ([event]), copies host memory through the driver's own ([memory]), finds
-//! out when commands end, since nobody calls back ([watcher]), and keeps from the compiler what makes
+//! out when commands end, since nobody calls back ([watcher](crate::backend::watcher)), and keeps from the compiler what makes
 //! it end the process ([program]).
 
 mod adapter;
@@ -32,7 +32,6 @@ mod lane;
 mod loader;
 mod memory;
 mod program;
-mod watcher;
 
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

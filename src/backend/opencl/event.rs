@@ -12,18 +12,26 @@ use smallvec::SmallVec;
 use super::codes::{command_kind, error, error_of};
 use super::device::Context;
 use super::handle::OwnedEvent;
+use super::watch::LaneWatch;
 use crate::backend::{NativeEvent, Notify, Profile, Progress};
 use crate::error::{Error, Result};
 
 pub(super) struct ClEvent {
-    event: OwnedEvent,
+    event: Arc<OwnedEvent>,
     profiling: bool,
+    /// Who finds its end, and its position on its lane, if the driver reports it too late.
+    watch: Option<(Arc<LaneWatch>, u64)>,
     _context: Arc<Context>,
 }
 
 impl ClEvent {
-    pub(super) fn new(event: OwnedEvent, profiling: bool, context: &Arc<Context>) -> Self {
-        Self { event, profiling, _context: Arc::clone(context) }
+    pub(super) fn new(
+        event: OwnedEvent,
+        profiling: bool,
+        watch: Option<(Arc<LaneWatch>, u64)>,
+        context: &Arc<Context>,
+    ) -> Self {
+        Self { event: Arc::new(event), profiling, watch, _context: Arc::clone(context) }
     }
 
     fn time(&self, station: cl_profiling_info) -> Option<u64> {
@@ -31,17 +39,22 @@ impl ClEvent {
     }
 }
 
+/// Asks the driver how far the command has come.
+pub(super) fn progress(event: &OwnedEvent) -> Progress {
+    let answer = get_event_info(event.raw(), CL_EVENT_COMMAND_EXECUTION_STATUS);
+    match answer.map(cl_int::from) {
+        Ok(CL_COMPLETE) => Progress::Complete,
+        Ok(1..) => Progress::Pending,
+        Ok(code) => Progress::Failed(error_of(command_kind(code), code, "the command failed")),
+        Err(code) => {
+            Progress::Failed(error(code, "the driver does not tell how the command ended"))
+        }
+    }
+}
+
 impl NativeEvent for ClEvent {
     fn progress(&self) -> Progress {
-        let answer = get_event_info(self.event.raw(), CL_EVENT_COMMAND_EXECUTION_STATUS);
-        match answer.map(cl_int::from) {
-            Ok(CL_COMPLETE) => Progress::Complete,
-            Ok(1..) => Progress::Pending,
-            Ok(code) => Progress::Failed(error_of(command_kind(code), code, "the command failed")),
-            Err(code) => {
-                Progress::Failed(error(code, "the driver does not tell how the command ended"))
-            }
-        }
+        progress(&self.event)
     }
 
     fn profile(&self) -> Option<Profile> {
@@ -58,6 +71,9 @@ impl NativeEvent for ClEvent {
     }
 
     fn notify(&self, notify: Notify) -> Result<()> {
+        if let Some((lane, position)) = &self.watch {
+            return lane.watch(*position, &self.event, notify);
+        }
         // Boxed once more: the driver hands on one thin pointer.
         let data = Box::into_raw(Box::new(notify));
         set_event_callback(self.event.raw(), CL_COMPLETE, ended, data.cast()).map_err(|code| {

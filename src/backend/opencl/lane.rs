@@ -11,12 +11,15 @@ use super::event::{ClEvent, WaitList};
 use super::handle::{OwnedEvent, OwnedQueue};
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
+use super::watch::LaneWatch;
 use crate::backend::{Lane, NativeEvent, Operation};
 use crate::error::{Error, Result};
 
 pub(super) struct ClLane {
     queue: OwnedQueue,
     profiling: bool,
+    enqueued: u64,
+    watch: Option<Arc<LaneWatch>>,
     context: Arc<Context>,
 }
 
@@ -28,7 +31,8 @@ impl ClLane {
         })?;
         // SAFETY: just created, and referenced here alone.
         let queue = unsafe { OwnedQueue::new(raw) };
-        Ok(Self { queue, profiling, context: Arc::clone(context) })
+        let watch = context.watcher.as_ref().map(LaneWatch::new);
+        Ok(Self { queue, profiling, enqueued: 0, watch, context: Arc::clone(context) })
     }
 }
 
@@ -157,7 +161,10 @@ impl Lane for ClLane {
         }?;
         // SAFETY: the driver made the event for this call, with one reference.
         let event = unsafe { OwnedEvent::new(raw) };
-        Ok(Arc::new(ClEvent::new(event, self.profiling, &self.context)))
+        let position = self.enqueued;
+        self.enqueued += 1;
+        let watch = self.watch.clone().map(|lane| (lane, position));
+        Ok(Arc::new(ClEvent::new(event, self.profiling, watch, &self.context)))
     }
 
     fn flush(&mut self) -> Result<()> {

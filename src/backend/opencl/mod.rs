@@ -18,6 +18,7 @@ mod memory;
 mod program;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -45,8 +45,11 @@ fn on_every_device(test: &str, run: impl Fn(&DeviceInfo, &ClDevice)) {
         }
     };
     for adapter in adapters {
-        println!("{test} on {} ({})", adapter.info.name, adapter.info.platform);
-        run(&adapter.info, &ClDevice::open(&adapter).unwrap());
+        for asks_for_ends in [false, true] {
+            let how = if asks_for_ends { "asked for ends" } else { "calling back" };
+            println!("{test} on {} ({}), {how}", adapter.info.name, adapter.info.platform);
+            run(&adapter.info, &ClDevice::open_with(&adapter, asks_for_ends).unwrap());
+        }
     }
 }
 
@@ -358,7 +361,7 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
         let raw = create_user_event(device.context.raw()).unwrap();
         // SAFETY: just created, and referenced here alone.
         let user = unsafe { OwnedEvent::new(raw) };
-        let user: Arc<dyn NativeEvent> = Arc::new(ClEvent::new(user, false, &device.context));
+        let user: Arc<dyn NativeEvent> = Arc::new(ClEvent::new(user, false, None, &device.context));
         assert!(matches!(user.progress(), Progress::Pending));
         let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 64, pattern: &[0; 4] };
         // SAFETY: the range is inside the memory, and the end is awaited below.

@@ -1,0 +1,94 @@
+//! How late the end of a command reaches the task that awaits it: `cargo bench --bench wake`.
+//!
+//! The reference asks the raw driver for the end, again and again, on a processor of its own. Beside
+//! it stands the driver's own callback that wakes a sleeping thread.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+#[path = "support/raw.rs"]
+mod raw;
+mod support;
+
+use std::time::Duration;
+
+use futures::executor::block_on;
+use kiln::{CacheConfig, Image, Runtime};
+use raw::Raw;
+use support::{interleave, median, time};
+
+/// One work-item that takes as long as `count` says.
+const SOURCE: &str = "kernel void work(float count, global const float *x, global float *y) {
+    uint value = as_uint(x[0]);
+    for (uint left = (uint)count; left > 0; --left)
+        value ^= value * 1664525u + left;
+    y[0] = as_float(value);
+}";
+
+/// How long the commands take.
+const LENGTHS: [Duration; 4] = [
+    Duration::from_micros(20),
+    Duration::from_micros(200),
+    Duration::from_millis(2),
+    Duration::from_millis(20),
+];
+
+fn main() -> kiln::Result<()> {
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        if let Some(mut raw) = Raw::new(platform, SOURCE, "work", 1) {
+            futures_lite::future::block_on(measure(platform, &mut raw))?;
+        }
+    }
+    Ok(())
+}
+
+async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
+    let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
+    let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+    // SAFETY: `work` touches the first elements only.
+    let work = unsafe { program.kernel("work")? };
+    let x = rt.buffer_from(vec![1.0f32]).await?;
+    let y = rt.buffer_from(vec![1.0f32]).await?;
+    let queue = rt.queue();
+    println!("\n{}", rt.device());
+    println!(
+        "{:24} {:>11} {:>11} {:>11} {:>11} {:>11}",
+        "", "spinning, us", "callback", "Kiln", "late", "Kiln late"
+    );
+    for length in LENGTHS {
+        raw.number = calibrate(raw, length);
+        let launch = || queue.submit(work.launch(1).args((raw.number, &x, &y)));
+        let rounds = (400_000 / length.as_micros()).clamp(30, 2000) as usize;
+        let [spinning, kiln] = interleave(
+            rounds,
+            [&mut || time(|| raw.enqueue_and_spin()), &mut || {
+                time(|| block_on(launch().expect("it is right")).expect("it runs"))
+            }],
+        );
+        // Apart: a driver that is late with callbacks is slow with all else meanwhile.
+        let [callback] = interleave(rounds.min(200), [&mut || time(|| raw.enqueue_and_await())]);
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let late = |time: Duration| micros(time) - micros(spinning);
+        println!(
+            "{:24} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1}",
+            format!("a command of {} us", length.as_micros()),
+            micros(spinning),
+            micros(callback),
+            micros(kiln),
+            late(callback),
+            late(kiln),
+        );
+    }
+    Ok(())
+}
+
+/// The count for which a command takes that long.
+fn calibrate(raw: &mut Raw, length: Duration) -> f32 {
+    let mut took = |count: f32| {
+        raw.number = count;
+        median((0..9).map(|_| time(|| raw.enqueue_and_spin())).collect()).as_secs_f64()
+    };
+    const COUNTS: [f32; 2] = [100_000.0, 1_100_000.0];
+    let [few, many] = COUNTS.map(&mut took);
+    let each = (many - few) / f64::from(COUNTS[1] - COUNTS[0]);
+    (length.as_secs_f64() / each) as f32
+}

@@ -1,0 +1,89 @@
+//! The commands of a lane whose ends are asked for, since the driver would report them too late.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::event::progress;
+use super::handle::OwnedEvent;
+use crate::backend::watcher::{Found, Watched, Watcher};
+use crate::backend::{Notify, Progress};
+use crate::error::Result;
+
+pub(super) struct LaneWatch {
+    awaited: Mutex<Awaited>,
+    watcher: Arc<Watcher>,
+}
+
+#[derive(Default)]
+struct Awaited {
+    /// By their positions on the lane, oldest first.
+    commands: VecDeque<Command>,
+    /// Whether the watcher knows this lane.
+    has_watcher: bool,
+}
+
+struct Command {
+    position: u64,
+    event: Arc<OwnedEvent>,
+    notify: Notify,
+}
+
+impl LaneWatch {
+    pub(super) fn new(watcher: &Arc<Watcher>) -> Arc<Self> {
+        Arc::new(Self { awaited: Mutex::default(), watcher: Arc::clone(watcher) })
+    }
+
+    /// Has `notify` called when the command at `position` has ended.
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        position: u64,
+        event: &Arc<OwnedEvent>,
+        notify: Notify,
+    ) -> Result<()> {
+        let mut awaited = self.lock();
+        let at = awaited.commands.partition_point(|command| command.position <= position);
+        awaited.commands.insert(at, Command { position, event: Arc::clone(event), notify });
+        let is_new = !std::mem::replace(&mut awaited.has_watcher, true);
+        drop(awaited);
+        if is_new {
+            return self.watcher.add(self.clone());
+        }
+        self.watcher.nudge();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Awaited> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watched for LaneWatch {
+    fn look(&self) -> Found {
+        let oldest = {
+            let mut awaited = self.lock();
+            let Some(oldest) = awaited.commands.front() else {
+                awaited.has_watcher = false;
+                return Found::Nothing;
+            };
+            Arc::clone(&oldest.event)
+        };
+        // Whether well or not is for whoever is told.
+        if matches!(progress(&oldest), Progress::Pending) {
+            return Found::Pending;
+        }
+        let ended = {
+            let mut awaited = self.lock();
+            // Else an older one has come meanwhile, which is to be asked about first.
+            let is_oldest = |first: &Command| Arc::ptr_eq(&first.event, &oldest);
+            if awaited.commands.front().is_some_and(is_oldest) {
+                awaited.commands.pop_front()
+            } else {
+                None
+            }
+        };
+        if let Some(Command { notify, .. }) = ended {
+            notify();
+        }
+        Found::Ended
+    }
+}

@@ -1,0 +1,293 @@
+//! The one thread of an opened device that finds out when commands end, for those who wait for them,
+//! where the driver tells nobody, or tells late.
+//!
+//! A driver's own waits keep a processor busy, one for each who waits. The watcher asks about the
+//! oldest command of each lane that somebody waits for: again and again at first, since most commands
+//! are short, then at pauses that are a fixed part of the time already waited. It sleeps while nobody
+//! waits for anything.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long it asks without a pause.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// A pause is this part of the time that has been waited: an end is found that much late.
+const PART: u32 = 256;
+
+/// Shorter ones would find nothing sooner: waking up takes a few microseconds.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+/// After so long without an end it asks whether the device still works, at every pause.
+const SUSPICIOUS: Duration = Duration::from_millis(20);
+
+/// A lane whose commands are watched.
+pub(super) trait Watched: Send + Sync {
+    /// Asks about the oldest command that somebody waits for, and sees to it if it has ended.
+    fn look(&self) -> Found;
+
+    /// Nothing has ended for a while: asks whether the device still works, if that can be asked.
+    fn suspect(&self) {}
+}
+
+/// What the watcher found on a lane.
+pub(super) enum Found {
+    /// Nobody waits for anything there any more. The lane is no longer watched.
+    Nothing,
+    /// The oldest that somebody waits for still runs.
+    Pending,
+    /// Some commands have ended.
+    Ended,
+}
+
+/// The handle of the thread, which is started when there is something to watch. It ends once this is
+/// dropped and nobody waits for anything.
+pub(super) struct Watcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something is new.
+    nudged: AtomicBool,
+    sleeping: AtomicBool,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Lanes that it does not know yet.
+    new: Vec<Arc<dyn Watched>>,
+    started: bool,
+    closed: bool,
+}
+
+impl Watcher {
+    pub(super) fn new() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                nudged: AtomicBool::new(false),
+                sleeping: AtomicBool::new(false),
+                wake: Condvar::new(),
+            }),
+        }
+    }
+
+    /// From now on looks after a lane, until it finds [`Nothing`](Found::Nothing) there.
+    pub(super) fn add(&self, lane: Arc<dyn Watched>) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.new.push(lane);
+        if !state.started {
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new().name("kiln-watcher".to_owned());
+            thread.spawn(move || shared.run()).map_err(|error| {
+                Error::new(
+                    ErrorKind::OutOfResources,
+                    "the thread that finds the ends of commands could not be started",
+                )
+                .with_source(error)
+            })?;
+            state.started = true;
+        }
+        drop(state);
+        self.nudge();
+        Ok(())
+    }
+
+    /// Somebody waits for a command that is new.
+    pub(super) fn nudge(&self) {
+        self.shared.nudge();
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.nudge();
+    }
+}
+
+impl Shared {
+    /// Nothing here leaves the state half-changed when it panics.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nudge(&self) {
+        // It looks for a nudge after it has said that it sleeps, so one of the two sees the other.
+        self.nudged.store(true, SeqCst);
+        if self.sleeping.load(SeqCst) {
+            let _state = self.lock();
+            self.wake.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        be_punctual();
+        let mut lanes: Vec<Arc<dyn Watched>> = Vec::new();
+        let mut since = Instant::now();
+        loop {
+            let nudged = self.nudged.swap(false, SeqCst);
+            if nudged {
+                since = Instant::now();
+                lanes.append(&mut self.lock().new);
+            }
+            let mut ended = false;
+            lanes.retain(|lane| match found(&**lane) {
+                Found::Nothing => false,
+                Found::Pending => true,
+                Found::Ended => {
+                    ended = true;
+                    true
+                }
+            });
+            if ended {
+                since = Instant::now();
+                continue;
+            }
+            let Some(first) = lanes.first() else {
+                if !nudged && self.lock().closed {
+                    return;
+                }
+                self.sleep(None);
+                continue;
+            };
+            let waited = since.elapsed();
+            if waited < SPIN {
+                thread::yield_now();
+                continue;
+            }
+            if waited > SUSPICIOUS {
+                first.suspect();
+            }
+            self.sleep(Some((waited / PART).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)));
+        }
+    }
+
+    /// Until it is nudged, but no longer than `limit`.
+    fn sleep(&self, limit: Option<Duration>) {
+        let state = self.lock();
+        self.sleeping.store(true, SeqCst);
+        let may_sleep = !self.nudged.load(SeqCst) && (limit.is_some() || !state.closed);
+        match limit {
+            _ if !may_sleep => {}
+            Some(limit) => {
+                drop(self.wake.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner));
+            }
+            None => drop(self.wake.wait(state).unwrap_or_else(PoisonError::into_inner)),
+        }
+        self.sleeping.store(false, SeqCst);
+    }
+}
+
+/// A waker that panics does not keep the others asleep.
+fn found(lane: &dyn Watched) -> Found {
+    catch_unwind(AssertUnwindSafe(|| lane.look())).unwrap_or_else(|_| {
+        tracing::error!("a waker panicked");
+        Found::Ended
+    })
+}
+
+/// Has the system keep to this thread's pauses, which it would lengthen by more than they are.
+fn be_punctual() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
+        tracing::debug!(%error, "the ends of commands are found a little later");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Receiver, Sender};
+
+    use super::*;
+
+    /// A lane that reports each look at it, and then finds what it is told to.
+    struct Told {
+        looks: Sender<()>,
+        answers: Mutex<Receiver<Option<Found>>>,
+    }
+
+    impl Watched for Told {
+        fn look(&self) -> Found {
+            // Nobody listens once a test is over.
+            let _ = self.looks.send(());
+            let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            match answers.recv() {
+                Ok(Some(found)) => found,
+                Ok(None) => panic!("as the test has it"),
+                Err(_) => Found::Nothing,
+            }
+        }
+    }
+
+    fn lane() -> (Arc<Told>, Sender<Option<Found>>, Receiver<()>) {
+        let (looks, looked) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        (Arc::new(Told { looks, answers: Mutex::new(answers) }), answer, looked)
+    }
+
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_lane_is_looked_at_until_nobody_waits_there() {
+        let watcher = Watcher::new();
+        let (lane, answer, looked) = lane();
+        watcher.add(lane).expect("the thread starts");
+        for found in [Found::Pending, Found::Ended, Found::Pending, Found::Nothing] {
+            looked.recv_timeout(SOON).expect("it is looked at");
+            answer.send(Some(found)).expect("the lane is there");
+        }
+        // The lane is dropped, and with it the sender.
+        assert_eq!(looked.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn a_waker_that_panics_ends_no_watch() {
+        let watcher = Watcher::new();
+        let (lane, answer, looked) = lane();
+        watcher.add(lane).expect("the thread starts");
+        for found in [None, Some(Found::Ended)] {
+            looked.recv_timeout(SOON).expect("it is looked at");
+            answer.send(found).expect("the lane is there");
+        }
+        looked.recv_timeout(SOON).expect("it is looked at once more");
+    }
+
+    #[test]
+    fn a_watcher_that_is_dropped_watches_to_the_end() {
+        let watcher = Watcher::new();
+        let shared = Arc::downgrade(&watcher.shared);
+        let (lane, answer, looked) = lane();
+        watcher.add(lane).expect("the thread starts");
+        looked.recv_timeout(SOON).expect("it is looked at");
+        drop(watcher);
+        for found in [Found::Pending, Found::Ended, Found::Nothing] {
+            answer.send(Some(found)).expect("the lane is there");
+        }
+        let deadline = Instant::now() + SOON;
+        while shared.strong_count() > 0 && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        assert_eq!(shared.strong_count(), 0, "its thread has ended");
+    }
+
+    #[test]
+    fn a_sleeping_watcher_is_woken_for_a_new_lane() {
+        let watcher = Watcher::new();
+        for _ in 0..100 {
+            let (lane, answer, looked) = lane();
+            watcher.add(lane).expect("the thread starts");
+            looked.recv_timeout(SOON).expect("it is looked at");
+            answer.send(Some(Found::Nothing)).expect("the lane is there");
+            let _ = looked.recv_timeout(SOON);
+        }
+    }
+}
