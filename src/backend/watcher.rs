@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long it asks without a pause.
+/// How long it asks without a pause, and after the last end goes on looking for somebody who waits for
+/// the next: waking it would take longer than most commands.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// A pause is this part of the time that has been waited: an end is found that much late.
@@ -152,6 +153,11 @@ impl Shared {
                 since = Instant::now();
                 continue;
             }
+            let waited = since.elapsed();
+            if waited < SPIN {
+                thread::yield_now();
+                continue;
+            }
             let Some(first) = lanes.first() else {
                 if !nudged && self.lock().closed {
                     return;
@@ -159,11 +165,6 @@ impl Shared {
                 self.sleep(None);
                 continue;
             };
-            let waited = since.elapsed();
-            if waited < SPIN {
-                thread::yield_now();
-                continue;
-            }
             if waited > SUSPICIOUS {
                 first.suspect();
             }

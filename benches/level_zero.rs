@@ -1,0 +1,141 @@
+//! Kiln over raw Level Zero, in the same run, on the first device: `cargo bench --bench level_zero`.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+#[path = "support/raw_level_zero.rs"]
+mod raw;
+mod support;
+
+use std::ffi::CString;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_lite::future::block_on;
+use kiln::store::{Checked, Store};
+use kiln::{CacheConfig, Image, Origin, Runtime};
+use raw::Raw;
+use support::{compare, heading, interleave, time};
+
+const SAXPY: &[u8] = include_bytes!("../tests/data/saxpy.spv");
+
+/// Those of the disk hits.
+const MODULES: [(&str, &[u8]); 2] =
+    [("saxpy", SAXPY), ("arithmetic", include_bytes!("../tests/data/emitted/arithmetic_O2.spv"))];
+
+/// Work-items of the kernel, in one group.
+const ITEMS: usize = 64;
+
+/// Launches of the throughput runs.
+const MANY: u32 = 10_000;
+
+fn main() -> kiln::Result<()> {
+    let Some(raw) = Raw::new(SAXPY, c"saxpy", ITEMS as u32) else {
+        println!("skipped: there is no Level Zero loader");
+        return Ok(());
+    };
+    block_on(launches(&raw))?;
+    let directory = tempfile::tempdir().expect("there is room");
+    block_on(hits(&raw, directory.path()))
+}
+
+async fn launches(raw: &Raw) -> kiln::Result<()> {
+    let rt =
+        Runtime::builder().device("level-zero").cache(CacheConfig::memory_only()).build().await?;
+    let program = rt.build(&Image::spirv(SAXPY)?).await?;
+    // SAFETY: `saxpy` stays below the global size, which is the buffers' length.
+    let saxpy = unsafe { program.kernel("saxpy")? };
+    let x = rt.buffer::<f32>(ITEMS)?;
+    let y = rt.buffer::<f32>(ITEMS)?;
+    let queue = rt.queue();
+    let launch = || {
+        let launch = saxpy.launch(ITEMS).local(ITEMS).args((1.0f32, &x, &y));
+        queue.submit(launch).expect("it is right")
+    };
+    heading(&rt.device().to_string());
+    let [kiln, bare] = interleave(
+        2000,
+        [&mut || time(|| block_on(launch()).expect("it runs")), &mut || {
+            time(|| {
+                raw.append(true);
+                raw.spin();
+            })
+        }],
+    );
+    compare("submit and await one, over append and spin", kiln, bare, 1, 1.15);
+    let late = kiln.saturating_sub(bare);
+    println!("{:44} {:>11.1} us (goal: 50)", "  of that later than by spinning", micros(late));
+
+    let [kiln, bare] = interleave(
+        15,
+        [
+            &mut || {
+                time(|| {
+                    (1..MANY).for_each(|_| drop(launch()));
+                    block_on(launch()).expect("it runs");
+                })
+            },
+            &mut || {
+                time(|| {
+                    (1..MANY).for_each(|_| raw.append(false));
+                    raw.append(true);
+                    raw.spin();
+                })
+            },
+        ],
+    );
+    compare("10,000 submitted, then one await", kiln, bare, MANY, 1.15);
+    Ok(())
+}
+
+fn c_string(name: &str) -> CString {
+    CString::new(name).expect("names hold no NUL")
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// Programs from the disk, over reading the file and having the driver load it.
+async fn hits(raw: &Raw, directory: &Path) -> kiln::Result<()> {
+    let builder = Runtime::builder().device("level-zero").memory_limit(0);
+    let rt = builder.cache(CacheConfig::at(directory)).build().await?;
+    for (name, spirv) in MODULES {
+        let image = Image::spirv(spirv)?;
+        let program = rt.build(&image).await?;
+        let key = program.key();
+        rt.drain().await;
+        let store = Store::at(directory)?;
+        let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
+        let Checked::Whole(whole) = store.check(&entry) else { panic!("it is whole") };
+        let payload = whole.payload().len();
+        let names: Vec<_> = program.kernel_names().into_iter().map(c_string).collect();
+        let build = || {
+            let program = block_on(rt.build(&image).into_future()).expect("it is there");
+            assert_eq!(program.origin(), Origin::Disk);
+            program
+        };
+        let load = || {
+            let file = std::fs::read(entry.path()).expect("it can be read");
+            raw.load(&file[..payload], &names)
+        };
+        let load_on_a_thread = || {
+            let path = entry.path().to_owned();
+            let file = block_on(smol::unblock(move || std::fs::read(path))).expect("it is there");
+            raw.load(&file[..payload], &names)
+        };
+        let [kiln, bare, on_a_thread] = interleave(
+            100,
+            [&mut || keep(build), &mut || keep(load), &mut || keep(load_on_a_thread)],
+        );
+        println!("{name}: a binary of {payload} bytes, {} kernels", names.len());
+        compare("disk hit, over read, module, kernels", kiln, bare, 1, 1.05);
+        compare("  over the same with a thread's way and back", kiln, on_a_thread, 1, 1.05);
+    }
+    Ok(())
+}
+
+/// The time that `make` takes, without that of dropping what it made.
+fn keep<T>(make: impl FnOnce() -> T) -> Duration {
+    let mut made = None;
+    time(|| made = Some(make()))
+}
