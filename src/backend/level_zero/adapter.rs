@@ -9,6 +9,7 @@ use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
 use super::device::LzDevice;
+use super::exit;
 use super::handle::{DeviceHandle, DriverHandle};
 use super::loader::{Api, INSTALL, LIBRARY, api};
 use super::{NAME, text};
@@ -45,6 +46,7 @@ impl Adapter for LzAdapter {
 /// All devices that can be used, of all drivers. What cannot be used does not hide the rest.
 pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let api = api()?;
+    let _call = exit::enter_or_fail()?;
     let drivers = drivers(api).map_err(|code| {
         let message = format!("the Level Zero loader `{LIBRARY}` finds no driver; {INSTALL}");
         code.error_of(ErrorKind::NoDevice, message)
