@@ -12,7 +12,7 @@ demo: setup ## run the pipeline examples, on a GPU if there is one
 test: setup ## run all tests, on both drivers
 	scripts/test
 
-test-level-zero: rust ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
+test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
 
 bench: setup ## run the benchmarks, with the same drivers

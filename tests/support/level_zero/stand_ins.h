@@ -1,0 +1,50 @@
+/* Stand-ins for the kernels of an imitated GPU; see driver.c. */
+#ifndef KILN_STAND_INS_H
+#define KILN_STAND_INS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Ends the process with a message: a test must not pass without its kernel. */
+_Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+void *allocate(size_t bytes);
+
+/* spirv.c: what is asked of a module. */
+
+enum parameter { VALUE, BUFFER, LOCAL };
+
+#define MAX_PARAMETERS 128
+
+/* Tells what the parameters of a kernel are, and how many; -1 without such a kernel. */
+int parameters_of(const uint32_t *words, size_t count, const char *kernel,
+                  enum parameter parameters[MAX_PARAMETERS]);
+
+/* Puts a value for a specialization constant in place of its default. */
+void specialize(uint32_t *words, size_t count, uint32_t id, const void *value);
+
+/* opencl.c: running one. */
+
+/* What was built of SPIR-V: one module, or those that were linked. */
+struct program;
+
+struct module_text {
+    const void *spirv;
+    size_t bytes;
+};
+
+/* Builds a program, or gives the one that was built of the same before. */
+struct program *program_of(const struct module_text *modules, int count, const char *options);
+
+struct argument {
+    enum parameter kind;
+    size_t size;
+    void *value; /* of a buffer: its address on the host */
+};
+
+/* Runs a kernel to its end. */
+void run_kernel(struct program *program, const char *kernel, const struct argument *arguments, int count,
+                const uint32_t groups[3], const uint32_t local[3], const uint32_t offset[3]);
+
+#endif
