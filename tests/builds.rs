@@ -16,6 +16,7 @@ use futures::poll;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{Build, BuildRequest, Error, ErrorKind, Image, Kernel, Origin, Program, Runtime};
 use proptest::prelude::*;
+use support::image_for;
 
 /// A runtime with one simulated device, and the device's controls.
 async fn simulated() -> (Simulator, Runtime) {
@@ -255,7 +256,9 @@ everywhere! {
         assert_eq!(later.kind(), ErrorKind::BuildFailed);
         assert!(later.build_log().unwrap().contains("this is the mistake"), "{later}");
         assert!(builds.iter().all(|result| result.as_ref().unwrap_err().same(&later)));
-        assert_eq!((rt.stats().compiles, rt.stats().failed_builds), (1, 1));
+        // By the driver's compiler, or the one that translates for it.
+        let stats = rt.stats();
+        assert_eq!((stats.compiles + stats.translations, stats.failed_builds), (1, 1));
     }
 }
 
@@ -438,14 +441,18 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
 
 everywhere! {
     async fn programs_evicted_from_memory_still_run(rt: Runtime) {
-        rt.build(&image(0)).await.unwrap();
+        let mut images = Vec::new();
+        for number in 0..4 {
+            images.push(image_for(&rt, &source(number)).await);
+        }
+        rt.build(&images[0]).await.unwrap();
         let size = rt.stats().bytes_in_memory;
         let selector = rt.device().index().to_string();
         let builder = support::builder().device(selector).memory_limit(2 * size + size / 2);
         let rt = builder.build().await.unwrap();
         let mut programs = Vec::new();
-        for number in 0..4 {
-            programs.push(rt.build(&image(number)).await.unwrap());
+        for image in &images {
+            programs.push(rt.build(image).await.unwrap());
             assert!(rt.stats().bytes_in_memory <= 2 * size + size / 2);
         }
         assert_eq!((rt.stats().programs_in_memory, rt.stats().evictions), (2, 2));

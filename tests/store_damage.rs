@@ -15,14 +15,14 @@ use futures::executor::block_on;
 use kiln::simulated::{Fault, Simulator};
 use kiln::store::{Checked, Store};
 use kiln::{CacheConfig, Image, Origin, Runtime, Stats};
-use support::on_each_device;
+use support::{image_for, on_each_device};
 use tempfile::TempDir;
 
 /// Program `number`, with a kernel of its own name.
-fn image(number: u32) -> Image {
-    Image::opencl_c(format!(
-        "kernel void write_{number}(global uint *x) {{ x[get_global_id(0)] = {number}; }}"
-    ))
+async fn image(rt: &Runtime, number: u32) -> Image {
+    let source =
+        format!("kernel void write_{number}(global uint *x) {{ x[get_global_id(0)] = {number}; }}");
+    image_for(rt, &source).await
 }
 
 /// A store, and the device whose programs are in it.
@@ -71,7 +71,7 @@ impl Bench {
         };
         block_on(async {
             let rt = builder.build().await.expect("it starts");
-            let program = rt.build(&image(number)).await.expect("it builds");
+            let program = rt.build(&image(&rt, number).await).await.expect("it builds");
             let name = format!("write_{number}");
             assert_eq!(program.kernel_names(), [&*name]);
             // SAFETY: it writes one element a work-item.

@@ -5,7 +5,10 @@
 
 use std::future::Future;
 
-use kiln::{CacheConfig, ErrorKind, Image, Kernel, Program, Runtime, RuntimeBuilder};
+use kiln::{
+    CacheConfig, ErrorKind, Image, ImageFormat, Kernel, Program, Runtime, RuntimeBuilder,
+    frontend_internals,
+};
 
 /// `y[i] += a * x[i]`.
 pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, global float *y) {
@@ -72,6 +75,19 @@ macro_rules! everywhere {
             });
         }
     };
+}
+
+/// Text in a format that the runtime's device takes: where that is not OpenCL C, the SPIR-V of it. For what
+/// counts programs, since one of a translated text counts with its translation.
+pub async fn image_for(rt: &Runtime, source: &str) -> Image {
+    let image = Image::opencl_c(source);
+    if rt.device().formats.contains(&ImageFormat::OpenClC) {
+        return image;
+    }
+    // Another one translates, so that this one has not done anything.
+    let other = builder().device(rt.device().index().to_string()).build().await;
+    let spirv = frontend_internals::spirv_of(&other.expect("it starts"), &image, "").await;
+    spirv.expect("the source is right")
 }
 
 /// The program of some source text.
