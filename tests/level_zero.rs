@@ -1,4 +1,5 @@
-//! Level Zero on GPUs that go wrong: that hang, are lost, or have no memory left.
+//! Level Zero on GPUs that go wrong: that hang, are lost, or have no memory left; on two of different
+//! architectures at once; and under its validation layer.
 //!
 //! Such a GPU is imitated: each test runs in a process of its own, started by the command that the
 //! environment variable `KILN_GPU_RUNNER` names and told by `DRMSHIM_*` variables what goes wrong.
@@ -15,9 +16,9 @@ use std::future::IntoFuture;
 use std::process::Command;
 use std::time::Duration;
 
-use children::{Child, Report, report, this_binary};
-use futures::future::{Either, select};
-use kiln::{ErrorKind, Image, Runtime, Status};
+use children::{Child, Report, on_imitated_gpu, report};
+use futures::future::{Either, join_all, select, try_join_all};
+use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime, Status};
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 
@@ -30,10 +31,22 @@ const PRODUCTS: [&str; 3] = ["tgl", "dg2", "bmg"];
 /// Those with memory of their own, which can be exhausted. The others have the host's.
 const DISCRETE: [&str; 2] = ["dg2", "bmg"];
 
-/// Runs a test of this binary on each of the products, with `variables`, and gives what each reported.
-/// `None` without the command for that.
-fn on_each(products: &[&str], test: &str, variables: &[(&str, &str)]) -> Option<Vec<Report>> {
-    let Ok(runner) = std::env::var("KILN_GPU_RUNNER") else {
+/// What makes Level Zero's loader check each call, and count what was created and destroyed.
+const VALIDATION: [(&str, &str); 4] = [
+    ("ZE_ENABLE_VALIDATION_LAYER", "1"),
+    ("ZE_ENABLE_PARAMETER_VALIDATION", "1"),
+    ("ZEL_ENABLE_BASIC_LEAK_CHECKER", "1"),
+    ("ZEL_ENABLE_EVENTS_CHECKER", "1"),
+];
+
+/// Runs a test of this binary on each of the products, with `variables`, and gives what each reported,
+/// and wrote. `None` without the command for that.
+fn on_each(
+    products: &[&str],
+    test: &str,
+    variables: &[(&str, &str)],
+) -> Option<Vec<(Report, String)>> {
+    if on_imitated_gpu().is_none() {
         let required = std::env::var("KILN_REQUIRE_TOOLS").unwrap_or_default();
         assert!(
             !required.split(',').any(|tool| tool == "gpu-runner"),
@@ -41,13 +54,10 @@ fn on_each(products: &[&str], test: &str, variables: &[(&str, &str)]) -> Option<
         );
         eprintln!("skipped: KILN_GPU_RUNNER names no command that imitates a GPU");
         return None;
-    };
+    }
     let run = |product: &&str| {
-        let mut words = runner.split_whitespace();
-        let mut command = Command::new(words.next().expect("KILN_GPU_RUNNER names a command"));
-        command.args(words).arg(this_binary());
         let product = [("DRMSHIM_DEVICES", *product)];
-        Child::start_from(command, test, product.iter().chain(variables).copied()).report()
+        Child::start(test, product.iter().chain(variables).copied()).report_and_output()
     };
     Some(products.iter().map(run).collect())
 }
@@ -166,11 +176,12 @@ fn exhausted() {
         rt.buffer::<u8>(PART).expect("memory was freed");
         report("exhausted", 1);
     });
+    wait_for_the_threads();
 }
 
 #[test]
 fn nothing_in_flight_uses_no_processor() {
-    for report in on_each(&PRODUCTS, "idle", &[]).into_iter().flatten() {
+    for (report, _) in on_each(&PRODUCTS, "idle", &[]).into_iter().flatten() {
         // Of 2 s; in units of 10 ms, of which the system may count one to whoever it interrupts.
         assert!(report["ticks"] <= 2, "{report:?}");
     }
@@ -207,7 +218,7 @@ fn ticks_of_kiln() -> u64 {
 
 #[test]
 fn many_tasks_compile_copy_and_launch_at_once() {
-    for report in on_each(&PRODUCTS, "busy", &[]).into_iter().flatten() {
+    for (report, _) in on_each(&PRODUCTS, "busy", &[]).into_iter().flatten() {
         assert!(report["rounds"] > 0, "{report:?}");
     }
 }
@@ -251,8 +262,87 @@ fn busy() {
             })
         };
         let tasks: Vec<_> = (0..64).map(task).collect();
-        let rounds = futures::future::join_all(tasks).await;
+        let rounds = join_all(tasks).await;
         rt.drain().await;
         report("rounds", rounds.iter().sum::<u64>());
     });
+    wait_for_the_threads();
+}
+
+#[test]
+fn two_gpus_of_different_architectures_work_at_once_with_programs_of_their_own() {
+    on_each(&["tgl,bmg", "tgl,dg2"], "pair", &[]);
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn pair() {
+    /// Of launches, on each.
+    const ROUNDS: usize = 50;
+    let directory = tempfile::tempdir().expect("there is room for a directory");
+    smol::block_on(async {
+        for origin in [Origin::Compiled, Origin::Disk] {
+            let builder = Runtime::builder().device("level-zero");
+            let rt = builder.cache(CacheConfig::at(directory.path())).build().await.unwrap();
+            let devices = rt.devices().iter().filter(|device| device.backend == "level-zero");
+            let both = devices.map(|device| rt.on(device).into_future());
+            let both = try_join_all(both).await.expect("they can be opened");
+            assert_eq!(both.len(), 2, "{:?}", rt.devices());
+            let image = Image::spirv(SAXPY).unwrap();
+            let programs = both.iter().map(|rt| rt.build(&image).into_future());
+            let programs = try_join_all(programs).await.expect("it is right");
+            assert_ne!(programs[0].key(), programs[1].key());
+            assert!(programs.iter().all(|program| program.origin() == origin), "{origin:?}");
+            // SAFETY: it touches one element a work-item.
+            let saxpy = |at: usize| unsafe { programs[at].kernel("saxpy") }.expect("it is there");
+            let work = both.iter().enumerate().map(async |(at, rt)| {
+                let x = rt.buffer_from(vec![(at + 1) as f32; 1000]).await.unwrap();
+                let y = rt.buffer_from(vec![1.0_f32; 1000]).await.unwrap();
+                let queue = rt.queue();
+                for _ in 0..ROUNDS {
+                    queue.submit(saxpy(at).launch(1000).args((2.0_f32, &x, &y))).unwrap();
+                }
+                let expected = 1.0 + (2 * ROUNDS * (at + 1)) as f32;
+                assert_eq!(queue.read(&y).await.unwrap(), [expected; 1000]);
+                y
+            });
+            let results = join_all(work).await;
+            let foreign = (2.0_f32, &results[0], &results[1]);
+            let refused = both[1].queue().submit(saxpy(1).launch(1000).args(foreign));
+            let refused = refused.expect_err("a buffer is the other one's");
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
+            rt.drain().await;
+        }
+        report("done", 1);
+    });
+    wait_for_the_threads();
+}
+
+#[test]
+fn the_validation_layer_has_nothing_to_report() {
+    let scarce = [("DRMSHIM_MEM_MB", "512")];
+    let runs: [(&str, &str, &[_]); 3] =
+        [("tgl,bmg", "pair", &[]), ("dg2", "exhausted", &scarce), ("tgl", "busy", &[])];
+    for (products, test, variables) in runs {
+        let variables = [variables, &VALIDATION].concat();
+        for (_, output) in on_each(&[products], test, &variables).into_iter().flatten() {
+            assert!(output.contains("Check balance of create/destroy calls"), "{output}");
+            assert!(!output.contains("LEAK") && !output.contains("Warning: "), "{output}");
+        }
+    }
+}
+
+/// Waits until those threads of the library have ended that may still have what a runtime had.
+fn wait_for_the_threads() {
+    let until = std::time::Instant::now() + PATIENCE;
+    let are_there = || {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("there is /proc");
+        let mut names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.any(|name| ["kiln-reactor", "kiln-watcher"].contains(&name.trim()))
+    };
+    while are_there() {
+        assert!(std::time::Instant::now() < until, "the runtime's threads go on without it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

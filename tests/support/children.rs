@@ -20,12 +20,14 @@ pub struct Child(process::Child);
 pub type Report = BTreeMap<String, u64>;
 
 impl Child {
-    /// Starts one, with environment variables that tell it what to do.
+    /// Starts one, with environment variables that tell it what to do. If this process has a GPU that is
+    /// imitated, so has the child.
     pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         test: &str,
         variables: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
-        Self::start_from(Command::new(this_binary()), test, variables)
+        let command = on_imitated_gpu().unwrap_or_else(|| Command::new(this_binary()));
+        Self::start_from(command, test, variables)
     }
 
     /// The same, by way of a command that runs the program and arguments added to it.
@@ -54,7 +56,13 @@ impl Child {
 
     /// Waits for its end, and gives its report. Panics with what it wrote if it failed.
     #[track_caller]
-    pub fn report(mut self) -> Report {
+    pub fn report(self) -> Report {
+        self.report_and_output().0
+    }
+
+    /// The same, with all that it wrote.
+    #[track_caller]
+    pub fn report_and_output(mut self) -> (Report, String) {
         // What a child writes is far less than a pipe holds, so that it never waits for this.
         let (mut out, mut err) = (String::new(), String::new());
         let mut stdout = self.0.stdout.take().expect("it is piped");
@@ -69,7 +77,8 @@ impl Child {
             let (name, value) = line.split_once('=')?;
             Some((name.to_owned(), value.parse().ok()?))
         };
-        lines.iter().map(|line| pair(line).expect("a report has its form")).collect()
+        let report = lines.iter().map(|line| pair(line).expect("a report has its form")).collect();
+        (report, out + &err)
     }
 }
 
@@ -88,6 +97,15 @@ pub fn this_binary() -> PathBuf {
     let is_loader =
         executed.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
     if is_loader { std::env::args_os().next().expect("it is known").into() } else { executed }
+}
+
+/// Runs this program on a GPU that is imitated, by the command for that, if `KILN_GPU_RUNNER` names one.
+pub fn on_imitated_gpu() -> Option<Command> {
+    let runner = std::env::var("KILN_GPU_RUNNER").ok()?;
+    let mut words = runner.split_whitespace();
+    let mut command = Command::new(words.next().expect("KILN_GPU_RUNNER names a command"));
+    command.args(words).arg(this_binary());
+    Some(command)
 }
 
 /// In a child: reports a number.
