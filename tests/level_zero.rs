@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use children::{Child, Report, on_imitated_gpu, report};
 use futures::future::{Either, join_all, select, try_join_all};
-use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime, Status};
+use kiln::{CacheConfig, ErrorKind, FusionMode, Image, Origin, Runtime, Status};
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 
@@ -319,10 +319,41 @@ fn pair() {
 }
 
 #[test]
+fn a_runtime_that_fused_launches_is_freed_with_its_last_handle() {
+    on_each(&["tgl"], "fused", &[]);
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn fused() {
+    smol::block_on(async {
+        let builder = support::builder().device("level-zero").fusion(FusionMode::Always);
+        let rt = builder.build().await.expect("there is a GPU");
+        let saxpy = saxpy(&rt).await;
+        let x = rt.buffer_from(vec![2.0_f32; 64]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0_f32; 64]).await.unwrap();
+        let queue = rt.queue();
+        let fusion = queue.start_fusion();
+        for _ in 0..2 {
+            fusion.submit(saxpy.launch(64).args((3.0_f32, &x, &y))).unwrap();
+        }
+        let outcome = fusion.complete().await.unwrap();
+        assert!(outcome.is_fused(), "{}", fusion.report());
+        assert_eq!(queue.read(&y).await.unwrap(), [13.0; 64]);
+        report("fused", 1);
+    });
+    wait_for_the_threads();
+}
+
+#[test]
 fn the_validation_layer_has_nothing_to_report() {
     let scarce = [("DRMSHIM_MEM_MB", "512")];
-    let runs: [(&str, &str, &[_]); 3] =
-        [("tgl,bmg", "pair", &[]), ("dg2", "exhausted", &scarce), ("tgl", "busy", &[])];
+    let runs: [(&str, &str, &[_]); 4] = [
+        ("tgl,bmg", "pair", &[]),
+        ("dg2", "exhausted", &scarce),
+        ("tgl", "busy", &[]),
+        ("bmg", "fused", &[]),
+    ];
     for (products, test, variables) in runs {
         let variables = [variables, &VALIDATION].concat();
         for (_, output) in on_each(&[products], test, &variables).into_iter().flatten() {

@@ -2,7 +2,7 @@
 //! to find out again which way is faster.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::trial::Fastest;
@@ -14,7 +14,8 @@ use crate::store::{Address, Lookup, Manifest};
 
 /// Where the times of one plan are kept.
 pub(super) struct Timing {
-    graph: Arc<BuildGraph>,
+    /// Which keeps what is known of the plan, and this with it.
+    graph: Weak<BuildGraph>,
     address: Address,
     fields: Vec<(String, String)>,
 }
@@ -32,12 +33,12 @@ impl Timing {
         let program = Digest(*program.as_bytes());
         let fields = TimingFields { launches: &launches, program, device };
         let address = Address { device: device.folder(), key: fields.key() };
-        Self { graph: Arc::clone(graph), address, fields: fields.fields() }
+        Self { graph: Arc::downgrade(graph), address, fields: fields.fields() }
     }
 
     /// Blocks.
     pub(super) fn load(&self) -> Option<Fastest> {
-        match self.graph.disk()?.store().get(&self.address) {
+        match self.graph.upgrade()?.disk()?.store().get(&self.address) {
             Lookup::Hit(entry) => read(entry.payload()),
             Lookup::Absent | Lookup::Unusable(_) | Lookup::Unreadable(_) => None,
         }
@@ -45,10 +46,11 @@ impl Timing {
 
     /// Writes them behind the caller.
     pub(super) fn save(self: Arc<Self>, times: Fastest) {
-        let Some(pending) = self.graph.disk().map(|disk| disk.begin()) else { return };
-        let pool = self.graph.pool().clone();
+        let Some(graph) = self.graph.upgrade() else { return };
+        let Some(pending) = graph.disk().map(|disk| disk.begin()) else { return };
+        let pool = graph.pool().clone();
         pool.submit(move || {
-            let Some(disk) = self.graph.disk() else { return };
+            let Some(disk) = graph.disk() else { return };
             let manifest = Manifest::new(self.fields.clone());
             disk.store().put(&self.address, &manifest, write(times).as_bytes());
             drop(pending);
