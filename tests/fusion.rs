@@ -118,7 +118,7 @@ everywhere! {
         queue.fill(&dst, 0.0).unwrap();
         let fusion = queue.start_fusion();
         fusion.submit(scale.launch(N).args((&src, &tmp, 2.0f32))).unwrap();
-        let last = fusion.submit(blur.launch(N - 2).args((&tmp, &dst))).unwrap();
+        let last = fusion.submit(blur.launch(N - 2).offset(1).args((&tmp, &dst))).unwrap();
         let error = fusion.require().complete().await.expect_err("it cannot be fused");
         assert_eq!(error.kind(), kiln::ErrorKind::Unsupported);
         last.await.unwrap();
