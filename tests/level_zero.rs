@@ -1,5 +1,5 @@
-//! Level Zero on GPUs that go wrong: that hang, are lost, or have no memory left; on two of different
-//! architectures at once; and under its validation layer.
+//! Level Zero on GPUs that go wrong: that hang, are lost, or have no memory left; on two of
+//! different architectures at once; and under its validation layer.
 //!
 //! Such a GPU is imitated: each test runs in a process of its own, started by the command that the
 //! environment variable `KILN_GPU_RUNNER` names and told by `DRMSHIM_*` variables what goes wrong.
@@ -39,8 +39,8 @@ const VALIDATION: [(&str, &str); 4] = [
     ("ZEL_ENABLE_EVENTS_CHECKER", "1"),
 ];
 
-/// Runs a test of this binary on each of the products, with `variables`, and gives what each reported,
-/// and wrote. `None` without the command for that.
+/// Runs a test of this binary on each of the products, with `variables`, and gives what each
+/// reported, and wrote. `None` without the command for that.
 fn on_each(
     products: &[&str],
     test: &str,

@@ -20,8 +20,8 @@ pub struct Child(process::Child);
 pub type Report = BTreeMap<String, u64>;
 
 impl Child {
-    /// Starts one, with environment variables that tell it what to do. If this process has a GPU that is
-    /// imitated, so has the child.
+    /// Starts one, with environment variables that tell it what to do. If this process has a GPU
+    /// that is imitated, so has the child.
     pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         test: &str,
         variables: impl IntoIterator<Item = (K, V)>,
@@ -99,7 +99,8 @@ pub fn this_binary() -> PathBuf {
     if is_loader { std::env::args_os().next().expect("it is known").into() } else { executed }
 }
 
-/// Runs this program on a GPU that is imitated, by the command for that, if `KILN_GPU_RUNNER` names one.
+/// Runs this program on a GPU that is imitated, by the command for that, if `KILN_GPU_RUNNER` names
+/// one.
 pub fn on_imitated_gpu() -> Option<Command> {
     let runner = std::env::var("KILN_GPU_RUNNER").ok()?;
     let mut words = runner.split_whitespace();

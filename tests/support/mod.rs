@@ -77,8 +77,8 @@ macro_rules! everywhere {
     };
 }
 
-/// Text in a format that the runtime's device takes: where that is not OpenCL C, the SPIR-V of it. For what
-/// counts programs, since one of a translated text counts with its translation.
+/// Text in a format that the runtime's device takes: where that is not OpenCL C, the SPIR-V of it.
+/// For what counts programs, since one of a translated text counts with its translation.
 pub async fn image_for(rt: &Runtime, source: &str) -> Image {
     let image = Image::opencl_c(source);
     if rt.device().formats.contains(&ImageFormat::OpenClC) {

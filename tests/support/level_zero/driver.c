@@ -1,16 +1,17 @@
-/* Stand-ins for the kernels of a GPU that is imitated: there, Intel's driver and its compiler are the
- * real ones, but no GPU code runs. The very SPIR-V that the driver was given runs on this machine's
- * processor instead (opencl.c), with the arguments and sizes that the driver was given.
+/* Stand-ins for the kernels of a GPU that is imitated: there, Intel's driver and its compiler are
+ * the real ones, but no GPU code runs. The very SPIR-V that the driver was given runs on this
+ * machine's processor instead (opencl.c), with the arguments and sizes that the driver was given.
  *
- * This library is a Level Zero driver that is Intel's but for a few functions, which take note of what
- * passes through them: the loader asks it for its functions, and what it does not have itself is found in
- * the driver that it is linked with. `ZE_ENABLE_ALT_DRIVERS` names it to the loader.
+ * This library is a Level Zero driver that is Intel's but for a few functions, which take note of
+ * what passes through them: the loader asks it for its functions, and what it does not have itself
+ * is found in the driver that it is linked with. `ZE_ENABLE_ALT_DRIVERS` names it to the loader.
  *
- * Where the commands run, the imitated device calls the C function `drmshim_kernel_<name>` of the library
- * that `DRMSHIM_KERNELS` names, which is this one, too. The device can tell neither kernels of equal names
- * nor similar code apart. So in front of each launch goes one of a kernel of ours (launch.cl), whose
- * arguments are the number of the launch, and the buffers, of which the device finds the addresses on the
- * host. The launch itself follows it, and has no effect. Command lists must be in order. */
+ * Where the commands run, the imitated device calls the C function `drmshim_kernel_<name>` of the
+ * library that `DRMSHIM_KERNELS` names, which is this one, too. The device can tell neither
+ * kernels of equal names nor similar code apart. So in front of each launch goes one of a kernel
+ * of ours (launch.cl), whose arguments are the number of the launch, and the buffers, of which the
+ * device finds the addresses on the host. The launch itself follows it, and has no effect. Command
+ * lists must be in order. */
 #define _GNU_SOURCE
 #include "stand_ins.h"
 
@@ -280,7 +281,7 @@ static struct image *image_of_spirv(const struct module_description *description
 
 /* The functions that differ from Intel's. */
 
-/* Adds launch.cl to a module. Called as part of zeModuleCreate, of which Kiln makes one at a time. */
+/* Adds launch.cl to a module. Part of zeModuleCreate, of which Kiln makes one at a time. */
 static void add_launch_kernel(struct module *module, handle context, handle device)
 {
     static struct { handle device; uint8_t *binary; size_t bytes; } built[16];

@@ -1,7 +1,7 @@
 /* Runs SPIR-V on this machine's processor, by Intel's OpenCL runtime for CPUs.
  *
- * The runtime is loaded by itself, so that the program under test, whose loader is told of no OpenCL
- * driver, does not find it. */
+ * The runtime is loaded by itself, so that the program under test, whose loader is told of no
+ * OpenCL driver, does not find it. */
 #include "stand_ins.h"
 
 #include <dlfcn.h>
