@@ -171,6 +171,7 @@ mod fusion;
 mod future;
 mod image;
 mod nd_range;
+mod process;
 mod queue;
 mod runtime;
 mod spirv;

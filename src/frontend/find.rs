@@ -1,11 +1,12 @@
 //! Finding clang and llvm-spirv: where the application or the environment says, else on `PATH`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::process;
+use super::compiler;
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::{self, Chosen, program_in};
 
 pub(super) const CLANG: &str = "KILN_CLANG";
 pub(super) const LLVM_SPIRV: &str = "KILN_LLVM_SPIRV";
@@ -32,13 +33,6 @@ pub(super) struct Places {
     pub(super) path: OsString,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Chosen {
-    pub(super) path: PathBuf,
-    /// As messages name the one who chose: a variable, or the builder's function.
-    pub(super) by: &'static str,
-}
-
 /// A program and what it tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tool {
@@ -54,23 +48,6 @@ pub(crate) struct Tools {
     pub(super) clang: Tool,
     /// `None` if clang writes SPIR-V itself.
     pub(super) llvm_spirv: Option<Tool>,
-}
-
-impl Chosen {
-    /// # Errors
-    ///
-    /// [`Configuration`](ErrorKind::Configuration), with who chose it, if there is no such program.
-    pub(super) fn check(&self) -> Result<()> {
-        if is_program(&self.path) {
-            return Ok(());
-        }
-        Err(self.refused("there is no such program; give the path of one"))
-    }
-
-    fn refused(&self, why: impl std::fmt::Display) -> Error {
-        let message = format!("{}: `{}`: {why}", self.by, self.path.display());
-        Error::new(ErrorKind::Configuration, message)
-    }
 }
 
 impl Tools {
@@ -164,21 +141,6 @@ fn on_path(places: &Places, name: &str, marker: &str) -> Vec<Tool> {
     tools
 }
 
-fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
-    // An empty or relative folder of `PATH` means another place whenever the directory changes.
-    let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    (folder.is_absolute() && is_program(&path)).then_some(path)
-}
-
-fn is_program(path: &Path) -> bool {
-    let Ok(metadata) = path.metadata() else { return false };
-    #[cfg(unix)]
-    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 == 0 {
-        return false;
-    }
-    metadata.is_file()
-}
-
 /// Asks a program for its version, which stands in a line with `marker`; or says why not.
 fn probe(path: &Path, marker: &str) -> Result<Tool, String> {
     let output = ask(path, "--version")?;
@@ -199,8 +161,8 @@ fn writes_spirv(clang: &Tool) -> bool {
 }
 
 fn ask(path: &Path, question: &str) -> Result<String, String> {
-    let ended = process::run(path, [OsStr::new(question)], b"", PROBE)
-        .map_err(|error| error.to_string())?;
+    let ended =
+        process::run(compiler(path, [question]), b"", PROBE).map_err(|error| error.to_string())?;
     if !ended.status.success() {
         let how = process::in_words(ended.status);
         return Err(format!("asked for `{question}`, it {how}: {}", ended.log.trim()));

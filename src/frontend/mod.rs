@@ -3,7 +3,8 @@
 //! A device's own compiler gives programs for that device and nothing that could be looked into; what
 //! fuses kernels works on SPIR-V. A kernel given as text is therefore translated a second time, by
 //! compilers that are found when they are first needed ([`find`]). They run as processes with limits
-//! ([`process`]), so that one that crashes, hangs or writes nonsense is an error and nothing else.
+//! ([`process`](crate::process)), so that one that crashes, hangs or writes nonsense is an error and
+//! nothing else.
 //!
 //! # The same results as a plain build
 //!
@@ -28,20 +29,21 @@ mod find;
 mod includes;
 pub mod internals;
 mod options;
-mod process;
 mod repair;
 mod target;
 #[cfg(test)]
 mod tests;
 mod translate;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use self::find::{CLANG, Chosen, LLVM_SPIRV, Places};
+use self::find::{CLANG, LLVM_SPIRV, Places};
 use crate::error::Result;
+use crate::process::Chosen;
 
 pub(crate) use self::find::Tools;
 pub(crate) use self::includes::includes_files;
@@ -50,6 +52,23 @@ pub(crate) use self::translate::Translation;
 
 /// What a compiler gets to end, unless something else is asked for.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// The variables that compilers get; others, such as `CPATH`, would change what they make of the
+/// same input. The last two are what programs need to start: libraries in places of their own, and
+/// the system's folder on Windows.
+const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "SystemRoot"];
+
+/// A compiler to be run, with little of the environment.
+fn compiler<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("LC_ALL", "C");
+    for variable in ENVIRONMENT {
+        if let Some(value) = std::env::var_os(variable) {
+            command.env(variable, value);
+        }
+    }
+    command
+}
 
 /// The compilers of a runtime: those that were chosen, or those that will be found.
 #[derive(Debug)]
@@ -78,11 +97,8 @@ impl FrontEnd {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self> {
         let choose = |given: Option<PathBuf>, name: &'static str| {
-            let by_application = given.map(|path| Chosen { path, by: "RuntimeBuilder::front_end" });
-            let set = || variable(name).filter(|value| !value.is_empty());
-            let chosen =
-                by_application.or_else(|| set().map(|path| Chosen { path: path.into(), by: name }));
-            chosen.map(|chosen| chosen.check().map(|()| chosen)).transpose()
+            let given = given.map(|path| (path, "RuntimeBuilder::front_end"));
+            Chosen::find(given, name, variable(name))
         };
         let places = Places {
             clang: choose(clang, CLANG)?,

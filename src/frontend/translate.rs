@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::compiler;
 use super::find::{Tool, Tools};
 use super::options::BuildOptions;
-use super::process::{self, Ended};
 use super::repair::repaired;
 use super::target::Target;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
+use crate::process::{self, Ended};
 
 /// What is done to a text beside what the arguments tell. Part of every key: raised with each change
 /// that changes results.
@@ -278,7 +279,7 @@ fn run(
     input: &[u8],
     limit: Duration,
 ) -> Result<Ended> {
-    let ended = process::run(program, arguments, input, limit)?;
+    let ended = process::run(compiler(program, arguments), input, limit)?;
     if !ended.status.success() && process::was_starved(&ended) {
         let message = format!("{}: it ran out of memory", program.display());
         return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));

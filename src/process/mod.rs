@@ -1,16 +1,24 @@
 //! A compiler as a process of its own, held to limits: whatever it does, the application goes on.
 //!
-//! Nothing is left behind on disk, even if this process is killed: what a child reads and writes are
-//! files without a name.
+//! Nothing is left behind on disk, even if this process is killed: what a child reads and writes
+//! are files without a name. Which program it is, and whether there is one, is [`program`]'s.
 
-use std::ffi::OsStr;
+mod program;
+#[cfg(all(test, unix))]
+#[path = "../../tests/support/scripts.rs"]
+pub(crate) mod scripts;
+#[cfg(all(test, unix))]
+mod tests;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+
+pub(crate) use self::program::{Chosen, program_in};
 
 /// What a child may write; more than any module has.
 const MOST_OUTPUT: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
@@ -24,18 +32,13 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis
 /// The next pause is this part of the time so far.
 const PAUSE_PART: u32 = 16;
 
-/// The variables that children get; others, such as `CPATH`, would change what they make of the same
-/// input. The last two are what programs need to start: libraries in places of their own, and the
-/// system's folder on Windows.
-const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "SystemRoot"];
-
 /// How a child ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) status: ExitStatus,
-    pub(super) output: Vec<u8>,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: Vec<u8>,
     /// What it wrote to its standard error.
-    pub(super) log: String,
+    pub(crate) log: String,
 }
 
 /// A child in a process group of its own, which is killed with everything in it unless it ended.
@@ -44,18 +47,14 @@ struct Group {
     has_ended: bool,
 }
 
-/// Runs a program with `input` as its standard input. Blocks.
+/// Runs a command with `input` as its standard input, and files for what it writes. Blocks.
 ///
 /// # Errors
 ///
-/// What may be otherwise on the next try: the program cannot be started, does not end within `limit`,
-/// or writes without end. How it ends by itself is no error here.
-pub(super) fn run<S: AsRef<OsStr>>(
-    program: &Path,
-    arguments: impl IntoIterator<Item = S>,
-    input: &[u8],
-    limit: Duration,
-) -> Result<Ended> {
+/// What may be otherwise on the next try: the program cannot be started, does not end within
+/// `limit`, or writes without end. How it ends by itself is no error here.
+pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<Ended> {
+    let program = PathBuf::from(command.get_program());
     let name = program.display();
     let failed = |what: &str, error: io::Error| {
         let kind = match error.kind() {
@@ -72,13 +71,6 @@ pub(super) fn run<S: AsRef<OsStr>>(
     };
     let [stdin, mut stdout, mut stderr] =
         files().map_err(|error| failed("no temporary files for its input and output", error))?;
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("LC_ALL", "C");
-    for variable in ENVIRONMENT {
-        if let Some(value) = std::env::var_os(variable) {
-            command.env(variable, value);
-        }
-    }
     let start = || -> io::Result<Child> {
         command.stdin(stdin).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         #[cfg(unix)]
@@ -147,7 +139,7 @@ impl Drop for Group {
 }
 
 /// How a program ended, in words.
-pub(super) fn in_words(status: ExitStatus) -> String {
+pub(crate) fn in_words(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
         return format!("was ended by signal {signal}");
@@ -159,7 +151,7 @@ pub(super) fn in_words(status: ExitStatus) -> String {
 }
 
 /// Whether the system ended the program for want of memory, as far as that can be told.
-pub(super) fn was_starved(ended: &Ended) -> bool {
+pub(crate) fn was_starved(ended: &Ended) -> bool {
     #[cfg(unix)]
     {
         const KILL: i32 = 9;

@@ -1,0 +1,56 @@
+//! Programs that somebody chose, and those that are found.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A program that was chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) path: PathBuf,
+    /// As messages name the one who chose: a variable, or the builder's function.
+    pub(crate) by: &'static str,
+}
+
+impl Chosen {
+    /// The application's choice, else the environment's by the variable `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Configuration`](ErrorKind::Configuration), with who chose it, if there is no such program.
+    pub(crate) fn find(
+        given: Option<(PathBuf, &'static str)>,
+        name: &'static str,
+        value: Option<OsString>,
+    ) -> Result<Option<Self>> {
+        let set = value.filter(|value| !value.is_empty()).map(|path| (path.into(), name));
+        let Some((path, by)) = given.or(set) else { return Ok(None) };
+        let chosen = Self { path, by };
+        if !is_program(&chosen.path) {
+            return Err(chosen.refused("there is no such program; give the path of one"));
+        }
+        Ok(Some(chosen))
+    }
+
+    pub(crate) fn refused(&self, why: impl std::fmt::Display) -> Error {
+        let message = format!("{}: `{}`: {why}", self.by, self.path.display());
+        Error::new(ErrorKind::Configuration, message)
+    }
+}
+
+/// The program of this name in a folder, if there is one.
+pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
+    // An empty or relative folder of `PATH` means another place whenever the directory changes.
+    let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    (folder.is_absolute() && is_program(&path)).then_some(path)
+}
+
+fn is_program(path: &Path) -> bool {
+    let Ok(metadata) = path.metadata() else { return false };
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 == 0 {
+        return false;
+    }
+    metadata.is_file()
+}

@@ -1,0 +1,61 @@
+//! Processes that do what they should not: scripts.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use super::*;
+
+/// More than anything here needs that ends.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn run_script(script: &str, input: &[u8], limit: Duration) -> Result<Ended> {
+    let folder = tempfile::tempdir().expect("there is room");
+    let path = folder.path().join("program");
+    scripts::place(&path, script);
+    run(Command::new(path), input, limit)
+}
+
+#[test]
+fn what_a_process_writes_comes_back_with_how_it_ended() {
+    let ended = run_script("cat; echo 'so far' >&2; exit 3", b"\0input", PATIENCE);
+    let ended = ended.expect("it ends");
+    assert_eq!((&*ended.output, &*ended.log), (&b"\0input"[..], "so far\n"));
+    assert_eq!(in_words(ended.status), "ended with status 3");
+    assert!(!was_starved(&ended));
+    let ended = run_script("kill -KILL $$", b"", PATIENCE).expect("it ends");
+    assert_eq!(in_words(ended.status), "was ended by signal 9");
+    assert!(was_starved(&ended));
+}
+
+#[test]
+fn a_process_that_hangs_is_killed_with_all_that_it_started() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let sleeper = folder.path().join("sleeper");
+    let script = format!("echo 'so far' >&2; sleep 600 & echo $! > {}; wait", sleeper.display());
+    let error = run_script(&script, b"", Duration::from_millis(500)).expect_err("it hangs");
+    assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("did not end within 0.5 s") && text.contains("so far"), "{text}");
+    let sleeper = fs::read_to_string(sleeper).expect("it was started");
+    // It is gone, or its state is that of the dead that nobody has waited for yet.
+    let status = format!("/proc/{}/stat", sleeper.trim());
+    for _ in 0..1_000 {
+        let state = fs::read_to_string(&status).unwrap_or_default();
+        if state.is_empty() || state.contains(") Z ") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("what the process started still runs");
+}
+
+#[test]
+fn a_process_that_writes_without_end_is_killed() {
+    let script = "while :; do echo 'the same again, and again, and again'; done";
+    for script in [script.to_owned(), format!("({script}) >&2")] {
+        let error = run_script(&script, b"", PATIENCE).expect_err("it writes without end");
+        assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
+        assert!(error.to_string().contains("it wrote more than"), "{error}");
+    }
+}
