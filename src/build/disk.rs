@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{self, Access, AddressSpace, DeviceSlot, Parameter, Source};
+use crate::backend::{DeviceSlot, Source};
 use crate::build::key::{EMITTER, NodeKind};
 use crate::build::program::{Built, Origin, Teller, Told};
 use crate::build::recipe::Part;
+use crate::build::record::{has_kernels, parameters, record};
 use crate::build::spirv::SpirV;
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
 use crate::image::Image;
 use crate::stats::Counters;
-use crate::store::{
-    Address, KernelRecord, Lock, Lookup, Manifest, ParameterRecord, Pending, Store, Try,
-};
+use crate::store::{Address, Lock, Lookup, Manifest, Pending, Store, Try};
 
 /// The shortest and the longest pause, before jitter, between two looks at another process's build.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];
@@ -100,7 +99,7 @@ impl Disk {
                 .map(|image| SpirV::program(image, manifest.build_log.clone())),
         };
         let refused = match loaded {
-            Ok(native) if has_kernels(&*native, manifest) => {
+            Ok(native) if has_kernels(&*native, &manifest.kernels) => {
                 self.counters.disk_bytes_read.add(entry.bytes().len() as u64);
                 let told = Told {
                     origin: Origin::Disk,
@@ -113,7 +112,7 @@ impl Disk {
                     },
                 };
                 let device = slot.handle().clone();
-                let parameters = |kernel: &str| parameters(manifest, kernel);
+                let parameters = |kernel: &str| parameters(&manifest.kernels, kernel);
                 return Ok(Ok(Arc::new(Built::new(native, device, address.key, told, parameters))));
             }
             Ok(_) => "the driver found other kernels in it than were stored".to_owned(),
@@ -170,7 +169,7 @@ impl Disk {
             }
         };
         let mut manifest = Manifest {
-            kernels: built.kernels().map(record).collect(),
+            kernels: built.kernels().map(|(name, of)| record(name, of)).collect(),
             build_log: built.build_log().to_owned(),
             build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
             ..Manifest::new(fields)
@@ -179,62 +178,5 @@ impl Disk {
         manifest.tools.extend(tools);
         self.store.put(address, &manifest, &payload);
         Some(payload.len())
-    }
-}
-
-fn has_kernels(native: &dyn backend::Program, manifest: &Manifest) -> bool {
-    let kernels = native.kernels();
-    kernels.len() == manifest.kernels.len()
-        && manifest
-            .kernels
-            .iter()
-            .all(|record| kernels.iter().any(|kernel| kernel.name() == record.name))
-}
-
-fn record((name, parameters): (&str, &[Parameter])) -> KernelRecord {
-    let parameters = parameters.iter().map(|parameter| ParameterRecord {
-        name: parameter.name.clone(),
-        type_name: parameter.type_name.clone(),
-        address_space: parameter.address_space.map(|space| space_name(space).to_owned()),
-        access: parameter.access.map(|access| access_name(access).to_owned()),
-    });
-    KernelRecord { name: name.to_owned(), parameters: parameters.collect() }
-}
-
-/// The parameters of a stored kernel. A word that this version does not know is as good as none.
-fn parameters(manifest: &Manifest, kernel: &str) -> Option<Vec<Parameter>> {
-    let kernel = manifest.kernels.iter().find(|record| record.name == kernel)?;
-    let parameters = kernel.parameters.iter().map(|record| Parameter {
-        name: record.name.clone(),
-        type_name: record.type_name.clone(),
-        address_space: [
-            AddressSpace::Global,
-            AddressSpace::Constant,
-            AddressSpace::Local,
-            AddressSpace::Private,
-        ]
-        .into_iter()
-        .find(|space| record.address_space.as_deref() == Some(space_name(*space))),
-        access: [Access::Read, Access::Write, Access::ReadWrite]
-            .into_iter()
-            .find(|access| record.access.as_deref() == Some(access_name(*access))),
-    });
-    Some(parameters.collect())
-}
-
-fn space_name(space: AddressSpace) -> &'static str {
-    match space {
-        AddressSpace::Global => "global",
-        AddressSpace::Constant => "constant",
-        AddressSpace::Local => "local",
-        AddressSpace::Private => "private",
-    }
-}
-
-fn access_name(access: Access) -> &'static str {
-    match access {
-        Access::Read => "read",
-        Access::Write => "write",
-        Access::ReadWrite => "read-write",
     }
 }

@@ -17,6 +17,7 @@ mod link;
 mod pool;
 mod program;
 mod recipe;
+mod record;
 mod request;
 mod spirv;
 #[cfg(test)]
