@@ -39,7 +39,8 @@ pub enum ErrorKind {
     Panicked,
     /// A file could not be read or written.
     Io,
-    /// Any other failure that the driver reported, and a compiler that did not end in time.
+    /// Any other failure that the driver reported, and a compiler in a process of its own that did
+    /// not end in time.
     Driver,
 }
 
@@ -95,6 +96,8 @@ struct Inner {
     driver: Option<DriverCode>,
     build_log: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    /// Whether it may be gone on the next try, whatever its kind says.
+    passes: bool,
 }
 
 impl Error {
@@ -105,6 +108,7 @@ impl Error {
             driver: None,
             build_log: None,
             source: None,
+            passes: false,
         }))
     }
 
@@ -128,6 +132,11 @@ impl Error {
         self.map(|inner| inner.source = Some(source.into()))
     }
 
+    /// The same error as one of circumstance, whatever its kind says.
+    pub(crate) fn passing(self) -> Self {
+        self.map(|inner| inner.passes = true)
+    }
+
     /// The same error with `place` said before its message.
     pub(crate) fn within(self, place: impl fmt::Display) -> Self {
         let message = format!("{place}: {}", self.0.message);
@@ -137,6 +146,9 @@ impl Error {
         }
         if let Some(log) = self.build_log() {
             outer = outer.with_log(log);
+        }
+        if self.0.passes {
+            outer = outer.passing();
         }
         if self.0.source.is_some() {
             outer = outer.with_source(self);
@@ -158,6 +170,11 @@ impl Error {
         self.0.kind
     }
 
+    /// What is said of it beside its kind, code and log.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// The driver's own code, where a driver reported the failure.
     #[must_use]
     pub fn driver_code(&self) -> Option<DriverCode> {
@@ -174,10 +191,12 @@ impl Error {
     ///
     /// The build graph keeps such failures like results: whoever asks again gets the same error
     /// without another compile. Failures of circumstance, such as exhausted memory, a lost device,
-    /// a panic or an I/O error, are never kept.
+    /// a panic, an I/O error or a [build child](crate::build_child) that is not there, are never
+    /// kept.
     #[must_use]
     pub fn is_deterministic(&self) -> bool {
         match self.0.kind {
+            _ if self.0.passes => false,
             ErrorKind::Configuration
             | ErrorKind::InvalidImage
             | ErrorKind::Unsupported

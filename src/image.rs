@@ -19,7 +19,11 @@ use crate::spirv::{self, Symbol, SymbolKind};
 /// A handle, cheap to clone. The digest is computed once, when the image is made; two images with
 /// the same format and content are the same to every cache.
 #[derive(Clone)]
-pub struct Image(Arc<Inner>);
+pub struct Image {
+    inner: Arc<Inner>,
+    /// Of the handle, not of the content: no digest covers it.
+    is_untrusted: bool,
+}
 
 struct Inner {
     format: ImageFormat,
@@ -44,7 +48,8 @@ impl Image {
     /// # Errors
     ///
     /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are no SPIR-V module: wrong magic
-    /// number, unknown version, or instructions or a function that do not end where the module does.
+    /// number, unknown version, or instructions or a function that do not end where the module
+    /// does.
     pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         let (code, mut reflection) = spirv::read(bytes.into())?;
         // Some compilers export the functions behind the kernels, too, and that of every kernel.
@@ -122,42 +127,43 @@ impl Image {
         hasher.update(&code);
         let digest = Digest(hasher.finalize().into());
         let flaw = if format == ImageFormat::OpenClC { flaw_of_text(&code) } else { None };
-        Self(Arc::new(Inner { format, code: code.into(), digest, reflection, flaw }))
+        let inner = Inner { format, code: code.into(), digest, reflection, flaw };
+        Self { inner: Arc::new(inner), is_untrusted: false }
     }
 
     /// Why it cannot be built for any device, as far as it was not refused when it was made.
     pub(crate) fn flaw(&self) -> Option<&Error> {
-        self.0.flaw.as_ref()
+        self.inner.flaw.as_ref()
     }
 
     /// The format of the code.
     #[must_use]
     pub fn format(&self) -> ImageFormat {
-        self.0.format
+        self.inner.format
     }
 
     /// The code as it goes to the driver.
     #[must_use]
     pub fn code(&self) -> &[u8] {
-        &self.0.code
+        &self.inner.code
     }
 
     /// BLAKE3 of the format, the names that were stated, and the code.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        self.0.digest
+        self.inner.digest
     }
 
     /// The names of the kernels of a SPIR-V module, in its order; empty for other formats.
     #[must_use]
     pub fn kernels(&self) -> &[String] {
-        &self.0.reflection.kernels
+        &self.inner.reflection.kernels
     }
 
     /// The specialization constants of a SPIR-V module, sorted by id; empty for other formats.
     #[must_use]
     pub fn specialization_constants(&self) -> &[SpecializationConstant] {
-        &self.0.reflection.specialization_constants
+        &self.inner.reflection.specialization_constants
     }
 
     /// States what other images can import from this one: the names of functions and global
@@ -182,41 +188,101 @@ impl Image {
         if self.format() != ImageFormat::OpenClC {
             return self;
         }
-        let mut reflection = self.0.reflection.clone();
+        let mut reflection = self.inner.reflection.clone();
         change(&mut reflection);
-        Self::new(self.format(), self.code().to_vec(), reflection)
+        Self::new(self.format(), self.code().to_vec(), reflection).untrusted_if(self.is_untrusted)
+    }
+
+    /// Marks an image whose code comes from somebody who is not trusted: a plug-in, an upload, a
+    /// download. The driver's compiler, which such code may crash, hang or take over, then runs in
+    /// a child process, and so does its linker: for whatever is built of the image, alone, linked
+    /// with others, or fused. That it crashes is an error like a refusal,
+    /// [`BuildFailed`](ErrorKind::BuildFailed), and is kept like one; that it does not end in time
+    /// is one of kind [`Driver`](ErrorKind::Driver), that it runs out of memory
+    /// [`OutOfResources`](ErrorKind::OutOfResources), and neither is kept.
+    ///
+    /// The child is a program whose `main` calls [`build_child`](crate::build_child), which this
+    /// one can be itself. If there is none, such a build is an error that says what to do; the
+    /// compiler is never run in this process instead.
+    /// [`RuntimeBuilder::build_child`](crate::RuntimeBuilder::build_child) names the program, and
+    /// [`build_child_limit`](crate::RuntimeBuilder::build_child_limit) says how long it may take.
+    ///
+    /// The mark is the handle's and its clones'; it is no part of the digest or of any key. A
+    /// program that is in memory or on disk already is taken from there: nothing is compiled then.
+    /// A build of the same content that somebody else asked for without the mark is never joined,
+    /// since it may hang, and its failure is never taken over; nor do those who trust the content
+    /// get to hear of failures of a child.
+    ///
+    /// A child costs a process, and loading the driver in it, for each program that is compiled:
+    /// from tens of milliseconds to half a second. It compiles all that the program is linked of,
+    /// libraries that are trusted included: objects are not shared. Such builds have threads of
+    /// their own, so that compilers that hang hold up no others.
+    ///
+    /// # What it does not protect against
+    ///
+    /// * The program runs on the device, from this process, and its kernels do what their driver
+    ///   and device let them do: the promise of [`Program::kernel`](crate::Program::kernel) is
+    ///   still yours to make. Check arguments, and where kernels run forever, have a device to
+    ///   lose.
+    /// * The driver loads what the child made into this process. Some drivers go on compiling then,
+    ///   or when a kernel is first launched: PoCL for each size of a work-group, NVIDIA's from its
+    ///   PTX.
+    /// * The child is no sandbox. It has the rights, the environment and the files of this process,
+    ///   so that OpenCL C can include any of them, and a compiler that was taken over could do
+    ///   anything that the application can. Name a script that starts the child in a sandbox if
+    ///   that matters. Its memory is not limited; on Linux it is the first to be ended where memory
+    ///   runs out.
+    /// * Parsing, linking and fusing SPIR-V, and translating it to OpenCL C, is Kiln's own code: it
+    ///   stays in this process, in Rust. Translating OpenCL C to SPIR-V takes clang in a process of
+    ///   its own, whoever the image is from.
+    /// * Simulated devices have no driver; nothing of theirs is run in a child.
+    #[must_use]
+    pub fn untrusted(self) -> Self {
+        self.untrusted_if(true)
+    }
+
+    /// The same with the mark, if `mark`; else as it is.
+    pub(crate) fn untrusted_if(self, mark: bool) -> Self {
+        Self { is_untrusted: self.is_untrusted || mark, ..self }
+    }
+
+    /// Whether it was marked by [`untrusted`](Self::untrusted).
+    #[must_use]
+    pub fn is_untrusted(&self) -> bool {
+        self.is_untrusted
     }
 
     /// The names that other images can import from this one: of a SPIR-V module those with linkage
-    /// `Export` or `LinkOnceODR`, except those of its kernels, which cannot be imported; of OpenCL C those that were [stated](Self::exporting).
+    /// `Export` or `LinkOnceODR`, except those of its kernels, which cannot be imported; of OpenCL
+    /// C those that were [stated](Self::exporting).
     #[must_use]
     pub fn exports(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.reflection.exports.iter().map(|symbol| symbol.name.as_str())
+        self.inner.reflection.exports.iter().map(|symbol| symbol.name.as_str())
     }
 
-    /// The names that this image needs of others: of a SPIR-V module those with linkage `Import`, of
-    /// OpenCL C those that were [stated](Self::importing). Values that each device has, such as the
-    /// global id, are not among them.
+    /// The names that this image needs of others: of a SPIR-V module those with linkage `Import`,
+    /// of OpenCL C those that were [stated](Self::importing). Values that each device has, such as
+    /// the global id, are not among them.
     #[must_use]
     pub fn imports(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.reflection.imports.iter().map(|symbol| symbol.name.as_str())
+        self.inner.reflection.imports.iter().map(|symbol| symbol.name.as_str())
     }
 
     /// Whether it exports the name as what other modules may define just as well: of linkage
     /// `LinkOnceODR`.
     pub(crate) fn exports_mergeably(&self, name: &str) -> bool {
-        let symbol = self.0.reflection.exports.iter().find(|symbol| symbol.name == name);
+        let symbol = self.inner.reflection.exports.iter().find(|symbol| symbol.name == name);
         symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
     }
 
     /// Whether it is a SPIR-V module with pointers to functions.
     pub(crate) fn has_function_pointers(&self) -> bool {
-        self.0.reflection.capabilities.contains(&Capability::FunctionPointersINTEL)
+        self.inner.reflection.capabilities.contains(&Capability::FunctionPointersINTEL)
     }
 
     /// What a SPIR-V module tells of a kernel's parameters; none for other formats.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
-        self.0.reflection.parameters(kernel)
+        self.inner.reflection.parameters(kernel)
     }
 }
 
@@ -259,6 +325,7 @@ impl fmt::Debug for Image {
             .field("format", &self.format())
             .field("bytes", &self.code().len())
             .field("digest", &self.digest())
+            .field("untrusted", &self.is_untrusted)
             .finish()
     }
 }

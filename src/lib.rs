@@ -54,7 +54,8 @@
 //! * For one large kernel in a program that has nothing else to do: call `opencl3`, block, be done.
 //! * For whole graphs of tensors: a framework's compiler knows more than fusion of kernels can prove.
 //! * For kernels written in Rust: Kiln takes OpenCL C, SPIR-V and native binaries.
-//! * For untrusted device code: a kernel can do whatever its driver lets it do.
+//! * To run untrusted device code: a kernel can do whatever its driver lets it do. Only compiling it
+//!   can be kept from harm: see [`Image::untrusted`].
 //!
 //! # How it works
 //!
@@ -66,6 +67,13 @@
 //! kept, with its log, like a program; what failed by circumstance, such as exhausted memory, is
 //! tried again. Programs are kept up to a limit in bytes, the least recently used go first, and one
 //! that is in use survives its eviction.
+//!
+//! **Untrusted images.** Drivers' compilers run in the application's own process, and code that is
+//! wrong in the right way ends or hangs it. An image that is marked as
+//! [untrusted](Image::untrusted) is compiled by a child process, with a time limit: by this program
+//! itself if its `main` calls [`build_child`] first, else by the tool `kiln`, or by what
+//! `KILN_BUILD_CHILD` or [`RuntimeBuilder::build_child`] names. Whatever the compiler does, the build
+//! is a program or an error.
 //!
 //! **Device libraries.** An image can import functions that another one exports. The libraries given to
 //! [`Runtime::register`] resolve what is imported, through each other where they import themselves,
@@ -138,10 +146,11 @@
 //! thread sleeps.
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
-//! [two](RuntimeBuilder::compile_workers) for compilers; with Level Zero, which calls nobody back, and
-//! NVIDIA's OpenCL, which does so late, one for each opened device that finds out when commands end, and
-//! sleeps while none is awaited. Waiting for another process's build adds the timer thread of
-//! `async-io`, a store that is too large one that collects while it needs to.
+//! [two](RuntimeBuilder::compile_workers) for compilers, and as many that wait for the compilers of
+//! untrusted images; with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late,
+//! one for each opened device that finds out when commands end, and sleeps while none is awaited. Waiting
+//! for another process's build adds the timer thread of `async-io`, a store that is too large one that
+//! collects while it needs to.
 //!
 //! # Features
 //!
@@ -151,8 +160,8 @@
 //!   a device, `KILN_DEVICE=level-zero` selects this one.
 //! * `simulated`: the module `simulated`, a device in software whose kernels are closures and whose
 //!   faults come on request, for tests of applications.
-//! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications do not
-//!   need it.
+//! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need
+//!   it only to compile untrusted images, if they cannot do that themselves.
 //!
 //! The minimum supported Rust version is 1.89.
 
@@ -185,6 +194,7 @@ pub use crate::backend::{Access, AddressSpace, Parameter, Profile};
 pub use crate::buffer::{Buffer, BufferArgument};
 pub use crate::build::{
     Build, BuildRequest, DuplicateExports, Kernel, Origin, Program, SpecializationValue,
+    build_child,
 };
 pub use crate::config::CacheConfig;
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};

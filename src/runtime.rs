@@ -5,12 +5,16 @@ use std::future::Future;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytemuck::Pod;
 
-use crate::backend::{Adapter, Backend, DeviceSlot};
+use crate::backend::{self, Adapter, Backend, DeviceSlot};
 use crate::buffer::Buffer;
-use crate::build::{BuildGraph, BuildRequest, Disk, DuplicateExports, LookupTrace, Pool, Setting};
+use crate::build::{
+    BuildGraph, BuildRequest, CHILD_LIMIT, Children, Disk, DuplicateExports, LookupTrace, Pool,
+    Setting,
+};
 use crate::config::CacheConfig;
 use crate::device::{Device, DeviceKind, Selector};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,8 +34,9 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 /// clone; make one at start and share it.
 ///
 /// A runtime starts a thread that looks after commands, and when first needed up to
-/// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers and one for host
-/// futures. They end by themselves once the last handle, queue, program and command are gone.
+/// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, as many for those of
+/// untrusted images, and one for host futures. They end by themselves once the last handle, queue,
+/// program and command are gone.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -62,6 +67,8 @@ pub struct RuntimeBuilder {
     fusion: Option<FusionMode>,
     clang: Option<PathBuf>,
     llvm_spirv: Option<PathBuf>,
+    build_child: Option<PathBuf>,
+    build_child_limit: Duration,
     #[cfg(feature = "simulated")]
     simulators: Vec<crate::simulated::Simulator>,
 }
@@ -98,6 +105,8 @@ impl Default for RuntimeBuilder {
             fusion: None,
             clang: None,
             llvm_spirv: None,
+            build_child: None,
+            build_child_limit: CHILD_LIMIT,
             #[cfg(feature = "simulated")]
             simulators: Vec::new(),
         }
@@ -180,6 +189,27 @@ impl RuntimeBuilder {
         self
     }
 
+    /// The program that compiles [untrusted images](Image::untrusted), as a child process: one
+    /// whose `main` calls [`build_child`](crate::build_child), or a script that starts one, such as
+    /// in a sandbox.
+    ///
+    /// Unless set, the environment variable `KILN_BUILD_CHILD` names it; unless that does, it is
+    /// this program itself, if it has called the function, and else the tool `kiln`, beside this
+    /// program or in `PATH`. It has to be of the same version of Kiln, and gets the environment of
+    /// this process. A path without a program is an error when the runtime is built, with who gave
+    /// it.
+    pub fn build_child(mut self, program: impl Into<PathBuf>) -> Self {
+        self.build_child = Some(program.into());
+        self
+    }
+
+    /// How long such a child may take; 60 seconds unless set. Then it is killed, with all that it
+    /// has started, and the build fails with [`Driver`](ErrorKind::Driver).
+    pub fn build_child_limit(mut self, limit: Duration) -> Self {
+        self.build_child_limit = limit;
+        self
+    }
+
     /// Adds a simulated device, and leaves out the real ones.
     #[cfg(feature = "simulated")]
     pub fn simulator(mut self, simulator: &crate::simulated::Simulator) -> Self {
@@ -227,6 +257,8 @@ impl RuntimeBuilder {
         let setting = Setting {
             devices: slots.clone(),
             pool,
+            untrusted_pool: Pool::new(self.compile_workers),
+            children: Children::new(self.build_child, self.build_child_limit)?,
             host: HostExecutor::new(),
             memory_limit: if caching.memory { self.memory_limit } else { 0 },
             disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
@@ -288,12 +320,7 @@ impl RuntimeBuilder {
         if !self.simulators.is_empty() {
             return self.simulators.iter().map(crate::simulated::Simulator::backend).collect();
         }
-        vec![
-            #[cfg(feature = "opencl")]
-            Arc::new(crate::backend::opencl::OpenCl),
-            #[cfg(feature = "level-zero")]
-            Arc::new(crate::backend::level_zero::LevelZero),
-        ]
+        backend::drivers()
     }
 }
 

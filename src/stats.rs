@@ -71,6 +71,9 @@ counters! {
     compiles,
     /// Times that a driver's linker was called.
     links,
+    /// Child processes that made such calls, for images that are not trusted: one for all that a
+    /// program is made of.
+    build_children,
     /// Times that OpenCL C was translated to SPIR-V by compilers that are no driver's.
     translations,
     /// Builds that the compiler refused, or that could not be right on any try.

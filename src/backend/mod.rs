@@ -17,8 +17,32 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::{DeviceInfo, ImageFormat};
-use crate::error::{Error, Result};
+use crate::error::{DriverCode, Error, Result};
 use crate::nd_range::NdRange;
+
+/// Those that speak to drivers.
+pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
+    vec![
+        #[cfg(feature = "opencl")]
+        Arc::new(opencl::OpenCl),
+        #[cfg(feature = "level-zero")]
+        Arc::new(level_zero::LevelZero),
+    ]
+}
+
+/// A code that a driver of this backend gave in another process, with its name.
+pub(crate) fn driver_code(backend: &str, code: i32) -> Option<DriverCode> {
+    match backend {
+        #[cfg(feature = "opencl")]
+        opencl::NAME => Some(opencl::driver_code(code)),
+        #[cfg(feature = "level-zero")]
+        level_zero::NAME => Some(level_zero::driver_code(code)),
+        _ => {
+            let _ = code;
+            None
+        }
+    }
+}
 
 /// One API through which devices are reached.
 pub(crate) trait Backend: Send + Sync {

@@ -16,6 +16,7 @@ use moka::sync::Cache;
 use tracing::field::Empty;
 
 use crate::backend::DeviceSlot;
+use crate::build::child::{Children, Target};
 use crate::build::disk::Disk;
 use crate::build::flight::{Flight, flight};
 use crate::build::fusion::Fusions;
@@ -36,9 +37,38 @@ use crate::image::Image;
 use crate::stats::{Counters, Stats};
 use crate::store::Address;
 
-/// Names a node: the device's position, since devices that are alike, such as two cards of a kind,
-/// share keys but not the programs in their memory; and the key.
-pub(super) type NodeId = (usize, BuildKey);
+/// Names a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NodeId {
+    /// The device's position: devices that are alike, such as two cards of a kind, share keys but
+    /// not the programs in their memory.
+    device: usize,
+    pub(super) key: BuildKey,
+    /// Whether its compiler runs in a child process.
+    is_untrusted: bool,
+}
+
+/// Names what is kept: one program for all who ask, but failures apart.
+type KeptId = (usize, BuildKey, Sort);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Sort {
+    Program,
+    Failure,
+    /// Of a compiler in a child process.
+    ChildFailure,
+}
+
+impl NodeId {
+    fn program(self) -> KeptId {
+        (self.device, self.key, Sort::Program)
+    }
+
+    fn failure(self) -> KeptId {
+        let sort = if self.is_untrusted { Sort::ChildFailure } else { Sort::Failure };
+        (self.device, self.key, sort)
+    }
+}
 
 /// How a build ended.
 pub(crate) type Outcome = Result<Arc<Built>>;
@@ -78,6 +108,9 @@ pub(crate) struct Setting {
     pub(crate) devices: Arc<[Arc<DeviceSlot>]>,
     /// For calls that block.
     pub(crate) pool: Pool,
+    /// The same for those whose images are not trusted: compilers that hang hold up no others.
+    pub(crate) untrusted_pool: Pool,
+    pub(crate) children: Children,
     /// For waiting without a thread.
     pub(crate) host: Arc<HostExecutor>,
     /// Programs are kept in memory up to so many bytes of device binaries. With a limit of zero none
@@ -97,7 +130,7 @@ pub(crate) struct BuildGraph {
     setting: Setting,
     /// One for each device.
     device_keys: Box<[DeviceKey]>,
-    kept: Cache<NodeId, Outcome, foldhash::fast::RandomState>,
+    kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
     flights: Mutex<HashMap<NodeId, Flight>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
@@ -163,10 +196,13 @@ impl BuildGraph {
 
     fn ask_for(self: &Arc<Self>, recipe: Recipe, count: impl FnOnce(Found)) -> Answer {
         let key = self.key(&recipe);
-        let node = (recipe.device(), key);
+        let node = self.node(&recipe, key);
         let (flight, lander) = loop {
-            if let Some(outcome) = self.kept.get(&node).or_else(|| self.serving(&recipe)) {
+            if let Some(outcome) = self.kept(node).or_else(|| self.serving(&recipe)) {
                 count(Found::Kept);
+                if let (Ok(built), true) = (&outcome, node.is_untrusted) {
+                    built.distrust();
+                }
                 self.trace(&recipe, key, "memory", None, None);
                 return Answer::Kept(outcome);
             }
@@ -179,7 +215,7 @@ impl BuildGraph {
             }
             // A flight may have ended since the first look. Taking its outcome is left to the next
             // round: a `get` may free programs, which is nothing to do under the mutex.
-            if self.kept.contains_key(&node) {
+            if self.keeps(node) {
                 continue;
             }
             let (flight, lander) = flight();
@@ -190,6 +226,18 @@ impl BuildGraph {
         let span = self.span(&recipe, key);
         Job::new(Arc::clone(self), node, recipe, span, lander).submit();
         Answer::Building(flight)
+    }
+
+    pub(super) fn node(&self, recipe: &Recipe, key: BuildKey) -> NodeId {
+        NodeId { device: recipe.device(), key, is_untrusted: recipe.is_untrusted() }
+    }
+
+    fn kept(&self, node: NodeId) -> Option<Outcome> {
+        self.kept.get(&node.program()).or_else(|| self.kept.get(&node.failure()))
+    }
+
+    fn keeps(&self, node: NodeId) -> bool {
+        self.kept.contains_key(&node.program()) || self.kept.contains_key(&node.failure())
     }
 
     /// A program in memory that was linked from the same images and more: it has the same kernels.
@@ -211,6 +259,29 @@ impl BuildGraph {
 
     pub(super) fn fusions(&self) -> &Fusions {
         &self.fusions
+    }
+
+    /// The threads for the calls that block of a node.
+    pub(super) fn pool_of(&self, node: NodeId) -> &Pool {
+        if node.is_untrusted { &self.setting.untrusted_pool } else { &self.setting.pool }
+    }
+
+    pub(super) fn children(&self) -> &Children {
+        &self.setting.children
+    }
+
+    /// Whether a child process compiles what is not in memory or on disk.
+    pub(super) fn has_child_compile(&self, recipe: &Recipe) -> bool {
+        // A simulated device's compiler is Kiln's own, and no child reaches the device.
+        recipe.is_untrusted() && self.device(recipe.device()).runs_code
+    }
+
+    /// A recipe's device, as a child finds it.
+    pub(super) fn target(&self, recipe: &Recipe) -> Target<'_> {
+        let info = self.device(recipe.device()).info();
+        let before = &self.setting.devices[..recipe.device()];
+        let is_equal = |slot: &&Arc<DeviceSlot>| slot.handle().identity() == info.identity();
+        Target { info, position: before.iter().filter(is_equal).count() }
     }
 
     /// The threads for calls that block.
@@ -397,7 +468,8 @@ impl BuildGraph {
     pub(super) fn keep(&self, node: NodeId, outcome: Outcome) {
         // What the cache turns away it frees later: too late, where memory is that scarce.
         if self.setting.memory_limit > 0 {
-            self.kept.insert(node, outcome);
+            let id = if outcome.is_ok() { node.program() } else { node.failure() };
+            self.kept.insert(id, outcome);
             self.settle();
         }
     }
@@ -409,8 +481,8 @@ impl BuildGraph {
         }
         built.set_weight(bytes);
         // One that is evicted between the two comes back, as if it had been used.
-        if self.kept.contains_key(&node) {
-            self.kept.insert(node, Ok(Arc::clone(built)));
+        if self.kept.contains_key(&node.program()) {
+            self.kept.insert(node.program(), Ok(Arc::clone(built)));
             self.settle();
         }
     }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use tracing::field::display;
 
-use crate::backend::Program;
+use crate::backend::{Parameter, Program, Source};
+use crate::build::child::Order;
 use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::flight::Lander;
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
@@ -17,9 +18,11 @@ use crate::build::link::describe;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Part, Recipe, Way};
+use crate::build::record::{has_kernels, parameters};
 use crate::build::spirv::SpirV;
+use crate::device::ImageFormat;
 use crate::digest::BuildKey;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
 use crate::store::{Lock, Pending};
 
@@ -76,7 +79,7 @@ impl Job {
             node,
             recipe,
             texts: None,
-            key: node.1,
+            key: node.key,
             span,
             lander: Some(lander),
             start: Instant::now(),
@@ -88,7 +91,7 @@ impl Job {
 
     /// Has a worker see to it.
     pub(super) fn submit(self) {
-        let pool = self.graph.pool().clone();
+        let pool = self.graph.pool_of(self.node).clone();
         pool.submit(move || {
             let span = self.span.clone();
             span.in_scope(|| self.run());
@@ -186,7 +189,8 @@ impl Job {
         {
             return Ok(Step::Done(built));
         }
-        if self.recipe.way() == Way::Link && self.objects.is_none() {
+        let links_here = self.recipe.way() == Way::Link && !graph.has_child_compile(&self.recipe);
+        if links_here && self.objects.is_none() {
             return Ok(Step::Gather);
         }
         let Some(disk) = disk else { return self.compile().map(Step::Done) };
@@ -228,12 +232,19 @@ impl Job {
     }
 
     fn compile(&self) -> Outcome {
-        self.with_retries(|| self.try_compile()).map_err(|error| self.recipe.explain(error))
+        let outcome = if self.graph.has_child_compile(&self.recipe) {
+            // A child that ran out of memory would again, and this process might go with it.
+            self.try_compile()
+        } else {
+            self.with_retries(|| self.try_compile())
+        };
+        outcome.map_err(|error| self.recipe.explain(error))
     }
 
     fn try_compile(&self) -> Outcome {
         match &self.objects {
             Some(objects) => self.link(objects),
+            None if self.recipe.way() == Way::Link => self.link_in_child(),
             None => self.compile_images(&self.recipe, self.key),
         }
     }
@@ -245,15 +256,20 @@ impl Job {
             let translated = translation.run(recipe.image().code())?;
             return Ok(self.built(recipe, key, SpirV::program(translated.image, translated.log)));
         }
-        let device = self.graph.slot(recipe).open()?;
-        let native = recipe.with_source(|source| {
-            self.graph.counters().compiles.add_one();
-            match recipe.kind() {
+        recipe.with_source(|source| {
+            let compiles = &self.graph.counters().compiles;
+            if self.graph.has_child_compile(recipe) {
+                compiles.add_one();
+                return self.in_child(Order::Build(source));
+            }
+            let device = self.graph.slot(recipe).open()?;
+            compiles.add_one();
+            let native = match recipe.kind() {
                 NodeKind::Object => device.compile(source),
                 NodeKind::Program | NodeKind::SpirV => device.build(source),
-            }
-        })?;
-        Ok(self.built(recipe, key, native))
+            };
+            Ok(self.built(recipe, key, native?))
+        })
     }
 
     fn link(&self, objects: &[Arc<Built>]) -> Outcome {
@@ -285,12 +301,43 @@ impl Job {
         Ok(self.built(&self.recipe, self.key, native))
     }
 
+    fn link_in_child(&self) -> Outcome {
+        let counters = self.graph.counters();
+        self.recipe.with_sources(|sources| {
+            counters.compiles.add(sources.len() as u64);
+            counters.links.add_one();
+            self.in_child(Order::Link(sources))
+        })
+    }
+
+    /// Has a child process make the program, and loads what it made as if from the disk.
+    fn in_child(&self, order: Order<'_>) -> Outcome {
+        self.graph.counters().build_children.add_one();
+        let made = self.graph.children().run(&self.graph.target(&self.recipe), order)?;
+        let device = self.graph.slot(&self.recipe).open()?;
+        let code = match order {
+            // The child has tried it.
+            Order::Build(source) if source.format == ImageFormat::Native => source.code,
+            _ => &made.binary,
+        };
+        let source = Source { format: ImageFormat::Native, code, options: "", constants: &[] };
+        let native = self
+            .with_retries(|| device.build(&source))
+            .map_err(|error| error.within("the program that a build child made"))?;
+        if !has_kernels(&*native, &made.kernels) {
+            let message = "the driver finds other kernels in the program than the build child told";
+            return Err(Error::new(ErrorKind::BuildFailed, message).with_log(made.log));
+        }
+        let by_child = |kernel: &str| parameters(&made.kernels, kernel);
+        Ok(self.built_with(&self.recipe, self.key, native, &made.log, by_child))
+    }
+
     /// Compiles an object again, and puts it in the place of the one there was, in memory and on disk.
     fn renew(&self, recipe: &Recipe) -> Outcome {
         let start = Instant::now();
         let key = self.graph.key(recipe);
         let built = self.compile_images(recipe, key)?;
-        let node = (recipe.device(), key);
+        let node = self.graph.node(recipe, key);
         self.graph.keep(node, Ok(Arc::clone(&built)));
         self.save(node, recipe, &built, start.elapsed());
         Ok(built)
@@ -298,12 +345,26 @@ impl Job {
 
     fn built(&self, recipe: &Recipe, key: BuildKey, native: Arc<dyn Program>) -> Arc<Built> {
         let build_log = native.build_log().to_owned();
+        self.built_with(recipe, key, native, &build_log, |_| None)
+    }
+
+    /// With what the compiler told that made it, if that is not known of the program itself.
+    fn built_with(
+        &self,
+        recipe: &Recipe,
+        key: BuildKey,
+        native: Arc<dyn Program>,
+        build_log: &str,
+        compiled: impl Fn(&str) -> Option<Vec<Parameter>>,
+    ) -> Arc<Built> {
         // A driver that does not tell the size of its binary must not make the program weightless.
         let size = native.binary_size().unwrap_or_else(|| recipe.code_len());
         let parts = self.parts(recipe);
         let teller = recipe.teller();
-        let told = Told { origin: Origin::Compiled, build_log: &build_log, size, parts, teller };
-        let parameters = |kernel: &str| recipe.parameters(kernel).map(<[_]>::to_vec);
+        let told = Told { origin: Origin::Compiled, build_log, size, parts, teller };
+        let parameters = |kernel: &str| {
+            recipe.parameters(kernel).map(<[_]>::to_vec).or_else(|| compiled(kernel))
+        };
         let device = self.graph.slot(recipe).handle().clone();
         Arc::new(Built::new(native, device, key, told, parameters))
     }
@@ -354,6 +415,9 @@ impl Job {
         }
         if let Ok(built) = &outcome {
             built.set_recipe(&self.recipe);
+            if self.recipe.is_untrusted() {
+                built.distrust();
+            }
         }
         self.graph.publish(self.node, &outcome);
         let told = match &outcome {

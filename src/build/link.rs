@@ -56,6 +56,9 @@ impl Libraries {
             )));
         }
         if self.images.iter().any(|known| known.digest() == image.digest()) {
+            if image.is_untrusted() {
+                self.distrust(image.digest());
+            }
             return Ok(false);
         }
         self.images.push(image.clone());
@@ -66,6 +69,14 @@ impl Libraries {
             }
         }
         Ok(true)
+    }
+
+    /// Marks a library as the application does that registers it again.
+    fn distrust(&mut self, digest: Digest) {
+        let all = self.images.iter_mut().chain(self.exporters.values_mut().flatten());
+        for image in all.filter(|image| image.digest() == digest) {
+            *image = image.clone().untrusted();
+        }
     }
 
     /// Removes a library. `false` if it was not there.
@@ -310,6 +321,21 @@ mod tests {
         assert!(!libraries.unregister(&library));
         assert!(libraries.resolve(&application).is_err());
         assert!(libraries.exporters.is_empty() && libraries.images.is_empty());
+    }
+
+    #[test]
+    fn a_library_that_is_registered_again_as_untrusted_is_untrusted() {
+        let (library, application) = (image(&["a"], &[]), image(&[], &["a"]));
+        let mut libraries = libraries(&[&library]);
+        let found = |libraries: &Libraries| {
+            let found = libraries.resolve(&application).expect("it is there");
+            found[0].is_untrusted()
+        };
+        assert!(!found(&libraries));
+        assert!(!libraries.register(&library.clone().untrusted()).expect("it exports something"));
+        assert!(found(&libraries));
+        assert!(!libraries.register(&library).expect("it exports something"));
+        assert!(found(&libraries), "there is no way back");
     }
 
     #[test]

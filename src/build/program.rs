@@ -1,7 +1,7 @@
 //! What a build gives: programs and their kernels.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::args::ElementType;
@@ -51,6 +51,8 @@ pub(crate) struct Built {
     parts: Box<[Part]>,
     /// What it was built from, for fusing its kernels.
     recipe: OnceLock<Recipe>,
+    /// Whether anybody who got it does not trust what it was built from.
+    is_untrusted: AtomicBool,
 }
 
 /// What is known of a program beside what its driver tells.
@@ -100,8 +102,19 @@ impl Built {
         let kernels = kernels.collect();
         let Told { origin, build_log, size, parts, .. } = told;
         let build_log = build_log.into();
-        let (weight, recipe) = (size.into(), OnceLock::new());
-        Self { kernels, native, device, key, origin, build_log, weight, parts, recipe }
+        let (weight, recipe, is_untrusted) = (size.into(), OnceLock::new(), AtomicBool::new(false));
+        Self {
+            kernels,
+            native,
+            device,
+            key,
+            origin,
+            build_log,
+            weight,
+            parts,
+            recipe,
+            is_untrusted,
+        }
     }
 
     /// What it was built from, once the build has ended.
@@ -111,6 +124,17 @@ impl Built {
 
     pub(crate) fn set_recipe(&self, recipe: &Recipe) {
         self.recipe.get_or_init(|| recipe.clone());
+    }
+
+    /// Whether what is compiled from it must not be in this process.
+    pub(crate) fn is_untrusted(&self) -> bool {
+        self.is_untrusted.load(Relaxed)
+    }
+
+    /// Somebody gets it who does not trust it. The program is there and stays as it is; what is yet
+    /// to be compiled from it, for whomever, is compiled as this one asks.
+    pub(crate) fn distrust(&self) {
+        self.is_untrusted.store(true, Relaxed);
     }
 
     /// The key that names it in every cache.

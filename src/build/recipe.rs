@@ -94,6 +94,11 @@ impl Unit {
         }
     }
 
+    fn constants(&self) -> Constants {
+        let owned = |(id, value): &(u32, ConstantBytes)| (*id, value.to_vec());
+        self.constants.iter().map(owned).collect()
+    }
+
     fn fields(&self) -> UnitFields<'_> {
         UnitFields {
             image: self.image.digest(),
@@ -321,6 +326,12 @@ impl Recipe {
         self.translation.as_deref()
     }
 
+    /// Whether a driver's compiler must not be given it in this process. Translating OpenCL C takes
+    /// no driver.
+    pub(crate) fn is_untrusted(&self) -> bool {
+        self.way != Way::Translate && self.units.iter().any(|unit| unit.image.is_untrusted())
+    }
+
     /// Its image; of an object or a translation the only one.
     pub(crate) fn image(&self) -> &Image {
         &self.units[0].image
@@ -369,10 +380,14 @@ impl Recipe {
         self.units.iter().map(|unit| (&unit.image, &*unit.options))
     }
 
-    /// The same with other images in the place of its own, which are made one.
+    /// The same with other images in the place of its own, which are made one. They are trusted as
+    /// those that they were made from.
     pub(crate) fn with_images(&self, images: impl IntoIterator<Item = Image>) -> Self {
         let units = self.units.iter().zip(images);
-        let units = units.map(|(unit, image)| Unit { image, ..unit.clone() });
+        let units = units.map(|(unit, image)| {
+            let image = image.untrusted_if(unit.image.is_untrusted());
+            Unit { image, ..unit.clone() }
+        });
         let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
         Self {
             units: units.collect(),
@@ -493,10 +508,7 @@ impl Recipe {
     pub(crate) fn with_source<T>(&self, build: impl FnOnce(&Source<'_>) -> Result<T>) -> Result<T> {
         let merged;
         let (code, constants) = match &self.units[..] {
-            [unit] if self.way != Way::Merge => {
-                let owned = |(id, value): &(u32, ConstantBytes)| (*id, value.to_vec());
-                (unit.image.code(), unit.constants.iter().map(owned).collect())
-            }
+            [unit] if self.way != Way::Merge => (unit.image.code(), unit.constants()),
             units => {
                 let constants;
                 (merged, constants) = merge(units)?;
@@ -515,6 +527,21 @@ impl Recipe {
             });
         }
         build(&Source { format: self.format(), code, options, constants: &constants })
+    }
+
+    /// Calls `link` with what the device's compiler gets of each image that the device links.
+    pub(crate) fn with_sources<T>(&self, link: impl FnOnce(&[Source<'_>]) -> T) -> T {
+        let constants: Vec<_> = self.units.iter().map(Unit::constants).collect();
+        let units = self.units.iter().zip(&constants);
+        let sources: Vec<_> = units
+            .map(|(Unit { image, options, .. }, constants)| Source {
+                format: image.format(),
+                code: image.code(),
+                options,
+                constants,
+            })
+            .collect();
+        link(&sources)
     }
 }
 

@@ -154,6 +154,11 @@ impl fmt::Debug for BuildRequest {
 ///   [`DeviceLost`](crate::ErrorKind::DeviceLost), [`Panicked`](crate::ErrorKind::Panicked) or
 ///   [`Driver`](crate::ErrorKind::Driver) for failures of circumstance. They are not kept: asking
 ///   again builds again.
+/// * Of [untrusted](crate::Image::untrusted) images also: `BuildFailed` if the compiler crashes,
+///   which is kept; `Driver` if it does not end in time; and
+///   [`Configuration`](crate::ErrorKind::Configuration) or
+///   [`NoDevice`](crate::ErrorKind::NoDevice) if there is no [build child](crate::build_child), it is
+///   of another version, or it does not see the device.
 ///
 /// # Cancel safety
 ///

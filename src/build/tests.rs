@@ -11,7 +11,9 @@ use std::time::Duration;
 use futures::executor::block_on;
 
 use self::fake::{FakeAdapter, Script};
-use super::{BuildGraph, BuildRequest, DuplicateExports, Origin, Pool, Setting};
+use super::{
+    BuildGraph, BuildRequest, CHILD_LIMIT, Children, DuplicateExports, Origin, Pool, Setting,
+};
 use crate::backend::{AddressSpace, DeviceSlot};
 use crate::device::{Device, DeviceInfo, ImageFormat};
 use crate::error::{ErrorKind, Result};
@@ -41,6 +43,8 @@ impl Bench {
         let graph = BuildGraph::new(Setting {
             devices: [slot].into(),
             pool: Pool::new(4),
+            untrusted_pool: Pool::new(4),
+            children: Children::new(None, CHILD_LIMIT).expect("none is chosen"),
             host: HostExecutor::new(),
             memory_limit,
             disk: None,
@@ -117,6 +121,32 @@ fn a_thousand_requests_for_ten_programs_build_ten() {
     assert_eq!((stats.builds_requested, stats.compiles), (1_000, 10));
     assert_eq!(stats.memory_hits + stats.joined_builds, 990);
     assert_eq!((stats.programs_in_memory, stats.bytes_in_memory), (10, 80));
+}
+
+#[test]
+fn those_who_trust_an_image_and_those_who_do_not_share_programs_and_nothing_else() {
+    let bench = Bench::new(PLENTY);
+    let ask = |text: &str, trusts: bool| {
+        let image = Image::opencl_c(text);
+        bench.ask(&if trusts { image } else { image.untrusted() }).start()
+    };
+    bench.script.close();
+    let flights: Vec<_> =
+        [true, false, true, false].map(|trusts| ask("kernel", trusts)).into_iter().collect();
+    bench.script.open();
+    let keys: Vec<_> =
+        flights.into_iter().map(|one| block_on(one).expect("it builds").key()).collect();
+    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    assert_eq!((bench.script.builds(), bench.stats().joined_builds), (2, 2));
+    assert_eq!(bench.stats().programs_in_memory, 1, "each stands for the other");
+    for trusts in [true, false] {
+        let program = block_on(ask("kernel", trusts)).expect("it is there");
+        assert_eq!(program.origin(), Origin::Memory);
+    }
+    let failures = [true, false, true, false].map(|trusts| block_on(ask("refuse", trusts)));
+    let [first, second, third, fourth] = failures.map(|failed| failed.expect_err("it fails"));
+    assert!(first.same(&third) && second.same(&fourth) && !first.same(&second));
+    assert_eq!(bench.script.builds(), 4);
 }
 
 #[test]

@@ -32,6 +32,14 @@ pub fn builder() -> RuntimeBuilder {
 /// Runs `test` on every known device that this machine has. One that is missing is reported by
 /// name; if the environment variable `KILN_REQUIRE_DEVICES` names it, that is a failure.
 pub async fn on_each_device(test: impl AsyncFn(Runtime)) {
+    on_each_device_with(builder, test).await;
+}
+
+/// The same with other settings.
+pub async fn on_each_device_with(
+    builder: impl Fn() -> RuntimeBuilder,
+    test: impl AsyncFn(Runtime),
+) {
     let required = std::env::var("KILN_REQUIRE_DEVICES").unwrap_or_default();
     for (name, selector) in KNOWN {
         match builder().device(selector).build().await {

@@ -37,10 +37,10 @@ use std::ffi::c_char;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{Adapter, Backend};
-use crate::error::Result;
+use crate::error::{DriverCode, Result};
 
 /// The name of this backend, as selectors and device infos say it.
-const NAME: &str = "level-zero";
+pub(super) const NAME: &str = "level-zero";
 
 /// All devices of all Level Zero drivers.
 pub(crate) struct LevelZero;
@@ -54,6 +54,11 @@ impl Backend for LevelZero {
         let adapters = adapter::discover()?;
         Ok(adapters.into_iter().map(|adapter| Arc::new(adapter) as _).collect())
     }
+}
+
+/// A code with its name in Level Zero's headers.
+pub(super) fn driver_code(code: i32) -> DriverCode {
+    codes::Code(code.cast_unsigned()).driver_code()
 }
 
 /// A driver's text, up to its NUL and without blanks around it.

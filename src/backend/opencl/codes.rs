@@ -26,7 +26,7 @@ pub(super) fn error_of(
 
 /// The code with its name in OpenCL's headers, or in cl3 for the two codes that cl3 adds: library
 /// not loaded, function not in the library.
-pub(super) fn driver_code(code: cl_int) -> DriverCode {
+pub(in crate::backend) fn driver_code(code: cl_int) -> DriverCode {
     DriverCode { code, name: error_text(code) }
 }
 

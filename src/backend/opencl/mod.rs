@@ -25,8 +25,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::backend::{Adapter, Backend};
 use crate::error::Result;
 
+pub(super) use self::codes::driver_code;
+
 /// The name of this backend, as selectors and device infos say it.
-const NAME: &str = "opencl";
+pub(super) const NAME: &str = "opencl";
 
 /// All devices of all OpenCL drivers.
 pub(crate) struct OpenCl;

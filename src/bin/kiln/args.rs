@@ -20,7 +20,12 @@ Environment:
   KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else ~/.cache/kiln
   KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit
   KILN_CACHE_TRACE     a file, or stderr: a line of JSON for every program that is asked for
-  KILN_DEVICE          the device, as for --device";
+  KILN_DEVICE          the device, as for --device
+  KILN_BUILD_CHILD     the program that compiles what is --untrusted; unless set, this one
+
+An application that uses Kiln has this tool compile the images that it does not trust, if the tool
+is beside it or in PATH and the application has no program of its own for that: such a child is
+started with a request and ends with the answer.";
 
 /// Explores the devices of this machine and the programs that Kiln keeps on disk
 #[derive(Parser)]
@@ -166,6 +171,11 @@ pub(crate) struct Settings {
     /// type
     #[arg(long, value_name = "[FILE:]ID=VALUE")]
     pub(crate) spec: Vec<Spec>,
+
+    /// Compile the files and the libraries in child processes, so that a compiler that they crash
+    /// or hang is an error
+    #[arg(long)]
+    pub(crate) untrusted: bool,
 
     /// Options for the compiler, such as "-D N=16 -cl-fast-relaxed-math"
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]

@@ -21,6 +21,8 @@ use crate::args::{Arguments, Command};
 use crate::output::{Output, Result, note};
 
 fn main() -> ExitCode {
+    // Applications may have it compile what they do not trust.
+    kiln::build_child();
     let arguments = Arguments::parse();
     // What the library warns of is news for whoever runs this.
     tracing_subscriber::fmt()

@@ -100,7 +100,8 @@ impl<'a> Setup<'a> {
                  OpenCL C does not say itself what it has"
             )));
         }
-        Ok(image.exporting(exports).importing(imports))
+        let image = image.exporting(exports).importing(imports);
+        Ok(if self.settings.untrusted { image.untrusted() } else { image })
     }
 
     /// What building the file would ask for.

@@ -201,6 +201,7 @@ impl BuildGraph {
             }
         }
         let options = source::common_options(&sources)?.to_owned();
+        let is_untrusted = sources.iter().any(|source| source.is_untrusted);
         let compile = {
             let (mut plan, sources) = (plan.clone(), sources.clone());
             for slot in &mut plan.slots {
@@ -227,7 +228,8 @@ impl BuildGraph {
             fusion.report.refuse(why);
             return Ok(fusion);
         }
-        let mut wanted = Wanted::new(Image::spirv(fused.module.assemble())?, device);
+        let image = Image::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
+        let mut wanted = Wanted::new(image, device);
         wanted.set_options(&options)?;
         let built = self.ask(wanted).landed().await;
         let (program, kernel) = match built.and_then(|b| Ok((b.key(), b.kernel(&fused.kernel)?))) {

@@ -16,6 +16,8 @@ pub(super) struct Source {
     pub(super) constants: Vec<(u32, Vec<u8>)>,
     /// For the driver's compiler.
     options: String,
+    /// Whether what is made of it must not be compiled in this process.
+    pub(super) is_untrusted: bool,
 }
 
 impl Source {
@@ -37,11 +39,11 @@ impl Source {
             ImageFormat::OpenClC => options_for_device(recipe.options())?,
             _ => recipe.options().to_owned(),
         };
-        let recipe = recipe.with_images(images);
+        let (recipe, is_untrusted) = (recipe.with_images(images), built.is_untrusted());
         let read = move || {
             recipe.with_source(|source| {
                 let module = Module::parse(source.code)?;
-                Ok(Self { module, constants: source.constants.to_vec(), options })
+                Ok(Self { module, constants: source.constants.to_vec(), options, is_untrusted })
             })
         };
         graph.pool().run(read).await?

@@ -1,0 +1,278 @@
+//! What passes between an application and a build child: greetings, one request, one answer.
+//!
+//! Each side begins with its greeting, whose form never changes, so that two versions tell each
+//! other apart. A frame follows: its length and checksum, a header as JSON, and sections of bytes.
+//! The answer comes from a process in which anything may have happened: nothing in it is believed
+//! that was not checked.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::device::ImageFormat;
+use crate::error::{DriverCode, Error, ErrorKind};
+use crate::store::KernelRecord;
+
+/// Begins every message.
+const MAGIC: &[u8; 16] = b"KILN BUILD CHILD";
+
+/// Raised with each change of the messages, or of what they mean.
+const PROTOCOL: u32 = 1;
+
+const CHECKSUM: usize = blake3::OUT_LEN;
+
+/// Who speaks: a protocol and a version of Kiln.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    protocol: u32,
+    version: String,
+}
+
+impl Greeting {
+    /// Of this crate.
+    pub(super) fn own() -> Self {
+        Self { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.protocol.to_le_bytes());
+        bytes.push(self.version.len() as u8);
+        bytes.extend_from_slice(self.version.as_bytes());
+        bytes
+    }
+
+    /// The greeting that `bytes` begin with, and what follows it.
+    pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let (protocol, rest) = rest.split_first_chunk()?;
+        let (&length, rest) = rest.split_first()?;
+        let (version, rest) = rest.split_at_checked(length.into())?;
+        let version = String::from_utf8_lossy(version).into_owned();
+        Some((Self { protocol: u32::from_le_bytes(*protocol), version }, rest))
+    }
+}
+
+impl fmt::Display for Greeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kiln {} (protocol {})", self.version, self.protocol)
+    }
+}
+
+/// What a child is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Task {
+    /// Build the one section.
+    Build(Form),
+    /// Compile each section to an object, and link these.
+    Link(Vec<Form>),
+}
+
+/// Of an image, all but its code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Form {
+    #[serde(with = "Format")]
+    pub(super) format: ImageFormat,
+    pub(super) options: String,
+    pub(super) constants: Vec<(u32, Vec<u8>)>,
+}
+
+/// The header of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// The identity of the device.
+    pub(super) device: Vec<(String, String)>,
+    /// Which of those that have this identity it is.
+    pub(super) position: usize,
+    pub(super) task: Task,
+}
+
+/// The header of an answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The one section is the binary; empty if the image was one.
+    Made { log: String, kernels: Vec<KernelRecord> },
+    /// There is no section.
+    Failed(Failure),
+}
+
+/// An error, as text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Failure {
+    #[serde(with = "Kind")]
+    kind: ErrorKind,
+    message: String,
+    code: Option<i32>,
+    log: Option<String>,
+}
+
+impl Failure {
+    pub(super) fn of(error: &Error) -> Self {
+        let mut message = error.message().to_owned();
+        let mut source = std::error::Error::source(error);
+        while let Some(error) = source {
+            message.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        Self {
+            kind: error.kind(),
+            message,
+            code: error.driver_code().map(|code| code.code),
+            log: error.build_log().map(str::to_owned),
+        }
+    }
+
+    /// The error again; `name` names a driver's code.
+    pub(super) fn into_error(self, name: impl FnOnce(i32) -> Option<DriverCode>) -> Error {
+        let mut error = Error::new(self.kind, self.message);
+        if let Some(code) = self.code.and_then(name) {
+            error = error.with_code(code);
+        }
+        match self.log {
+            Some(log) => error.with_log(log),
+            None => error,
+        }
+    }
+}
+
+/// A header and sections as a frame.
+pub(super) fn seal(header: &impl Serialize, sections: &[&[u8]]) -> serde_json::Result<Vec<u8>> {
+    let header = serde_json::to_vec(header)?;
+    let all = || std::iter::once(&*header).chain(sections.iter().copied());
+    let body: usize = all().map(|section| size_of::<u64>() + section.len()).sum();
+    let mut bytes = Vec::with_capacity(size_of::<u64>() + CHECKSUM + body);
+    bytes.extend_from_slice(&(body as u64).to_le_bytes());
+    bytes.extend_from_slice(&[0; CHECKSUM]);
+    let start = bytes.len();
+    for section in all() {
+        bytes.extend_from_slice(&(section.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(section);
+    }
+    let checksum = blake3::hash(&bytes[start..]);
+    bytes[start - CHECKSUM..start].copy_from_slice(checksum.as_bytes());
+    Ok(bytes)
+}
+
+/// The header and the sections of a frame; `None` if it is none, or not a whole one.
+pub(super) fn open<H: DeserializeOwned>(bytes: &[u8]) -> Option<(H, Vec<&[u8]>)> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (checksum, body) = rest.split_first_chunk::<CHECKSUM>()?;
+    let mut body = body.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    if blake3::hash(body) != *checksum {
+        return None;
+    }
+    let mut sections = Vec::new();
+    while !body.is_empty() {
+        let (length, rest) = body.split_first_chunk()?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        let (section, rest) = rest.split_at_checked(length)?;
+        sections.push(section);
+        body = rest;
+    }
+    let header = serde_json::from_slice(sections.first()?).ok()?;
+    sections.remove(0);
+    Some((header, sections))
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ImageFormat")]
+enum Format {
+    OpenClC,
+    SpirV,
+    Native,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ErrorKind")]
+enum Kind {
+    NoDevice,
+    Configuration,
+    InvalidImage,
+    Unsupported,
+    BuildFailed,
+    UnknownKernel,
+    InvalidArgument,
+    OutOfResources,
+    DeviceLost,
+    HostTask,
+    Panicked,
+    Io,
+    Driver,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Request {
+        let form = Form {
+            format: ImageFormat::SpirV,
+            options: "-D \"A B\"".to_owned(),
+            constants: vec![(7, vec![1, 2])],
+        };
+        let device = vec![("backend".to_owned(), "fake".to_owned())];
+        Request { device, position: 1, task: Task::Build(form) }
+    }
+
+    #[test]
+    fn a_frame_comes_back_as_it_was() {
+        let request = request();
+        let sections: [&[u8]; 3] = [b"", b"\0code", b"more"];
+        let bytes = seal(&request, &sections).expect("it is plain data");
+        let (header, read) = open::<Request>(&bytes).expect("it is whole");
+        assert_eq!((header, &*read), (request, &sections[..]));
+    }
+
+    #[test]
+    fn what_is_cut_short_or_changed_is_no_frame() {
+        let bytes = seal(&request(), &[b"code"]).expect("it is plain data");
+        for length in 0..bytes.len() {
+            assert!(open::<Request>(&bytes[..length]).is_none(), "{length} bytes");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x11;
+            assert!(open::<Request>(&changed).is_none(), "byte {at}");
+        }
+        assert!(open::<Request>(&seal(&7, &[]).expect("it is plain data")).is_none());
+    }
+
+    #[test]
+    fn sections_that_do_not_fit_their_frame_are_refused() {
+        let mut body = u64::MAX.to_le_bytes().to_vec();
+        body.extend_from_slice(b"{}");
+        let mut bytes = (body.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(blake3::hash(&body).as_bytes());
+        bytes.extend_from_slice(&body);
+        assert!(open::<Request>(&bytes).is_none());
+    }
+
+    #[test]
+    fn greetings_are_told_apart_from_anything_else() {
+        let own = Greeting::own();
+        let mut bytes = own.write();
+        bytes.extend_from_slice(b"rest");
+        assert_eq!(Greeting::read(&bytes), Some((own.clone(), &b"rest"[..])));
+        for length in 0..own.write().len() {
+            assert_eq!(Greeting::read(&bytes[..length]), None, "{length} bytes");
+        }
+        assert_eq!(Greeting::read(b"usage: program FILE..\n\n\n\n\n\n\n\n\n"), None);
+    }
+
+    #[test]
+    fn an_error_keeps_all_that_is_known_of_it() {
+        let code = DriverCode { code: -11, name: "CL_BUILD_PROGRAM_FAILURE" };
+        let inner = std::io::Error::other("the reason");
+        let error = Error::new(ErrorKind::BuildFailed, "refused").with_code(code).with_log("log");
+        let failure = Failure::of(&error.with_source(inner));
+        let text = serde_json::to_vec(&failure).expect("it is plain data");
+        let failure: Failure = serde_json::from_slice(&text).expect("it was written so");
+        let error = failure.into_error(|number| (number == code.code).then_some(code));
+        assert_eq!(
+            error.to_string(),
+            "build failed: refused: the reason [CL_BUILD_PROGRAM_FAILURE (-11)]\nlog"
+        );
+        assert_eq!(error.kind(), ErrorKind::BuildFailed);
+    }
+}

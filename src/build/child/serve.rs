@@ -1,0 +1,141 @@
+//! The child's side: one request from standard input, one answer to what was standard output.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use super::message::{Answer, Failure, Form, Greeting, Request, Task, open, seal};
+use crate::backend::{self, Device, Program, Source};
+use crate::build::pool::catch_panic;
+use crate::build::record::record;
+use crate::device::ImageFormat;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Does what is asked for. An error is one of talking to the parent, who learns the rest.
+pub(super) fn serve() -> io::Result<()> {
+    let mut answers = own_output()?;
+    be_modest();
+    answers.write_all(&Greeting::own().write())?;
+    answers.flush()?;
+    let mut input = Vec::new();
+    io::stdin().read_to_end(&mut input)?;
+    let unreadable = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let (parent, frame) = Greeting::read(&input)
+        .ok_or_else(|| unreadable("a build child is started by Kiln, with a request"))?;
+    if parent != Greeting::own() {
+        // Who it is has been said, and the parent says what to do.
+        return Ok(());
+    }
+    let (request, sections) =
+        open(frame).ok_or_else(|| unreadable("the request is not a whole one"))?;
+    let made = catch_panic(|| make(&request, &sections));
+    let (answer, binary) = match made {
+        Ok((program, binary)) => {
+            let kernels = program.kernels().iter();
+            let kernels = kernels.map(|kernel| record(kernel.name(), kernel.parameters()));
+            let log = program.build_log().to_owned();
+            (Answer::Made { log, kernels: kernels.collect() }, binary)
+        }
+        Err(error) => (Answer::Failed(Failure::of(&error)), Vec::new()),
+    };
+    answers.write_all(&seal(&answer, &[&binary])?)?;
+    answers.flush()
+}
+
+/// Standard output for the answer alone: what drivers print joins the messages on standard error.
+#[cfg(unix)]
+fn own_output() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    let own = io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(io::stderr())?;
+    Ok(File::from(own))
+}
+
+/// Standard output. A driver that prints to it makes the answer unreadable, which its checksum
+/// tells.
+#[cfg(windows)]
+fn own_output() -> io::Result<File> {
+    use std::os::windows::io::AsHandle;
+    Ok(File::from(io::stdout().as_handle().try_clone_to_owned()?))
+}
+
+/// A child leaves nothing behind when it crashes, does not outlive its parent, and is the first to
+/// go where memory runs out. It does its work also where the system does not let it be so.
+fn be_modest() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    }
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, set_parent_process_death_signal};
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    }
+}
+
+fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<u8>)> {
+    fn source<'a>(form: &'a Form, code: &'a [u8]) -> Source<'a> {
+        let Form { format, options, constants } = form;
+        Source { format: *format, code, options, constants }
+    }
+    let device = find(request)?;
+    let program = match (&request.task, sections) {
+        (Task::Build(form), [code]) => device.build(&source(form, code))?,
+        (Task::Link(forms), sections) if forms.len() == sections.len() => {
+            let compile = |(form, code): (&Form, &&[u8])| device.compile(&source(form, code));
+            let objects: Vec<_> = forms.iter().zip(sections).map(compile).collect::<Result<_>>()?;
+            let objects: Vec<_> = objects.iter().map(|object| &**object).collect();
+            device.link(&objects)?
+        }
+        _ => return Err(Error::invalid("a request has one section for each image")),
+    };
+    let binary = match &request.task {
+        // The parent has it.
+        Task::Build(form) if form.format == ImageFormat::Native => Vec::new(),
+        _ => program.binary().map_err(|error| {
+            error.within("without a binary, a program cannot leave the process that compiled it")
+        })?,
+    };
+    Ok((program, binary))
+}
+
+/// Opens the device that a request is for.
+fn find(request: &Request) -> Result<Arc<dyn Device>> {
+    let wanted = |name: &str| {
+        let field = request.device.iter().find(|(known, _)| known == name);
+        field.map(|(_, value)| value.as_str()).unwrap_or_default()
+    };
+    let name = wanted("backend");
+    let backend = backend::drivers().into_iter().find(|backend| backend.name() == name);
+    let backend = backend.ok_or_else(|| {
+        let message = format!("the build child was built without the feature `{name}`");
+        Error::new(ErrorKind::NoDevice, message)
+    })?;
+    let adapters = backend.adapters()?;
+    let is_wanted = |identity: [(&str, &str); 7]| {
+        identity.iter().copied().eq(request.device.iter().map(|(name, value)| (&**name, &**value)))
+    };
+    let equal = adapters.iter().filter(|adapter| is_wanted(adapter.info().identity()));
+    // Any of those that are equal does, if there are fewer than the parent has seen.
+    let adapter = equal.take(request.position + 1).last().ok_or_else(|| {
+        let seen: Vec<_> = adapters
+            .iter()
+            .map(|adapter| {
+                let info = adapter.info();
+                format!("`{}` (driver {})", info.name, info.driver_version)
+            })
+            .collect();
+        let (name, version) = (wanted("device"), wanted("driver version"));
+        Error::new(
+            ErrorKind::NoDevice,
+            format!(
+                "the build child does not see `{name}` (driver {version}), but {}; it has to run \
+                 with the drivers and the environment of the application",
+                if seen.is_empty() { "no device".to_owned() } else { seen.join(", ") }
+            ),
+        )
+    })?;
+    adapter.open()
+}

@@ -1,0 +1,681 @@
+//! Images that are not trusted: their compiler runs in a child process, and whatever it does there,
+//! the application gets a program or an error in time.
+//!
+//! The child is the tool `kiln`, or a script in its place that does what compilers do that go
+//! wrong. Where this process runs on a GPU that is imitated, the command that `KILN_GPU_RUNNER`
+//! names starts the child there, too.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::print_stderr, reason = "a log tells what came of the modules")]
+
+#[path = "support/children.rs"]
+mod children;
+#[path = "support/scripts.rs"]
+mod scripts;
+mod support;
+#[path = "support/tools.rs"]
+mod tools;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use children::{Child, report, this_binary};
+use kiln::{
+    CacheConfig, Error, ErrorKind, Image, ImageFormat, Origin, Program, Runtime, RuntimeBuilder,
+};
+use smol::Timer;
+use support::{SAXPY, builder, on_each_device_with};
+use tempfile::TempDir;
+
+const SAXPY_SPIRV: &[u8] = include_bytes!("data/saxpy.spv");
+
+/// Whether a loader was told to start this process: then it sees a GPU that others do not.
+fn is_by_loader() -> bool {
+    std::env::current_exe().unwrap() != this_binary()
+}
+
+/// The command that starts the tool where this process sees its devices.
+fn tool() -> String {
+    let tool = env!("CARGO_BIN_EXE_kiln");
+    match std::env::var("KILN_GPU_RUNNER") {
+        Ok(runner) if is_by_loader() => format!("{runner} {tool}"),
+        _ => tool.to_owned(),
+    }
+}
+
+/// A folder with programs that stand in the place of the tool.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A child that does what the script says, in which `kiln` is the tool and `greet` says what
+    /// each child says first.
+    fn child(&self, script: &str) -> PathBuf {
+        let (path, folder) = (self.file("child"), self.0.path().display());
+        let functions = format!(
+            "cd {folder}\necho $$ >> started\nkiln() {{ {0}; }}\n\
+             greet() {{ kiln < /dev/null 2> /dev/null; }}\n",
+            tool()
+        );
+        scripts::place(&path, &format!("{functions}{script}"));
+        path
+    }
+
+    /// The processes that were started as children.
+    fn started(&self) -> Vec<u32> {
+        let lines = fs::read_to_string(self.file("started")).unwrap_or_default();
+        lines.lines().map(|line| line.parse().unwrap()).collect()
+    }
+}
+
+/// Runs a test on each device, with a child that does what the script says.
+fn on_each_device_by(script: &str, test: impl AsyncFn(Runtime, &Folder)) {
+    on_each_device_within(Duration::from_secs(60), script, test);
+}
+
+fn on_each_device_within(limit: Duration, script: &str, test: impl AsyncFn(Runtime, &Folder)) {
+    let folder = Folder::new();
+    let child = folder.child(script);
+    let builder = || builder().build_child(&child).build_child_limit(limit);
+    smol::block_on(on_each_device_with(builder, async |rt| {
+        let _ = fs::remove_file(folder.file("started"));
+        test(rt, &folder).await;
+    }));
+}
+
+/// Does as the tool does.
+const WELL: &str = "kiln";
+
+/// An error of this kind that says all of `parts`.
+#[track_caller]
+fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error {
+    let Err(error) = result else { panic!("it was not refused; expected {kind}: {parts:?}") };
+    assert_eq!(error.kind(), kind, "{error}");
+    for part in parts {
+        assert!(error.to_string().contains(part), "{part:?} is missing in: {error}");
+    }
+    error
+}
+
+/// Checks that `saxpy` of a program computes what it should.
+async fn computes(rt: &Runtime, program: &Program) {
+    // SAFETY: the kernel touches one element a work-item.
+    let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
+    let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+    let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
+    rt.queue().submit(saxpy.launch(8).args((3.0f32, &x, &y))).unwrap().await.unwrap();
+    assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
+}
+
+/// Another program each time, which does the same.
+fn source(number: usize) -> Image {
+    Image::opencl_c(format!("// {number}\n{SAXPY}"))
+}
+
+/// A runtime for the same device.
+async fn again(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
+    let device = format!("{}:{}", rt.device().backend, rt.device().index());
+    builder.device(device).build().await.unwrap()
+}
+
+// ---- Programs -----------------------------------------------------------------------------------
+
+#[test]
+fn a_child_compiles_images_of_every_format_to_what_trusted_ones_become() {
+    on_each_device_by(WELL, async |rt, folder| {
+        let other = again(&rt, builder()).await;
+        let native = other.build(&source(0)).await.unwrap().binary().unwrap();
+        let images =
+            [source(1), Image::spirv(SAXPY_SPIRV).unwrap(), Image::native(native).unwrap()];
+        for (at, image) in images.iter().enumerate() {
+            assert!(!image.is_untrusted() && image.clone().untrusted().is_untrusted());
+            let program = rt.build(&image.clone().untrusted()).await.unwrap();
+            assert_eq!(program.origin(), Origin::Compiled);
+            assert_eq!(rt.stats().build_children, at as u64 + 1);
+            computes(&rt, &program).await;
+
+            let trusted = other.build(image).await.unwrap();
+            assert_eq!(program.key(), trusted.key());
+            // SAFETY: it is not launched.
+            let params = |program: &Program| unsafe {
+                program.kernel("saxpy").unwrap().params().unwrap().to_vec()
+            };
+            if image.format() != ImageFormat::Native {
+                assert_eq!(params(&program), params(&trusted), "{}", image.format());
+            }
+        }
+        assert_eq!(folder.started().len(), 3);
+        assert_eq!(rt.stats().build_children, rt.stats().compiles);
+        assert_eq!(other.stats().build_children, 0);
+    });
+}
+
+#[test]
+fn what_the_compiler_says_comes_back_from_the_child() {
+    on_each_device_by(WELL, async |rt, folder| {
+        let broken = Image::opencl_c("kernel void broken() { undeclared_name = 1; }");
+        let build = rt.build(&broken.clone().untrusted()).await;
+        let error = refused(build, ErrorKind::BuildFailed, &["undeclared_name"]);
+        let trusted = refused(rt.build(&broken).await, ErrorKind::BuildFailed, &[]);
+        assert_eq!(error.driver_code(), trusted.driver_code());
+        assert!(!error.same(&trusted), "failures are kept apart");
+        let again = rt.build(&broken.untrusted()).await.unwrap_err();
+        assert!(again.same(&error), "it is kept");
+        // Where the text is translated first, no driver has seen it.
+        let by_driver = rt.device().formats.contains(&ImageFormat::OpenClC);
+        assert_eq!(folder.started().len(), usize::from(by_driver));
+
+        let warned = format!("#warning untrusted and odd\n{SAXPY}");
+        let program = rt.build(&Image::opencl_c(warned).untrusted()).await.unwrap();
+        if by_driver && rt.device().platform.contains("Intel") {
+            assert!(program.build_log().contains("untrusted and odd"), "{}", program.build_log());
+        }
+    });
+}
+
+#[test]
+fn options_and_constants_reach_the_child() {
+    on_each_device_by(WELL, async |rt, _| {
+        let named = Image::opencl_c(SAXPY.replace("saxpy", "NAME")).untrusted();
+        let program = rt.build(&named).options("-D NAME=saxpy").await.unwrap();
+        computes(&rt, &program).await;
+        let module = include_bytes!("data/shapes.spv");
+        let image = Image::spirv(module).unwrap().untrusted();
+        let constant = image.specialization_constants().first().cloned();
+        let Some(constant) = constant.filter(|constant| constant.default.len() == 4) else {
+            return;
+        };
+        let program = rt.build(&image).specialize(constant.id, 7u32).await.unwrap();
+        assert!(!program.kernel_names().is_empty());
+    });
+}
+
+#[test]
+fn what_is_in_memory_needs_no_child() {
+    on_each_device_by("exit 3", async |rt, folder| {
+        let trusted = rt.build(&source(0)).await.unwrap();
+        let program = rt.build(&source(0).untrusted()).await.unwrap();
+        assert_eq!((program.origin(), program.key()), (Origin::Memory, trusted.key()));
+        assert!(folder.started().is_empty());
+    });
+}
+
+#[test]
+fn what_is_on_disk_needs_no_child() {
+    on_each_device_by(WELL, async |rt, folder| {
+        let disk = folder.file(rt.device().backend).join(rt.device().index().to_string());
+        let stored = || Runtime::builder().cache(CacheConfig::at(&disk));
+        let first = again(&rt, stored().build_child(folder.file("child"))).await;
+        let image = source(0).untrusted();
+        let program = first.build(&image).await.unwrap();
+        assert_eq!(program.origin(), Origin::Compiled);
+        first.drain().await;
+        drop(first);
+        let runs = folder.started().len();
+        assert_eq!(runs, 1);
+
+        let broken = folder.file("broken");
+        scripts::place(&broken, "exit 3");
+        let second = again(&rt, stored().build_child(broken)).await;
+        let loaded = second.build(&image).await.unwrap();
+        assert_eq!((loaded.origin(), loaded.key()), (Origin::Disk, program.key()));
+        assert_eq!((second.stats().compiles, second.stats().build_children), (0, 0));
+        computes(&second, &loaded).await;
+    });
+}
+
+#[test]
+fn what_is_linked_with_an_untrusted_image_is_linked_by_a_child() {
+    on_each_device_by(WELL, async |rt, folder| {
+        let library = Image::opencl_c("float scaled(float a, float x) { return a * x; }");
+        let library = library.exporting(["scaled"]);
+        let application = format!(
+            "float scaled(float a, float x);\n{}",
+            SAXPY.replace("a * x[i]", "scaled(a, x[i])")
+        );
+        let application = Image::opencl_c(application).importing(["scaled"]);
+        for (library, application) in
+            [(library.clone(), application.clone().untrusted()), (library.untrusted(), application)]
+        {
+            let rt = again(&rt, builder().build_child(folder.file("child"))).await;
+            rt.register(&library).unwrap();
+            let program = rt.build(&application).await.unwrap();
+            computes(&rt, &program).await;
+            let stats = rt.stats();
+            assert_eq!(stats.build_children, 1, "{stats:?}");
+            // The driver's linker takes objects of both, Kiln's own leaves one module to compile.
+            let linked = rt.device().links.contains(&application.format());
+            let expected = if linked { (2, 1) } else { (1, 0) };
+            assert_eq!((stats.compiles, stats.links), expected, "{stats:?}");
+        }
+    });
+}
+
+#[test]
+fn what_is_fused_of_an_untrusted_program_is_compiled_by_a_child() {
+    on_each_device_by(WELL, async |rt, folder| {
+        if rt.device().backend != "opencl" {
+            // An imitated GPU runs no kernel that the test has not foreseen.
+            return;
+        }
+        let builder = builder().fusion(kiln::FusionMode::Always);
+        let rt = again(&rt, builder.build_child(folder.file("child"))).await;
+        let image = Image::spirv(SAXPY_SPIRV).unwrap();
+        // It is there, and trusted, before somebody does not trust it.
+        rt.build(&image).await.unwrap();
+        let program = rt.build(&image.untrusted()).await.unwrap();
+        assert_eq!((program.origin(), rt.stats().build_children), (Origin::Memory, 0));
+        // SAFETY: as in `computes`.
+        let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
+        let x = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
+        let y = rt.buffer_from(vec![2.0f32; 8]).await.unwrap();
+        let queue = rt.queue();
+        let fusion = queue.start_fusion();
+        fusion.require();
+        for _ in 0..2 {
+            fusion.submit(saxpy.launch(8).args((3.0f32, &x, &y))).unwrap();
+        }
+        fusion.complete().await.unwrap();
+        assert_eq!(queue.read(&y).await.unwrap(), [8.0; 8]);
+        assert_eq!((rt.stats().compiles, rt.stats().build_children), (2, 1));
+    });
+}
+
+// ---- Children that go wrong ---------------------------------------------------------------------
+
+/// What went wrong concerns one build: the application goes on, and who trusts the image builds it.
+async fn goes_on(rt: &Runtime, number: usize) {
+    let program = rt.build(&source(number)).await.unwrap();
+    assert_eq!(program.origin(), Origin::Compiled);
+    computes(rt, &program).await;
+    // Nor does it stay with the image, once there is a program.
+    let program = rt.build(&source(number).untrusted()).await.unwrap();
+    assert_eq!(program.origin(), Origin::Memory);
+}
+
+#[test]
+fn a_compiler_that_crashes_is_a_refusal_with_what_it_wrote() {
+    on_each_device_by("greet; echo 'Stack dump:' >&2; kill -SEGV $$", async |rt, folder| {
+        let words = ["fell over the program", "signal 11", "Stack dump:"];
+        let error = refused(rt.build(&source(0).untrusted()).await, ErrorKind::BuildFailed, &words);
+        assert!(error.is_deterministic() && error.build_log().unwrap().contains("Stack dump:"));
+        let again = rt.build(&source(0).untrusted()).await.unwrap_err();
+        assert!(again.same(&error), "it is kept");
+        assert_eq!(folder.started().len(), 1);
+        goes_on(&rt, 0).await;
+    });
+}
+
+#[test]
+fn a_compiler_that_ends_the_process_is_a_refusal() {
+    for (script, how) in [
+        ("greet; exit 0", "ended with status 0"),
+        ("greet; exit 5", "ended with status 5"),
+        ("greet; echo nonsense", "without an answer"),
+        ("kiln | head -c 200", "without an answer"),
+    ] {
+        on_each_device_by(script, async |rt, _| {
+            let build = rt.build(&source(0).untrusted()).await;
+            refused(build, ErrorKind::BuildFailed, &[how]);
+            goes_on(&rt, 0).await;
+        });
+    }
+}
+
+#[test]
+fn a_child_that_crashes_after_its_answer_has_answered() {
+    on_each_device_by("kiln; kill -SEGV $$", async |rt, _| {
+        let program = rt.build(&source(0).untrusted()).await.unwrap();
+        computes(&rt, &program).await;
+    });
+}
+
+#[test]
+fn a_compiler_that_hangs_is_killed_and_may_be_tried_again() {
+    let limit = Duration::from_millis(800);
+    on_each_device_within(limit, "greet; echo 'so far' >&2; sleep 600", async |rt, folder| {
+        for runs in 1..=2 {
+            let words = ["did not end within 0.8 s", "so far"];
+            let build = rt.build(&source(0).untrusted()).await;
+            let error = refused(build, ErrorKind::Driver, &words);
+            assert!(!error.is_deterministic());
+            assert_eq!(folder.started().len(), runs);
+        }
+        for process in folder.started() {
+            assert!(!Path::new(&format!("/proc/{process}")).exists(), "{process} still runs");
+        }
+        goes_on(&rt, 0).await;
+    });
+}
+
+#[test]
+fn a_compiler_that_is_starved_is_tried_once() {
+    on_each_device_by("greet; kill -KILL $$", async |rt, folder| {
+        let build = rt.build(&source(0).untrusted()).await;
+        let error = refused(build, ErrorKind::OutOfResources, &["ran out of memory"]);
+        assert!(!error.is_deterministic());
+        assert_eq!(folder.started().len(), 1, "it would take as much again");
+        goes_on(&rt, 0).await;
+    });
+}
+
+#[test]
+fn a_program_that_is_no_child_or_of_another_version_is_told_so_and_is_asked_again() {
+    let other = format!("greet | sed 's/{}/9.8.7/'", env!("CARGO_PKG_VERSION"));
+    for (script, words) in [
+        ("echo hello; exit 4", &["is no build child", "status 4", "kiln::build_child()"][..]),
+        ("cat > /dev/null", &["is no build child"]),
+        (&other, &["9.8.7", env!("CARGO_PKG_VERSION"), "one version"]),
+    ] {
+        on_each_device_by(script, async |rt, folder| {
+            for runs in 1..=2 {
+                let build = rt.build(&source(0).untrusted()).await;
+                let error = refused(build, ErrorKind::Configuration, words);
+                assert!(!error.is_deterministic(), "somebody may put it right");
+                assert_eq!(folder.started().len(), runs);
+            }
+            goes_on(&rt, 0).await;
+        });
+    }
+}
+
+#[test]
+fn what_drivers_print_does_not_get_into_the_answer() {
+    // What starts programs on a GPU that is imitated would print, too.
+    if is_by_loader() || !tools::has_tool("cc", &["cc", "--version"]) {
+        return;
+    }
+    let folder = Folder::new();
+    // Written when the process ends, and what is written there is a message.
+    let code = "#include <stdio.h>\n\
+                __attribute__((constructor)) static void chat(void) { printf(\"chatter\\n\"); }";
+    fs::write(folder.file("chatter.c"), code).unwrap();
+    let [from, to] = ["chatter.c", "chatter.so"].map(|name| folder.file(name));
+    let cc = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&to, &from]).status();
+    assert!(cc.unwrap().success());
+    let preload = format!("export LD_PRELOAD={}\nkiln", to.display());
+    on_each_device_by(&preload, async |rt, _| {
+        let program = rt.build(&source(0).untrusted()).await.unwrap();
+        computes(&rt, &program).await;
+    });
+}
+
+#[test]
+fn a_child_that_cannot_be_is_refused_when_the_runtime_is_built() {
+    let folder = Folder::new();
+    let runtime = smol::block_on(builder().build_child(folder.file("nothing")).build());
+    let words = ["RuntimeBuilder::build_child", "nothing", "no such program"];
+    // Or there is no device at all.
+    if !runtime.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoDevice) {
+        refused(runtime, ErrorKind::Configuration, &words);
+    }
+}
+
+// ---- Which program ------------------------------------------------------------------------------
+
+/// A test of this binary in another process, with these variables.
+fn elsewhere(test: &str, variables: &[(&str, &str)]) -> children::Report {
+    let command = if !is_by_loader() {
+        Command::new(this_binary())
+    } else {
+        let runner = std::env::var("KILN_GPU_RUNNER").expect("it started this process");
+        let mut words = runner.split_whitespace();
+        let mut command = Command::new(words.next().expect("it names a command"));
+        command.args(words).arg(this_binary());
+        command
+    };
+    Child::start_from(command, test, variables.iter().copied()).report()
+}
+
+#[test]
+fn without_a_child_the_error_says_how_to_have_one_and_nothing_is_compiled() {
+    // What starts programs on a GPU that is imitated needs programs itself.
+    let path = if is_by_loader() { "/usr/bin:/bin" } else { "/nowhere" };
+    elsewhere("childless", &[("KILN_BUILD_CHILD", ""), ("PATH", path)]);
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn childless() {
+    smol::block_on(on_each_device_with(builder, async |rt| {
+        let build = rt.build(&source(0).untrusted()).await;
+        let ways =
+            ["kiln::build_child()", "RuntimeBuilder::build_child", "KILN_BUILD_CHILD", "`kiln`"];
+        let error = refused(build, ErrorKind::Configuration, &ways);
+        assert!(!error.is_deterministic());
+        assert_eq!(rt.stats().programs_in_memory, 0);
+        goes_on(&rt, 0).await;
+    }));
+    report("done", 1);
+}
+
+#[test]
+fn the_environment_names_the_child_and_the_application_overrules_it() {
+    let folder = Folder::new();
+    let child = folder.child(WELL);
+    elsewhere("by_environment", &[("KILN_BUILD_CHILD", child.to_str().unwrap())]);
+    assert!(!folder.started().is_empty());
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn by_environment() {
+    let folder = Folder::new();
+    let child = folder.child("exit 4");
+    smol::block_on(on_each_device_with(builder, async |rt| {
+        computes(&rt, &rt.build(&source(0).untrusted()).await.unwrap()).await;
+        let overruled = again(&rt, builder().build_child(&child)).await;
+        let build = overruled.build(&source(0).untrusted()).await;
+        refused(build, ErrorKind::Configuration, &["is no build child"]);
+    }));
+    report("done", 1);
+}
+
+#[test]
+fn the_tool_is_found_in_path() {
+    let folder = Folder::new();
+    let child = folder.child(WELL);
+    fs::rename(child, folder.file("kiln")).unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", folder.0.path().display());
+    elsewhere("by_path", &[("KILN_BUILD_CHILD", ""), ("PATH", &path)]);
+    assert!(!folder.started().is_empty());
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn by_path() {
+    smol::block_on(on_each_device_with(builder, async |rt| {
+        computes(&rt, &rt.build(&source(0).untrusted()).await.unwrap()).await;
+    }));
+    report("done", 1);
+}
+
+#[test]
+fn a_program_that_calls_the_function_is_its_own_child() {
+    if is_by_loader() {
+        // Such a program cannot be started again without it.
+        return;
+    }
+    smol::block_on(support::on_each_device(async |rt| {
+        let folder = Folder::new();
+        fs::write(folder.file("saxpy.cl"), SAXPY).unwrap();
+        let build = |child: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+            command.args(["build", "--json", "--untrusted", "--device"]);
+            command.arg(format!("{}:{}", rt.device().backend, rt.device().index()));
+            command.arg(folder.file("saxpy.cl")).env("PATH", "/nowhere");
+            command.env("KILN_CACHE", "memory").env("KILN_BUILD_CHILD", child);
+            let output = command.output().unwrap();
+            (output.status.success(), String::from_utf8(output.stdout).unwrap())
+        };
+        let (is_well, out) = build("");
+        assert!(is_well && out.contains("\"origin\":\"compiled\""), "{out}");
+        let (is_well, out) = build(folder.child("exit 4").to_str().unwrap());
+        assert!(!is_well && out.contains("is no build child"), "{out}");
+    }));
+}
+
+// ---- Those who trust and those who do not -------------------------------------------------------
+
+#[test]
+fn whoever_trusts_an_image_waits_for_no_child() {
+    let script = "while [ ! -e go ]; do sleep 0.01; done; kiln";
+    on_each_device_by(script, async |rt, folder| {
+        let _ = fs::remove_file(folder.file("go"));
+        let (one, two) = (source(0).untrusted(), source(1).untrusted());
+        // As many as the runtime has threads for such builds.
+        let builds = [rt.build(&one).start(), rt.build(&two).start()];
+        while folder.started().len() < 2 {
+            Timer::after(Duration::from_millis(10)).await;
+        }
+        let program = rt.build(&source(0)).await.unwrap();
+        assert_eq!(program.origin(), Origin::Compiled);
+        computes(&rt, &program).await;
+        fs::write(folder.file("go"), "").unwrap();
+        for build in builds {
+            let program = build.await.unwrap();
+            assert_eq!(program.origin(), Origin::Compiled);
+            computes(&rt, &program).await;
+        }
+        assert_eq!((rt.stats().compiles, rt.stats().build_children), (3, 2));
+    });
+}
+
+#[test]
+fn those_who_do_not_trust_an_image_share_one_child() {
+    on_each_device_by(WELL, async |rt, folder| {
+        let image = source(0).untrusted();
+        let builds: Vec<_> = (0..8).map(|_| rt.build(&image).start()).collect();
+        for build in builds {
+            assert_eq!(build.await.unwrap().origin(), Origin::Compiled);
+        }
+        assert_eq!(folder.started().len(), 1);
+        assert_eq!(rt.stats().joined_builds, 7);
+    });
+}
+
+// ---- Modules that no compiler has seen ----------------------------------------------------------
+
+/// The modules of the suites, from which others are made.
+const MODULES: [&[u8]; 8] = [
+    SAXPY_SPIRV,
+    include_bytes!("data/fusion.spv"),
+    include_bytes!("data/library.spv"),
+    include_bytes!("data/library_debug.spv"),
+    include_bytes!("data/mixed.spv"),
+    include_bytes!("data/operations.spv"),
+    include_bytes!("data/shapes.spv"),
+    include_bytes!("data/switches.spv"),
+];
+
+/// Bytes of SPIR-V's header.
+const HEADER: usize = 20;
+
+/// A module with a few words that it should not have, or not there.
+fn mutated(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut module = MODULES[random.usize(..MODULES.len())].to_vec();
+    for _ in 0..random.usize(1..=4) {
+        let words = module.len() / 4;
+        let at = 4 * random.usize(HEADER / 4..words);
+        let other = 4 * random.usize(HEADER / 4..words);
+        match random.u8(..6) {
+            0 => module[at + random.usize(..4)] ^= 1 << random.u8(..8),
+            1 => module[at..at + 4].copy_from_slice(&random.u32(..64).to_le_bytes()),
+            2 => module[at..at + 4].copy_from_slice(&random.u32(..).to_le_bytes()),
+            3 => module.copy_within(other..other + 4, at),
+            // The bound of all ids.
+            4 => module[12..16].copy_from_slice(&random.u32(..4096).to_le_bytes()),
+            _ => {
+                let word: [u8; 4] = module[at..at + 4].try_into().unwrap();
+                let next = u32::from_le_bytes(word).wrapping_add(1);
+                module[at..at + 4].copy_from_slice(&next.to_le_bytes());
+            }
+        }
+    }
+    module
+}
+
+/// What compilers are known to fall over, as far as it is an image at all.
+fn killers() -> Vec<Vec<u8>> {
+    let with = |at: usize, value: u32| {
+        let mut module = SAXPY_SPIRV.to_vec();
+        module[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        module
+    };
+    vec![
+        Vec::new(),
+        SAXPY_SPIRV[..HEADER].to_vec(),
+        with(0, 0x0102_0304),
+        with(4, 0x0001_0600),
+        with(4, 0x0009_0900),
+        with(4, u32::MAX),
+        with(12, 0),
+        with(12, 1),
+        with(16, 7),
+        // Without its capabilities and memory model.
+        [&SAXPY_SPIRV[..HEADER], &SAXPY_SPIRV[60..]].concat(),
+    ]
+}
+
+#[test]
+fn mutated_modules_are_programs_or_errors_in_time() {
+    /// How many; what `KILN_TEST_MODULES` says instead.
+    const COUNT: usize = 12;
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().expect("it is a number"))
+    };
+    let count = number("KILN_TEST_MODULES").map_or(COUNT, |count| count as usize);
+    let seed = number("KILN_TEST_SEED").unwrap_or(1);
+    on_each_device_within(Duration::from_secs(20), &format!("exec {}", tool()), async |rt, _| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut images = Vec::new();
+        let mut refused = 0;
+        let mut killers = killers().into_iter();
+        while images.len() < count {
+            let module = killers.next().unwrap_or_else(|| mutated(&mut random));
+            match Image::spirv(module) {
+                Ok(image) => images.push(image.untrusted()),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::InvalidImage, "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        let mut tally = BTreeMap::<&str, usize>::new();
+        for (at, image) in images.iter().enumerate() {
+            // Where a process ends unasked, the last line tells the module.
+            eprintln!("{at}: {}", image.digest());
+            let outcome = match rt.build(image).await {
+                Ok(_) => "programs",
+                Err(error) => match error.kind() {
+                    ErrorKind::BuildFailed if error.to_string().contains("fell over") => {
+                        eprintln!("{error}");
+                        "crashes of the child"
+                    }
+                    ErrorKind::Driver if error.to_string().contains("did not end") => "time-outs",
+                    ErrorKind::BuildFailed | ErrorKind::InvalidImage | ErrorKind::Unsupported => {
+                        "errors"
+                    }
+                    kind => panic!("{kind} is none of what may come: {error}"),
+                },
+            };
+            *tally.entry(outcome).or_default() += 1;
+        }
+        let device = &rt.device().name;
+        eprintln!("{device}: {tally:?}, {refused} more that are no images");
+        goes_on(&rt, 0).await;
+    });
+}
