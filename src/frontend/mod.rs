@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use self::find::{CLANG, LLVM_SPIRV, Places};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::Chosen;
 
 pub(crate) use self::find::Tools;
@@ -114,8 +114,8 @@ impl FrontEnd {
         self.tools.get()
     }
 
-    /// The tools, looked for once. That there are none is not kept: they may be installed meanwhile.
-    /// Blocks.
+    /// The tools, looked for once. That there are none is not kept, here or by whoever is told: they
+    /// may be installed meanwhile. Blocks.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl FrontEnd {
         if let Some(tools) = self.tools.get() {
             return Ok(tools);
         }
-        let tools = Tools::find(&self.places)?;
+        let tools = Tools::find(&self.places).map_err(Error::passing)?;
         tracing::debug!(?tools, "found the compilers that translate OpenCL C to SPIR-V");
         Ok(self.tools.get_or_init(|| Arc::new(tools)))
     }
