@@ -14,6 +14,8 @@ pub mod simulated;
 mod watcher;
 
 use std::any::Any;
+#[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::{DeviceInfo, ImageFormat};
@@ -254,6 +256,16 @@ pub(crate) enum Progress {
 /// [`NativeEvent::notify`] returns.
 pub(crate) type Notify = Box<dyn FnOnce() + Send>;
 
+/// Tells of an end. What wakes a task is the application's: should it panic, neither a driver's thread
+/// nor whoever found the end goes with it.
+#[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
+fn tell(notify: Notify) {
+    // A payload's own drop may panic, too.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(notify)) {
+        std::mem::forget(payload);
+    }
+}
+
 /// The end of an enqueued operation.
 pub(crate) trait NativeEvent: Any + Send + Sync {
     /// Asks the driver; does not block.
@@ -263,7 +275,7 @@ pub(crate) trait NativeEvent: Any + Send + Sync {
     fn profile(&self) -> Option<Profile>;
 
     /// Has `notify` called when the operation has ended, well or not. `notify` calls no driver
-    /// function, takes no lock and does not unwind. An error means that it will not be called.
+    /// function and takes no lock. An error means that it will not be called.
     fn notify(&self, notify: Notify) -> Result<()>;
 }
 

@@ -6,7 +6,6 @@
 //! are short, then at pauses that are a fixed part of the time already waited. It sleeps while nobody
 //! waits for anything.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -141,7 +140,7 @@ impl Shared {
                 lanes.append(&mut self.lock().new);
             }
             let mut ended = false;
-            lanes.retain(|lane| match found(&**lane) {
+            lanes.retain(|lane| match lane.look() {
                 Found::Nothing => false,
                 Found::Pending => true,
                 Found::Ended => {
@@ -188,14 +187,6 @@ impl Shared {
     }
 }
 
-/// A waker that panics does not keep the others asleep.
-fn found(lane: &dyn Watched) -> Found {
-    catch_unwind(AssertUnwindSafe(|| lane.look())).unwrap_or_else(|_| {
-        tracing::error!("a waker panicked");
-        Found::Ended
-    })
-}
-
 /// Has the system keep to this thread's pauses, which it would lengthen by more than they are.
 fn be_punctual() {
     #[cfg(target_os = "linux")]
@@ -213,7 +204,7 @@ mod tests {
     /// A lane that reports each look at it, and then finds what it is told to.
     struct Told {
         looks: Sender<()>,
-        answers: Mutex<Receiver<Option<Found>>>,
+        answers: Mutex<Receiver<Found>>,
     }
 
     impl Watched for Told {
@@ -221,15 +212,11 @@ mod tests {
             // Nobody listens once a test is over.
             let _ = self.looks.send(());
             let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            match answers.recv() {
-                Ok(Some(found)) => found,
-                Ok(None) => panic!("as the test has it"),
-                Err(_) => Found::Nothing,
-            }
+            answers.recv().unwrap_or(Found::Nothing)
         }
     }
 
-    fn lane() -> (Arc<Told>, Sender<Option<Found>>, Receiver<()>) {
+    fn lane() -> (Arc<Told>, Sender<Found>, Receiver<()>) {
         let (looks, looked) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
         (Arc::new(Told { looks, answers: Mutex::new(answers) }), answer, looked)
@@ -244,22 +231,10 @@ mod tests {
         watcher.add(lane).expect("the thread starts");
         for found in [Found::Pending, Found::Ended, Found::Pending, Found::Nothing] {
             looked.recv_timeout(SOON).expect("it is looked at");
-            answer.send(Some(found)).expect("the lane is there");
+            answer.send(found).expect("the lane is there");
         }
         // The lane is dropped, and with it the sender.
         assert_eq!(looked.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
-    }
-
-    #[test]
-    fn a_waker_that_panics_ends_no_watch() {
-        let watcher = Watcher::new();
-        let (lane, answer, looked) = lane();
-        watcher.add(lane).expect("the thread starts");
-        for found in [None, Some(Found::Ended)] {
-            looked.recv_timeout(SOON).expect("it is looked at");
-            answer.send(found).expect("the lane is there");
-        }
-        looked.recv_timeout(SOON).expect("it is looked at once more");
     }
 
     #[test]
@@ -271,7 +246,7 @@ mod tests {
         looked.recv_timeout(SOON).expect("it is looked at");
         drop(watcher);
         for found in [Found::Pending, Found::Ended, Found::Nothing] {
-            answer.send(Some(found)).expect("the lane is there");
+            answer.send(found).expect("the lane is there");
         }
         let deadline = Instant::now() + SOON;
         while shared.strong_count() > 0 && Instant::now() < deadline {
@@ -287,7 +262,7 @@ mod tests {
             let (lane, answer, looked) = lane();
             watcher.add(lane).expect("the thread starts");
             looked.recv_timeout(SOON).expect("it is looked at");
-            answer.send(Some(Found::Nothing)).expect("the lane is there");
+            answer.send(Found::Nothing).expect("the lane is there");
             let _ = looked.recv_timeout(SOON);
         }
     }

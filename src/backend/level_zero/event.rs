@@ -21,7 +21,7 @@ use super::handle::{OwnedEvent, OwnedPool};
 use super::lane::LaneState;
 use super::lock;
 use super::memory::Staging;
-use crate::backend::{NativeEvent, Notify, Profile, Progress};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
 use crate::error::{Error, Result};
 
 /// How many events the driver makes room for at once.
@@ -258,9 +258,7 @@ impl LzEvent {
         // Who looked before the state was set has registered once this gets the lock, and who
         // comes later sees the state.
         let notify = std::mem::take(&mut lock(&self.due).notify);
-        for notify in notify {
-            notify();
-        }
+        notify.into_iter().for_each(tell);
     }
 }
 
@@ -288,13 +286,17 @@ impl NativeEvent for LzEvent {
     }
 
     fn notify(&self, notify: Notify) -> Result<()> {
+        // What has ended needs no watcher.
+        if self.is_pending() {
+            self.lane.look_at(self);
+        }
         {
             let mut due = lock(&self.due);
             if self.is_pending() {
                 due.notify.push(notify);
             } else {
                 drop(due);
-                notify();
+                tell(notify);
                 return Ok(());
             }
         }

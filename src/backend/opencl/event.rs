@@ -2,9 +2,8 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::sync::Arc;
-use std::{mem, ptr};
 
 use opencl3::event::*;
 use smallvec::SmallVec;
@@ -13,7 +12,7 @@ use super::codes::{command_kind, error, error_of};
 use super::device::Context;
 use super::handle::OwnedEvent;
 use super::watch::LaneWatch;
-use crate::backend::{NativeEvent, Notify, Profile, Progress};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
 use crate::error::{Error, Result};
 
 pub(super) struct ClEvent {
@@ -89,10 +88,7 @@ impl NativeEvent for ClEvent {
 extern "C" fn ended(_event: cl_event, _status: cl_int, data: *mut c_void) {
     // SAFETY: `notify` leaked this box for this call, which the driver makes once.
     let notify = unsafe { Box::from_raw(data.cast::<Notify>()) };
-    // Unwinding into the driver would abort the process, and so would a payload's own drop.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(*notify)) {
-        mem::forget(payload);
-    }
+    tell(*notify);
 }
 
 /// Events as the driver takes them.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::event::progress;
 use super::handle::OwnedEvent;
 use crate::backend::watcher::{Found, Watched, Watcher};
-use crate::backend::{Notify, Progress};
+use crate::backend::{Notify, Progress, tell};
 use crate::error::Result;
 
 pub(super) struct LaneWatch {
@@ -40,6 +40,10 @@ impl LaneWatch {
         event: &Arc<OwnedEvent>,
         notify: Notify,
     ) -> Result<()> {
+        if !matches!(progress(event), Progress::Pending) {
+            tell(notify);
+            return Ok(());
+        }
         let mut awaited = self.lock();
         let at = awaited.commands.partition_point(|command| command.position <= position);
         awaited.commands.insert(at, Command { position, event: Arc::clone(event), notify });
@@ -82,7 +86,7 @@ impl Watched for LaneWatch {
             }
         };
         if let Some(Command { notify, .. }) = ended {
-            notify();
+            tell(notify);
         }
         Found::Ended
     }

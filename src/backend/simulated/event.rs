@@ -8,7 +8,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
 use super::shared::{Shared, count, foreign, lock, uncount};
-use crate::backend::{NativeEvent, Notify, Profile, Progress};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
 use crate::error::{Error, Result};
 
 const PENDING: u8 = 0;
@@ -121,9 +121,7 @@ impl Event {
         // comes later sees the state.
         let callbacks = mem::take(&mut *lock(&self.callbacks));
         self.ended.notify_all();
-        for notify in callbacks {
-            notify();
-        }
+        callbacks.into_iter().for_each(tell);
     }
 
     /// Blocks until the operation has ended.
@@ -166,7 +164,7 @@ impl NativeEvent for Event {
             callbacks.push(notify);
         } else {
             drop(callbacks);
-            notify();
+            tell(notify);
         }
         Ok(())
     }
