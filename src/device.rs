@@ -118,9 +118,13 @@ pub struct DeviceInfo {
     /// The image formats that its driver takes. For one that takes OpenCL C and no SPIR-V, Kiln
     /// translates SPIR-V to OpenCL C 1.2: modules build for it all the same.
     pub formats: Vec<ImageFormat>,
-    /// Those among them of which it links several images to one program. Kiln itself links SPIR-V
-    /// where the device does not.
+    /// Those among them of which its driver links several images to one program. Kiln itself links
+    /// SPIR-V where the driver does not, and on Level Zero unless
+    /// [`RuntimeBuilder::link_objects`](crate::RuntimeBuilder::link_objects) is set.
     pub links: Vec<ImageFormat>,
+    /// Whether what its driver links is worse than one module of the same images: functions of other
+    /// objects are called where those of one module are inlined.
+    pub(crate) links_by_calls: bool,
     /// What it can hold and run.
     pub limits: Limits,
 }
@@ -168,6 +172,7 @@ impl DeviceInfo {
             runs_code: false,
             formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
             links: Vec::new(),
+            links_by_calls: false,
             limits: Limits {
                 compute_units: 1,
                 max_work_group_size: 1,

@@ -275,6 +275,16 @@ impl Image {
         symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
     }
 
+    /// Whether kernels of other objects can call its functions where a linker resolves the calls and no
+    /// more: such calls have 4 KiB of private memory for each work-item, half of which may go to what
+    /// is no variable, and what every module may bring along is dropped where its own does not call it.
+    pub(crate) fn can_be_called(&self) -> bool {
+        const PRIVATE_MEMORY: u64 = 2 << 10;
+        let mut linkages = self.0.reflection.exports.iter().map(|symbol| symbol.linkage);
+        self.0.reflection.private_memory <= PRIVATE_MEMORY
+            && linkages.all(|linkage| linkage == LinkageType::Export)
+    }
+
     /// Whether it is a SPIR-V module with pointers to functions.
     pub(crate) fn has_function_pointers(&self) -> bool {
         self.inner.reflection.capabilities.contains(&Capability::FunctionPointersINTEL)

@@ -64,6 +64,7 @@ pub struct RuntimeBuilder {
     max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
     duplicate_exports: DuplicateExports,
+    link_objects: bool,
     fusion: Option<FusionMode>,
     clang: Option<PathBuf>,
     llvm_spirv: Option<PathBuf>,
@@ -102,6 +103,7 @@ impl Default for RuntimeBuilder {
             max_in_flight: None,
             profiling: false,
             duplicate_exports: DuplicateExports::default(),
+            link_objects: false,
             fusion: None,
             clang: None,
             llvm_spirv: None,
@@ -168,6 +170,20 @@ impl RuntimeBuilder {
     /// that is an error.
     pub fn duplicate_exports(mut self, duplicates: DuplicateExports) -> Self {
         self.duplicate_exports = duplicates;
+        self
+    }
+
+    /// Whether the driver links SPIR-V also where Kiln would make one module of the images, which is on
+    /// Level Zero; off unless set.
+    ///
+    /// Each image is then compiled once, to an object, and a further program of compiled images takes
+    /// milliseconds: for development, or where many programs use all of a large library. The kernels
+    /// are slower, since they call what one module has inlined.
+    ///
+    /// Images whose functions have more private variables than such calls have room for, or functions
+    /// that every module may bring along (`LinkOnceODR`), are made one module all the same.
+    pub fn link_objects(mut self, link: bool) -> Self {
+        self.link_objects = link;
         self
     }
 
@@ -266,6 +282,7 @@ impl RuntimeBuilder {
             identity: cache.identity().cloned(),
             front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
             duplicates: self.duplicate_exports,
+            link_objects: self.link_objects,
             counters: counters.clone(),
         };
         let host = setting.host.clone();

@@ -119,6 +119,8 @@ pub(crate) struct Setting {
     pub(crate) disk: Option<Disk>,
     pub(crate) trace: Option<LookupTrace>,
     pub(crate) duplicates: DuplicateExports,
+    /// Whether drivers link objects where one module would make better kernels.
+    pub(crate) link_objects: bool,
     pub(crate) front_end: FrontEnd,
     /// What stands for a device in keys, if it is not the device's own identity.
     pub(crate) identity: Option<DeviceIdentity>,
@@ -242,7 +244,7 @@ impl BuildGraph {
 
     /// A program in memory that was linked from the same images and more: it has the same kernels.
     fn serving(&self, recipe: &Recipe) -> Option<Outcome> {
-        if !matches!(recipe.way(), Way::Link | Way::Merge | Way::Front) {
+        if !recipe.way().is_link() && !matches!(recipe.way(), Way::Merge | Way::Front) {
             return None;
         }
         let parts = recipe.parts(&self.device_keys[recipe.device()]);
@@ -318,10 +320,15 @@ impl BuildGraph {
     /// Finds the images that a program is made of, and whether it can be built at all.
     pub(crate) fn resolve(&self, wanted: Wanted) -> Result<Recipe> {
         let device = self.device(wanted.device());
-        wanted.resolve(device, |image| {
+        wanted.resolve(device, self.setting.link_objects, |image| {
             // No code of others runs under the lock, and a panic leaves a list that is whole.
             self.libraries.read().unwrap_or_else(PoisonError::into_inner).resolve(image)
         })
+    }
+
+    /// What texts are built from once they are SPIR-V.
+    pub(super) fn translated(&self, texts: &Recipe, images: Vec<Image>) -> Result<Recipe> {
+        texts.translated(images, self.device(texts.device()), self.setting.link_objects)
     }
 
     /// Adds a device library. `false` if it was there.

@@ -161,7 +161,7 @@ impl Job {
         let host = self.graph.host().clone();
         host.spawn(async move {
             let images = try_join_all(images).await;
-            match images.and_then(|images| self.recipe.translated(images)) {
+            match images.and_then(|images| self.graph.translated(&self.recipe, images)) {
                 Ok(recipe) => {
                     self.texts = Some(self.graph.parts(&self.recipe));
                     self.key = self.graph.key(&recipe);
@@ -189,7 +189,7 @@ impl Job {
         {
             return Ok(Step::Done(built));
         }
-        let links_here = self.recipe.way() == Way::Link && !graph.has_child_compile(&self.recipe);
+        let links_here = self.recipe.way().is_link() && !graph.has_child_compile(&self.recipe);
         if links_here && self.objects.is_none() {
             return Ok(Step::Gather);
         }
@@ -244,7 +244,7 @@ impl Job {
     fn try_compile(&self) -> Outcome {
         match &self.objects {
             Some(objects) => self.link(objects),
-            None if self.recipe.way() == Way::Link => self.link_in_child(),
+            None if self.recipe.way().is_link() => self.link_in_child(),
             None => self.compile_images(&self.recipe, self.key),
         }
     }

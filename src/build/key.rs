@@ -95,6 +95,7 @@ enum Tag {
     FrontEnd = 10,
     Launches = 11,
     Program = 12,
+    Linked = 13,
 }
 
 /// A field's value, in a form that has one encoding and one text.
@@ -181,6 +182,7 @@ impl Sink for Listing {
             Tag::Program => "fused program",
             Tag::Emitter => EMITTER,
             Tag::FrontEnd => "front end",
+            Tag::Linked => "linked by",
         };
         let (name, text) = match value {
             Value::Number(number) => (name.to_owned(), number.to_string()),
@@ -279,6 +281,8 @@ pub(crate) struct ProgramFields<'a> {
     pub(crate) kind: NodeKind,
     /// The version of the translation to OpenCL C, if that takes part.
     pub(crate) emitter: Option<u32>,
+    /// Whether the driver links objects where it could have been given one module.
+    pub(crate) is_linked_by_calls: bool,
     /// Those of the images that it is made of, in order.
     pub(crate) units: &'a [UnitFields<'a>],
     /// What translates it, if that is what is done.
@@ -297,6 +301,9 @@ impl ProgramFields<'_> {
         sink.field(Tag::Kind, Value::Text(kind));
         if let Some(version) = self.emitter {
             sink.field(Tag::Emitter, Value::Number(version));
+        }
+        if self.is_linked_by_calls {
+            sink.field(Tag::Linked, Value::Text("driver"));
         }
         for unit in self.units {
             sink.field(Tag::Image, Value::Digest(&unit.image));

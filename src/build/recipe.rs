@@ -72,13 +72,23 @@ pub(crate) enum Way {
     Compile,
     /// The objects of the images, nodes of their own, are linked.
     Link,
+    /// The same by a driver whose kernels then call what one module would have inlined.
+    LinkByCalls,
     /// The images, modules of SPIR-V, are made one, and that is built.
     Merge,
     /// The image, OpenCL C, is made SPIR-V.
     Translate,
     /// The images, OpenCL C for a device that takes SPIR-V alone, are made SPIR-V by nodes of their own
-    /// first. What they become is then [built](Self::Build) or [merged](Self::Merge).
+    /// first. What they become is then [built](Self::Build), [merged](Self::Merge) or
+    /// [linked](Self::LinkByCalls).
     Front,
+}
+
+impl Way {
+    /// Whether the driver links objects.
+    pub(crate) fn is_link(self) -> bool {
+        matches!(self, Self::Link | Self::LinkByCalls)
+    }
 }
 
 impl Unit {
@@ -97,6 +107,11 @@ impl Unit {
     fn constants(&self) -> Constants {
         let owned = |(id, value): &(u32, ConstantBytes)| (*id, value.to_vec());
         self.constants.iter().map(owned).collect()
+    }
+
+    /// Whether its image exports or imports symbols.
+    fn shares(&self) -> bool {
+        self.image.imports().len() > 0 || self.image.exports().len() > 0
     }
 
     fn fields(&self) -> UnitFields<'_> {
@@ -191,19 +206,20 @@ impl Wanted {
     }
 
     /// Finds out how the device comes from the images to a program. `libraries` gives those that an
-    /// image needs, and is only called for one that shares symbols.
+    /// image needs, and is only called for one that shares symbols. With `link_objects` the driver links
+    /// wherever it can.
     pub(crate) fn resolve(
         self,
         device: &Device,
+        link_objects: bool,
         libraries: impl FnOnce(&Image) -> Result<Vec<Image>>,
     ) -> Result<Recipe> {
         let Self { unit, device: position, of_libraries } = self;
         let image = &unit.image;
-        let shares = image.imports().len() > 0 || image.exports().len() > 0;
-        let others = if shares { libraries(image)? } else { Vec::new() };
-        let way = match shares {
+        let others = if unit.shares() { libraries(image)? } else { Vec::new() };
+        let way = match unit.shares() {
             _ if is_translated(device, image.format()) => Way::Front,
-            true => way(device, image, &others)?,
+            true => way(device, link_objects, image, &others)?,
             false => Way::Build,
         };
         let mut units: SmallVec<[Unit; 1]> = smallvec![unit];
@@ -231,19 +247,21 @@ fn is_translated(device: &Device, format: ImageFormat) -> bool {
 }
 
 /// How a device comes to a program of an image that shares symbols, and of those that it needs.
-fn way(device: &Device, image: &Image, others: &[Image]) -> Result<Way> {
+fn way(device: &Device, link_objects: bool, image: &Image, others: &[Image]) -> Result<Way> {
     let format = image.format();
     let imports_its_own = |image: &Image| {
         let own: HashSet<_> = image.exports().collect();
         image.imports().any(|name| own.contains(name))
     };
+    let can_be_called = [image].into_iter().chain(others).all(Image::can_be_called);
     Ok(match format {
         // Drivers take a module that imports what it exports for one that defines it twice.
         ImageFormat::SpirV if imports_its_own(image) || others.iter().any(imports_its_own) => {
             Way::Merge
         }
-        _ if device.links.contains(&format) => Way::Link,
-        _ if image.imports().len() == 0 => Way::Build,
+        _ if device.links.contains(&format) && !device.links_by_calls => Way::Link,
+        _ if device.links.contains(&format) && link_objects && can_be_called => Way::LinkByCalls,
+        _ if image.imports().len() == 0 && others.is_empty() => Way::Build,
         ImageFormat::SpirV => Way::Merge,
         _ => {
             return Err(Error::unsupported(format!(
@@ -419,7 +437,9 @@ impl Recipe {
         match self.way {
             Way::Compile => NodeKind::Object,
             Way::Translate => NodeKind::SpirV,
-            Way::Build | Way::Link | Way::Merge | Way::Front => NodeKind::Program,
+            Way::Build | Way::Link | Way::LinkByCalls | Way::Merge | Way::Front => {
+                NodeKind::Program
+            }
         }
     }
 
@@ -436,10 +456,9 @@ impl Recipe {
 
     /// What it is linked from; nothing if it is not.
     pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[Part]> {
-        let shares = |unit: &Unit| unit.image.imports().len() > 0 || unit.image.exports().len() > 0;
         match self.way {
-            Way::Link | Way::Merge => {}
-            Way::Front if self.units.iter().any(shares) => {}
+            Way::Link | Way::LinkByCalls | Way::Merge => {}
+            Way::Front if self.units.iter().any(Unit::shares) => {}
             _ => return Box::default(),
         }
         let part = |object: Self| Part {
@@ -460,8 +479,17 @@ impl Recipe {
     /// # Errors
     ///
     /// [`Unsupported`](ErrorKind::Unsupported) for an option that is not known, by name.
-    pub(crate) fn translated(&self, images: Vec<Image>) -> Result<Self> {
+    pub(crate) fn translated(
+        &self,
+        images: Vec<Image>,
+        device: &Device,
+        link_objects: bool,
+    ) -> Result<Self> {
         let mut recipe = self.with_images(images);
+        if recipe.units.iter().any(Unit::shares) {
+            let others: Vec<_> = recipe.units[1..].iter().map(|unit| unit.image.clone()).collect();
+            recipe.way = way(device, link_objects, recipe.image(), &others)?;
+        }
         for unit in &mut recipe.units {
             let options = options_for_device(&unit.options)?;
             unit.options = canonical_options(&options).into_owned();
@@ -486,6 +514,7 @@ impl Recipe {
         read(&ProgramFields {
             kind: self.kind(),
             emitter,
+            is_linked_by_calls: self.way == Way::LinkByCalls,
             units: &units,
             front_end: &front_end,
             device,

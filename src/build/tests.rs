@@ -49,6 +49,7 @@ impl Bench {
             memory_limit,
             disk: None,
             trace: None,
+            link_objects: false,
             duplicates: DuplicateExports::default(),
             identity: None,
             front_end: FrontEnd::new(None, None).expect("none is chosen"),

@@ -24,6 +24,7 @@ mod merge;
 mod module;
 mod prune;
 mod reflect;
+mod sizes;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -74,6 +75,8 @@ pub(crate) struct Reflection {
     pub(crate) memory_model: Option<(AddressingModel, MemoryModel)>,
     /// By kernel, with their literal operands.
     pub(crate) execution_modes: HashMap<String, Vec<(ExecutionMode, Vec<u32>)>>,
+    /// Bytes of the variables of all its functions that are no kernels.
+    pub(crate) private_memory: u64,
     parameters: HashMap<String, Arc<[Parameter]>>,
 }
 

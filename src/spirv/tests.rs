@@ -491,6 +491,38 @@ fn malformed_specialization_constants_are_left_out() {
     );
 }
 
+#[test]
+fn private_memory_is_that_of_functions_that_are_no_kernels() {
+    let function = StorageClass::Function as u32;
+    let types = |module: Builder| {
+        module
+            .op(Op::TypeInt, &[1, 32, 0])
+            .op(Op::TypeVector, &[2, 1, 3])
+            .op(Op::Constant, &[1, 3, 100])
+            .op(Op::SpecConstant, &[1, 4, 100])
+            .op(Op::TypeArray, &[5, 1, 3])
+            .op(Op::TypeArray, &[6, 1, 4])
+            .op(Op::TypeStruct, &[7, 5, 2, 1])
+            .op(Op::TypePointer, &[10, function, 1])
+            .op(Op::TypePointer, &[16, function, 6])
+            .op(Op::TypePointer, &[17, function, 7])
+    };
+    let variable = |module: Builder, ty: u32| module.op(Op::Variable, &[ty, 80, function]);
+    let size = |module: Builder| module.op(Op::FunctionEnd, &[]).module().private_memory;
+    let kernel = |module: Builder| types(module.kernel("k")).op(Op::Function, &[90, 3, 0, 91]);
+    let other = |module: Builder| types(module).op(Op::Function, &[90, 77, 0, 91]);
+
+    assert_eq!(size(variable(kernel(Builder::new()), 17)), 0);
+    let one = variable(other(Builder::new()), 17);
+    assert_eq!(size(one), 400 + 16 + 4);
+    let two = variable(variable(other(Builder::new()), 10), 10);
+    assert_eq!(size(two), 4 + 4);
+    // It may be given any length, and what is not declared any size.
+    for unknown in [16, 99] {
+        assert_eq!(size(variable(other(Builder::new()), unknown)), u64::MAX);
+    }
+}
+
 /// Many kernels of one function with many parameters of one long-named type: all at once must cost
 /// what each costs alone.
 #[test]

@@ -178,8 +178,8 @@ fn describe(
         runs_code: true,
         fused_multiply_add: module.fp32flags & ZE_DEVICE_FP_FLAG_FMA != 0,
         formats: vec![ImageFormat::SpirV, ImageFormat::Native],
-        // Modules are made one before the compiler sees them: what it can look into, it can inline.
-        links: Vec::new(),
+        links: vec![ImageFormat::SpirV],
+        links_by_calls: true,
         limits,
         name,
     };

@@ -833,6 +833,13 @@ pub type ze_pfnModuleCreate_t = ::core::option::Option<
 >;
 pub type ze_pfnModuleDestroy_t =
     ::core::option::Option<unsafe extern "C" fn(arg1: ze_module_handle_t) -> ze_result_t>;
+pub type ze_pfnModuleDynamicLink_t = ::core::option::Option<
+    unsafe extern "C" fn(
+        arg1: u32,
+        arg2: *mut ze_module_handle_t,
+        arg3: *mut ze_module_build_log_handle_t,
+    ) -> ze_result_t,
+>;
 pub type ze_pfnModuleGetNativeBinary_t = ::core::option::Option<
     unsafe extern "C" fn(arg1: ze_module_handle_t, arg2: *mut usize, arg3: *mut u8) -> ze_result_t,
 >;

@@ -13,7 +13,7 @@ use super::handle::{DeviceHandle, OwnedContext};
 use super::lane::LzLane;
 use super::loader::Api;
 use super::memory::{LzMemory, StagingPool};
-use super::program;
+use super::{objects, program};
 use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source};
 use crate::device::DeviceInfo;
@@ -128,12 +128,12 @@ impl Device for LzDevice {
         Ok(Arc::new(program::build(&self.context, source)?))
     }
 
-    fn compile(&self, _source: &Source<'_>) -> Result<Arc<dyn Program>> {
-        Err(self.links_nothing())
+    fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(objects::compile(&self.context, source)?))
     }
 
-    fn link(&self, _objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
-        Err(self.links_nothing())
+    fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
+        Ok(Arc::new(objects::link(&self.context, objects)?))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>> {
@@ -142,12 +142,5 @@ impl Device for LzDevice {
 
     fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>> {
         Ok(Box::new(LzLane::create(&self.context, profiling)?))
-    }
-}
-
-impl LzDevice {
-    fn links_nothing(&self) -> Error {
-        let name = &self.context.info.name;
-        Error::unsupported(format!("`{name}` links no objects: it takes modules that are linked"))
     }
 }

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 use super::adapter::next;
 use super::bindings::*;
 use super::codes::{Code, check};
-use super::handle::OwnedKernel;
+use super::handle::{OwnedKernel, OwnedModule};
 use super::lane::WaitList;
 use super::lock;
 use super::memory::LzMemory;
-use super::program::Module;
+use super::program::Modules;
 use crate::backend::{Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -30,7 +30,7 @@ pub(super) struct LzKernel {
     required: Option<[u32; 3]>,
     /// Held from the first argument to the launch: the driver keeps them in the kernel.
     bound: Mutex<Bound>,
-    module: Arc<Module>,
+    modules: Arc<Modules>,
 }
 
 /// The driver's kernel with what it was last given.
@@ -63,9 +63,13 @@ enum Holds {
 }
 
 impl LzKernel {
-    /// Creates a kernel of a module.
-    pub(super) fn create(module: &Arc<Module>, name: &CStr) -> Result<Self, Code> {
-        let api = module.context.api;
+    /// Creates a kernel of one of a program's modules.
+    pub(super) fn create(
+        modules: &Arc<Modules>,
+        module: &OwnedModule,
+        name: &CStr,
+    ) -> Result<Self, Code> {
+        let api = modules.context.api;
         let description = ze_kernel_desc_t {
             stype: ZE_STRUCTURE_TYPE_KERNEL_DESC,
             pKernelName: name.as_ptr(),
@@ -106,7 +110,7 @@ impl LzKernel {
                 offset: [0; 3],
                 suggested: None,
             }),
-            module: Arc::clone(module),
+            modules: Arc::clone(modules),
         })
     }
 
@@ -140,7 +144,7 @@ impl LzKernel {
                 arguments.len()
             )));
         }
-        let context = &self.module.context;
+        let context = &self.modules.context;
         let mut bound = lock(&self.bound);
         for (index, argument) in (0..).zip(arguments) {
             self.set(&mut bound, index, argument)?;
@@ -185,7 +189,7 @@ impl LzKernel {
             return Ok(());
         }
         slot.holds = Holds::Unknown;
-        let context = &self.module.context;
+        let context = &self.modules.context;
         // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
         // is null, and of the parameter's kind as far as that is known.
         let set =
@@ -209,7 +213,7 @@ impl LzKernel {
 
     /// Gives the driver the sizes of a launch, and tells how many work-groups it has.
     fn set_sizes(&self, bound: &mut Bound, range: &NdRange) -> Result<ze_group_count_t> {
-        let api = self.module.context.api;
+        let api = self.modules.context.api;
         let global = range.global();
         let group = match range.local() {
             Some(local) => self.three(local, 1)?,
@@ -274,7 +278,7 @@ impl LzKernel {
             return Ok(group);
         }
         let [mut a, mut b, mut c] = [1; 3];
-        let api = self.module.context.api;
+        let api = self.modules.context.api;
         let kernel = bound.kernel.raw();
         // SAFETY: the kernel is alive and locked.
         let suggested = unsafe {
@@ -289,7 +293,7 @@ impl LzKernel {
 
     /// A work-group along the first dimension.
     fn dividing(&self, global: &[usize]) -> [u32; 3] {
-        let limits = &self.module.context.info.limits;
+        let limits = &self.modules.context.info.limits;
         let most = self.max_work_group_size.unwrap_or(limits.max_work_group_size);
         let most = most.min(limits.max_work_item_sizes[0]).max(1);
         let power = 1 << global[0].trailing_zeros().min(most.ilog2());

@@ -88,6 +88,7 @@ functions! {
     required zeMemFree: ze_pfnMemFree_t;
     required zeModuleCreate: ze_pfnModuleCreate_t;
     required zeModuleDestroy: ze_pfnModuleDestroy_t;
+    required zeModuleDynamicLink: ze_pfnModuleDynamicLink_t;
     required zeModuleBuildLogDestroy: ze_pfnModuleBuildLogDestroy_t;
     required zeModuleBuildLogGetString: ze_pfnModuleBuildLogGetString_t;
     required zeModuleGetNativeBinary: ze_pfnModuleGetNativeBinary_t;

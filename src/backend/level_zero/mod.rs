@@ -31,6 +31,7 @@ mod kernel;
 mod lane;
 mod loader;
 mod memory;
+mod objects;
 mod program;
 
 use std::ffi::c_char;

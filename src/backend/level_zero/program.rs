@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char};
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::bindings::*;
 use super::codes::{Code, check};
@@ -10,7 +10,7 @@ use super::device::Context;
 use super::exit;
 use super::handle::OwnedModule;
 use super::kernel::LzKernel;
-use super::{lock, text};
+use super::{lock, objects, text};
 use crate::backend::{Kernel, Program, Source};
 use crate::device::{ImageFormat, spirv_versions};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,19 +22,15 @@ pub(super) struct LzProgram {
     kernels: Vec<Arc<dyn Kernel>>,
     build_log: String,
     binary_size: Option<usize>,
-    module: Arc<Module>,
+    modules: Arc<Modules>,
 }
 
-/// The driver's module; its kernels keep it alive.
-pub(super) struct Module {
-    module: OwnedModule,
+/// The driver's modules of a program: one, or those that were linked, which call each other. The kernels
+/// keep them alive.
+pub(super) struct Modules {
+    modules: Vec<OwnedModule>,
+    are_linked: bool,
     pub(super) context: Arc<Context>,
-}
-
-impl Module {
-    pub(super) fn raw(&self) -> ze_module_handle_t {
-        self.module.raw()
-    }
 }
 
 impl Program for LzProgram {
@@ -52,58 +48,87 @@ impl Program for LzProgram {
 
     fn binary(&self) -> Result<Vec<u8>> {
         let _call = exit::enter_or_fail()?;
-        let Module { context, .. } = &*self.module;
-        let name = &context.info.name;
-        let refused = |code: Code| {
-            context
-                .error(code, format!("the driver of `{name}` does not give the program's binary"))
-        };
-        let mut bytes = vec![0; binary_size(&self.module).map_err(refused)?];
-        let mut size = bytes.len();
-        // SAFETY: the module is alive, and there is room for `size` bytes.
-        let told = unsafe {
-            let get = context.api.zeModuleGetNativeBinary;
-            get(self.module.raw(), &raw mut size, bytes.as_mut_ptr())
-        };
-        check(told).map_err(refused)?;
-        bytes.truncate(size);
-        if bytes.is_empty() {
-            let message = format!("the driver of `{name}` has no binary of the program");
-            return Err(Error::new(ErrorKind::Driver, message));
+        let Modules { modules, are_linked, context } = &*self.modules;
+        let mut binaries = modules.iter().map(|module| binary(context, module));
+        if *are_linked {
+            return Ok(objects::pack(&binaries.collect::<Result<Vec<_>>>()?));
         }
-        Ok(bytes)
+        binaries.next().unwrap_or_else(|| Ok(Vec::new()))
     }
 }
 
-fn binary_size(module: &Module) -> Result<usize, Code> {
+impl LzProgram {
+    /// Creates the kernels of modules that are ready for it.
+    pub(super) fn new(modules: Modules, build_log: String) -> Result<Self, Code> {
+        let modules = Arc::new(modules);
+        let kernels = create_kernels(&modules)?;
+        let sizes: Result<Vec<_>, Code> =
+            modules.modules.iter().map(|module| binary_size(&modules.context, module)).collect();
+        let size = |sizes: Vec<usize>| match sizes[..] {
+            [size] if !modules.are_linked => size,
+            _ => objects::packed_size(&sizes),
+        };
+        let binary_size = sizes.ok().map(size).filter(|size| *size > 0);
+        Ok(Self { kernels, build_log, binary_size, modules })
+    }
+}
+
+impl Modules {
+    pub(super) fn linked(modules: Vec<OwnedModule>, context: &Arc<Context>) -> Self {
+        Self { modules, are_linked: true, context: Arc::clone(context) }
+    }
+}
+
+/// A module as the device's own code, which linking does not change.
+pub(super) fn binary(context: &Context, module: &OwnedModule) -> Result<Vec<u8>> {
+    let name = &context.info.name;
+    let refused = |code: Code| {
+        context.error(code, format!("the driver of `{name}` does not give the program's binary"))
+    };
+    let mut bytes = vec![0; binary_size(context, module).map_err(refused)?];
+    let mut size = bytes.len();
+    // SAFETY: the module is alive, and there is room for `size` bytes.
+    let told = unsafe {
+        (context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, bytes.as_mut_ptr())
+    };
+    check(told).map_err(refused)?;
+    bytes.truncate(size);
+    if bytes.is_empty() {
+        let message = format!("the driver of `{name}` has no binary of the program");
+        return Err(Error::new(ErrorKind::Driver, message));
+    }
+    Ok(bytes)
+}
+
+fn binary_size(context: &Context, module: &OwnedModule) -> Result<usize, Code> {
     let mut size = 0;
     // SAFETY: the module is alive; without room, the driver only tells the size.
     check(unsafe {
-        (module.context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, ptr::null_mut())
+        (context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, ptr::null_mut())
     })?;
     Ok(size)
 }
 
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzProgram> {
+    if source.format == ImageFormat::Native
+        && let Some(binaries) = objects::unpack(source.code)
+    {
+        return objects::link_binaries(context, &binaries?);
+    }
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
     let _call = exit::enter_or_fail()?;
-    let (created, build_log) = create(context, source)?;
-    let failed = |code: Code| failure(context, source, code).with_log(build_log.as_str());
-    let module = created.map_err(failed)?;
-    let module = Arc::new(Module { module, context: Arc::clone(context) });
-    let kernels = create_kernels(&module).map_err(failed)?;
-    let binary_size = binary_size(&module).ok().filter(|size| *size > 0);
-    Ok(LzProgram { kernels, build_log, binary_size, module })
+    let (module, build_log) = create(context, source)?;
+    let modules =
+        Modules { modules: vec![module], are_linked: false, context: Arc::clone(context) };
+    LzProgram::new(modules, build_log.clone())
+        .map_err(|code| failure(context, source, code).with_log(build_log))
 }
 
-/// Has the driver create a module. Returns how that went, and the log.
-fn create(context: &Context, source: &Source<'_>) -> Result<(Result<OwnedModule, Code>, String)> {
-    /// Some compilers crash when one thread compiles while another one does, or loads.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
+/// Has the driver create a module. Returns it with the log; the error has that, too.
+pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedModule, String)> {
     let format = match source.format {
         ImageFormat::SpirV => {
             check_spirv(&context.info.name, &context.info.il_version, source.code)?;
@@ -134,7 +159,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<(Result<OwnedModule,
         pConstants: if ids.is_empty() { ptr::null() } else { &raw const constants },
     };
     let (mut raw, mut log) = (ptr::null_mut(), ptr::null_mut());
-    let one_at_a_time = lock(&ONE_AT_A_TIME);
+    let one_at_a_time = one_at_a_time();
     // SAFETY: context and device are alive and belong together; the description and all that it points
     // to are alive, and each value is as long as its constant.
     let created = unsafe {
@@ -147,12 +172,19 @@ fn create(context: &Context, source: &Source<'_>) -> Result<(Result<OwnedModule,
         )
     };
     drop(one_at_a_time);
-    let log = build_log(context, log);
-    let created = check(created).map(|()| {
-        // SAFETY: just created, and known here alone.
-        unsafe { OwnedModule::new(context.api, raw) }
-    });
-    Ok((created, log))
+    let log = take_log(context, log);
+    if let Err(code) = check(created) {
+        return Err(failure(context, source, code).with_log(log));
+    }
+    // SAFETY: just created, and known here alone.
+    let module = unsafe { OwnedModule::new(context.api, raw) };
+    Ok((module, log))
+}
+
+/// Some compilers crash when one thread compiles while another one does, loads or links.
+pub(super) fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    lock(&ONE_AT_A_TIME)
 }
 
 /// What makes Intel's compiler end the process rather than to refuse it. That the rest of the module is
@@ -179,7 +211,7 @@ fn check_spirv(device: &str, il_version: &str, code: &[u8]) -> Result<()> {
 }
 
 /// The log's text. The log ends here.
-fn build_log(context: &Context, log: ze_module_build_log_handle_t) -> String {
+pub(super) fn take_log(context: &Context, log: ze_module_build_log_handle_t) -> String {
     if log.is_null() {
         return String::new();
     }
@@ -205,22 +237,24 @@ fn build_log(context: &Context, log: ze_module_build_log_handle_t) -> String {
 }
 
 /// Creates the kernels by their names.
-fn create_kernels(module: &Arc<Module>) -> Result<Vec<Arc<dyn Kernel>>, Code> {
-    let get = module.context.api.zeModuleGetKernelNames;
-    let mut count = 0;
-    // SAFETY: the module is alive; without room, the driver only counts.
-    check(unsafe { get(module.raw(), &raw mut count, ptr::null_mut()) })?;
-    let mut names = vec![ptr::null(); count as usize];
-    if count > 0 {
-        // SAFETY: the module is alive, and there is room for `count` names.
-        check(unsafe { get(module.raw(), &raw mut count, names.as_mut_ptr()) })?;
-    }
-    let mut kernels: Vec<Arc<dyn Kernel>> = Vec::with_capacity(names.len());
-    for name in names {
-        // SAFETY: the driver's names end in NUL and live as long as the module.
-        let name = unsafe { std::ffi::CStr::from_ptr(name) };
-        if name.to_bytes() != SYMBOL_TABLE.as_bytes() {
-            kernels.push(Arc::new(LzKernel::create(module, name)?));
+fn create_kernels(modules: &Arc<Modules>) -> Result<Vec<Arc<dyn Kernel>>, Code> {
+    let get = modules.context.api.zeModuleGetKernelNames;
+    let mut kernels: Vec<Arc<dyn Kernel>> = Vec::new();
+    for module in &modules.modules {
+        let mut count = 0;
+        // SAFETY: the module is alive; without room, the driver only counts.
+        check(unsafe { get(module.raw(), &raw mut count, ptr::null_mut()) })?;
+        let mut names = vec![ptr::null(); count as usize];
+        if count > 0 {
+            // SAFETY: the module is alive, and there is room for `count` names.
+            check(unsafe { get(module.raw(), &raw mut count, names.as_mut_ptr()) })?;
+        }
+        for name in names {
+            // SAFETY: the driver's names end in NUL and live as long as the module.
+            let name = unsafe { std::ffi::CStr::from_ptr(name) };
+            if name.to_bytes() != SYMBOL_TABLE.as_bytes() {
+                kernels.push(Arc::new(LzKernel::create(modules, module, name)?));
+            }
         }
     }
     Ok(kernels)

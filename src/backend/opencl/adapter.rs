@@ -205,6 +205,7 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
             .is_ok_and(|config| config & CL_FP_FMA != 0),
         formats,
         links,
+        links_by_calls: false,
         limits,
         name,
     };

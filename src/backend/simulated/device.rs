@@ -41,6 +41,7 @@ impl Simulated {
             formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
             // So that it is Kiln that links SPIR-V.
             links: vec![ImageFormat::OpenClC],
+            links_by_calls: false,
             limits: Limits {
                 compute_units: 8,
                 max_work_group_size: MAX_WORK_GROUP_SIZE,

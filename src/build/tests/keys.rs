@@ -49,6 +49,7 @@ impl Inputs {
         }
         read(&ProgramFields {
             kind: self.kind,
+            is_linked_by_calls: false,
             emitter: self.emitter,
             units: &units,
             front_end: &[],

@@ -1,0 +1,273 @@
+//! Objects, and the linking of programs from them.
+//!
+//! Linking patches the driver's modules, so an object is kept as the binary that its compile gave, and
+//! each program loads all of its objects for itself. What such a program is stored as is the same
+//! binaries, in a container of Kiln's own.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::ptr;
+use std::sync::Arc;
+
+use super::codes::{Code, check};
+use super::device::Context;
+use super::exit;
+use super::program::{self, LzProgram, Modules, one_at_a_time, take_log};
+use crate::backend::{Kernel, Program, Source};
+use crate::device::ImageFormat;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Without it the compiler drops what others import, and has nothing for them to link to.
+const SHARING: &str = "-library-compilation";
+
+/// What a container begins with: no text, since it is no UTF-8, and neither ELF nor SPIR-V. What turns
+/// line ends into others, or cuts off the eighth bit, damages it.
+const MAGIC: [u8; 16] = *b"\x8eKiln objects\r\n\x1a";
+
+/// Where binaries begin in a container: at multiples of this.
+const ALIGNMENT: usize = 8;
+
+/// Symbols that a message names of those that nobody defines.
+const TOLD: usize = 8;
+
+/// An image that is compiled and not linked.
+pub(super) struct LzObject {
+    binary: Vec<u8>,
+    build_log: String,
+}
+
+impl Program for LzObject {
+    fn kernels(&self) -> &[Arc<dyn Kernel>] {
+        &[]
+    }
+
+    fn build_log(&self) -> &str {
+        &self.build_log
+    }
+
+    fn binary_size(&self) -> Option<usize> {
+        Some(self.binary.len())
+    }
+
+    fn binary(&self) -> Result<Vec<u8>> {
+        Ok(self.binary.clone())
+    }
+}
+
+/// Compiles an object, or takes the binary of one, of which the driver judges when it is linked.
+pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzObject> {
+    if let Some(lost) = context.loss() {
+        return Err(lost.clone());
+    }
+    if source.format == ImageFormat::Native {
+        return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
+    }
+    let _call = exit::enter_or_fail()?;
+    let options = format!("{SHARING} {}", source.options);
+    let (module, log) = program::create(context, &Source { options: &options, ..*source })?;
+    // What it imports is missing until it is linked.
+    let is_expected = |line: &&str| line.starts_with("error : unresolved external symbol");
+    let lines: Vec<_> = log.lines().filter(|line| !is_expected(line)).collect();
+    let build_log = lines.join("\n").trim().to_owned();
+    Ok(LzObject { binary: program::binary(context, &module)?, build_log })
+}
+
+/// Links objects to a program and creates all its kernels.
+pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<LzProgram> {
+    let binary = |object: &&'_ dyn Program| {
+        let object = (*object as &dyn Any).downcast_ref::<LzObject>();
+        object.map(|object| object.binary.clone()).ok_or_else(|| {
+            Error::invalid("an object to link belongs to a device of another backend")
+        })
+    };
+    let binaries: Vec<_> = objects.iter().map(binary).collect::<Result<_>>()?;
+    link_binaries(context, &binaries.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
+/// The same with the binaries of the objects.
+pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Result<LzProgram> {
+    if let Some(lost) = context.loss() {
+        return Err(lost.clone());
+    }
+    let _call = exit::enter_or_fail()?;
+    let load = |code: &&[u8]| {
+        let format = ImageFormat::Native;
+        let source = Source { format, code, options: "", constants: &[] };
+        program::create(context, &source).map(|(module, _)| module)
+    };
+    let modules: Vec<_> = binaries.iter().map(load).collect::<Result<_>>()?;
+    let mut handles: Vec<_> = modules.iter().map(|module| module.raw()).collect();
+    let mut log = ptr::null_mut();
+    let linking = one_at_a_time();
+    // SAFETY: the modules are alive, of one context, and known here alone; there are as many as told.
+    let linked = unsafe {
+        (context.api.zeModuleDynamicLink)(handles.len() as u32, handles.as_mut_ptr(), &raw mut log)
+    };
+    drop(linking);
+    let log = Log::of(&take_log(context, log));
+    check(linked).map_err(|code| refusal(context, code, binaries.len(), &log))?;
+    let program = LzProgram::new(Modules::linked(modules, context), log.text.clone())
+        .map_err(|code| refusal(context, code, binaries.len(), &log))?;
+    let mut names = HashSet::new();
+    if let Some(twice) = program.kernels().iter().find(|kernel| !names.insert(kernel.name())) {
+        let message = format!("the kernel `{}` is in two of the linked images", twice.name());
+        return Err(Error::new(ErrorKind::BuildFailed, message));
+    }
+    Ok(program)
+}
+
+fn refusal(context: &Context, code: Code, count: usize, log: &Log) -> Error {
+    let mut message = format!("`{}` cannot link the {count} images", context.info.name);
+    let names: Vec<_> = log.unresolved.iter().map(|name| format!("`{name}`")).collect();
+    if !names.is_empty() {
+        let (told, more) = names.split_at(names.len().min(TOLD));
+        let more = if more.is_empty() { "" } else { " and others" };
+        message.push_str(&format!(": none of them defines {}{more}", told.join(", ")));
+    }
+    if code.is_loss() {
+        return context.error(code, message);
+    }
+    code.error_of(code.build_kind(), message).with_log(log.text.as_str())
+}
+
+/// What the linker said.
+struct Log {
+    text: String,
+    /// Symbols that no object defines, each once.
+    unresolved: Vec<String>,
+}
+
+impl Log {
+    /// Of a driver's log, which tells of every place where a symbol is used, also where all is well, by
+    /// the addresses of its modules.
+    fn of(log: &str) -> Self {
+        let (mut lines, mut unresolved) = (Vec::new(), Vec::new());
+        for line in log.lines().filter(|line| !line.contains("Successfully Resolved")) {
+            let what = match line.split_once(">:") {
+                Some((module, what)) if module.starts_with("Module <") => what,
+                _ => line,
+            };
+            let what = what.trim();
+            if !what.is_empty() && !lines.contains(&what) {
+                lines.push(what);
+            }
+            let symbol = what.strip_prefix("Unresolved Symbol <").and_then(|s| s.split_once('>'));
+            if let Some((symbol, _)) = symbol
+                && !unresolved.iter().any(|known| known == symbol)
+            {
+                unresolved.push(symbol.to_owned());
+            }
+        }
+        Self { text: lines.join("\n"), unresolved }
+    }
+}
+
+/// How large a container of binaries of these sizes is.
+pub(super) fn packed_size(sizes: &[usize]) -> usize {
+    let head = MAGIC.len() + size_of::<u64>() * (1 + sizes.len());
+    head + sizes.iter().map(|size| size.next_multiple_of(ALIGNMENT)).sum::<usize>()
+}
+
+/// A container of binaries: the magic number, how many there are, the size of each, little-endian, and
+/// the binaries themselves, each with zeros up to the next multiple of [`ALIGNMENT`].
+pub(super) fn pack(binaries: &[Vec<u8>]) -> Vec<u8> {
+    let sizes: Vec<_> = binaries.iter().map(Vec::len).collect();
+    let mut bytes = Vec::with_capacity(packed_size(&sizes));
+    bytes.extend_from_slice(&MAGIC);
+    for number in [binaries.len()].iter().chain(&sizes) {
+        bytes.extend_from_slice(&(*number as u64).to_le_bytes());
+    }
+    for binary in binaries {
+        bytes.extend_from_slice(binary);
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+    }
+    bytes
+}
+
+/// The binaries in a container; `None` for what is none.
+///
+/// # Errors
+///
+/// [`BuildFailed`](ErrorKind::BuildFailed) if the container is damaged.
+pub(super) fn unpack(bytes: &[u8]) -> Option<Result<Vec<&[u8]>>> {
+    let rest = bytes.strip_prefix(&MAGIC)?;
+    Some(unpacked(rest).ok_or_else(|| {
+        Error::new(
+            ErrorKind::BuildFailed,
+            "the binary of a linked program is damaged: its sizes do not add up; build it anew",
+        )
+    }))
+}
+
+fn unpacked(mut rest: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut number = || {
+        let (number, more) = rest.split_first_chunk()?;
+        rest = more;
+        usize::try_from(u64::from_le_bytes(*number)).ok()
+    };
+    let count = number()?;
+    // A size for each has to follow: what is taken is bounded by the input, whatever the count says.
+    let sizes: Vec<_> = (0..count).map_while(|_| number()).collect();
+    if sizes.len() != count || count == 0 {
+        return None;
+    }
+    let mut binaries = Vec::with_capacity(count);
+    for size in sizes {
+        let (binary, _) = rest.split_at_checked(size)?;
+        (_, rest) = rest.split_at_checked(size.checked_next_multiple_of(ALIGNMENT)?)?;
+        binaries.push(binary);
+    }
+    rest.is_empty().then_some(binaries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container() -> (Vec<Vec<u8>>, Vec<u8>) {
+        let binaries = vec![b"\x7fELF one".to_vec(), b"two".to_vec(), vec![7; 1000]];
+        let packed = pack(&binaries);
+        (binaries, packed)
+    }
+
+    #[test]
+    fn a_container_gives_what_was_put_in() {
+        let (binaries, packed) = container();
+        assert_eq!(unpack(&packed).expect("it is one").expect("it is whole"), binaries);
+        let sizes: Vec<_> = binaries.iter().map(Vec::len).collect();
+        assert_eq!(packed.len(), packed_size(&sizes));
+        assert!(std::str::from_utf8(&MAGIC).is_err(), "it is no text");
+        assert!(unpack(b"\x7fELF").is_none() && unpack(b"").is_none());
+    }
+
+    #[test]
+    fn a_damaged_container_is_an_error() {
+        let (_, packed) = container();
+        let refused = |bytes: &[u8]| match unpack(bytes) {
+            Some(Err(error)) => error.kind() == ErrorKind::BuildFailed,
+            Some(Ok(_)) => false,
+            None => bytes.len() < MAGIC.len(),
+        };
+        for length in 0..packed.len() {
+            assert!(refused(&packed[..length]), "cut to {length} bytes");
+        }
+        assert!(refused(&[&packed[..], b"more"].concat()));
+        // The count and each size, wrong in every byte.
+        for at in MAGIC.len()..MAGIC.len() + 4 * size_of::<u64>() {
+            let mut damaged = packed.clone();
+            damaged[at] ^= 0x80;
+            assert!(refused(&damaged), "byte {at}");
+        }
+        assert!(refused(&pack(&[])), "a program has at least one module");
+    }
+
+    #[test]
+    fn a_log_tells_each_missing_symbol_once_and_nothing_of_those_that_are_there() {
+        let log = "Module <0x5650>:  Unresolved Symbol <f> Successfully Resolved Thru Dynamic Link to \
+                   Module <0x5651>\nModule <0x5650>:  Unresolved Symbol <g>\n\
+                   Module <0x5650>:  Unresolved Symbol <g>\nerror : something else\n";
+        let log = Log::of(log);
+        assert_eq!(log.unresolved, ["g"]);
+        assert_eq!(log.text, "Unresolved Symbol <g>\nerror : something else");
+    }
+}
