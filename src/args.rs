@@ -303,7 +303,15 @@ impl ArgumentValue {
             }
         }
         let (Some(element), Some(type_name)) = (element, &parameter.type_name) else {
-            return Ok(());
+            return match (parameter.size, &self.kind) {
+                (Some(expected), ArgumentKind::Value(bytes)) if bytes.len() != expected => {
+                    let given = bytes.len();
+                    fail(format_args!(
+                        "given `{rust}` of {given} bytes, expected a value of {expected} bytes"
+                    ))
+                }
+                _ => Ok(()),
+            };
         };
         if scalar.is_some_and(|given| given != element.scalar) {
             return fail(format_args!("given `{rust}`, expected `{type_name}`"));
@@ -340,7 +348,7 @@ mod tests {
             name: Some("x".into()),
             type_name: Some(type_name.into()),
             address_space: Some(address_space),
-            access: None,
+            ..Parameter::default()
         }
     }
 
@@ -375,6 +383,17 @@ mod tests {
     fn unknown_types_are_left_to_the_driver() {
         assert!(check(1.0f32, "struct Params").is_ok());
         assert!(check(1u16, "half").is_ok());
+    }
+
+    #[test]
+    fn a_size_counts_where_the_type_is_not_known() {
+        let structure =
+            Parameter { size: Some(12), ..parameter("struct Params", AddressSpace::Private) };
+        let check = |argument: ArgumentValue| argument.check("k", 0, &structure, None);
+        assert!(check(sealed::Argument::into_value([1.0f32; 3])).is_ok());
+        let larger = sealed::Argument::into_value([1.0f32; 4]);
+        let message = check(larger).expect_err("too large").to_string();
+        assert!(message.contains("16 bytes") && message.contains("12 bytes"), "{message}");
     }
 
     #[test]

@@ -357,6 +357,39 @@ everywhere! {
 }
 
 everywhere! {
+    async fn arguments_of_native_binaries_fit_in_kind_and_size(rt: Runtime) {
+        if rt.device().backend != "level-zero" {
+            // What OpenCL's drivers look at themselves differs from one to the next.
+            return;
+        }
+        let binary = support::program(&rt, EVERY_KIND).await.binary().unwrap();
+        let program = rt.build(&Image::native(binary).unwrap()).await.unwrap();
+        // SAFETY: it stays inside the buffers that it is given.
+        let kernel = unsafe { program.kernel("every_kind") }.unwrap();
+        let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();
+        let bytes = rt.buffer_from(vec![1u8; 16]).await.unwrap();
+        let (bias, scratch) = ([0.0f32; 4], Local::<f32>::new(16));
+        let queue = rt.queue();
+        let launch = || kernel.launch(16);
+        for (parameter, bad) in [
+            ("parameter 0", launch().args((1i64, bias, &floats, scratch, &bytes, &floats))),
+            ("parameter 0", launch().args((&floats, bias, &floats, scratch, &bytes, &floats))),
+            ("parameter 1", launch().args((1i32, [0.0f32; 2], &floats, scratch, &bytes, &floats))),
+            ("parameter 2", launch().args((1i32, bias, 1.0f32, scratch, &bytes, &floats))),
+            ("parameter 3", launch().args((1i32, bias, &floats, 1i32, &bytes, &floats))),
+            ("parameter 4", launch().args((1i32, bias, &floats, scratch, 1i32, &floats))),
+        ] {
+            invalid(queue.submit(bad), &["kernel `every_kind`", parameter]);
+        }
+        let output = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
+        let good = launch().args((1i32, bias, &floats, scratch, &bytes, &output));
+        queue.submit(good).unwrap().await.unwrap();
+        assert_eq!(queue.read(&output).await.unwrap(), [3.0; 16]);
+        works(&rt).await;
+    }
+}
+
+everywhere! {
     async fn local_memory_is_neither_none_nor_too_much(rt: Runtime) {
         let kernel = kernel(&rt, EVERY_KIND, "every_kind").await;
         let floats = rt.buffer_from(vec![1.0f32; 16]).await.unwrap();

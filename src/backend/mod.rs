@@ -166,6 +166,8 @@ pub struct Parameter {
     pub address_space: Option<AddressSpace>,
     /// What the kernel's signature lets it do with a buffer.
     pub access: Option<Access>,
+    /// The bytes of a value.
+    pub size: Option<usize>,
 }
 
 /// A part of a device's memory.

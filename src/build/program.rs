@@ -240,6 +240,7 @@ fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> 
                 type_name: driver.type_name.clone().or_else(|| other.type_name.clone()),
                 address_space: driver.address_space.or(other.address_space),
                 access: driver.access.or(other.access),
+                size: driver.size.or(other.size),
             });
             both.collect()
         }

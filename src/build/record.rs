@@ -31,6 +31,8 @@ pub(super) fn parameters(records: &[KernelRecord], kernel: &str) -> Option<Vec<P
         access: [Access::Read, Access::Write, Access::ReadWrite]
             .into_iter()
             .find(|access| record.access.as_deref() == Some(access_name(*access))),
+        // The driver tells, if anybody does.
+        size: None,
     });
     Some(parameters.collect())
 }

@@ -343,6 +343,7 @@ impl<'m> Index<'m> {
             type_name: declared.map(str::to_owned).or(type_name),
             address_space,
             access,
+            size: None,
         }
     }
 }

@@ -112,6 +112,7 @@ fn assert_parameters(module: &Reflection, kernel: &str, expected: &[Expected]) {
             type_name: type_name.map(str::to_owned),
             address_space,
             access,
+            size: None,
         };
         assert_eq!(found, &expected);
     }

@@ -16,14 +16,17 @@ use super::lane::WaitList;
 use super::lock;
 use super::memory::LzMemory;
 use super::program::Modules;
+use super::ze_info::{Kind, Known};
 use crate::backend::{Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 
 pub(super) struct LzKernel {
     name: String,
-    /// As many as there are. What they are, the driver does not tell.
+    /// As many as the driver says; what they are, the binary tells.
     parameters: Vec<Parameter>,
+    /// Those that are images or samplers.
+    handles: Vec<u32>,
     max_work_group_size: Option<usize>,
     local_memory: u64,
     /// The work-group size that the kernel's code asks for, if it does.
@@ -68,6 +71,7 @@ impl LzKernel {
         modules: &Arc<Modules>,
         module: &OwnedModule,
         name: &CStr,
+        known: &[Known],
     ) -> Result<Self, Code> {
         let api = modules.context.api;
         let description = ze_kernel_desc_t {
@@ -97,9 +101,19 @@ impl LzKernel {
             properties.requiredGroupSizeZ,
         ];
         let count = properties.numKernelArgs as usize;
+        let mut known = known.to_vec();
+        known.resize(count, Known::default());
+        let parameter = |known: &Known| Parameter {
+            name: known.name.clone(),
+            address_space: known.address_space(),
+            size: known.bytes.filter(|_| known.kind == Some(Kind::Value)),
+            ..Parameter::default()
+        };
+        let handles = (0..).zip(&known).filter(|(_, known)| known.kind == Some(Kind::Handle));
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
-            parameters: vec![Parameter::default(); count],
+            parameters: known.iter().map(parameter).collect(),
+            handles: handles.map(|(index, _)| index).collect(),
             max_work_group_size: Some(largest.maxGroupSize as usize).filter(|&size| size > 0),
             local_memory: properties.localMemSize.into(),
             required: (!required.contains(&0)).then_some(required),
@@ -189,17 +203,20 @@ impl LzKernel {
             return Ok(());
         }
         slot.holds = Holds::Unknown;
+        if self.handles.contains(&index) {
+            let (name, given) = (&self.name, in_words(argument));
+            return Err(Error::invalid(format!(
+                "kernel `{name}`, parameter {index}: given {given}, expected an image or a sampler, \
+                 which launches cannot give"
+            )));
+        }
         let context = &self.modules.context;
         // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
         // is null, and of the parameter's kind as far as that is known.
         let set =
             unsafe { (context.api.zeKernelSetArgumentValue)(kernel.raw(), index, size, pointer) };
         check(set).map_err(|code| {
-            let given = match argument {
-                Argument::Memory(_) => "a buffer".to_owned(),
-                Argument::Value(bytes) => format!("a value of {} bytes", bytes.len()),
-                Argument::Local(bytes) => format!("{bytes} bytes of local memory"),
-            };
+            let given = in_words(argument);
             let message = format!("kernel `{}`: {given} does not fit parameter {index}", self.name);
             code.error_of(code.argument_kind(), message)
         })?;
@@ -317,6 +334,14 @@ impl LzKernel {
                 u32::MAX
             ))
         })
+    }
+}
+
+fn in_words(argument: &Argument<'_>) -> String {
+    match argument {
+        Argument::Memory(_) => "a buffer".to_owned(),
+        Argument::Value(bytes) => format!("a value of {} bytes", bytes.len()),
+        Argument::Local(bytes) => format!("{bytes} bytes of local memory"),
     }
 }
 

@@ -33,6 +33,7 @@ mod loader;
 mod memory;
 mod objects;
 mod program;
+mod ze_info;
 
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -13,6 +13,7 @@ use super::codes::{Code, check};
 use super::device::Context;
 use super::exit;
 use super::program::{self, LzProgram, Modules, one_at_a_time, take_log};
+use super::ze_info::signatures;
 use crate::backend::{Kernel, Program, Source};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
@@ -106,7 +107,8 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
     drop(linking);
     let log = Log::of(&take_log(context, log));
     check(linked).map_err(|code| refusal(context, code, binaries.len(), &log))?;
-    let program = LzProgram::new(Modules::linked(modules, context), log.text.clone())
+    let known: Vec<_> = binaries.iter().map(|binary| signatures(binary)).collect();
+    let program = LzProgram::new(Modules::linked(modules, context), log.text.clone(), &known)
         .map_err(|code| refusal(context, code, binaries.len(), &log))?;
     let mut names = HashSet::new();
     if let Some(twice) = program.kernels().iter().find(|kernel| !names.insert(kernel.name())) {

@@ -10,6 +10,7 @@ use super::device::Context;
 use super::exit;
 use super::handle::OwnedModule;
 use super::kernel::LzKernel;
+use super::ze_info::{Signatures, signatures};
 use super::{lock, objects, text};
 use crate::backend::{Kernel, Program, Source};
 use crate::device::{ImageFormat, spirv_versions};
@@ -58,10 +59,14 @@ impl Program for LzProgram {
 }
 
 impl LzProgram {
-    /// Creates the kernels of modules that are ready for it.
-    pub(super) fn new(modules: Modules, build_log: String) -> Result<Self, Code> {
+    /// Creates the kernels of modules that are ready for it, with what is known of them.
+    pub(super) fn new(
+        modules: Modules,
+        build_log: String,
+        known: &[Signatures],
+    ) -> Result<Self, Code> {
         let modules = Arc::new(modules);
-        let kernels = create_kernels(&modules)?;
+        let kernels = create_kernels(&modules, known)?;
         let sizes: Result<Vec<_>, Code> =
             modules.modules.iter().map(|module| binary_size(&modules.context, module)).collect();
         let size = |sizes: Vec<usize>| match sizes[..] {
@@ -121,9 +126,14 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
     }
     let _call = exit::enter_or_fail()?;
     let (module, build_log) = create(context, source)?;
+    let known = match source.format {
+        ImageFormat::Native => signatures(source.code),
+        // Without a binary nothing is known that the image does not tell.
+        _ => binary(context, &module).map(|binary| signatures(&binary)).unwrap_or_default(),
+    };
     let modules =
         Modules { modules: vec![module], are_linked: false, context: Arc::clone(context) };
-    LzProgram::new(modules, build_log.clone())
+    LzProgram::new(modules, build_log.clone(), &[known])
         .map_err(|code| failure(context, source, code).with_log(build_log))
 }
 
@@ -236,11 +246,14 @@ pub(super) fn take_log(context: &Context, log: ze_module_build_log_handle_t) -> 
     text(&characters)
 }
 
-/// Creates the kernels by their names.
-fn create_kernels(modules: &Arc<Modules>) -> Result<Vec<Arc<dyn Kernel>>, Code> {
+/// Creates the kernels of each module by their names.
+fn create_kernels(
+    modules: &Arc<Modules>,
+    known: &[Signatures],
+) -> Result<Vec<Arc<dyn Kernel>>, Code> {
     let get = modules.context.api.zeModuleGetKernelNames;
     let mut kernels: Vec<Arc<dyn Kernel>> = Vec::new();
-    for module in &modules.modules {
+    for (module, known) in modules.modules.iter().zip(known) {
         let mut count = 0;
         // SAFETY: the module is alive; without room, the driver only counts.
         check(unsafe { get(module.raw(), &raw mut count, ptr::null_mut()) })?;
@@ -253,7 +266,8 @@ fn create_kernels(modules: &Arc<Modules>) -> Result<Vec<Arc<dyn Kernel>>, Code> 
             // SAFETY: the driver's names end in NUL and live as long as the module.
             let name = unsafe { std::ffi::CStr::from_ptr(name) };
             if name.to_bytes() != SYMBOL_TABLE.as_bytes() {
-                kernels.push(Arc::new(LzKernel::create(modules, module, name)?));
+                let known = known.get(&*name.to_string_lossy()).map_or(&[][..], Vec::as_slice);
+                kernels.push(Arc::new(LzKernel::create(modules, module, name, known)?));
             }
         }
     }

@@ -258,5 +258,6 @@ fn reflect(kernel: cl_kernel, index: cl_uint) -> Parameter {
         type_name: name(CL_KERNEL_ARG_TYPE_NAME),
         address_space,
         access,
+        size: None,
     }
 }

@@ -280,6 +280,7 @@ fn parameter_of(tokens: &[Token<'_>]) -> Option<Parameter> {
         type_name: Some(type_name(&ty) + &"*".repeat(stars)),
         address_space: Some(space),
         access,
+        size: None,
     })
 }
 
