@@ -125,6 +125,8 @@ pub struct DeviceInfo {
     /// Whether what its driver links is worse than one module of the same images: functions of other
     /// objects are called where those of one module are inlined.
     pub(crate) links_by_calls: bool,
+    /// The extensions of SPIR-V that its compiler takes, if it is known that it takes no other.
+    pub(crate) spirv_extensions: Option<&'static [&'static str]>,
     /// What it can hold and run.
     pub limits: Limits,
 }
@@ -173,6 +175,7 @@ impl DeviceInfo {
             formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
             links: Vec::new(),
             links_by_calls: false,
+            spirv_extensions: None,
             limits: Limits {
                 compute_units: 1,
                 max_work_group_size: 1,

@@ -160,6 +160,18 @@ everywhere! {
 }
 
 everywhere! {
+    async fn what_the_device_cannot_do_is_named_with_the_device(rt: Runtime) {
+        let double = Image::spirv(include_bytes!("data/double.spv").to_vec()).unwrap();
+        let extensions = &rt.device().extensions;
+        match rt.build(&double).await {
+            Ok(_) => assert!(extensions.iter().any(|name| name == "cl_khr_fp64")),
+            error => _ = refused(error, ErrorKind::Unsupported, &["Float64", &rt.device().name]),
+        }
+        works(&rt).await;
+    }
+}
+
+everywhere! {
     async fn garbage_is_no_native_binary(rt: Runtime) {
         let text = b"this was never a binary of any driver".to_vec();
         for garbage in [text, vec![0; 4096], (0..=255).cycle().take(10_000).collect()] {

@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 use tracing::field::display;
 
 use crate::backend::{Parameter, Program, Source};
+use crate::build::capabilities;
 use crate::build::child::Order;
 use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::flight::Lander;
@@ -257,6 +258,7 @@ impl Job {
             return Ok(self.built(recipe, key, SpirV::program(translated.image, translated.log)));
         }
         recipe.with_source(|source| {
+            self.check(source)?;
             let compiles = &self.graph.counters().compiles;
             if self.graph.has_child_compile(recipe) {
                 compiles.add_one();
@@ -270,6 +272,14 @@ impl Job {
             };
             Ok(self.built(recipe, key, native?))
         })
+    }
+
+    /// What the device cannot run, its compiler need not see.
+    fn check(&self, source: &Source<'_>) -> Result<()> {
+        if source.format == ImageFormat::SpirV {
+            capabilities::check(source.code, self.graph.slot(&self.recipe).handle())?;
+        }
+        Ok(())
     }
 
     fn link(&self, objects: &[Arc<Built>]) -> Outcome {
@@ -304,6 +314,7 @@ impl Job {
     fn link_in_child(&self) -> Outcome {
         let counters = self.graph.counters();
         self.recipe.with_sources(|sources| {
+            sources.iter().try_for_each(|source| self.check(source))?;
             counters.compiles.add(sources.len() as u64);
             counters.links.add_one();
             self.in_child(Order::Link(sources))

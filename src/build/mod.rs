@@ -12,6 +12,7 @@
 //! trusted build may hang for ever or take the process along, and what goes wrong with children is
 //! nothing to those who need none.
 
+mod capabilities;
 mod child;
 mod disk;
 mod flight;

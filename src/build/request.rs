@@ -146,7 +146,8 @@ impl fmt::Debug for BuildRequest {
 ///   Without a log if no library, or more than one, exports what an image imports; asking again
 ///   looks at the libraries that are registered then.
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
-///   or does not link it, or if OpenCL C cannot express what a module has, where it is translated,
+///   or does not link it, if a module uses what the device lacks, or an extension that its compiler
+///   may not know, or if OpenCL C cannot express what a module has, where it is translated,
 ///   [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL, and
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
 ///   do not fit it.

@@ -13,6 +13,7 @@
 //!
 //! Memory and time are linear in the size of the module, whatever its header claims.
 
+mod demands;
 mod describe;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -41,6 +42,7 @@ use crate::error::Result;
 use crate::image::SpecializationConstant;
 use words::Words;
 
+pub(crate) use demands::{Demands, demands};
 pub(crate) use merge::{Input, Merged, Options, merge};
 pub(crate) use module::Module;
 

@@ -9,7 +9,7 @@ use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
 use super::device::LzDevice;
-use super::exit;
+use super::{exit, extensions};
 use super::handle::{DeviceHandle, DriverHandle};
 use super::loader::{Api, INSTALL, LIBRARY, api};
 use super::{NAME, text};
@@ -172,7 +172,7 @@ fn describe(
         driver_version: query.driver_version().map_err(about("its driver's version"))?,
         device_version,
         il_version: il_version(module.spirvVersionSupported),
-        extensions: extensions(&module),
+        extensions: opencl_extensions(&module),
         opencl_c_features: features(&module),
         images: query.has_images(),
         runs_code: true,
@@ -180,6 +180,7 @@ fn describe(
         formats: vec![ImageFormat::SpirV, ImageFormat::Native],
         links: vec![ImageFormat::SpirV],
         links_by_calls: true,
+        spirv_extensions: (properties.vendorId == INTEL).then_some(extensions::TAKEN),
         limits,
         name,
     };
@@ -206,7 +207,7 @@ fn il_version(newest: u32) -> String {
 }
 
 /// What the device has of OpenCL C's extensions; those that every device of Level Zero has are first.
-fn extensions(module: &ze_device_module_properties_t) -> Vec<String> {
+fn opencl_extensions(module: &ze_device_module_properties_t) -> Vec<String> {
     let always = [
         "cl_khr_byte_addressable_store",
         "cl_khr_global_int32_base_atomics",

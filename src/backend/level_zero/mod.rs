@@ -26,6 +26,7 @@ mod codes;
 mod device;
 mod event;
 mod exit;
+mod extensions;
 mod handle;
 mod kernel;
 mod lane;

@@ -206,6 +206,7 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
         formats,
         links,
         links_by_calls: false,
+        spirv_extensions: None,
         limits,
         name,
     };

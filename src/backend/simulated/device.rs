@@ -42,6 +42,7 @@ impl Simulated {
             // So that it is Kiln that links SPIR-V.
             links: vec![ImageFormat::OpenClC],
             links_by_calls: false,
+            spirv_extensions: None,
             limits: Limits {
                 compute_units: 8,
                 max_work_group_size: MAX_WORK_GROUP_SIZE,

@@ -1,0 +1,4 @@
+kernel void twice(global double *x)
+{
+    *x *= 2;
+}
