@@ -122,8 +122,8 @@ pub struct DeviceInfo {
     /// SPIR-V where the driver does not, and on Level Zero unless
     /// [`RuntimeBuilder::link_objects`](crate::RuntimeBuilder::link_objects) is set.
     pub links: Vec<ImageFormat>,
-    /// Whether what its driver links is worse than one module of the same images: functions of other
-    /// objects are called where those of one module are inlined.
+    /// Whether what its driver links is worse than one module of the same images: functions of
+    /// other objects are called where those of one module are inlined.
     pub(crate) links_by_calls: bool,
     /// The extensions of SPIR-V that its compiler takes, if it is known that it takes no other.
     pub(crate) spirv_extensions: Option<&'static [&'static str]>,

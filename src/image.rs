@@ -275,9 +275,10 @@ impl Image {
         symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
     }
 
-    /// Whether kernels of other objects can call its functions where a linker resolves the calls and no
-    /// more: such calls have 4 KiB of private memory for each work-item, half of which may go to what
-    /// is no variable, and what every module may bring along is dropped where its own does not call it.
+    /// Whether kernels of other objects can call its functions where a linker resolves the calls
+    /// and no more: such calls have 4 KiB of private memory for each work-item, half of which may
+    /// go to what is no variable, and what every module may bring along is dropped where its own
+    /// does not call it.
     pub(crate) fn can_be_called(&self) -> bool {
         const PRIVATE_MEMORY: u64 = 2 << 10;
         let mut linkages = self.0.reflection.exports.iter().map(|symbol| symbol.linkage);

@@ -94,12 +94,12 @@
 //! # }
 //! ```
 //!
-//! Each image is compiled once for a device, to an object that any number of programs are linked from.
-//! A program's key covers the set of its images, so the order of registration makes no difference;
-//! swapping a library compiles the new one and links, nothing else. OpenCL C is linked by the driver,
-//! SPIR-V by the driver or, where that has no linker for it, by Kiln, to one module that is compiled
-//! as a whole. So it is on Level Zero, too, whose linker leaves calls where the compiler inlines:
-//! [`RuntimeBuilder::link_objects`] has it link all the same.
+//! Each image is compiled once for a device, to an object that any number of programs are linked
+//! from. A program's key covers the set of its images, so the order of registration makes no
+//! difference; swapping a library compiles the new one and links, nothing else. OpenCL C is linked
+//! by the driver, SPIR-V by the driver or, where that has no linker for it, by Kiln, to one module
+//! that is compiled as a whole. So it is on Level Zero, too, whose linker leaves calls where the
+//! compiler inlines: [`RuntimeBuilder::link_objects`] has it link all the same.
 //!
 //! **Fusion.** Launches that pass data on through memory can run as one kernel, without that memory.
 //! [`Queue::start_fusion`] begins a scope that collects them:

@@ -173,15 +173,16 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Whether the driver links SPIR-V also where Kiln would make one module of the images, which is on
-    /// Level Zero; off unless set.
+    /// Whether the driver links SPIR-V also where Kiln would make one module of the images, which
+    /// is on Level Zero; off unless set.
     ///
-    /// Each image is then compiled once, to an object, and a further program of compiled images takes
-    /// milliseconds: for development, or where many programs use all of a large library. The kernels
-    /// are slower, since they call what one module has inlined.
+    /// Each image is then compiled once, to an object, and a further program of compiled images
+    /// takes milliseconds: for development, or where many programs use all of a large library. The
+    /// kernels are slower, since they call what one module has inlined.
     ///
-    /// Images whose functions have more private variables than such calls have room for, or functions
-    /// that every module may bring along (`LinkOnceODR`), are made one module all the same.
+    /// Images whose functions have more private variables than such calls have room for, or
+    /// functions that every module may bring along (`LinkOnceODR`), are made one module all the
+    /// same.
     pub fn link_objects(mut self, link: bool) -> Self {
         self.link_objects = link;
         self

@@ -1,5 +1,5 @@
-//! Whether a device can do what a module asks of it, before a compiler sees the module: some end the
-//! process where they do not know an extension.
+//! Whether a device can do what a module asks of it, before a compiler sees the module: some end
+//! the process where they do not know an extension.
 
 use rspirv::spirv::Capability;
 
@@ -7,7 +7,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::spirv;
 
-/// Checks a module against what the device says of itself. What it does not tell is left to the driver.
+/// Checks a module against what the device says of itself. What it does not tell is left to the
+/// driver.
 ///
 /// # Errors
 ///

@@ -206,8 +206,8 @@ impl Wanted {
     }
 
     /// Finds out how the device comes from the images to a program. `libraries` gives those that an
-    /// image needs, and is only called for one that shares symbols. With `link_objects` the driver links
-    /// wherever it can.
+    /// image needs, and is only called for one that shares symbols. With `link_objects` the driver
+    /// links wherever it can.
     pub(crate) fn resolve(
         self,
         device: &Device,

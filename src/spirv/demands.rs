@@ -10,9 +10,9 @@ use super::words::{Header, Instructions};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demands<'m> {
     /// Those of [`Float16`](Capability::Float16), [`Float64`](Capability::Float64),
-    /// [`Int64Atomics`](Capability::Int64Atomics) and [`ImageBasic`](Capability::ImageBasic) that the
-    /// module has types or instructions of. Compilers take others that it only declares, as a module
-    /// does from which what used them was taken out.
+    /// [`Int64Atomics`](Capability::Int64Atomics) and [`ImageBasic`](Capability::ImageBasic) that
+    /// the module has types or instructions of. Compilers take others that it only declares, as a
+    /// module does from which what used them was taken out.
     pub(crate) capabilities: Vec<Capability>,
     /// Those that it declares, used or not: compilers refuse a name that they do not know.
     pub(crate) extensions: Vec<&'m str>,

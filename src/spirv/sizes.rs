@@ -9,9 +9,9 @@ use super::words::Instruction;
 /// That of a pointer, and of a handle.
 const ADDRESS: u64 = 8;
 
-/// Bytes of types, and of the variables of functions. Where a size is not known, or more than there can
-/// be, it is the largest number. Work and memory are linear in the module's size: types come before what
-/// is made of them.
+/// Bytes of types, and of the variables of functions. Where a size is not known, or more than there
+/// can be, it is the largest number. Work and memory are linear in the module's size: types come
+/// before what is made of them.
 #[derive(Default)]
 pub(super) struct Sizes {
     types: HashMap<u32, u64>,

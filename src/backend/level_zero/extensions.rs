@@ -1,9 +1,9 @@
 //! The extensions of SPIR-V that Intel's compiler knows.
 //!
-//! It ends the process at the name of any other, and there is no way to ask it. These are the ones that
-//! version 2.40 of the Intel Graphics Compiler takes on Tiger Lake, DG2 or Battlemage, found by giving it a
-//! module for every name that is known. A few of them it takes on some GPUs only, so that this list cannot
-//! keep all modules away that it would end the process at.
+//! It ends the process at the name of any other, and there is no way to ask it. These are the ones
+//! that version 2.40 of the Intel Graphics Compiler takes on Tiger Lake, DG2 or Battlemage, found
+//! by giving it a module for every name that is known. A few of them it takes on some GPUs only, so
+//! that this list cannot keep all modules away that it would end the process at.
 
 /// In the order of the alphabet.
 pub(super) const TAKEN: &[&str] = &[

@@ -1,8 +1,8 @@
 //! Objects, and the linking of programs from them.
 //!
-//! Linking patches the driver's modules, so an object is kept as the binary that its compile gave, and
-//! each program loads all of its objects for itself. What such a program is stored as is the same
-//! binaries, in a container of Kiln's own.
+//! Linking patches the driver's modules, so an object is kept as the binary that its compile gave,
+//! and each program loads all of its objects for itself. What such a program is stored as is the
+//! same binaries, in a container of Kiln's own.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -21,8 +21,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// Without it the compiler drops what others import, and has nothing for them to link to.
 const SHARING: &str = "-library-compilation";
 
-/// What a container begins with: no text, since it is no UTF-8, and neither ELF nor SPIR-V. What turns
-/// line ends into others, or cuts off the eighth bit, damages it.
+/// What a container begins with: no text, since it is no UTF-8, and neither ELF nor SPIR-V. What
+/// turns line ends into others, or cuts off the eighth bit, damages it.
 const MAGIC: [u8; 16] = *b"\x8eKiln objects\r\n\x1a";
 
 /// Where binaries begin in a container: at multiples of this.
@@ -100,7 +100,8 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
     let mut handles: Vec<_> = modules.iter().map(|module| module.raw()).collect();
     let mut log = ptr::null_mut();
     let linking = one_at_a_time();
-    // SAFETY: the modules are alive, of one context, and known here alone; there are as many as told.
+    // SAFETY: the modules are alive, of one context, and known here alone; there are as many as
+    // told.
     let linked = unsafe {
         (context.api.zeModuleDynamicLink)(handles.len() as u32, handles.as_mut_ptr(), &raw mut log)
     };
@@ -140,8 +141,8 @@ struct Log {
 }
 
 impl Log {
-    /// Of a driver's log, which tells of every place where a symbol is used, also where all is well, by
-    /// the addresses of its modules.
+    /// Of a driver's log, which tells of every place where a symbol is used, also where all is
+    /// well, by the addresses of its modules.
     fn of(log: &str) -> Self {
         let (mut lines, mut unresolved) = (Vec::new(), Vec::new());
         for line in log.lines().filter(|line| !line.contains("Successfully Resolved")) {
@@ -170,8 +171,8 @@ pub(super) fn packed_size(sizes: &[usize]) -> usize {
     head + sizes.iter().map(|size| size.next_multiple_of(ALIGNMENT)).sum::<usize>()
 }
 
-/// A container of binaries: the magic number, how many there are, the size of each, little-endian, and
-/// the binaries themselves, each with zeros up to the next multiple of [`ALIGNMENT`].
+/// A container of binaries: the magic number, how many there are, the size of each, little-endian,
+/// and the binaries themselves, each with zeros up to the next multiple of [`ALIGNMENT`].
 pub(super) fn pack(binaries: &[Vec<u8>]) -> Vec<u8> {
     let sizes: Vec<_> = binaries.iter().map(Vec::len).collect();
     let mut bytes = Vec::with_capacity(packed_size(&sizes));
@@ -208,7 +209,8 @@ fn unpacked(mut rest: &[u8]) -> Option<Vec<&[u8]>> {
         usize::try_from(u64::from_le_bytes(*number)).ok()
     };
     let count = number()?;
-    // A size for each has to follow: what is taken is bounded by the input, whatever the count says.
+    // A size for each has to follow: what is taken is bounded by the input, whatever the count
+    // says.
     let sizes: Vec<_> = (0..count).map_while(|_| number()).collect();
     if sizes.len() != count || count == 0 {
         return None;

@@ -26,8 +26,8 @@ pub(super) struct LzProgram {
     modules: Arc<Modules>,
 }
 
-/// The driver's modules of a program: one, or those that were linked, which call each other. The kernels
-/// keep them alive.
+/// The driver's modules of a program: one, or those that were linked, which call each other. The
+/// kernels keep them alive.
 pub(super) struct Modules {
     modules: Vec<OwnedModule>,
     are_linked: bool,

@@ -1,9 +1,9 @@
 //! What a native binary tells of its kernels' parameters.
 //!
-//! Intel's binaries are ELF files with a section of YAML, written by the compiler: lists of maps, two
-//! deep, one line a value. Only that much is read, and what is damaged or of another form tells nothing:
-//! the bytes may come from anywhere. The driver itself tells only how many parameters there are, takes a
-//! value of any size, and lets the GPU follow one that is given for a pointer.
+//! Intel's binaries are ELF files with a section of YAML, written by the compiler: lists of maps,
+//! two deep, one line a value. Only that much is read, and what is damaged or of another form tells
+//! nothing: the bytes may come from anywhere. The driver itself tells only how many parameters
+//! there are, takes a value of any size, and lets the GPU follow one that is given for a pointer.
 //!
 //! The format: `documentation/visa/zebin` of the Intel Graphics Compiler.
 
