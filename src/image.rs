@@ -281,8 +281,8 @@ impl Image {
     /// does not call it.
     pub(crate) fn can_be_called(&self) -> bool {
         const PRIVATE_MEMORY: u64 = 2 << 10;
-        let mut linkages = self.0.reflection.exports.iter().map(|symbol| symbol.linkage);
-        self.0.reflection.private_memory <= PRIVATE_MEMORY
+        let mut linkages = self.inner.reflection.exports.iter().map(|symbol| symbol.linkage);
+        self.inner.reflection.private_memory <= PRIVATE_MEMORY
             && linkages.all(|linkage| linkage == LinkageType::Export)
     }
 
