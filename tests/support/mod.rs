@@ -108,8 +108,3 @@ pub async fn kernel(rt: &Runtime, source: &str, name: &str) -> Kernel {
     // SAFETY: the kernels of the suites stay inside the buffers that the suites give them.
     unsafe { program(rt, source).await.kernel(name) }.expect("the kernel is there")
 }
-
-/// Whether the device is imitated: then its driver is real, and no GPU code runs.
-pub fn is_imitated(rt: &Runtime) -> bool {
-    rt.device().backend == "level-zero" && std::env::var_os("DRMSHIM_KERNELS").is_some()
-}
