@@ -1,4 +1,4 @@
-//! Kiln runs compute kernels from async Rust, on OpenCL devices.
+//! Kiln runs compute kernels from async Rust, on OpenCL and Level Zero devices.
 //!
 //! An application hands it device code and awaits results. Kiln sees to three things that are hard
 //! to get right around a driver whose calls block, whose objects are not counted and whose compiler
