@@ -11,9 +11,12 @@ pub(crate) mod opencl;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod slot;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod watcher;
 
 use std::any::Any;
+use std::fmt;
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -184,6 +187,16 @@ pub(crate) enum Argument<'a> {
     Value(&'a [u8]),
     /// Bytes of local memory.
     Local(usize),
+}
+
+impl fmt::Display for Argument<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(_) => write!(f, "a buffer"),
+            Self::Value(bytes) => write!(f, "a value of {} bytes", bytes.len()),
+            Self::Local(bytes) => write!(f, "{bytes} bytes of local memory"),
+        }
+    }
 }
 
 /// What a lane can run. Ranges are in bytes and lie inside their memory.

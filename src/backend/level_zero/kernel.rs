@@ -6,8 +6,6 @@ use std::iter::zip;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
-use smallvec::SmallVec;
-
 use super::adapter::next;
 use super::bindings::*;
 use super::codes::{Code, check};
@@ -17,6 +15,7 @@ use super::lock;
 use super::memory::LzMemory;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
+use crate::backend::slot::{Given, Slot};
 use crate::backend::{Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -44,25 +43,6 @@ struct Bound {
     offset: [u32; 3],
     /// The last global size without a group size, and what the driver suggested for it.
     suggested: Option<([u32; 3], [u32; 3])>,
-}
-
-/// What the driver holds for a parameter, so that the same argument need not be set again.
-#[derive(Default)]
-struct Slot {
-    holds: Holds,
-    /// Kept across launches, for its allocation.
-    value: SmallVec<[u8; 16]>,
-}
-
-#[derive(Default, PartialEq)]
-enum Holds {
-    #[default]
-    Unknown,
-    /// By the id of the memory object.
-    Memory(u64),
-    Local(usize),
-    /// The slot's bytes.
-    Value,
 }
 
 impl LzKernel {
@@ -186,27 +166,23 @@ impl LzKernel {
         let Bound { kernel, slots, .. } = bound;
         let Some(slot) = slots.get_mut(index as usize) else { return Ok(()) };
         let address: *mut c_void;
-        let (holds, size, pointer): (_, usize, *const c_void) = match *argument {
-            Argument::Memory(given) => {
-                let given = LzMemory::of(given)?;
-                address = given.at(0);
-                (Holds::Memory(given.id()), size_of_val(&address), (&raw const address).cast())
+        let (given, size, pointer): (_, usize, *const c_void) = match *argument {
+            Argument::Memory(object) => {
+                let object = LzMemory::of(object)?;
+                address = object.at(0);
+                (Given::Memory(object.id()), size_of_val(&address), (&raw const address).cast())
             }
-            Argument::Value(bytes) => (Holds::Value, bytes.len(), bytes.as_ptr().cast()),
-            Argument::Local(bytes) => (Holds::Local(bytes), bytes, ptr::null()),
+            Argument::Value(bytes) => (Given::Value(bytes), bytes.len(), bytes.as_ptr().cast()),
+            Argument::Local(bytes) => (Given::Local(bytes), bytes, ptr::null()),
         };
-        let same_value = match *argument {
-            Argument::Value(bytes) => *slot.value == *bytes,
-            _ => true,
-        };
-        if slot.holds == holds && same_value {
+        if slot.holds(given) {
             return Ok(());
         }
-        slot.holds = Holds::Unknown;
+        slot.forget();
         if self.handles.contains(&index) {
-            let (name, given) = (&self.name, in_words(argument));
+            let name = &self.name;
             return Err(Error::invalid(format!(
-                "kernel `{name}`, parameter {index}: given {given}, expected an image or a sampler, \
+                "kernel `{name}`, parameter {index}: given {argument}, expected an image or a sampler, \
                  which launches cannot give"
             )));
         }
@@ -216,15 +192,11 @@ impl LzKernel {
         let set =
             unsafe { (context.api.zeKernelSetArgumentValue)(kernel.raw(), index, size, pointer) };
         check(set).map_err(|code| {
-            let given = in_words(argument);
-            let message = format!("kernel `{}`: {given} does not fit parameter {index}", self.name);
+            let message =
+                format!("kernel `{}`: {argument} does not fit parameter {index}", self.name);
             code.error_of(code.argument_kind(), message)
         })?;
-        slot.holds = holds;
-        if let Argument::Value(bytes) = *argument {
-            slot.value.clear();
-            slot.value.extend_from_slice(bytes);
-        }
+        slot.keep(given);
         Ok(())
     }
 
@@ -334,14 +306,6 @@ impl LzKernel {
                 u32::MAX
             ))
         })
-    }
-}
-
-fn in_words(argument: &Argument<'_>) -> String {
-    match argument {
-        Argument::Memory(_) => "a buffer".to_owned(),
-        Argument::Value(bytes) => format!("a value of {} bytes", bytes.len()),
-        Argument::Local(bytes) => format!("{bytes} bytes of local memory"),
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use opencl3::command_queue::{cl_command_queue, cl_event, enqueue_nd_range_kernel};
 use opencl3::kernel::*;
 use opencl3::types::cl_mem;
-use smallvec::SmallVec;
 
 use super::codes::{argument_kind, error, error_of};
 use super::event::WaitList;
@@ -17,6 +16,7 @@ use super::handle::OwnedKernel;
 use super::memory::ClMemory;
 use super::program::ProgramObject;
 use super::{integer, text};
+use crate::backend::slot::{Given, Slot};
 use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -35,25 +35,6 @@ pub(super) struct ClKernel {
 struct Bound {
     kernel: OwnedKernel,
     slots: Vec<Slot>,
-}
-
-/// What the driver holds for a parameter, so that the same argument need not be set again.
-#[derive(Default)]
-struct Slot {
-    holds: Holds,
-    /// Kept across launches, for its allocation.
-    value: SmallVec<[u8; 16]>,
-}
-
-#[derive(Default, PartialEq)]
-enum Holds {
-    #[default]
-    Unknown,
-    /// By the id of the memory object.
-    Memory(u64),
-    Local(usize),
-    /// The slot's bytes.
-    Value,
 }
 
 impl ClKernel {
@@ -145,33 +126,25 @@ impl ClKernel {
         slot: &mut Slot,
     ) -> Result<()> {
         let memory: cl_mem;
-        let (holds, size, pointer): (_, usize, *const c_void) = match *argument {
-            Argument::Memory(given) => {
-                let given = ClMemory::of(given)?;
-                memory = given.raw();
-                (Holds::Memory(given.id()), size_of::<cl_mem>(), (&raw const memory).cast())
+        let (given, size, pointer): (_, usize, *const c_void) = match *argument {
+            Argument::Memory(object) => {
+                let object = ClMemory::of(object)?;
+                memory = object.raw();
+                (Given::Memory(object.id()), size_of::<cl_mem>(), (&raw const memory).cast())
             }
-            Argument::Value(bytes) => (Holds::Value, bytes.len(), bytes.as_ptr().cast()),
-            Argument::Local(bytes) => (Holds::Local(bytes), bytes, ptr::null()),
+            Argument::Value(bytes) => (Given::Value(bytes), bytes.len(), bytes.as_ptr().cast()),
+            Argument::Local(bytes) => (Given::Local(bytes), bytes, ptr::null()),
         };
-        let same_value = match *argument {
-            Argument::Value(bytes) => *slot.value == *bytes,
-            _ => true,
-        };
-        if slot.holds == holds && same_value {
+        if slot.holds(given) {
             return Ok(());
         }
         self.check(index, argument)?;
-        slot.holds = Holds::Unknown;
+        slot.forget();
         // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
         // is null, and of the parameter's kind as far as that is known.
         let set = unsafe { set_kernel_arg(kernel, index, size, pointer) };
         set.map_err(|code| error_of(argument_kind(code), code, self.misfit(index, argument)))?;
-        slot.holds = holds;
-        if let Argument::Value(bytes) = *argument {
-            slot.value.clear();
-            slot.value.extend_from_slice(bytes);
-        }
+        slot.keep(given);
         Ok(())
     }
 
@@ -195,16 +168,11 @@ impl ClKernel {
     }
 
     fn misfit(&self, index: cl_uint, argument: &Argument<'_>) -> String {
-        let given = match argument {
-            Argument::Memory(_) => "a buffer".to_owned(),
-            Argument::Value(bytes) => format!("a value of {} bytes", bytes.len()),
-            Argument::Local(bytes) => format!("{bytes} bytes of local memory"),
-        };
         let parameter = self.parameters.get(index as usize);
         let name = parameter.and_then(|parameter| parameter.name.as_deref()).unwrap_or("unnamed");
         let type_name = parameter.and_then(|parameter| parameter.type_name.as_deref());
         format!(
-            "kernel `{}`: {given} does not fit parameter {index} (`{name}`), of type `{}`",
+            "kernel `{}`: {argument} does not fit parameter {index} (`{name}`), of type `{}`",
             self.name,
             type_name.unwrap_or("unknown")
         )

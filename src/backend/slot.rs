@@ -1,0 +1,88 @@
+//! What a driver's kernel holds for its parameters, so that the same argument need not be set again.
+
+use smallvec::SmallVec;
+
+/// An argument by what tells it from others.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Given<'a> {
+    /// By the id of the memory object: addresses are reused.
+    Memory(u64),
+    Local(usize),
+    Value(&'a [u8]),
+}
+
+/// What was last set for a parameter.
+#[derive(Default)]
+pub(super) struct Slot {
+    holds: Holds,
+    /// Kept across launches, for its allocation.
+    value: SmallVec<[u8; 16]>,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Holds {
+    #[default]
+    Unknown,
+    Memory(u64),
+    Local(usize),
+    /// The slot's bytes.
+    Value,
+}
+
+impl Slot {
+    pub(super) fn holds(&self, given: Given<'_>) -> bool {
+        let held = match self.holds {
+            Holds::Unknown => return false,
+            Holds::Memory(id) => Given::Memory(id),
+            Holds::Local(bytes) => Given::Local(bytes),
+            Holds::Value => Given::Value(&self.value),
+        };
+        held == given
+    }
+
+    /// Before an argument is set: if that fails, nobody knows what the driver holds.
+    pub(super) fn forget(&mut self) {
+        self.holds = Holds::Unknown;
+    }
+
+    /// After it was set.
+    pub(super) fn keep(&mut self, given: Given<'_>) {
+        self.holds = match given {
+            Given::Memory(id) => Holds::Memory(id),
+            Given::Local(bytes) => Holds::Local(bytes),
+            Given::Value(bytes) => {
+                self.value.clear();
+                self.value.extend_from_slice(bytes);
+                Holds::Value
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_holds_what_was_set_last_and_nothing_else() {
+        let given = [
+            Given::Memory(1),
+            Given::Memory(2),
+            Given::Local(1),
+            Given::Local(2),
+            Given::Value(&[1]),
+            Given::Value(&[1, 0]),
+            Given::Value(&[]),
+        ];
+        let mut slot = Slot::default();
+        assert!(!given.iter().any(|one| slot.holds(*one)), "nothing was set");
+        for set in given {
+            slot.keep(set);
+            for other in given {
+                assert_eq!(slot.holds(other), set == other);
+            }
+        }
+        slot.forget();
+        assert!(!given.iter().any(|one| slot.holds(*one)), "what was set is not known");
+    }
+}
