@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rspirv::spirv::{Capability, LinkageType};
 
@@ -31,6 +31,8 @@ struct Inner {
     digest: Digest,
     /// What a SPIR-V module says of itself; empty for other formats.
     reflection: spirv::Reflection,
+    /// Of its functions, once somebody has asked.
+    private_memory: OnceLock<u64>,
     /// Why it cannot be built for any device.
     flaw: Option<Error>,
 }
@@ -127,7 +129,8 @@ impl Image {
         hasher.update(&code);
         let digest = Digest(hasher.finalize().into());
         let flaw = if format == ImageFormat::OpenClC { flaw_of_text(&code) } else { None };
-        let inner = Inner { format, code: code.into(), digest, reflection, flaw };
+        let (code, private_memory) = (code.into(), OnceLock::new());
+        let inner = Inner { format, code, digest, reflection, private_memory, flaw };
         Self { inner: Arc::new(inner), is_untrusted: false }
     }
 
@@ -282,7 +285,8 @@ impl Image {
     pub(crate) fn can_be_called(&self) -> bool {
         const PRIVATE_MEMORY: u64 = 2 << 10;
         let mut linkages = self.inner.reflection.exports.iter().map(|symbol| symbol.linkage);
-        self.inner.reflection.private_memory <= PRIVATE_MEMORY
+        let private_memory = || spirv::private_memory(self.code());
+        *self.inner.private_memory.get_or_init(private_memory) <= PRIVATE_MEMORY
             && linkages.all(|linkage| linkage == LinkageType::Export)
     }
 

@@ -45,6 +45,7 @@ use words::Words;
 pub(crate) use demands::{Demands, demands};
 pub(crate) use merge::{Input, Merged, Options, merge};
 pub(crate) use module::Module;
+pub(crate) use sizes::private_memory;
 
 /// What reads and rewrites modules elsewhere.
 pub(crate) mod edit {
@@ -77,8 +78,6 @@ pub(crate) struct Reflection {
     pub(crate) memory_model: Option<(AddressingModel, MemoryModel)>,
     /// By kernel, with their literal operands.
     pub(crate) execution_modes: HashMap<String, Vec<(ExecutionMode, Vec<u32>)>>,
-    /// Bytes of the variables of all its functions that are no kernels.
-    pub(crate) private_memory: u64,
     parameters: HashMap<String, Arc<[Parameter]>>,
 }
 

@@ -11,7 +11,6 @@ use rspirv::spirv::{
 use super::describe::describe;
 use super::grammar::Shape;
 use super::module::Linkage;
-use super::sizes::Sizes;
 use super::types::{Declarations, Type, constant_scalar};
 use super::words::{Instruction, Words};
 use super::{Reflection, Symbol, SymbolKind};
@@ -37,7 +36,6 @@ pub(super) fn reflect(words: &Words) -> Reflection {
         kernels: index.kernels(),
         specialization_constants: index.specialization_constants(),
         parameters: index.parameters(),
-        private_memory: index.sizes.of_variables(),
         capabilities: index.capabilities,
         memory_model: index.memory_model,
     }
@@ -63,7 +61,6 @@ struct Index<'m> {
     /// The mode and its operands, by function.
     execution_modes: Vec<(u32, Instruction<'m>)>,
     constants: Vec<Constant<'m>>,
-    sizes: Sizes,
     /// The type and the id of each parameter of a kernel's function, once it has been seen.
     functions: HashMap<u32, Option<Vec<(u32, u32)>>>,
     /// The function whose parameters follow, if it is a kernel's.
@@ -151,17 +148,12 @@ impl<'m> Index<'m> {
             // Lengths of arrays, for the names of types.
             Op::Constant if self.function.is_none() => {
                 self.declarations.insert(word(1)?, *instruction);
-                self.sizes.add_constant(instruction);
             }
             Op::Variable | Op::UntypedVariableKHR => {
-                if self.function.is_none() {
-                    self.sizes.add_variable(instruction);
-                }
                 self.add_symbol(SymbolKind::Variable, word(1)?, word(0));
             }
             _ if Shape::of(instruction.opcode()).is_type => {
                 self.declarations.insert(word(0)?, *instruction);
-                self.sizes.add_type(instruction);
             }
             _ => {}
         }

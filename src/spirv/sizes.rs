@@ -1,19 +1,40 @@
 //! How much private memory a module's functions declare.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use rspirv::spirv::{Op, StorageClass};
+use rspirv::spirv::{ExecutionModel, Op, StorageClass};
 
-use super::words::Instruction;
+use super::words::{Header, Instruction, Instructions};
 
 /// That of a pointer, and of a handle.
 const ADDRESS: u64 = 8;
 
-/// Bytes of types, and of the variables of functions. Where a size is not known, or more than there
-/// can be, it is the largest number. Work and memory are linear in the module's size: types come
-/// before what is made of them.
+/// Bytes of the variables of all functions that are no kernels, of a module in little-endian order. Where
+/// a size is not known, or more than there can be, it is the largest number. Work and memory are linear
+/// in the module's size: types come before what is made of them.
+pub(crate) fn private_memory(code: &[u8]) -> u64 {
+    let mut sizes = Sizes::default();
+    let (mut kernels, mut is_counted) = (HashSet::new(), false);
+    let words = code.as_chunks().0.get(Header::WORDS..).unwrap_or_default();
+    for instruction in Instructions::of(words) {
+        let word = |index| instruction.word(index);
+        match instruction.op() {
+            Some(Op::EntryPoint) if word(0) == Some(ExecutionModel::Kernel as u32) => {
+                kernels.extend(word(1));
+            }
+            Some(Op::Function) => is_counted = word(1).is_some_and(|id| !kernels.contains(&id)),
+            Some(Op::Constant) => _ = sizes.add_constant(&instruction),
+            Some(Op::Variable | Op::UntypedVariableKHR) if is_counted => {
+                _ = sizes.add_variable(&instruction);
+            }
+            _ => _ = sizes.add_type(&instruction),
+        }
+    }
+    sizes.variables
+}
+
 #[derive(Default)]
-pub(super) struct Sizes {
+struct Sizes {
     types: HashMap<u32, u64>,
     pointees: HashMap<u32, u32>,
     constants: HashMap<u32, u64>,
@@ -21,12 +42,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Of the variables that were added, together.
-    pub(super) fn of_variables(&self) -> u64 {
-        self.variables
-    }
-
-    pub(super) fn add_type(&mut self, instruction: &Instruction<'_>) -> Option<()> {
+    fn add_type(&mut self, instruction: &Instruction<'_>) -> Option<()> {
         let word = |index| instruction.word(index);
         let id = word(0)?;
         let bits = |width: u32| u64::from(width).div_ceil(8);
@@ -51,21 +67,22 @@ impl Sizes {
                 ADDRESS
             }
             Op::TypeUntypedPointerKHR | Op::TypeImage | Op::TypeSampler | Op::TypeEvent => ADDRESS,
-            _ => u64::MAX,
+            // Others are as large as can be.
+            _ => return None,
         };
         self.types.insert(id, size);
         Some(())
     }
 
     /// Takes note of what may be the length of an array.
-    pub(super) fn add_constant(&mut self, instruction: &Instruction<'_>) -> Option<()> {
+    fn add_constant(&mut self, instruction: &Instruction<'_>) -> Option<()> {
         let (low, high) = (instruction.word(2)?, instruction.word(3).unwrap_or_default());
         self.constants.insert(instruction.word(1)?, u64::from(high) << 32 | u64::from(low));
         Some(())
     }
 
     /// Adds a variable, if it is a function's own.
-    pub(super) fn add_variable(&mut self, instruction: &Instruction<'_>) -> Option<()> {
+    fn add_variable(&mut self, instruction: &Instruction<'_>) -> Option<()> {
         let word = |index| instruction.word(index);
         if word(2)? != StorageClass::Function as u32 {
             return None;

@@ -4,7 +4,7 @@ use rspirv::spirv::{Decoration, FunctionParameterAttribute, MAGIC_NUMBER, Op, St
 
 mod edit;
 
-use super::{Reflection, has_magic, read};
+use super::{Reflection, has_magic, private_memory, read};
 use crate::backend::{Access, AddressSpace, Parameter};
 use crate::error::ErrorKind;
 
@@ -509,7 +509,7 @@ fn private_memory_is_that_of_functions_that_are_no_kernels() {
             .op(Op::TypePointer, &[17, function, 7])
     };
     let variable = |module: Builder, ty: u32| module.op(Op::Variable, &[ty, 80, function]);
-    let size = |module: Builder| module.op(Op::FunctionEnd, &[]).module().private_memory;
+    let size = |module: Builder| private_memory(&module.op(Op::FunctionEnd, &[]).bytes());
     let kernel = |module: Builder| types(module.kernel("k")).op(Op::Function, &[90, 3, 0, 91]);
     let other = |module: Builder| types(module).op(Op::Function, &[90, 77, 0, 91]);
 
