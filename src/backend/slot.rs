@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use crate::error::{Error, Result};
+
 /// An argument by what tells it from others.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Given<'a> {
@@ -57,6 +59,21 @@ impl Slot {
             }
         };
     }
+}
+
+/// Whether there is an argument for each parameter: one too few would launch with that of an earlier
+/// launch.
+///
+/// # Errors
+///
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if not.
+pub(super) fn check_count(kernel: &str, parameters: usize, arguments: usize) -> Result<()> {
+    if arguments == parameters {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "kernel `{kernel}` has {parameters} parameters and was given {arguments} arguments"
+    )))
 }
 
 #[cfg(test)]

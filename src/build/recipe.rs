@@ -253,14 +253,14 @@ fn way(device: &Device, link_objects: bool, image: &Image, others: &[Image]) -> 
         let own: HashSet<_> = image.exports().collect();
         image.imports().any(|name| own.contains(name))
     };
-    let can_be_called = [image].into_iter().chain(others).all(Image::can_be_called);
+    let can_be_called = || [image].into_iter().chain(others).all(Image::can_be_called);
     Ok(match format {
         // Drivers take a module that imports what it exports for one that defines it twice.
         ImageFormat::SpirV if imports_its_own(image) || others.iter().any(imports_its_own) => {
             Way::Merge
         }
         _ if device.links.contains(&format) && !device.links_by_calls => Way::Link,
-        _ if device.links.contains(&format) && link_objects && can_be_called => Way::LinkByCalls,
+        _ if device.links.contains(&format) && link_objects && can_be_called() => Way::LinkByCalls,
         _ if image.imports().len() == 0 && others.is_empty() => Way::Build,
         ImageFormat::SpirV => Way::Merge,
         _ => {

@@ -15,7 +15,7 @@ use super::lock;
 use super::memory::LzMemory;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
-use crate::backend::slot::{Given, Slot};
+use crate::backend::slot::{Given, Slot, check_count};
 use crate::backend::{Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -129,15 +129,7 @@ impl LzKernel {
         signal: ze_event_handle_t,
         wait: &WaitList,
     ) -> Result<()> {
-        // An argument too few would launch with that of an earlier launch.
-        if arguments.len() != self.parameters.len() {
-            return Err(Error::invalid(format!(
-                "kernel `{}` has {} parameters and was given {} arguments",
-                self.name,
-                self.parameters.len(),
-                arguments.len()
-            )));
-        }
+        check_count(&self.name, self.parameters.len(), arguments.len())?;
         let context = &self.modules.context;
         let mut bound = lock(&self.bound);
         for (index, argument) in (0..).zip(arguments) {

@@ -16,7 +16,7 @@ use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
 use crate::error::{Error, Result};
 
 pub(super) struct ClEvent {
-    event: Arc<OwnedEvent>,
+    event: OwnedEvent,
     profiling: bool,
     /// Who finds its end, and its position on its lane, if the driver reports it too late.
     watch: Option<(Arc<LaneWatch>, u64)>,
@@ -30,7 +30,7 @@ impl ClEvent {
         watch: Option<(Arc<LaneWatch>, u64)>,
         context: &Arc<Context>,
     ) -> Self {
-        Self { event: Arc::new(event), profiling, watch, _context: Arc::clone(context) }
+        Self { event, profiling, watch, _context: Arc::clone(context) }
     }
 
     fn time(&self, station: cl_profiling_info) -> Option<u64> {
@@ -71,7 +71,10 @@ impl NativeEvent for ClEvent {
 
     fn notify(&self, notify: Notify) -> Result<()> {
         if let Some((lane, position)) = &self.watch {
-            return lane.watch(*position, &self.event, notify);
+            let event = self.event.again().map_err(|code| {
+                error(code, "the driver does not keep the event of a command that is awaited")
+            })?;
+            return lane.watch(*position, event, notify);
         }
         // Boxed once more: the driver hands on one thin pointer.
         let data = Box::into_raw(Box::new(notify));

@@ -2,11 +2,11 @@
 
 use opencl3::command_queue::{cl_command_queue, release_command_queue};
 use opencl3::context::context::{cl_context, release_context};
-use opencl3::event::{cl_event, release_event};
+use opencl3::event::{cl_event, release_event, retain_event};
 use opencl3::kernel::{cl_kernel, release_kernel};
 use opencl3::memory::{cl_mem, release_mem_object};
 use opencl3::program::{cl_program, release_program};
-use opencl3::types::{cl_device_id, cl_platform_id};
+use opencl3::types::{cl_device_id, cl_int, cl_platform_id};
 
 use super::codes::driver_code;
 
@@ -54,6 +54,15 @@ owned!(
 owned!(OwnedMemory, cl_mem, release_mem_object);
 owned!(OwnedQueue, cl_command_queue, release_command_queue);
 owned!(OwnedEvent, cl_event, release_event);
+
+impl OwnedEvent {
+    /// Another reference to the event.
+    pub(super) fn again(&self) -> Result<Self, cl_int> {
+        // SAFETY: the event is alive.
+        unsafe { retain_event(self.0) }?;
+        Ok(Self(self.0))
+    }
+}
 
 // SAFETY: all functions on contexts are thread-safe.
 unsafe impl Sync for OwnedContext {}

@@ -16,7 +16,7 @@ use super::handle::OwnedKernel;
 use super::memory::ClMemory;
 use super::program::ProgramObject;
 use super::{integer, text};
-use crate::backend::slot::{Given, Slot};
+use crate::backend::slot::{Given, Slot, check_count};
 use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -83,15 +83,7 @@ impl ClKernel {
         range: &NdRange,
         wait: &WaitList,
     ) -> Result<cl_event> {
-        // An argument too few would launch with that of an earlier launch.
-        if arguments.len() != self.parameters.len() {
-            return Err(Error::invalid(format!(
-                "kernel `{}` has {} parameters and was given {} arguments",
-                self.name,
-                self.parameters.len(),
-                arguments.len()
-            )));
-        }
+        check_count(&self.name, self.parameters.len(), arguments.len())?;
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         let Bound { kernel, slots } = &mut *bound;
         for (index, (argument, slot)) in (0..).zip(zip(arguments, slots)) {

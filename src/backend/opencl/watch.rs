@@ -37,16 +37,16 @@ impl LaneWatch {
     pub(super) fn watch(
         self: &Arc<Self>,
         position: u64,
-        event: &Arc<OwnedEvent>,
+        event: OwnedEvent,
         notify: Notify,
     ) -> Result<()> {
-        if !matches!(progress(event), Progress::Pending) {
+        if !matches!(progress(&event), Progress::Pending) {
             tell(notify);
             return Ok(());
         }
         let mut awaited = self.lock();
         let at = awaited.commands.partition_point(|command| command.position <= position);
-        awaited.commands.insert(at, Command { position, event: Arc::clone(event), notify });
+        awaited.commands.insert(at, Command { position, event: Arc::new(event), notify });
         let is_new = !std::mem::replace(&mut awaited.has_watcher, true);
         drop(awaited);
         if is_new {
