@@ -5,17 +5,6 @@ use std::ptr::{null, null_mut};
 
 use libloading::Library;
 
-#[allow(
-    dead_code,
-    non_camel_case_types,
-    non_snake_case,
-    unreachable_pub,
-    unused_imports,
-    clippy::all,
-    clippy::multiple_unsafe_ops_per_block,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated"
-)]
 #[path = "../../src/backend/level_zero/bindings.rs"]
 mod bindings;
 

@@ -3,6 +3,18 @@
 //!
 //! The headers are Copyright (C) Intel Corporation, SPDX-License-Identifier: MIT.
 
+#![allow(
+    dead_code,
+    non_camel_case_types,
+    non_snake_case,
+    unreachable_pub,
+    unused_imports,
+    clippy::all,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated"
+)]
+
 #[repr(C)]
 #[derive(Debug)]
 pub struct _ze_driver_handle_t {

@@ -9,17 +9,6 @@
 //! it end the process ([program]).
 
 mod adapter;
-#[allow(
-    dead_code,
-    non_camel_case_types,
-    non_snake_case,
-    unreachable_pub,
-    unused_imports,
-    clippy::all,
-    clippy::multiple_unsafe_ops_per_block,
-    clippy::undocumented_unsafe_blocks,
-    reason = "generated"
-)]
 mod bindings;
 mod clock;
 mod codes;
