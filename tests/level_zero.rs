@@ -11,9 +11,10 @@
 #[path = "support/children.rs"]
 mod children;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use std::future::IntoFuture;
-use std::process::Command;
 use std::time::Duration;
 
 use children::{Child, Report, on_imitated_gpu, report};
@@ -103,17 +104,13 @@ fn hanging() {
         assert!(matches!(event.status(), Status::Enqueued), "{:?}", event.status());
         // What needs no GPU goes on.
         let other = rt.build(&Image::opencl_c("kernel void other(global int *a) { *a = 1; }"));
-        if support_has_clang() {
+        if tools::has_clang() {
             within(PATIENCE, other.start()).await.expect("it ends").expect("it is right");
         }
         assert!(within(short, rt.drain()).await.is_none(), "the launch has not ended");
         assert!(rt.stats().commands_in_flight >= 1, "the launch is");
         report("hangs", 1);
     });
-}
-
-fn support_has_clang() -> bool {
-    Command::new("clang-15").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 #[test]
