@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
-use rspirv::spirv::{Decoration, FunctionParameterAttribute, Op, StorageClass};
+use rspirv::spirv::{Decoration, FunctionControl, FunctionParameterAttribute, Op, StorageClass};
 
 use super::constants::Place;
 use super::generic::Spaces;
@@ -139,10 +139,13 @@ impl<'m> Emitter<'m> {
         let mut instructions = function.body.iter();
         let mut signature = Vec::new();
         let mut blocks = Vec::<Block<'_>>::new();
-        let mut result = None;
+        let (mut result, mut control) = (None, FunctionControl::NONE);
         for instruction in instructions.by_ref() {
             match instruction.op() {
-                Some(Op::Function) => result = Some(operand(&instruction, 0)?),
+                Some(Op::Function) => {
+                    result = Some(operand(&instruction, 0)?);
+                    control = FunctionControl::from_bits_truncate(operand(&instruction, 2)?);
+                }
                 Some(Op::FunctionParameter) => signature.push(body.parameter(&instruction)?),
                 Some(Op::Label) => blocks.push(Block {
                     label: operand(&instruction, 0)?,
@@ -161,7 +164,15 @@ impl<'m> Emitter<'m> {
         let result = result.ok_or_else(|| malformed("a function"))?;
         let result = body.emitter.type_name_in(result, &returns)?;
         let locals = body.locals.clone();
-        body.write(&name, &result, signature, kernel.map(|(_, attributes)| attributes))?;
+        let specifiers = match kernel {
+            Some((_, attributes)) => format!("{attributes}kernel"),
+            // `inline` alone is a hint that Intel's CPU runtime follows too late to see through it.
+            None if control.contains(FunctionControl::INLINE) => {
+                "static inline __attribute__((always_inline))".to_owned()
+            }
+            None => "static".to_owned(),
+        };
+        body.write(&name, &result, signature, &specifiers)?;
         Ok(Instance { name, returns, locals })
     }
 }
@@ -205,27 +216,22 @@ impl<'m> Body<'_, 'm> {
         name: &str,
         result: &str,
         mut signature: Vec<String>,
-        attributes: Option<&str>,
+        specifiers: &str,
     ) -> Result<()> {
-        let mut text = String::from("\n");
         let mut top = String::new();
         for &local in &self.locals {
             let pointee = self.pointee(local)?;
             let (ty, name) = (self.emitter.type_name(pointee)?, self.emitter.name(local, "local_"));
-            if attributes.is_some() {
+            if self.is_kernel {
                 let aligned = self.emitter.aligned(local);
                 let _ = writeln!(top, "    local {ty} {name}{aligned};");
             } else {
                 signature.push(format!("local {ty} *{name}"));
             }
         }
-        match attributes {
-            Some(attributes) => text = text + attributes + "kernel ",
-            None => text += "static ",
-        }
         let signature = if signature.is_empty() { "void".to_owned() } else { signature.join(", ") };
         let separator = if result.ends_with('*') { "" } else { " " };
-        let _ = writeln!(text, "{result}{separator}{name}({signature})\n{{");
+        let text = format!("\n{specifiers} {result}{separator}{name}({signature})\n{{\n");
         for (ty, names) in &self.declarations {
             let separator = if ty.ends_with('*') { "" } else { " " };
             // A line for each pointer, as its type is one of the name.

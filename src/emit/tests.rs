@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use rspirv::spirv::{FunctionControl, Op};
 
 use super::constants::{Place, literal, signed_literal};
 use super::types::{Lanes, Scalar};
@@ -22,10 +23,20 @@ fn emit(bytes: &[u8]) -> Result<String> {
     opencl_c(&Module::parse(bytes)?)
 }
 
+/// The module with all its functions to be inlined, as those of fused launches are.
+fn inlined(module: &[u8]) -> Vec<u8> {
+    let header = ((5 << 16) | Op::Function as u32).to_le_bytes();
+    let mut bytes = module.to_vec();
+    for at in (0..bytes.len()).step_by(4).filter(|&at| module[at..].starts_with(&header)) {
+        bytes[at + 12..at + 16].copy_from_slice(&FunctionControl::INLINE.bits().to_le_bytes());
+    }
+    bytes
+}
+
 /// What version `VERSION` emits, all together. If this differs, the emitted text has changed: raise
 /// `VERSION`, and put the new digest here.
 const EMITTED: (u32, &str) =
-    (2, "acc2c56863545a00a35a5b86a24e109109e69b84dae6fa72b34dc26a5b447523");
+    (3, "6bf122bde43ba01a4764735679a70dabfd7ff6e9ea8c051065634d0f8e7a0bc3");
 
 #[test]
 fn each_change_of_what_is_emitted_has_a_version_of_its_own() {
@@ -34,6 +45,7 @@ fn each_change_of_what_is_emitted_has_a_version_of_its_own() {
     {
         hasher.update(emit(module).unwrap().as_bytes());
     }
+    hasher.update(emit(&inlined(SAXPY)).unwrap().as_bytes());
     assert_eq!((VERSION, hasher.finalize().to_hex().as_str()), EMITTED);
 }
 
@@ -77,6 +89,14 @@ fn a_kernel_reads_like_the_module() {
              return;\n\
          }\n"
     );
+}
+
+#[test]
+fn what_the_module_asks_to_inline_is_inlined() {
+    let text = emit(&inlined(SAXPY)).unwrap();
+    let inline = "static inline __attribute__((always_inline)) void saxpy_10(";
+    assert_eq!(text.replace(inline, "static void saxpy_10("), emit(SAXPY).unwrap());
+    assert!(text.contains(inline), "{text}");
 }
 
 #[test]

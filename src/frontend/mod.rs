@@ -16,7 +16,8 @@
 //!   and unless the text forbids it. clang marks those places, and for a device that has
 //!   `fma`, as nearly all have, they become that: it is what the plain builds of PoCL and Intel's CPU
 //!   runtime make of them. (llvm-spirv alone would write `mad`, of which Intel's compiler makes now one
-//!   operation, now two.) The module has no other place that a driver contracts. On Intel's CPU runtime
+//!   operation, now two.) For vectors, each component has its own ([`by_component`]): that is faster.
+//!   The module has no other place that a driver contracts. On Intel's CPU runtime
 //!   the results then have the same bytes, with or without the options for mathematics; except `-cl-unsafe-math-optimizations` and `-cl-fast-relaxed-math`, under which results depend on
 //!   how a compiler arranges an expression, and no two compilers agree.
 //! * Files that the text includes are read here, when it is translated, as drivers read them when they
@@ -25,6 +26,7 @@
 //! [`repair`] puts right what llvm-spirv is known to write wrongly; where it fails, a translation that
 //! is optimised less is tried.
 
+mod by_component;
 mod find;
 mod includes;
 pub mod internals;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::by_component::fma_by_component;
 use super::compiler;
 use super::find::{Tool, Tools};
 use super::options::BuildOptions;
@@ -16,7 +17,7 @@ use crate::process::{self, Ended};
 
 /// What is done to a text beside what the arguments tell. Part of every key: raised with each change
 /// that changes results.
-const PIPELINE: &str = "2";
+const PIPELINE: &str = "3";
 
 /// The ways to SPIR-V by clang and llvm-spirv, best first: arguments for each. llvm-spirv 15 does not
 /// take all that optimising makes, such as integers of three bits and `freeze`; the second way leaves
@@ -208,7 +209,12 @@ impl Translation {
             output = then(llvm_spirv, arguments, &output)?;
             writer = llvm_spirv;
         }
-        let image = repaired(output).and_then(Image::spirv).map_err(|error| {
+        let used = |output| {
+            let mut module = repaired(output)?;
+            fma_by_component(&mut module)?;
+            Image::spirv(module.assemble())
+        };
+        let image = used(output).map_err(|error| {
             let Tool { path, version, .. } = writer;
             let path = path.display();
             let message = format!("`{path}` ({version}) wrote no SPIR-V that can be used");

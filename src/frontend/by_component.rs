@@ -1,0 +1,177 @@
+//! Takes `fma` of vectors apart.
+//!
+//! A contraction in OpenCL C is no call: the device's compiler sees a product and a sum, and puts the
+//! processor's instruction in their place. Once translated, it is a call of `fma`. That for vectors is
+//! something that Intel's CPU runtime does not see through when it makes work-items the lanes of
+//! vectors: a filter of `float4` then takes three times as long. That for numbers is an instruction to
+//! it.
+
+use std::collections::HashSet;
+
+use rspirv::spirv::{Op, OpenclStd100Op as Extended};
+
+use crate::error::Result;
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream};
+
+/// Of a vector (SPIR-V 2.16.1, with the capability `Vector16`).
+const MOST_COMPONENTS: u32 = 16;
+
+/// Has every `fma` of vectors done component by component, which is what it means.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if all ids are used up.
+pub(super) fn fma_by_component(module: &mut Module) -> Result<()> {
+    // A decoration is about the call, and may not be about what takes its place.
+    let decorated: HashSet<_> =
+        module.section(Section::Annotations).iter().filter_map(|i| i.word(0)).collect();
+    let sets = module.extended_sets();
+    for at in 0..module.functions.len() {
+        let definitions = module.definitions();
+        let body = &module.functions[at].body;
+        let call = |i: &Instruction<'_>| {
+            let call = Call::of(i, &definitions)?;
+            let is_opencl = sets.get(&call.set) == Some(&ExtendedSet::OpenClStd);
+            (is_opencl && !decorated.contains(&call.result)).then_some(call)
+        };
+        let calls: Vec<_> = body.iter().map(|i| call(&i)).collect();
+        if calls.iter().all(Option::is_none) {
+            continue;
+        }
+        let body = body.clone();
+        let mut rewritten = Stream::default();
+        for (instruction, call) in body.iter().zip(calls) {
+            match call {
+                Some(call) => call.by_component(module, &mut rewritten)?,
+                None => rewritten.push_instruction(&instruction),
+            }
+        }
+        module.functions[at].body = rewritten;
+    }
+    Ok(())
+}
+
+/// A call of `fma` for vectors.
+struct Call {
+    vector: u32,
+    component: u32,
+    components: u32,
+    result: u32,
+    /// The extended instructions that it is one of.
+    set: u32,
+    operands: [u32; 3],
+}
+
+impl Call {
+    fn of(instruction: &Instruction<'_>, definitions: &Definitions<'_>) -> Option<Self> {
+        if instruction.op() != Some(Op::ExtInst) {
+            return None;
+        }
+        let word = |at| instruction.word(at);
+        if word(3)? != Extended::fma as u32 {
+            return None;
+        }
+        let vector = word(0)?;
+        let ty = definitions.get(vector).filter(|ty| ty.op() == Some(Op::TypeVector))?;
+        Some(Self {
+            vector,
+            component: ty.word(1)?,
+            components: ty.word(2).filter(|&count| count <= MOST_COMPONENTS)?,
+            result: word(1)?,
+            set: word(2)?,
+            operands: [word(4)?, word(5)?, word(6)?],
+        })
+    }
+
+    fn by_component(&self, module: &mut Module, body: &mut Stream) -> Result<()> {
+        let mut results = Vec::new();
+        for at in 0..self.components {
+            let mut operands = [0; 3];
+            for (component, operand) in operands.iter_mut().zip(self.operands) {
+                *component = module.fresh_id()?;
+                body.push(Op::CompositeExtract, [self.component, *component, operand, at]);
+            }
+            let result = module.fresh_id()?;
+            let call = [self.component, result, self.set, Extended::fma as u32];
+            body.push(Op::ExtInst, call.into_iter().chain(operands));
+            results.push(result);
+        }
+        body.push(Op::CompositeConstruct, [self.vector, self.result].into_iter().chain(results));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rspirv::binary::Assemble;
+    use rspirv::dr::{Builder, Operand};
+    use rspirv::spirv::{AddressingModel, Capability, FunctionControl, MemoryModel};
+
+    use super::*;
+
+    /// A function that calls `fma` once, for a vector of so many components or, without any, a number.
+    fn calling(components: Option<u32>, decorates: bool) -> Module {
+        let mut b = Builder::new();
+        b.set_version(1, 2);
+        b.capability(Capability::Kernel);
+        let set = b.ext_inst_import("OpenCL.std");
+        b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
+        let float = b.type_float(32, None);
+        let ty = components.map_or(float, |count| b.type_vector(float, count));
+        let function = b.type_function(ty, [ty; 3]);
+        b.begin_function(ty, None, FunctionControl::NONE, function).expect("it is the first");
+        let operands = [(); 3].map(|()| b.function_parameter(ty).expect("it has three"));
+        b.begin_block(None).expect("there is a function");
+        let operands = operands.map(Operand::IdRef);
+        let called = b.ext_inst(ty, None, set, Extended::fma as u32, operands).expect("a block");
+        if decorates {
+            b.decorate(called, rspirv::spirv::Decoration::RelaxedPrecision, []);
+        }
+        b.ret_value(called).expect("a block");
+        b.end_function().expect("there is a function");
+        let words = b.module().assemble();
+        let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        Module::parse(bytes).expect("it is a module")
+    }
+
+    fn ops(module: &Module) -> Vec<Op> {
+        module.functions[0].body.iter().filter_map(|i| i.op()).collect()
+    }
+
+    #[test]
+    fn every_component_is_computed_from_those_of_its_place() {
+        let mut module = calling(Some(3), false);
+        let returned = module.functions[0].body.iter().find(|i| i.op() == Some(Op::ReturnValue));
+        let returned = returned.and_then(|i| i.word(0));
+        fma_by_component(&mut module).expect("there are ids");
+        let one = [Op::CompositeExtract, Op::CompositeExtract, Op::CompositeExtract, Op::ExtInst];
+        let all: Vec<_> = ops(&module).into_iter().skip(5).take(13).collect();
+        assert_eq!(all, [&one[..], &one, &one, &[Op::CompositeConstruct]].concat());
+
+        let body = || module.functions[0].body.iter();
+        let parameters: Vec<_> =
+            body().filter(|i| i.op() == Some(Op::FunctionParameter)).map(|i| i.result()).collect();
+        let extracts: Vec<_> = body().filter(|i| i.op() == Some(Op::CompositeExtract)).collect();
+        for (at, extract) in extracts.iter().enumerate() {
+            assert_eq!(extract.word(2), parameters[at % 3], "{at}");
+            assert_eq!(extract.word(3), Some(at as u32 / 3), "{at}");
+        }
+        let made: Vec<_> =
+            body().filter(|i| i.op() == Some(Op::ExtInst)).filter_map(|i| i.result()).collect();
+        let whole = body().find(|i| i.op() == Some(Op::CompositeConstruct)).expect("it is there");
+        assert_eq!(whole.words_from(2).collect::<Vec<_>>(), made);
+        assert_eq!(whole.result(), returned, "users of the call do not notice");
+        Module::parse(module.assemble()).expect("it is a module");
+    }
+
+    #[test]
+    fn other_calls_stay_as_they_are() {
+        for (components, decorates) in [(None, false), (Some(4), true), (Some(u32::MAX), false)] {
+            let mut module = calling(components, decorates);
+            let before = module.assemble();
+            fma_by_component(&mut module).expect("there are ids");
+            assert_eq!(module.assemble(), before, "{components:?}");
+        }
+    }
+}
