@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use bytemuck::Pod;
 use kiln::frontend_internals::{options_for_device, spirv_of};
 use kiln::simulated::Simulator;
+use kiln::store::Checked;
 use kiln::{
     CacheConfig, Error, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
 };
@@ -127,7 +128,7 @@ fn an_entry_tells_what_made_it() {
     let store = CacheConfig::at(scripts.file("store")).open_store().expect("it is there");
     let store = store.expect("it is wanted");
     let entry = store.entries().next().expect("there is one");
-    let kiln::store::Checked::Whole(entry) = store.check(&entry) else { panic!("it is damaged") };
+    let Checked::Whole(entry) = store.check(&entry) else { panic!("it is damaged") };
     assert_eq!(entry.payload(), spirv.code());
     let manifest = entry.manifest();
     assert_eq!(manifest.field("kind"), Some("spirv"));
@@ -587,11 +588,13 @@ const CHAIN: [&str; 2] = [
      }",
 ];
 
+const OPTIONS: &str = "-DFACTOR=1.1f";
+
 /// What the chain computes, and whether it ran as one kernel.
-async fn chain(rt: &Runtime) -> (Vec<f32>, FusionOutcome) {
+async fn chain(rt: &Runtime, images: &[Image]) -> (Vec<f32>, FusionOutcome) {
     let mut kernels = Vec::new();
-    for (text, name) in CHAIN.into_iter().zip(["first", "second"]) {
-        let program = rt.build(&Image::opencl_c(text)).options("-DFACTOR=1.1f").await;
+    for (image, name) in images.iter().zip(["first", "second"]) {
+        let program = rt.build(image).options(OPTIONS).await;
         // SAFETY: they touch the element of their global id only.
         let kernel = unsafe { program.expect("it builds").kernel(name) };
         kernels.push(kernel.expect("it is there"));
@@ -618,11 +621,51 @@ fn kernels_that_are_text_are_fused() {
         for (mode, fuses) in [(FusionMode::Never, false), (FusionMode::Always, true)] {
             let builder = support::builder().device(rt.device().index().to_string());
             let rt = builder.fusion(mode).build().await.expect("it starts");
-            let (result, outcome) = chain(&rt).await;
+            let (result, outcome) = chain(&rt, &CHAIN.map(Image::opencl_c)).await;
             assert_eq!(outcome.is_fused(), fuses, "{outcome}");
             assert_eq!(rt.stats().translations, if fuses { 2 } else { 0 });
             computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
         }
         assert!(computed[0] == computed[1], "{computed:x?}");
+    }));
+}
+
+/// A driver may do more with one language than with the other, and is to have what it had unfused.
+#[test]
+fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
+    if !has_clang() {
+        return;
+    }
+    block_on(on_each_device(async |rt: Runtime| {
+        let mut modules = Vec::new();
+        for text in CHAIN.map(Image::opencl_c) {
+            modules.push(spirv_of(&rt, &text, OPTIONS).await.expect("it is translated"));
+        }
+        let takes = |format| rt.device().formats.contains(&format);
+        for images in [CHAIN.map(Image::opencl_c).to_vec(), modules] {
+            let folder = tempfile::tempdir().expect("there is room");
+            let cache = CacheConfig::at(folder.path());
+            let builder = Runtime::builder().device(rt.device().index().to_string());
+            let rt = builder.cache(cache.clone()).fusion(FusionMode::Always).build().await;
+            let rt = rt.expect("it starts");
+            let (_, outcome) = chain(&rt, &images).await;
+            assert!(outcome.is_fused(), "{outcome}");
+            rt.drain().await;
+
+            let store = cache.open_store().expect("it is there").expect("it is wanted");
+            let emitted = store.entries().filter_map(|entry| match store.check(&entry) {
+                Checked::Whole(entry) => {
+                    let manifest = entry.manifest();
+                    let kernel = manifest.kernels.first()?;
+                    let is_program = manifest.field("kind") == Some("program");
+                    let is_fused = is_program && kernel.name.starts_with("fused_");
+                    is_fused.then(|| manifest.field("emitter").is_some())
+                }
+                _ => panic!("it is damaged"),
+            });
+            let is_text = images[0].format() == ImageFormat::OpenClC;
+            let expected = takes(ImageFormat::OpenClC) && (is_text || !takes(ImageFormat::SpirV));
+            assert_eq!(emitted.collect::<Vec<_>>(), [expected]);
+        }
     }));
 }

@@ -36,6 +36,8 @@ type Constants = Vec<(u32, Vec<u8>)>;
 #[derive(Clone)]
 pub(crate) struct Wanted {
     unit: Unit,
+    /// Whether SPIR-V is to reach a device that takes OpenCL C, too, as that.
+    as_text: bool,
     /// The device's position in the graph.
     device: usize,
     /// Constants of libraries, by their images.
@@ -49,7 +51,7 @@ pub(crate) struct Recipe {
     units: SmallVec<[Unit; 1]>,
     device: usize,
     way: Way,
-    /// Modules of SPIR-V, for a device that takes none: what it gets is OpenCL C.
+    /// Modules of SPIR-V that the device gets as OpenCL C.
     is_emitted: bool,
     /// How it is translated, if it is.
     translation: Option<Arc<Translation>>,
@@ -172,11 +174,16 @@ impl Unit {
 
 impl Wanted {
     pub(crate) fn new(image: Image, device: usize) -> Self {
-        Self { unit: Unit::new(image), device, of_libraries: Vec::new() }
+        Self { unit: Unit::new(image), as_text: false, device, of_libraries: Vec::new() }
     }
 
     pub(crate) fn set_device(&mut self, device: usize) {
         self.device = device;
+    }
+
+    /// Lets SPIR-V reach the device as OpenCL C even if it takes both.
+    pub(crate) fn prefer_text(&mut self) {
+        self.as_text = true;
     }
 
     pub(crate) fn set_constant(&mut self, id: u32, value: ConstantBytes) {
@@ -214,7 +221,7 @@ impl Wanted {
         link_objects: bool,
         libraries: impl FnOnce(&Image) -> Result<Vec<Image>>,
     ) -> Result<Recipe> {
-        let Self { unit, device: position, of_libraries } = self;
+        let Self { unit, as_text, device: position, of_libraries } = self;
         let image = &unit.image;
         let others = if unit.shares() { libraries(image)? } else { Vec::new() };
         let way = match unit.shares() {
@@ -226,7 +233,12 @@ impl Wanted {
         units.extend(others.into_iter().map(Unit::new));
         set_constants(&mut units, of_libraries)?;
         units.iter().try_for_each(|unit| unit.check(device))?;
-        let is_emitted = is_emitted(device, units[0].image.format());
+        let format = units[0].image.format();
+        let is_emitted = if as_text {
+            format == ImageFormat::SpirV && device.formats.contains(&ImageFormat::OpenClC)
+        } else {
+            is_emitted(device, format)
+        };
         units.sort_unstable_by_key(|unit| unit.image.digest());
         Ok(Recipe { units, device: position, way, is_emitted, translation: None })
     }
@@ -373,8 +385,7 @@ impl Recipe {
         let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
         let error = if error.kind() == ErrorKind::BuildFailed && self.is_emitted {
             error.within(
-                "the SPIR-V was translated to OpenCL C, since the device takes none, and the \
-                 log speaks of that text",
+                "the SPIR-V was translated to OpenCL C for the device, and the log speaks of that text",
             )
         } else {
             error

@@ -172,7 +172,8 @@ impl FusionReport {
         self.0.kernel.as_ref().map(|(_, module)| module.as_slice())
     }
 
-    /// The fused kernel in OpenCL C, as a device gets it that takes no SPIR-V.
+    /// The fused kernel in OpenCL C, as a device gets it that takes no SPIR-V, and one that takes both
+    /// if the kernels of all launches were given in OpenCL C.
     ///
     /// # Errors
     ///

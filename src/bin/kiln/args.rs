@@ -142,7 +142,7 @@ pub(crate) struct Fuse {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Code {
-    /// OpenCL C, as a device gets it that takes no SPIR-V
+    /// OpenCL C, as a device gets it that takes no SPIR-V, or whose launches are all of OpenCL C
     #[default]
     C,
     /// SPIR-V

@@ -19,7 +19,7 @@ use std::time::Duration;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
-use crate::build::graph::BuildGraph;
+use crate::build::graph::{BuildGraph, Outcome};
 use crate::build::program::Kernel;
 use crate::build::recipe::Wanted;
 use crate::device::{DeviceKind, Limits};
@@ -202,6 +202,7 @@ impl BuildGraph {
         }
         let options = source::common_options(&sources)?.to_owned();
         let is_untrusted = sources.iter().any(|source| source.is_untrusted);
+        let is_text = sources.iter().all(|source| source.is_text);
         let compile = {
             let (mut plan, sources) = (plan.clone(), sources.clone());
             for slot in &mut plan.slots {
@@ -231,7 +232,10 @@ impl BuildGraph {
         let image = Image::spirv(fused.module.assemble())?.untrusted_if(is_untrusted);
         let mut wanted = Wanted::new(image, device);
         wanted.set_options(&options)?;
-        let built = self.ask(wanted).landed().await;
+        let built = match is_text {
+            true => self.build_as_text(wanted).await,
+            false => self.ask(wanted).landed().await,
+        };
         let (program, kernel) = match built.and_then(|b| Ok((b.key(), b.kernel(&fused.kernel)?))) {
             Err(error) if is_outcome(&error) => {
                 fusion.report.refuse(format!("the fused kernel could not be built: {error}"));
@@ -252,6 +256,24 @@ impl BuildGraph {
             fusion.trials.tell(times);
         }
         Ok(fusion)
+    }
+}
+
+impl BuildGraph {
+    /// Builds what became of OpenCL C as that, where it can be expressed. A driver may do more with
+    /// one language than with another: from text, Intel's CPU runtime makes kernels whose loops are
+    /// unrolled and whose accesses to neighbouring elements are those of vectors, up to four times as
+    /// fast as from the same in SPIR-V.
+    async fn build_as_text(self: &Arc<Self>, wanted: Wanted) -> Outcome {
+        let mut text = wanted.clone();
+        text.prefer_text();
+        match self.ask(text).landed().await {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                tracing::debug!(%error, "a fused kernel is built as SPIR-V");
+                self.ask(wanted).landed().await
+            }
+            built => built,
+        }
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Source {
     pub(super) constants: Vec<(u32, Vec<u8>)>,
     /// For the driver's compiler.
     options: String,
+    /// Whether the driver's compiler was given OpenCL C.
+    pub(super) is_text: bool,
     /// Whether what is made of it must not be compiled in this process.
     pub(super) is_untrusted: bool,
 }
@@ -35,15 +37,22 @@ impl Source {
         for (image, options) in recipe.images() {
             images.push(graph.spirv_of(image, options, recipe.device()).await?);
         }
-        let options = match recipe.format() {
-            ImageFormat::OpenClC => options_for_device(recipe.options())?,
-            _ => recipe.options().to_owned(),
+        let is_text = recipe.format() == ImageFormat::OpenClC;
+        let options = match is_text {
+            true => options_for_device(recipe.options())?,
+            false => recipe.options().to_owned(),
         };
         let (recipe, is_untrusted) = (recipe.with_images(images), built.is_untrusted());
         let read = move || {
             recipe.with_source(|source| {
                 let module = Module::parse(source.code)?;
-                Ok(Self { module, constants: source.constants.to_vec(), options, is_untrusted })
+                Ok(Self {
+                    module,
+                    constants: source.constants.to_vec(),
+                    options,
+                    is_text,
+                    is_untrusted,
+                })
             })
         };
         graph.pool().run(read).await?
