@@ -103,29 +103,30 @@ struct Reader<'t> {
     path: Vec<(usize, &'t str)>,
     /// The kernel that the lines speak of.
     kernel: Option<&'t str>,
-    /// What they have said of one of its parameters.
-    item: HashMap<&'t str, &'t str>,
+    /// What they have said of one of its parameters, by key.
+    item: Vec<(&'t str, &'t str)>,
 }
 
 impl<'t> Reader<'t> {
     fn line(&mut self, line: &'t str) {
-        let content = line.trim_start_matches([' ', '-']);
-        let column = line.len() - content.len();
-        let Some((key, value)) = content.split_once(':') else { return };
-        let (key, value) = (key.trim(), unquoted(value.trim()));
-        if line[..column].contains('-') {
+        // Every hit on disk waits for this, and a kernel has a hundred lines.
+        let Some(column) = line.bytes().position(|byte| !matches!(byte, b' ' | b'-')) else {
+            return;
+        };
+        let (indent, content) = line.split_at(column);
+        let Some(colon) = content.bytes().position(|byte| byte == b':') else { return };
+        let (key, value) = (&content[..colon], unquoted(content[colon + 1..].trim_ascii()));
+        if indent.as_bytes().contains(&b'-') {
             self.end_item();
         }
         while self.path.last().is_some_and(|(outer, _)| *outer >= column) {
             self.end_item();
             self.path.pop();
         }
-        let path: Vec<_> = self.path.iter().map(|(_, key)| *key).collect();
-        match path[..] {
-            ["kernels" | "kernels_misc_info"] if key == "name" => self.kernel = Some(value),
-            ["kernels", "payload_arguments"] | ["kernels_misc_info", "args_info"] => {
-                self.item.insert(key, value);
-            }
+        match self.path[..] {
+            [(_, "kernels" | "kernels_misc_info")] if key == "name" => self.kernel = Some(value),
+            [(_, "kernels"), (_, "payload_arguments")]
+            | [(_, "kernels_misc_info"), (_, "args_info")] => self.item.push((key, value)),
             _ => {}
         }
         if value.is_empty() && self.path.len() < DEPTH {
@@ -135,8 +136,11 @@ impl<'t> Reader<'t> {
 
     /// Takes in what was said of a parameter. The lists tell different things of each.
     fn end_item(&mut self) {
+        if self.item.is_empty() {
+            return;
+        }
         let item = std::mem::take(&mut self.item);
-        let get = |key: &str| item.get(key).copied();
+        let get = |key: &str| item.iter().rev().find(|(known, _)| *known == key).map(|of| of.1);
         let index = |key: &str| get(key)?.parse::<usize>().ok().filter(|index| *index < MOST);
         let Some(kernel) = self.kernel else { return };
         let Some(at) = index("arg_index").or_else(|| index("index")) else { return };
