@@ -286,6 +286,12 @@ pub(crate) trait NativeEvent: Any + Send + Sync {
     /// Asks the driver; does not block.
     fn progress(&self) -> Progress;
 
+    /// Whether it has ended, where looking costs little more than reading memory; `false` where a
+    /// driver's locks are in the way.
+    fn is_seen_ended(&self) -> bool {
+        false
+    }
+
     /// When it was queued, submitted, started and ended; `None` before its end and without profiling.
     fn profile(&self) -> Option<Profile>;
 

@@ -202,6 +202,12 @@ impl Event {
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.seat == Seat::None
+            && !self.record.awaited.load(SeqCst)
+            && let Some(scheduler) = self.record.scheduler.upgrade()
+        {
+            scheduler.settle_if_ended(&self.record);
+        }
         let mut phase = self.record.signal.register(&mut self.seat, context.waker());
         if phase == Phase::Pending
             && !self.record.awaited.swap(true, SeqCst)

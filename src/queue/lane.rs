@@ -154,6 +154,11 @@ impl Lane {
         Some(event)
     }
 
+    /// Whether the command at `position` is seen to have ended, if it has not left.
+    pub(crate) fn is_seen_ended(&self, position: u64) -> bool {
+        self.index(position).is_some_and(|index| self.entries[index].native.event.is_seen_ended())
+    }
+
     /// Takes out the oldest command, if that has ended. Asks the driver; one that has called back
     /// before its event tells the end is believed. Though one behind it has ended, it may not: some
     /// drivers fail a command as soon as one that it waits for has failed, before its turn.

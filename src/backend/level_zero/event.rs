@@ -270,6 +270,13 @@ impl NativeEvent for LzEvent {
         self.outcome()
     }
 
+    fn is_seen_ended(&self) -> bool {
+        if self.is_pending() {
+            self.lane.look_at(self);
+        }
+        !self.is_pending()
+    }
+
     fn profile(&self) -> Option<Profile> {
         let queued = self.queued?;
         if self.state.load(Acquire) != COMPLETE {

@@ -149,6 +149,20 @@ impl Scheduler {
         }
     }
 
+    /// Somebody is about to poll the command for the first time: settles it if it is seen to have ended.
+    /// A short command ends that soon, and looking costs less than a callback and a waker.
+    pub(crate) fn settle_if_ended(self: &Arc<Self>, record: &Arc<Record>) {
+        let (Some(place), Some(mut state)) = (record.place(), self.try_lock()) else { return };
+        let lane = &mut state.lanes[place.lane];
+        lane.flush();
+        if lane.ahead(place.position) <= SETTLE_IN_POLL && lane.is_seen_ended(place.position) {
+            let mut effects = Effects::default();
+            self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
+            drop(state);
+            self.apply(effects);
+        }
+    }
+
     /// Somebody polls the command for the first time.
     pub(crate) fn watch(self: &Arc<Self>, record: &Arc<Record>) {
         let Some(state) = self.try_lock() else { return self.leave_to_reactor(record) };
