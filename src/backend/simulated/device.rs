@@ -63,10 +63,14 @@ impl Simulated {
     /// Counts a call of the compiler, which then takes its time and fails if it was told to.
     fn begin(&self, source: &Source<'_>) -> Result<()> {
         let shared = &self.shared;
-        count(match source.format {
-            ImageFormat::OpenClC | ImageFormat::SpirV => &shared.counters.builds,
-            ImageFormat::Native => &shared.counters.loads,
-        });
+        match source.format {
+            ImageFormat::OpenClC | ImageFormat::SpirV => {
+                count(&shared.counters.builds);
+                shared.compiles.pass();
+                shared.compile_delay.spend();
+            }
+            ImageFormat::Native => count(&shared.counters.loads),
+        }
         shared.builds.pass();
         shared.build_delay.spend();
         shared.build_faults.take().map_or(Ok(()), |fault| Err(fault.of_build()))

@@ -138,6 +138,11 @@ impl Simulator {
         self.shared.build_delay.set(delay);
     }
 
+    /// Makes every compile from now on take at least so long, and no load of a binary; zero ends that.
+    pub fn delay_compiles(&self, delay: Duration) {
+        self.shared.compile_delay.set(delay);
+    }
+
     /// Makes every command from now on take at least so long; zero ends that.
     pub fn delay_commands(&self, delay: Duration) {
         self.shared.command_delay.set(delay);
@@ -155,6 +160,12 @@ impl Simulator {
     pub fn pause_builds(&self) -> Pause {
         self.shared.builds.close();
         Pause { shared: self.shared.clone(), paused: Paused::Builds }
+    }
+
+    /// Hangs the compiler alone, as [`pause_builds`](Self::pause_builds) does: binaries are loaded.
+    pub fn pause_compiles(&self) -> Pause {
+        self.shared.compiles.close();
+        Pause { shared: self.shared.clone(), paused: Paused::Compiles }
     }
 
     /// Makes the device forget the next `n` completions that it is asked to tell: the commands end,
@@ -276,6 +287,7 @@ pub struct Pause {
 #[derive(Clone, Copy, Debug)]
 enum Paused {
     Builds,
+    Compiles,
     Commands,
 }
 
@@ -283,6 +295,7 @@ impl Drop for Pause {
     fn drop(&mut self) {
         match self.paused {
             Paused::Builds => self.shared.builds.open(),
+            Paused::Compiles => self.shared.compiles.open(),
             Paused::Commands => {
                 self.shared.commands.open();
                 self.shared.backlog.run(&self.shared);
