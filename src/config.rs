@@ -1,6 +1,8 @@
 //! How programs are cached: settings from the application, and from the environment where it sets
 //! none.
 
+mod remote;
+
 use std::env::VarError;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
+use crate::remote::Remote;
 use crate::stats::Counters;
 use crate::store::{Durability, Settings, Store};
 
@@ -50,6 +53,8 @@ pub struct CacheConfig {
     entry_bytes: Option<RangeInclusive<u64>>,
     build_wait: Option<Duration>,
     device_identity: Option<DeviceIdentity>,
+    #[cfg(feature = "remote")]
+    remote: remote::Choice,
 }
 
 /// What stands for a device in keys.
@@ -68,6 +73,7 @@ pub(crate) struct Caching {
     /// Whether programs are kept in memory.
     pub(crate) memory: bool,
     pub(crate) store: Option<Store>,
+    pub(crate) remote: Option<Remote>,
     pub(crate) trace: Option<TraceTo>,
 }
 
@@ -210,7 +216,8 @@ impl CacheConfig {
                 None
             }
         };
-        Ok(Caching { memory: mode != Mode::Off, store, trace })
+        let remote = self.remote_cache(mode, variables, counters)?;
+        Ok(Caching { memory: mode != Mode::Off, store, remote, trace })
     }
 
     pub(crate) fn wait(&self) -> Duration {
@@ -271,8 +278,10 @@ impl CacheConfig {
 
 impl fmt::Debug for CacheConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheConfig")
-            .field("mode", &self.mode)
+        let mut all = f.debug_struct("CacheConfig");
+        #[cfg(feature = "remote")]
+        all.field("remote", &self.remote);
+        all.field("mode", &self.mode)
             .field("directory", &self.directory)
             .field("max_bytes", &self.max_bytes)
             .field("max_age", &self.max_age)

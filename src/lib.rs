@@ -184,6 +184,11 @@ mod image;
 mod nd_range;
 mod process;
 mod queue;
+#[cfg(feature = "remote")]
+pub mod remote;
+#[cfg(not(feature = "remote"))]
+#[path = "remote/absent.rs"]
+mod remote;
 mod runtime;
 mod spirv;
 mod stats;
@@ -223,3 +228,5 @@ pub use crate::spirv::fuzzing as spirv_fuzzing;
 #[doc(hidden)]
 pub use crate::spirv::internals as spirv_internals;
 pub use crate::stats::Stats;
+#[cfg(feature = "remote")]
+pub use opendal;

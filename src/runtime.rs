@@ -279,6 +279,7 @@ impl RuntimeBuilder {
             host: HostExecutor::new(),
             memory_limit: if caching.memory { self.memory_limit } else { 0 },
             disk: caching.store.map(|store| Disk::new(store, cache.wait(), counters.clone())),
+            remote: caching.remote,
             trace: caching.trace.as_ref().map(LookupTrace::open).transpose()?,
             identity: cache.identity().cloned(),
             front_end: FrontEnd::new(self.clang, self.llvm_spirv)?,
@@ -498,7 +499,8 @@ impl Runtime {
     }
 
     /// Completes when everything submitted so far, on all devices and queues, has ended, well or
-    /// not, and every program asked for so far is on disk, as far as it will be.
+    /// not, and every program asked for so far is on disk and in the remote cache, as far as it will
+    /// be.
     ///
     /// Programs are written behind those who asked for them. A process that ends before they are
     /// has them built again next time: await this before.
@@ -511,9 +513,7 @@ impl Runtime {
                 // A marker fails only with its device, whose commands have then ended, too.
                 let _ = marker.await;
             }
-            if let Some(programs) = programs {
-                programs.await;
-            }
+            programs.await;
         })
     }
 

@@ -62,6 +62,31 @@ counters! {
     disk_failures,
     /// Programs removed from the disk by this process to stay within its limits.
     disk_evictions,
+    /// Programs loaded from the remote cache. In the counts of the remote cache, objects that programs
+    /// are linked from, and the SPIR-V of OpenCL C, count like programs.
+    remote_hits,
+    /// Programs that the remote cache was asked for and did not have.
+    remote_misses,
+    /// Times that the remote cache could not be asked: it refused the connection or the credentials,
+    /// or failed.
+    remote_errors,
+    /// Times that it did not answer within the [budget](crate::CacheConfig::remote_budget).
+    remote_timeouts,
+    /// Programs that it had and that were not used: damaged, not authenticated, of another key, or
+    /// refused by the driver.
+    remote_refused,
+    /// Compiles that began while its answer was awaited, and raced it.
+    remote_races,
+    /// Bytes received from it.
+    remote_bytes_read,
+    /// Programs written to it.
+    remote_writes,
+    /// Bytes written to it with them.
+    remote_bytes_written,
+    /// Programs that could not be written to it.
+    remote_write_failures,
+    /// Programs not written to it: too large, built faster than it takes them, or while it is sick.
+    remote_writes_dropped,
     /// Builds that waited for another process, or another device's build of the same program.
     lock_waits,
     /// Waits given up at the deadline; the program was then built here as well.

@@ -34,6 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor::HostExecutor;
 use crate::frontend::FrontEnd;
 use crate::image::Image;
+use crate::remote::Remote;
 use crate::stats::{Counters, Stats};
 use crate::store::Address;
 
@@ -117,6 +118,7 @@ pub(crate) struct Setting {
     /// is, though builds in flight are shared all the same.
     pub(crate) memory_limit: u64,
     pub(crate) disk: Option<Disk>,
+    pub(crate) remote: Option<Remote>,
     pub(crate) trace: Option<LookupTrace>,
     pub(crate) duplicates: DuplicateExports,
     /// Whether drivers link objects where one module would make better kernels.
@@ -136,6 +138,8 @@ pub(crate) struct BuildGraph {
     flights: Mutex<HashMap<NodeId, Flight>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
+    /// For loading what the remote cache has while all workers compile the same.
+    loaders: Pool,
 }
 
 impl BuildGraph {
@@ -167,8 +171,8 @@ impl BuildGraph {
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
         let libraries = RwLock::new(Libraries::new(setting.duplicates));
-        let (flights, fusions) = (Mutex::default(), Fusions::new());
-        Arc::new(Self { setting, device_keys, kept, flights, libraries, fusions })
+        let (flights, fusions, loaders) = (Mutex::default(), Fusions::new(), Pool::new(1));
+        Arc::new(Self { setting, device_keys, kept, flights, libraries, fusions, loaders })
     }
 
     /// The program that is wanted: kept, in flight, or from now on in flight. Never blocks on a
@@ -205,14 +209,14 @@ impl BuildGraph {
                 if let (Ok(built), true) = (&outcome, node.is_untrusted) {
                     built.distrust();
                 }
-                self.trace(&recipe, key, "memory", None, None);
+                self.trace(&recipe, key, "memory", [None; 2], None);
                 return Answer::Kept(outcome);
             }
             let mut flights = self.flights();
             if let Some(flight) = flights.get(&node).cloned() {
                 drop(flights);
                 count(Found::Flying);
-                self.trace(&recipe, key, "joined", None, None);
+                self.trace(&recipe, key, "joined", [None; 2], None);
                 return Answer::Building(flight);
             }
             // A flight may have ended since the first look. Taking its outcome is left to the next
@@ -300,6 +304,15 @@ impl BuildGraph {
         self.setting.disk.as_ref()
     }
 
+    pub(super) fn remote(&self) -> Option<&Remote> {
+        self.setting.remote.as_ref()
+    }
+
+    /// The thread for programs that came while they were compiled.
+    pub(super) fn loaders(&self) -> &Pool {
+        &self.loaders
+    }
+
     pub(super) fn front_end(&self) -> &FrontEnd {
         &self.setting.front_end
     }
@@ -312,9 +325,18 @@ impl BuildGraph {
         &self.setting.devices[recipe.device()]
     }
 
-    /// Completes when every build that was asked for has ended and is on disk.
-    pub(crate) fn settled(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        self.disk().map(|disk| disk.store().settled())
+    /// Completes when every build that was asked for has ended and is stored.
+    pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let disk = self.disk().map(|disk| disk.store().settled());
+        let remote = self.remote().map(Remote::settled);
+        async move {
+            if let Some(disk) = disk {
+                disk.await;
+            }
+            if let Some(remote) = remote {
+                remote.await;
+            }
+        }
     }
 
     /// Finds the images that a program is made of, and whether it can be built at all.
@@ -377,13 +399,13 @@ impl BuildGraph {
         recipe: &Recipe,
         key: BuildKey,
         outcome: &'static str,
-        miss: Option<&str>,
+        [miss, remote]: [Option<&str>; 2],
         took: Option<Duration>,
     ) {
         if let Some(trace) = &self.setting.trace {
             let microseconds = took.map(|took| took.as_micros() as u64);
             let fields = self.key_fields(recipe);
-            trace.tell(&Line { outcome, key, miss, microseconds, fields });
+            trace.tell(&Line { outcome, key, miss, remote, microseconds, fields });
         }
     }
 

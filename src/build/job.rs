@@ -1,11 +1,13 @@
-//! The building of one node: from the disk if it has the program, else by the driver's compiler or
-//! linker, of which one process at a time runs. What is linked are nodes of their own, and waiting
-//! for them takes no thread.
+//! The building of one node: from the disk or the remote cache if they have the program, else by the
+//! driver's compiler or linker, of which one process at a time runs. What is linked are nodes of
+//! their own, and waiting for them, or for the remote cache, takes no thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::try_join_all;
+use async_io::Timer;
+use futures::channel::oneshot;
+use futures::future::{Either, abortable, select, try_join_all};
 use tracing::field::display;
 
 use crate::backend::{Parameter, Program, Source};
@@ -15,17 +17,20 @@ use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::flight::Lander;
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::key::NodeKind;
+use crate::build::landing::Landing;
 use crate::build::link::describe;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Part, Recipe, Way};
 use crate::build::record::{has_kernels, parameters};
 use crate::build::spirv::SpirV;
+use crate::build::stored::{self, Loaded, Packed};
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
-use crate::store::{Lock, Pending};
+use crate::remote::{Answer, Asked, Remote};
+use crate::store::{Entry, Lock};
 
 /// The pauses before a build that ran out of resources is tried again, after which it is given up.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
@@ -41,24 +46,41 @@ pub(super) struct Job {
     /// Of this recipe: the key of what is built.
     key: BuildKey,
     span: tracing::Span,
-    lander: Option<Lander>,
-    start: Instant,
+    landing: Arc<Landing>,
+    /// Whether it only loads what the remote cache sends, while another job compiles: then it ends
+    /// the flight only if it can.
+    is_second: bool,
     waiting: Waiting,
+    /// That it is the turn of this process, with the lock if there are locks.
+    turn: Option<Option<Lock>>,
     /// What is to be linked, once it is there.
     objects: Option<Vec<Arc<Built>>>,
     /// Why the disk had no program, once it was asked.
     miss: Option<Miss>,
-    /// Keeps those waiting who want everything on disk.
-    _pending: Option<Pending>,
+    remote: Remotely,
+}
+
+/// How far a job came with the remote cache.
+enum Remotely {
+    Unasked,
+    Answered(Answer),
+    /// It was of no use, for this reason.
+    Over(String),
 }
 
 /// How far a job came.
 enum Step {
     Done(Arc<Built>),
     /// Done, and to be written to disk.
-    Compiled(Arc<Built>, Duration, Option<Lock>),
+    Received(Arc<Built>, Entry),
+    /// Done, and to be stored.
+    Compiled(Arc<Built>, Duration),
+    /// Another job had the program first.
+    Lost,
     /// Another process builds it: look again after a pause.
     Wait(Duration),
+    /// The remote cache may have it.
+    Ask(Asked),
     /// Its objects have to be there first.
     Gather,
     /// Its images have to be SPIR-V first.
@@ -73,26 +95,33 @@ impl Job {
         span: tracing::Span,
         lander: Lander,
     ) -> Self {
-        let disk = graph.disk().filter(|_| recipe.is_stored());
+        let pending = recipe
+            .is_stored()
+            .then(|| graph.disk().map(Disk::begin).or_else(|| graph.remote().map(Remote::begin)));
         Self {
-            _pending: disk.map(Disk::begin),
             graph,
             node,
             recipe,
             texts: None,
             key: node.key,
             span,
-            lander: Some(lander),
-            start: Instant::now(),
+            landing: Arc::new(Landing::new(lander, pending.flatten())),
+            is_second: false,
             waiting: Waiting::default(),
+            turn: None,
             objects: None,
             miss: None,
+            remote: Remotely::Unasked,
         }
     }
 
     /// Has a worker see to it.
     pub(super) fn submit(self) {
-        let pool = self.graph.pool_of(self.node).clone();
+        let pool = match self.is_second {
+            true => self.graph.loaders(),
+            false => self.graph.pool_of(self.node),
+        };
+        let pool = pool.clone();
         pool.submit(move || {
             let span = self.span.clone();
             span.in_scope(|| self.run());
@@ -101,26 +130,93 @@ impl Job {
 
     fn run(mut self) {
         match catch_panic(|| self.step()) {
-            Ok(Step::Done(built)) => self.end(Ok(built)),
-            Ok(Step::Compiled(built, took, lock)) => {
-                self.end(Ok(built.clone()));
-                self.save(self.node, &self.recipe, &built, took);
-                // Now those who wait for it find the program.
-                drop(lock);
+            Ok(Step::Done(built)) => _ = self.end(Ok(built)),
+            Ok(Step::Received(built, entry)) => {
+                self.end(Ok(built));
+                self.fill_disk(&entry);
             }
+            Ok(Step::Compiled(built, took)) => {
+                if self.end(Ok(built.clone())) {
+                    self.save(self.node, &self.recipe, &built, took);
+                }
+                // Now those who wait for it find the program.
+                drop(self.turn.take());
+            }
+            Ok(Step::Lost) => {}
             Ok(Step::Wait(pause)) => self.submit_after(pause),
+            Ok(Step::Ask(asked)) => self.submit_with_answer(asked),
             Ok(Step::Gather) => self.submit_with_objects(),
             Ok(Step::Translate) => self.submit_translated(),
-            Err(error) => self.end(Err(error)),
+            Err(error) => _ = self.end(Err(error)),
         }
     }
 
     fn submit_after(self, pause: Duration) {
         let host = self.graph.host().clone();
         host.spawn(async move {
-            async_io::Timer::after(pause).await;
+            Timer::after(pause).await;
             self.submit();
         });
+    }
+
+    /// Goes on with the answer of the remote cache, or without it once it is no longer worth the
+    /// wait: then whichever is first counts.
+    fn submit_with_answer(mut self, asked: Asked) {
+        let Asked { answer, patience } = asked;
+        if patience.is_zero() {
+            return self.race(answer);
+        }
+        let host = self.graph.host().clone();
+        host.spawn(async move {
+            match select(answer, Timer::after(patience)).await {
+                Either::Left((answer, _)) => {
+                    self.remote = Remotely::answered(answer);
+                    self.submit();
+                }
+                Either::Right((_, answer)) => {
+                    if let Some(remote) = self.graph.remote() {
+                        remote.is_late();
+                    }
+                    self.race(answer);
+                }
+            }
+        });
+    }
+
+    /// Compiles, while a second job waits for the answer.
+    fn race(mut self, answer: oneshot::Receiver<Answer>) {
+        self.graph.counters().remote_races.add_one();
+        let mut second = self.second();
+        let (answer, waiting) = abortable(answer);
+        self.landing.abort_when_claimed(waiting);
+        self.remote = Remotely::Over("it was not there before the compile began".to_owned());
+        let host = self.graph.host().clone();
+        self.submit();
+        host.spawn(async move {
+            if let Ok(answer) = answer.await {
+                second.remote = Remotely::answered(answer);
+                second.submit();
+            }
+        });
+    }
+
+    /// Another job for the same flight, that only loads.
+    fn second(&self) -> Self {
+        Self {
+            graph: self.graph.clone(),
+            node: self.node,
+            recipe: self.recipe.clone(),
+            texts: self.texts.clone(),
+            key: self.key,
+            span: self.span.clone(),
+            landing: self.landing.clone(),
+            is_second: true,
+            waiting: Waiting::default(),
+            turn: None,
+            objects: None,
+            miss: self.miss.clone(),
+            remote: Remotely::Unasked,
+        }
     }
 
     /// Has the objects built, all at once, and goes on when they are there. No lock is held
@@ -139,7 +235,7 @@ impl Job {
                     self.objects = Some(objects);
                     self.submit();
                 }
-                Err(error) => self.end(Err(error)),
+                Err(error) => _ = self.end(Err(error)),
             }
         });
     }
@@ -180,44 +276,78 @@ impl Job {
     }
 
     fn step(&mut self) -> Result<Step> {
+        if self.landing.is_claimed() {
+            return Ok(Step::Lost);
+        }
         if self.recipe.way() == Way::Front {
             return Ok(Step::Translate);
         }
+        let links_here = self.recipe.way().is_link() && !self.graph.has_child_compile(&self.recipe);
+        let needs_objects = links_here && self.objects.is_none();
+        if !self.recipe.is_stored() {
+            return if needs_objects { Ok(Step::Gather) } else { self.compile().map(Step::Done) };
+        }
+        if let Some((built, entry)) = self.receive()? {
+            return Ok(Step::Received(built, entry));
+        }
+        if self.is_second {
+            return Ok(Step::Lost);
+        }
         let graph = self.graph.clone();
-        let disk = graph.disk().filter(|_| self.recipe.is_stored());
-        if let Some(disk) = disk
-            && let Some(built) = self.load(disk)?
-        {
-            return Ok(Step::Done(built));
+        let remote = graph.remote().filter(|_| matches!(self.remote, Remotely::Unasked));
+        if self.turn.is_none() {
+            if let Some(disk) = graph.disk()
+                && let Some(built) = self.load(disk)?
+            {
+                return Ok(Step::Done(built));
+            }
+            if needs_objects && remote.is_none() {
+                return Ok(Step::Gather);
+            }
+            if let Some(step) = self.take_turn()? {
+                return Ok(step);
+            }
         }
-        let links_here = self.recipe.way().is_link() && !graph.has_child_compile(&self.recipe);
-        if links_here && self.objects.is_none() {
+        if let Some(remote) = remote {
+            self.remote = Remotely::Over("it was not asked".to_owned());
+            if let Some(asked) = remote.ask(&graph.address(&self.recipe, self.key)) {
+                return Ok(Step::Ask(asked));
+            }
+        }
+        if needs_objects {
+            self.turn = None;
             return Ok(Step::Gather);
-        }
-        let Some(disk) = disk else { return self.compile().map(Step::Done) };
-        let lock = match disk.turn(&self.key, &mut self.waiting) {
-            Turn::Wait(pause) => return Ok(Step::Wait(pause)),
-            Turn::Build(lock) => lock,
-        };
-        // Another process may have built it between the look and the lock. What this driver has
-        // refused just now, it would refuse again.
-        if matches!(self.miss, Some(Miss::Absent))
-            && let Some(built) = self.load(disk)?
-        {
-            return Ok(Step::Done(built));
         }
         let start = Instant::now();
         let built = self.compile()?;
-        Ok(Step::Compiled(built, start.elapsed(), lock))
+        Ok(Step::Compiled(built, start.elapsed()))
     }
 
+    /// Waits for the turn of this process, in which it may turn out that another one has built it.
+    fn take_turn(&mut self) -> Result<Option<Step>> {
+        let graph = self.graph.clone();
+        let Some(disk) = graph.disk() else {
+            self.turn = Some(None);
+            return Ok(None);
+        };
+        match disk.turn(&self.key, &mut self.waiting) {
+            Turn::Wait(pause) => return Ok(Some(Step::Wait(pause))),
+            Turn::Build(lock) => self.turn = Some(lock),
+        }
+        // Another process may have built it between the look and the lock. What this driver has
+        // refused just now, it would refuse again.
+        if matches!(self.miss, Some(Miss::Absent)) {
+            return Ok(self.load(disk)?.map(Step::Done));
+        }
+        Ok(None)
+    }
+
+    /// The program that the disk has.
     fn load(&mut self, disk: &Disk) -> Result<Option<Arc<Built>>> {
         let address = self.graph.address(&self.recipe, self.key);
-        let slot = self.graph.slot(&self.recipe);
         let counters = self.graph.counters();
-        let kind = self.recipe.kind();
-        let parts = || self.parts(&self.recipe);
-        match self.with_retries(|| disk.load(&address, slot, kind, parts))? {
+        let load = |entry: &Entry| self.load_entry(entry, Origin::Disk);
+        match self.with_retries(|| disk.load(&address, load))? {
             Ok(built) => {
                 counters.disk_hits.add_one();
                 Ok(Some(built))
@@ -230,6 +360,50 @@ impl Job {
                 Ok(None)
             }
         }
+    }
+
+    /// The program that the remote cache sent, if it did.
+    fn receive(&mut self) -> Result<Option<(Arc<Built>, Entry)>> {
+        let unused = Remotely::Over(String::new());
+        let answer = match std::mem::replace(&mut self.remote, unused) {
+            Remotely::Answered(answer) => answer,
+            other => {
+                self.remote = other;
+                return Ok(None);
+            }
+        };
+        let reason = match answer {
+            Answer::Found(entry) => {
+                match self.with_retries(|| self.load_entry(&entry, Origin::Remote))? {
+                    Loaded::Built(built) => {
+                        self.graph.counters().remote_hits.add_one();
+                        return Ok(Some((built, entry)));
+                    }
+                    Loaded::Refused(reason) => {
+                        if let Some(remote) = self.graph.remote() {
+                            let address = self.graph.address(&self.recipe, self.key);
+                            remote.refused(&address, &reason);
+                        }
+                        reason
+                    }
+                }
+            }
+            Answer::Absent => "absent".to_owned(),
+            Answer::Refused { reason, is_newer } => {
+                if is_newer {
+                    self.landing.found_newer();
+                }
+                reason
+            }
+            Answer::Failed(reason) => reason,
+        };
+        self.remote = Remotely::Over(reason);
+        Ok(None)
+    }
+
+    fn load_entry(&self, entry: &Entry, origin: Origin) -> Result<Loaded> {
+        let slot = self.graph.slot(&self.recipe);
+        stored::load(entry, origin, slot, self.recipe.kind(), || self.parts(&self.recipe))
     }
 
     fn compile(&self) -> Outcome {
@@ -290,9 +464,10 @@ impl Job {
             let objects: Vec<_> = objects.iter().map(|object| object.native()).collect();
             device.link(&objects)
         };
-        let is_stored = |object: &Arc<Built>| object.origin() == Origin::Disk;
+        let is_stored =
+            |object: &Arc<Built>| matches!(object.origin(), Origin::Disk | Origin::Remote);
         let native = match link(objects) {
-            // An object of the disk may not be what it was stored as: drivers hardly look.
+            // A stored object may not be what it was stored as: drivers hardly look.
             Err(error)
                 if error.kind() == ErrorKind::BuildFailed && objects.iter().any(is_stored) =>
             {
@@ -343,7 +518,8 @@ impl Job {
         Ok(self.built_with(&self.recipe, self.key, native, &made.log, by_child))
     }
 
-    /// Compiles an object again, and puts it in the place of the one there was, in memory and on disk.
+    /// Compiles an object again, and puts it in the place of the one there was, in memory and where it is
+    /// stored.
     fn renew(&self, recipe: &Recipe) -> Outcome {
         let start = Instant::now();
         let key = self.graph.key(recipe);
@@ -401,14 +577,35 @@ impl Job {
         attempt()
     }
 
+    /// Stores what was compiled in this time.
     fn save(&self, node: NodeId, recipe: &Recipe, built: &Arc<Built>, took: Duration) {
         let saved = catch_panic(|| {
-            let Some(disk) = self.graph.disk() else { return Ok(()) };
-            let address = self.graph.address(recipe, built.key());
+            let (disk, remote) = (self.graph.disk(), self.graph.remote());
+            if disk.is_none() && remote.is_none() {
+                return Ok(());
+            }
             let fields = self.graph.key_fields(recipe);
             let tools: Vec<_> = recipe.translation().into_iter().flat_map(|t| t.tools()).collect();
-            if let Some(bytes) = disk.save(&address, built, fields, &tools, took) {
-                self.graph.reweigh(node, built, bytes);
+            let packed = match stored::pack(&built.key(), built, fields, &tools, took) {
+                Ok(packed) => packed,
+                Err(error) => {
+                    self.graph.counters().disk_skips.add_one();
+                    tracing::debug!(%error, "a program without a binary is not stored");
+                    return Ok(());
+                }
+            };
+            let Packed { mut payload, rest } = packed;
+            let address = self.graph.address(recipe, built.key());
+            if let Some(disk) = disk {
+                disk.store().put(&address, &payload, &rest);
+            }
+            self.graph.reweigh(node, built, payload.len());
+            if let Some(remote) = remote {
+                remote.compiled(took);
+                if !self.landing.has_newer() {
+                    payload.extend_from_slice(&rest);
+                    remote.put(&address, payload);
+                }
             }
             Ok(())
         });
@@ -417,9 +614,21 @@ impl Job {
         }
     }
 
-    fn end(&mut self, outcome: Outcome) {
-        let Some(lander) = self.lander.take() else { return };
-        let took = self.start.elapsed();
+    /// Puts on disk what the remote cache sent.
+    fn fill_disk(&self, entry: &Entry) {
+        if let Some(disk) = self.graph.disk() {
+            let address = self.graph.address(&self.recipe, self.key);
+            disk.store().put(&address, entry.payload(), entry.rest());
+        }
+    }
+
+    /// Ends the flight, unless another job did: that, it tells.
+    fn end(&mut self, outcome: Outcome) -> bool {
+        if self.is_second && outcome.is_err() {
+            return false;
+        }
+        let Some(lander) = self.landing.claim() else { return false };
+        let took = self.landing.elapsed();
         // An object's failure is that of every program that needs it.
         if self.recipe.kind() == NodeKind::Program {
             self.graph.count(&outcome);
@@ -431,8 +640,9 @@ impl Job {
             }
         }
         self.graph.publish(self.node, &outcome);
-        let told = match &outcome {
-            Ok(built) if built.origin() == Origin::Disk => "disk",
+        let told = match outcome.as_ref().map(|built| built.origin()) {
+            Ok(Origin::Disk) => "disk",
+            Ok(Origin::Remote) => "remote",
             Ok(_) => "compiled",
             Err(_) => "failed",
         };
@@ -446,7 +656,21 @@ impl Job {
             Miss::Absent => "absent",
             Miss::Unusable(reason) => reason,
         });
-        self.graph.trace(&self.recipe, self.key, told, miss, Some(took));
+        let remote = match &self.remote {
+            Remotely::Over(reason) if told != "remote" => Some(reason.as_str()),
+            _ => None,
+        };
+        self.graph.trace(&self.recipe, self.key, told, [miss, remote], Some(took));
+        true
+    }
+}
+
+impl Remotely {
+    fn answered(answer: std::result::Result<Answer, oneshot::Canceled>) -> Self {
+        match answer {
+            Ok(answer) => Self::Answered(answer),
+            Err(oneshot::Canceled) => Self::Over("it could not be asked".to_owned()),
+        }
     }
 }
 

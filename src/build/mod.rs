@@ -2,7 +2,8 @@
 //!
 //! Every program is a node named by a [`BuildKey`](crate::BuildKey) and is built at most once, by
 //! the room's own worker threads. Those who ask wait on a shared result; a build neither needs nor
-//! notices them. Below memory lies the [store](crate::store).
+//! notices them. Below memory lies the [store](crate::store), and below that, if there is one, the
+//! remote cache.
 //!
 //! The SPIR-V of OpenCL C is a node as well: asked for by [`BuildGraph::spirv_of`], translated by
 //! the [front-end](crate::frontend), kept and stored like a program.
@@ -20,6 +21,7 @@ mod fusion;
 mod graph;
 mod job;
 mod key;
+mod landing;
 mod link;
 mod pool;
 mod program;
@@ -27,6 +29,7 @@ mod recipe;
 mod record;
 mod request;
 mod spirv;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod trace;

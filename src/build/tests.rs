@@ -48,6 +48,7 @@ impl Bench {
             host: HostExecutor::new(),
             memory_limit,
             disk: None,
+            remote: None,
             trace: None,
             link_objects: false,
             duplicates: DuplicateExports::default(),

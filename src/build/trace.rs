@@ -20,11 +20,13 @@ enum Sink {
 
 /// A line.
 pub(crate) struct Line<'a> {
-    /// `memory`, `joined`, `disk`, `compiled` or `failed`.
+    /// `memory`, `joined`, `disk`, `remote`, `compiled` or `failed`.
     pub(crate) outcome: &'static str,
     pub(crate) key: BuildKey,
     /// Why the disk did not have it.
     pub(crate) miss: Option<&'a str>,
+    /// What the remote cache said, if it was asked and did not give it.
+    pub(crate) remote: Option<&'a str>,
     pub(crate) microseconds: Option<u64>,
     pub(crate) fields: Vec<(String, String)>,
 }
@@ -40,7 +42,7 @@ impl LookupTrace {
     }
 
     pub(crate) fn tell(&self, line: &Line<'_>) {
-        let Line { outcome, key, miss, microseconds, fields } = line;
+        let Line { outcome, key, miss, remote, microseconds, fields } = line;
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let line = serde_json::json!({
             "time": time,
@@ -48,6 +50,7 @@ impl LookupTrace {
             "outcome": outcome,
             "key": key.to_string(),
             "miss": miss,
+            "remote": remote,
             "microseconds": microseconds,
             "fields": fields,
         });

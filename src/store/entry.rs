@@ -130,6 +130,11 @@ impl Entry {
         &self.manifest
     }
 
+    /// What follows the payload in the file.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.bytes[self.payload..]
+    }
+
     /// The file as it is stored.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

@@ -81,11 +81,11 @@ pub use self::entry::{Entry, KernelRecord, Manifest, ParameterRecord, Unusable};
 pub use self::explore::{Checked, EntryInfo};
 pub use self::publish::Durability;
 
-pub(crate) use self::behind::Pending;
+pub(crate) use self::behind::{Behind, Pending};
+pub(crate) use self::entry::{decode_for, encode};
 pub(crate) use self::layout::Address;
 pub(crate) use self::lock::{Lock, Try};
 
-use self::behind::Behind;
 use self::collect::{Goal, YOUNG, collect};
 use self::hint::{HintFile, Size};
 use self::layout::Layout;
@@ -212,7 +212,7 @@ impl Store {
     pub(crate) fn get(&self, address: &Address) -> Lookup {
         let read = self.read(&self.0.layout.entry(address), true);
         let found = match read {
-            Ok(bytes) => bytes.and_then(|bytes| entry::decode_for(&address.key, bytes)),
+            Ok(bytes) => bytes.and_then(|bytes| decode_for(&address.key, bytes)),
             Err(error)
                 if matches!(
                     error.kind(),
@@ -262,16 +262,15 @@ impl Store {
         self.0.settings.entry_bytes.end().saturating_add(BESIDE_PAYLOAD)
     }
 
-    /// Stores a payload, replacing what is in its place.
-    pub(crate) fn put(&self, address: &Address, manifest: &Manifest, payload: &[u8]) {
+    /// Stores a payload and [what follows it](encode) in its file, replacing what is in its place.
+    pub(crate) fn put(&self, address: &Address, payload: &[u8], rest: &[u8]) {
         let Inner { layout, settings, counters, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
             return counters.disk_skips.add_one();
         }
-        let rest = entry::encode(&address.key, manifest, payload);
         let bytes = (payload.len() + rest.len()) as u64;
         let path = layout.entry(address);
-        let published = match publish(layout, &path, [payload, &rest], settings.durability) {
+        let published = match publish(layout, &path, [payload, rest], settings.durability) {
             Ok(Published::Left) => return counters.disk_skips.add_one(),
             Ok(published) => published,
             Err(error) => return self.failed("written", &error),

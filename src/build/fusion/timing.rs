@@ -1,5 +1,5 @@
 //! The times of fused kernels and of their launches on disk, so that the next process does not have
-//! to find out again which way is faster.
+//! to find out again which way is faster. They are of one machine, so no remote cache has them.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use crate::build::graph::BuildGraph;
 use crate::build::key::TimingFields;
 use crate::digest::{BuildKey, Digest};
 use crate::fusion::{Argument, Plan};
-use crate::store::{Address, Lookup, Manifest};
+use crate::store::{Address, Lookup, Manifest, encode};
 
 /// Where the times of one plan are kept.
 pub(super) struct Timing {
@@ -51,8 +51,10 @@ impl Timing {
         let pool = graph.pool().clone();
         pool.submit(move || {
             let Some(disk) = graph.disk() else { return };
+            let payload = write(times);
             let manifest = Manifest::new(self.fields.clone());
-            disk.store().put(&self.address, &manifest, write(times).as_bytes());
+            let rest = encode(&self.address.key, &manifest, payload.as_bytes());
+            disk.store().put(&self.address, payload.as_bytes(), &rest);
             drop(pending);
         });
     }

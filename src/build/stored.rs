@@ -1,0 +1,97 @@
+//! How an entry becomes a program, and a program an entry, wherever the entry lies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{DeviceSlot, Source};
+use crate::build::key::{EMITTER, NodeKind};
+use crate::build::program::{Built, Origin, Teller, Told};
+use crate::build::recipe::Part;
+use crate::build::record::{has_kernels, parameters, record};
+use crate::build::spirv::SpirV;
+use crate::device::ImageFormat;
+use crate::digest::BuildKey;
+use crate::error::{ErrorKind, Result};
+use crate::image::Image;
+use crate::store::{Entry, Manifest, encode};
+
+/// What the driver makes of an entry.
+pub(crate) enum Loaded {
+    Built(Arc<Built>),
+    /// It does not take it, for this reason.
+    Refused(String),
+}
+
+/// Loads the program of an entry that came from `origin`. An error is one of circumstance.
+pub(crate) fn load(
+    entry: &Entry,
+    origin: Origin,
+    slot: &DeviceSlot,
+    kind: NodeKind,
+    parts: impl FnOnce() -> Box<[Part]>,
+) -> Result<Loaded> {
+    let source =
+        Source { format: ImageFormat::Native, code: entry.payload(), options: "", constants: &[] };
+    let manifest = entry.manifest();
+    let loaded = match kind {
+        NodeKind::Program => slot.open()?.build(&source),
+        NodeKind::Object => slot.open()?.compile(&source),
+        NodeKind::SpirV => Image::spirv(entry.payload())
+            .map(|image| SpirV::program(image, manifest.build_log.clone())),
+    };
+    match loaded {
+        Ok(native) if has_kernels(&*native, &manifest.kernels) => {
+            let told = Told {
+                origin,
+                build_log: &manifest.build_log,
+                size: entry.payload().len(),
+                parts: parts(),
+                teller: match manifest.field(EMITTER) {
+                    Some(_) => Teller::Image,
+                    None => Teller::Driver,
+                },
+            };
+            let device = slot.handle().clone();
+            let parameters = |kernel: &str| parameters(&manifest.kernels, kernel);
+            let built = Built::new(native, device, entry.key(), told, parameters);
+            Ok(Loaded::Built(Arc::new(built)))
+        }
+        Ok(_) => {
+            let reason = "the driver found other kernels in it than were stored";
+            Ok(Loaded::Refused(reason.to_owned()))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::OutOfResources | ErrorKind::DeviceLost) => {
+            Err(error)
+        }
+        Err(error) => Ok(Loaded::Refused(error.to_string())),
+    }
+}
+
+/// The parts of a program's entry.
+pub(crate) struct Packed {
+    pub(crate) payload: Vec<u8>,
+    /// What follows it.
+    pub(crate) rest: Vec<u8>,
+}
+
+/// Makes the entry of a program that was built in this time, by tools that are no driver's. Some
+/// drivers complete its binary only now; an error is theirs.
+pub(crate) fn pack(
+    key: &BuildKey,
+    built: &Built,
+    fields: Vec<(String, String)>,
+    tools: &[(&str, &str)],
+    took: Duration,
+) -> Result<Packed> {
+    let payload = built.binary()?;
+    let mut manifest = Manifest {
+        kernels: built.kernels().map(|(name, of)| record(name, of)).collect(),
+        build_log: built.build_log().to_owned(),
+        build_microseconds: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        ..Manifest::new(fields)
+    };
+    let tools = tools.iter().map(|&(name, version)| (name.to_owned(), version.to_owned()));
+    manifest.tools.extend(tools);
+    let rest = encode(key, &manifest, &payload);
+    Ok(Packed { payload, rest })
+}

@@ -1,0 +1,359 @@
+//! The settings of the remote cache, from the application and from the environment.
+
+use std::sync::Arc;
+
+use super::{CacheConfig, Mode, Variables};
+use crate::error::Result;
+use crate::remote::Remote;
+use crate::stats::Counters;
+
+const URL: &str = "KILN_CACHE_REMOTE";
+
+#[cfg(not(feature = "remote"))]
+impl CacheConfig {
+    /// There is none. Whoever asks for one hears of that.
+    pub(super) fn remote_cache(
+        &self,
+        mode: Mode,
+        variables: &impl Variables,
+        _: &Arc<Counters>,
+    ) -> Result<Option<Remote>> {
+        if self.listens_for_remote(mode) && variables.get(URL)?.is_some() {
+            tracing::warn!(
+                "{URL} is set, but this program was built without Kiln's feature `remote`: there \
+                 is no remote cache"
+            );
+        }
+        Ok(None)
+    }
+}
+
+impl CacheConfig {
+    /// Whether the environment may name a remote cache: not where the application wants less than
+    /// the disk, or nothing is kept at all.
+    fn listens_for_remote(&self, mode: Mode) -> bool {
+        mode != Mode::Off && matches!(self.mode, None | Some(Mode::On))
+    }
+}
+
+#[cfg(feature = "remote")]
+pub(super) use self::chosen::Choice;
+
+#[cfg(feature = "remote")]
+mod chosen {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use opendal::Operator;
+
+    use super::*;
+    use crate::config::bad;
+    use crate::error::{Error, ErrorKind};
+    use crate::remote::{RemoteAccess, Secret, Settings, parse_duration};
+
+    const ACCESS: &str = "KILN_CACHE_REMOTE_ACCESS";
+    const BUDGET: &str = "KILN_CACHE_REMOTE_BUDGET";
+    const TIMEOUT: &str = "KILN_CACHE_REMOTE_TIMEOUT";
+    const SECRET: &str = "KILN_CACHE_REMOTE_SECRET";
+    const SECRET_FILE: &str = "KILN_CACHE_REMOTE_SECRET_FILE";
+
+    /// What an application has set.
+    #[derive(Clone, Default)]
+    pub(in crate::config) struct Choice {
+        place: Option<Place>,
+        access: Option<RemoteAccess>,
+        budget: Option<Duration>,
+        timeout: Option<Duration>,
+        max_bytes: Option<u64>,
+        secret: Option<Secret>,
+    }
+
+    #[derive(Clone)]
+    enum Place {
+        Nowhere,
+        Url(String),
+        Operator(Operator),
+    }
+
+    /// The [remote cache](crate::remote), with the feature `remote`.
+    impl CacheConfig {
+        /// The address of the remote cache, whatever the environment says:
+        /// `redis://host:6379/kiln`, `s3://bucket/prefix?region=eu-central-1`,
+        /// `webdav://host/path` or `fs:///directory`, each with the feature of its service. The
+        /// [guide](crate::remote#addresses) has their settings.
+        ///
+        /// The runtime fails to start with [`Configuration`](ErrorKind::Configuration) if the
+        /// address is not right; whether the service answers is not looked at.
+        pub fn remote(mut self, url: impl Into<String>) -> Self {
+            self.remote.place = Some(Place::Url(url.into()));
+            self
+        }
+
+        /// The remote cache through an operator of OpenDAL, for its other services and layers:
+        /// take OpenDAL from [`kiln::opendal`](crate::opendal), so that the versions fit.
+        ///
+        /// Kiln tries again and limits times itself, and calls the operator on its own thread with
+        /// a runtime of tokio: an operator that blocks that thread holds up the remote cache, not
+        /// the builds.
+        pub fn remote_operator(mut self, operator: Operator) -> Self {
+            self.remote.place = Some(Place::Operator(operator));
+            self
+        }
+
+        /// No remote cache, whatever the environment says.
+        pub fn without_remote(mut self) -> Self {
+            self.remote.place = Some(Place::Nowhere);
+            self
+        }
+
+        /// What is done with the remote cache; [`RemoteAccess::ReadWrite`] unless set.
+        pub fn remote_access(mut self, access: RemoteAccess) -> Self {
+            self.remote.access = Some(access);
+            self
+        }
+
+        /// How long a build waits for the remote cache at most before its compile starts; 2 seconds
+        /// unless set. The answer counts after that, too, if it comes before the compile ends.
+        ///
+        /// It is the most: what is waited follows from how quickly the remote cache has answered
+        /// lately, and how often it had what was asked for.
+        pub fn remote_budget(mut self, budget: Duration) -> Self {
+            self.remote.budget = Some(budget);
+            self
+        }
+
+        /// How long one try to read may go without progress before it is given up and repeated, and
+        /// one to write without its end, to which a second is added for each MiB; a second unless
+        /// set.
+        pub fn remote_timeout(mut self, timeout: Duration) -> Self {
+            self.remote.timeout = Some(timeout);
+            self
+        }
+
+        /// The size of the largest objects that are read or written, in bytes; 64 MiB unless set.
+        pub fn remote_max_bytes(mut self, bytes: u64) -> Self {
+            self.remote.max_bytes = Some(bytes);
+            self
+        }
+
+        /// What those share who may write programs that others run: what is written is
+        /// authenticated with it, and what is not is refused. Any bytes; random ones, 32 or more,
+        /// are best.
+        pub fn remote_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+            self.remote.secret = Some(Secret::new(secret.as_ref()));
+            self
+        }
+
+        pub(in crate::config) fn remote_cache(
+            &self,
+            mode: Mode,
+            variables: &impl Variables,
+            counters: &Arc<Counters>,
+        ) -> Result<Option<Remote>> {
+            let counters = counters.clone();
+            match &self.remote.place {
+                Some(Place::Nowhere) => Ok(None),
+                Some(Place::Url(url)) => {
+                    Remote::at(url, self.remote_settings(variables)?, counters).map(Some)
+                }
+                Some(Place::Operator(operator)) => {
+                    let settings = self.remote_settings(variables)?;
+                    Ok(Some(Remote::through(operator.clone(), settings, counters)))
+                }
+                None if self.listens_for_remote(mode) => {
+                    let Some(url) = variables.get(URL)? else { return Ok(None) };
+                    Remote::at(&url, self.remote_settings(variables)?, counters)
+                        .map(Some)
+                        .map_err(|error| error.within(URL))
+                }
+                None => Ok(None),
+            }
+        }
+
+        fn remote_settings(&self, variables: &impl Variables) -> Result<Settings> {
+            let defaults = Settings::default();
+            let Choice { access, budget, timeout, max_bytes, secret, .. } = self.remote.clone();
+            let access = match access {
+                Some(access) => access,
+                None => match variables.get(ACCESS)? {
+                    Some(text) => text.parse().map_err(|reason: String| bad(ACCESS, reason))?,
+                    None => defaults.access,
+                },
+            };
+            let time = |chosen: Option<Duration>, name: &str, default: Duration| match chosen {
+                Some(chosen) => Ok(chosen),
+                None => variables.get(name)?.map_or(Ok(default), |text| {
+                    parse_duration(&text).ok_or_else(|| {
+                        bad(name, format!("`{text}` is no time; give a number with ms, s or min"))
+                    })
+                }),
+            };
+            Ok(Settings {
+                access,
+                budget: time(budget, BUDGET, defaults.budget)?,
+                timeout: time(timeout, TIMEOUT, defaults.timeout)?,
+                most_bytes: max_bytes.unwrap_or(defaults.most_bytes),
+                secret: match secret {
+                    Some(secret) => Some(secret),
+                    None => secret_in(variables)?,
+                },
+            })
+        }
+    }
+
+    fn secret_in(variables: &impl Variables) -> Result<Option<Secret>> {
+        match (variables.get(SECRET)?, variables.get(SECRET_FILE)?) {
+            (Some(_), Some(_)) => Err(bad(SECRET, format!("{SECRET_FILE} is set, too; unset one"))),
+            (Some(secret), None) => Ok(Some(Secret::new(secret.as_bytes()))),
+            (None, Some(path)) => secret_file(Path::new(&path)).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn secret_file(path: &Path) -> Result<Secret> {
+        let failed = |reason: &str| bad(SECRET_FILE, format!("`{}` {reason}", path.display()));
+        let bytes = std::fs::read(path).map_err(|error| {
+            Error::new(ErrorKind::Configuration, format!("`{}` cannot be read", path.display()))
+                .with_source(error)
+                .within(SECRET_FILE)
+        })?;
+        // Editors and `echo` end lines.
+        match bytes.trim_ascii_end() {
+            [] => Err(failed("holds no secret: it is empty")),
+            secret => Ok(Secret::new(secret)),
+        }
+    }
+
+    impl std::fmt::Debug for Choice {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            // An address can hold a password.
+            let place = self.place.as_ref().map(|place| match place {
+                Place::Nowhere => "nowhere",
+                Place::Url(_) => "an address",
+                Place::Operator(_) => "an operator",
+            });
+            f.debug_struct("Remote")
+                .field("place", &place)
+                .field("access", &self.access)
+                .field("budget", &self.budget)
+                .field("timeout", &self.timeout)
+                .field("max_bytes", &self.max_bytes)
+                .field("secret", &self.secret)
+                .finish()
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::collections::HashMap;
+
+        use super::*;
+
+        type Set<'a> = HashMap<&'a str, &'a str>;
+
+        fn settings(config: &CacheConfig, variables: &Set<'_>) -> Settings {
+            config.remote_settings(variables).expect("they are right")
+        }
+
+        fn found(config: &CacheConfig, variables: &Set<'_>) -> bool {
+            let caching = config.resolve_in(variables, &Arc::default());
+            caching.expect("it is right").remote.is_some()
+        }
+
+        fn operator() -> Operator {
+            Operator::new(opendal::services::Memory::default()).expect("it is right").finish()
+        }
+
+        #[cfg(feature = "remote-redis")]
+        #[test]
+        fn the_environment_names_one_unless_the_application_wants_less() {
+            let home = ("HOME", "/nowhere");
+            let url = (URL, "redis://localhost");
+            let set = Set::from([home, url]);
+            assert!(found(&CacheConfig::new(), &set));
+            assert!(found(&CacheConfig::at("/nowhere/kiln"), &set));
+            assert!(!found(&CacheConfig::memory_only(), &set));
+            assert!(!found(&CacheConfig::disabled(), &set));
+            assert!(!found(&CacheConfig::new().without_remote(), &set));
+            assert!(found(&CacheConfig::new(), &Set::from([home, url, ("KILN_CACHE", "memory")])));
+            assert!(!found(&CacheConfig::new(), &Set::from([home, url, ("KILN_CACHE", "off")])));
+            assert!(!found(&CacheConfig::new(), &Set::from([home])));
+        }
+
+        #[test]
+        fn the_application_may_ask_for_one_and_nothing_else() {
+            for config in [CacheConfig::memory_only(), CacheConfig::disabled()] {
+                assert!(found(&config.remote_operator(operator()), &Set::new()));
+            }
+        }
+
+        #[test]
+        fn what_the_application_sets_comes_before_the_environment() {
+            let set = Set::from([
+                (ACCESS, "read-only"),
+                (BUDGET, "500ms"),
+                (TIMEOUT, "3s"),
+                (SECRET, "hunter2"),
+            ]);
+            let read = settings(&CacheConfig::new(), &set);
+            assert_eq!(read.access, RemoteAccess::ReadOnly);
+            assert_eq!(read.budget, Duration::from_millis(500));
+            assert_eq!(read.timeout, Duration::from_secs(3));
+            assert!(read.secret.is_some());
+            let config = CacheConfig::new()
+                .remote_access(RemoteAccess::WriteOnly)
+                .remote_budget(Duration::from_secs(9))
+                .remote_timeout(Duration::from_secs(8))
+                .remote_max_bytes(7);
+            let chosen = settings(&config, &set);
+            assert_eq!(chosen.access, RemoteAccess::WriteOnly);
+            assert_eq!(chosen.budget, Duration::from_secs(9));
+            assert_eq!(chosen.timeout, Duration::from_secs(8));
+            assert_eq!(chosen.most_bytes, 7);
+        }
+
+        #[test]
+        fn a_bad_value_is_an_error_that_names_its_variable_and_no_secret() {
+            let missing = "/nowhere/at/all";
+            for (name, set) in [
+                (ACCESS, Set::from([(ACCESS, "readonly")])),
+                (BUDGET, Set::from([(BUDGET, "2")])),
+                (TIMEOUT, Set::from([(TIMEOUT, "soon")])),
+                (SECRET, Set::from([(SECRET, "hunter2"), (SECRET_FILE, missing)])),
+                (SECRET_FILE, Set::from([(SECRET_FILE, missing)])),
+                (SECRET_FILE, Set::from([(SECRET_FILE, "/dev/null")])),
+                (URL, Set::from([(URL, "hunter2")])),
+                (URL, Set::from([(URL, "gopher://:hunter2@host")])),
+            ] {
+                let mut set = set;
+                set.insert("HOME", "/nowhere");
+                let config = match set.contains_key(URL) {
+                    true => CacheConfig::new(),
+                    false => CacheConfig::new().remote_operator(operator()),
+                };
+                let error = config.resolve_in(&set, &Arc::default()).expect_err(name);
+                assert_eq!(error.kind(), ErrorKind::Configuration);
+                assert!(error.to_string().contains(name), "{error}");
+                assert!(!format!("{error:?}{error}").contains("hunter2"), "{error}");
+            }
+        }
+
+        #[test]
+        fn a_secret_and_an_address_are_not_shown() {
+            let config =
+                CacheConfig::new().remote("redis://:hunter2@host").remote_secret("hunter2");
+            assert!(!format!("{config:?}").contains("hunter2"));
+        }
+
+        #[test]
+        fn the_line_that_ends_a_file_is_no_part_of_the_secret() {
+            let directory = tempfile::tempdir().expect("there is room");
+            let secrets = ["hunter2", "hunter2\n", "hunter2\r\n"].map(|text| {
+                let path = directory.path().join("secret");
+                std::fs::write(&path, text).expect("there is room");
+                secret_file(&path).expect("it is there")
+            });
+            assert!(secrets.iter().all(|secret| *secret == Secret::new(b"hunter2")));
+        }
+    }
+}

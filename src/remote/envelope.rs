@@ -1,0 +1,264 @@
+//! The form of an object in a remote cache, and the checks on whatever is found in its place.
+//!
+//! ```text
+//! file        an entry's file, as it is on disk
+//! trailer     80 bytes, little-endian:
+//!               0  digest     32 bytes  BLAKE3 of the file
+//!              32  tag        32        keyed BLAKE3 of the digest and of the last 16 bytes
+//!              64  version     4
+//!              68  flags       4        bit 0: the tag is there; else it is zero
+//!              72  magic       8
+//! ```
+//!
+//! The tag covers the key of the program, because the file states it and the digest covers the
+//! file: an object with a valid tag that lies in the place of another one is refused all the same.
+//! Nothing of an object is parsed before its digest and, where a secret is set, its tag are right.
+//!
+//! Version and magic stand at the same distance from the end in every version, past and future.
+
+use std::fmt;
+
+use crate::digest::BuildKey;
+use crate::store::{Entry, Unusable, decode_for};
+
+/// The version of the form.
+const VERSION: u32 = 1;
+
+/// The bytes of a trailer.
+pub(crate) const TRAILER: usize = 80;
+
+/// Differs from that of an entry, which an object ends with once its trailer is cut off.
+const MAGIC: [u8; 8] = *b"KILNOBJ\xfe";
+
+const TAGGED: u32 = 1;
+
+const TAG: usize = 32;
+const TAIL: usize = 64;
+
+/// Keeps keys that are derived from the same secret for other ends apart.
+const CONTEXT: &str = "kiln 2026-11-21 remote entry authentication";
+
+/// What those who may write to a remote cache share: objects are tagged with a key derived from it.
+#[derive(Clone)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
+pub(crate) struct Secret([u8; 32]);
+
+impl Secret {
+    pub(crate) fn new(text: &[u8]) -> Self {
+        Self(blake3::derive_key(CONTEXT, text))
+    }
+
+    fn tag(&self, digest: &[u8], tail: &[u8]) -> blake3::Hash {
+        blake3::Hasher::new_keyed(&self.0).update(digest).update(tail).finalize()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Why an object is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// It does not end as an object does: something else, or one that was cut or grown.
+    Foreign,
+    /// An object of another version of the form.
+    Version(u32),
+    /// Its contents are not those that were written.
+    Damaged,
+    /// It has no tag, and the secret that is set asks for one.
+    Untagged,
+    /// Its tag was made with another secret, or for other contents.
+    Tag,
+    /// It is whole, but holds no entry of the key that was asked for.
+    Entry(Unusable),
+    /// It has more bytes than are read.
+    TooLarge {
+        /// The most that are read.
+        most: u64,
+    },
+}
+
+impl Refused {
+    /// Whether it was written by a newer version of this crate, whose objects are left alone.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        match self {
+            Self::Version(version) => *version > VERSION,
+            Self::Entry(unusable) => unusable.is_newer(),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("it does not end as an object does"),
+            Self::Version(version) => {
+                write!(f, "it has version {version} of the form, this is version {VERSION}")
+            }
+            Self::Damaged => f.write_str("its contents do not match its digest"),
+            Self::Untagged => f.write_str(
+                "it is not authenticated, and a secret is set: whoever wrote it had none",
+            ),
+            Self::Tag => f.write_str("its authentication does not match the secret that is set"),
+            Self::Entry(unusable) => write!(f, "{unusable}"),
+            Self::TooLarge { most } => write!(f, "it has more than {most} bytes"),
+        }
+    }
+}
+
+/// Makes an entry's file an object.
+pub(crate) fn seal(mut file: Vec<u8>, secret: Option<&Secret>) -> Vec<u8> {
+    let digest = blake3::hash(&file);
+    let mut tail = [0; TRAILER - TAIL];
+    tail[..4].copy_from_slice(&VERSION.to_le_bytes());
+    tail[4..8].copy_from_slice(&u32::from(secret.is_some()).to_le_bytes());
+    tail[8..].copy_from_slice(&MAGIC);
+    let tag = secret.map_or([0; 32], |secret| *secret.tag(digest.as_bytes(), &tail).as_bytes());
+    file.extend_from_slice(digest.as_bytes());
+    file.extend_from_slice(&tag);
+    file.extend_from_slice(&tail);
+    file
+}
+
+/// Verifies an object in the place of `key`.
+pub(crate) fn open(
+    key: &BuildKey,
+    mut object: Vec<u8>,
+    secret: Option<&Secret>,
+) -> Result<Entry, Refused> {
+    let (file, trailer) = object.split_last_chunk::<TRAILER>().ok_or(Refused::Foreign)?;
+    let tail = &trailer[TAIL..];
+    let [version, flags] = [0, 4].map(|at| {
+        let mut number = [0; 4];
+        number.copy_from_slice(&tail[at..at + 4]);
+        u32::from_le_bytes(number)
+    });
+    if tail[8..] != MAGIC {
+        return Err(Refused::Foreign);
+    }
+    if version != VERSION {
+        return Err(Refused::Version(version));
+    }
+    if blake3::hash(file) != trailer[..TAG] {
+        return Err(Refused::Damaged);
+    }
+    if let Some(secret) = secret {
+        if flags & TAGGED == 0 {
+            return Err(Refused::Untagged);
+        }
+        // Comparing to a `Hash` takes the same time wherever the two differ.
+        if secret.tag(&trailer[..TAG], tail) != trailer[TAG..TAIL] {
+            return Err(Refused::Tag);
+        }
+    }
+    let length = file.len();
+    object.truncate(length);
+    decode_for(key, object).map_err(Refused::Entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Manifest, encode};
+
+    const KEY: BuildKey = BuildKey([7; 32]);
+
+    fn file() -> Vec<u8> {
+        let manifest = Manifest { build_log: "a log".to_owned(), ..Manifest::default() };
+        [&b"payload"[..], &encode(&KEY, &manifest, b"payload")].concat()
+    }
+
+    fn secret(text: &str) -> Secret {
+        Secret::new(text.as_bytes())
+    }
+
+    fn refused(object: Vec<u8>, secret: Option<&Secret>) -> Refused {
+        open(&KEY, object, secret).expect_err("it is not right")
+    }
+
+    #[test]
+    fn an_object_is_opened_to_the_file_that_it_was_made_of() {
+        let mine = secret("mine");
+        for (sealed, opened) in [(None, None), (Some(&mine), Some(&mine)), (Some(&mine), None)] {
+            let object = seal(file(), sealed);
+            assert_eq!(object.len(), file().len() + TRAILER);
+            let entry = open(&KEY, object, opened).expect("it is right");
+            assert_eq!(entry.bytes(), file());
+            assert_eq!(entry.payload(), b"payload");
+        }
+    }
+
+    #[test]
+    fn with_a_secret_only_objects_made_with_it_are_opened() {
+        let (mine, yours) = (secret("mine"), secret("yours"));
+        assert_eq!(refused(seal(file(), None), Some(&mine)), Refused::Untagged);
+        assert_eq!(refused(seal(file(), Some(&yours)), Some(&mine)), Refused::Tag);
+        // Saying that there is a tag is not enough.
+        let mut object = seal(file(), None);
+        let flags = object.len() - TRAILER + 68;
+        object[flags] = 1;
+        assert_eq!(refused(object, Some(&mine)), Refused::Tag);
+    }
+
+    #[test]
+    fn a_tag_stands_for_one_file() {
+        let mine = secret("mine");
+        let other = [&b"malice!"[..], &encode(&KEY, &Manifest::default(), b"malice!")].concat();
+        let mut forged = seal(other, None);
+        let right = seal(file(), Some(&mine));
+        let at = forged.len() - TRAILER;
+        forged[at + TAG..].copy_from_slice(&right[right.len() - TRAILER + TAG..]);
+        assert_eq!(refused(forged, Some(&mine)), Refused::Tag);
+    }
+
+    #[test]
+    fn no_flipped_bit_goes_unseen() {
+        let mine = secret("mine");
+        let whole = seal(file(), Some(&mine));
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut object = whole.clone();
+                object[at] ^= 1 << bit;
+                assert!(open(&KEY, object, Some(&mine)).is_err(), "bit {bit} of byte {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_other_length_passes() {
+        let whole = seal(file(), None);
+        for length in 0..whole.len() {
+            assert!(open(&KEY, whole[..length].to_vec(), None).is_err(), "cut to {length}");
+        }
+        assert!(open(&KEY, [&whole[..], &[0]].concat(), None).is_err());
+        assert_eq!(refused(file(), None), Refused::Foreign, "an entry without a trailer");
+        assert_eq!(refused(seal(whole, None), None), Refused::Entry(Unusable::Foreign));
+    }
+
+    #[test]
+    fn what_is_whole_but_something_else_is_refused_by_name() {
+        let other = BuildKey([8; 32]);
+        let object = seal(file(), None);
+        assert_eq!(
+            open(&other, object.clone(), None).expect_err("it is of another key"),
+            Refused::Entry(Unusable::OtherKey(KEY))
+        );
+        let mut newer = object;
+        let version = newer.len() - TRAILER + TAIL;
+        newer[version] += 1;
+        let refused = refused(newer, None);
+        assert_eq!(refused, Refused::Version(VERSION + 1));
+        assert!(refused.is_newer());
+    }
+
+    #[test]
+    fn a_secret_is_never_told() {
+        assert_eq!(format!("{:?}", secret("mine")), "Secret(..)");
+    }
+}

@@ -1,0 +1,25 @@
+//! The remote cache: programs shared between the machines of a fleet, through a storage service
+//! that is there already.
+//!
+//! It lies below the [disk](crate::store): what neither memory nor disk has is asked of the
+//! service, and what is built here is added to it behind the caller. Apache OpenDAL speaks to the
+//! service: Redis, S3, WebDAV or a directory, each behind a feature of its own, or any other
+//! through an [`Operator`](opendal::Operator) of the application's
+//! ([`CacheConfig::remote_operator`](crate::CacheConfig::remote_operator)).
+#![doc = include_str!("../docs/fleet.md")]
+
+mod breaker;
+mod envelope;
+mod record;
+mod service;
+mod settings;
+mod tier;
+mod url;
+mod worker;
+
+pub use self::envelope::Refused;
+pub use self::settings::RemoteAccess;
+
+pub(crate) use self::envelope::Secret;
+pub(crate) use self::settings::{Settings, parse_duration};
+pub(crate) use self::tier::{Answer, Asked, Remote};

@@ -1,0 +1,294 @@
+//! One service: its objects read and written, with time-outs inside retries, and what that tells
+//! of its health.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_lite::StreamExt;
+use opendal::{ErrorKind, Operator};
+use tokio::time::{sleep, timeout};
+
+use super::breaker::{Breaker, Change, Try};
+use super::envelope::{self, Refused};
+use super::record::Record;
+use super::settings::Settings;
+use crate::stats::Counters;
+use crate::store::{Address, Entry};
+
+/// The pauses before a try that failed is repeated, before jitter.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
+
+/// A write may take as long as one without progress, and so much more for each of its bytes: it
+/// does not tell of its progress.
+const WRITE_RATE: u64 = 1 << 20;
+
+/// A service, and what is known of it. Its futures need the worker's runtime.
+#[derive(Debug)]
+pub(super) struct Service {
+    /// What people call it, without what is secret.
+    pub(super) name: String,
+    pub(super) operator: Operator,
+    pub(super) settings: Settings,
+    pub(super) counters: Arc<Counters>,
+    health: Mutex<Health>,
+}
+
+/// Of what, the one may work without the other: a service can be full, or be read by all.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Of {
+    Reads,
+    Writes,
+}
+
+#[derive(Debug)]
+struct Health {
+    reads: Breaker,
+    writes: Breaker,
+    record: Record,
+    has_told_refused: bool,
+}
+
+/// Why nothing was read, or written.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: String,
+    /// It did not answer.
+    pub(super) is_timeout: bool,
+    /// Another try may fare better.
+    is_temporary: bool,
+    /// The service refuses whoever asks.
+    is_permanent: bool,
+}
+
+/// What is in an object's place.
+#[derive(Debug)]
+pub(super) enum Found {
+    Entry(Entry),
+    Nothing,
+    Refused(Refused),
+}
+
+impl Service {
+    pub(super) fn new(
+        name: String,
+        operator: Operator,
+        settings: Settings,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let health = Mutex::new(Health {
+            reads: Breaker::default(),
+            writes: Breaker::default(),
+            record: Record::new(settings.budget),
+            has_told_refused: false,
+        });
+        Self { name, operator, settings, counters, health }
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a build waits for the answer to a try that begins now.
+    pub(super) fn patience(&self, tried: Try) -> Duration {
+        match tried {
+            Try::Ordinary => self.health().record.patience(),
+            Try::Probe => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn allow(&self, of: Of) -> Option<Try> {
+        self.health().breaker(of).allow(Instant::now())
+    }
+
+    pub(super) fn compiled(&self, took: Duration) {
+        self.health().record.compiled(took);
+    }
+
+    pub(super) fn is_late(&self) {
+        self.health().record.is_late();
+    }
+
+    pub(super) fn answered(&self, took: Duration, found: bool) {
+        self.health().record.answered(took, found);
+    }
+
+    pub(super) fn succeeded(&self, of: Of) {
+        let changed = self.health().breaker(of).succeeded();
+        if changed == Change::Closed {
+            let what = of.in_words();
+            tracing::info!(remote = %self.name, "the remote cache is {what} again");
+        }
+    }
+
+    pub(super) fn failed(&self, of: Of, tried: Try, failure: &Failure) {
+        let breaker = &mut self.health();
+        let changed = breaker.breaker(of).failed(Instant::now(), tried, failure.is_permanent);
+        let (remote, reason, what) = (&self.name, &failure.reason, of.in_words());
+        if changed == Change::Opened {
+            tracing::warn!(
+                %remote,
+                %reason,
+                "the remote cache cannot be {what}; programs are built without it, and it is tried \
+                 again now and then"
+            );
+        } else {
+            tracing::debug!(%remote, %reason, "the remote cache could not be {what}");
+        }
+    }
+
+    /// Tells of an object that is not used: the first as a warning.
+    pub(super) fn refused(&self, path: &str, reason: &str) {
+        self.counters.remote_refused.add_one();
+        let remote = &self.name;
+        if std::mem::replace(&mut self.health().has_told_refused, true) {
+            tracing::debug!(%remote, path, %reason, "an object of the remote cache is not used");
+        } else {
+            tracing::warn!(
+                %remote,
+                path,
+                %reason,
+                "an object of the remote cache is not used; of others this is told at level debug"
+            );
+        }
+    }
+
+    /// The entry of an address, verified.
+    pub(super) async fn read(&self, address: &Address) -> Result<Found, Failure> {
+        let path = path(address);
+        let bytes = self.with_retries(|| self.try_read(&path)).await?;
+        Ok(match bytes {
+            // Redis knows no difference between an empty value and none, for parts of values.
+            Some(bytes) if bytes.is_empty() => Found::Nothing,
+            Some(bytes) if bytes.len() as u64 > self.settings.most_bytes => {
+                Found::Refused(Refused::TooLarge { most: self.settings.most_bytes })
+            }
+            Some(bytes) => {
+                self.counters.remote_bytes_read.add(bytes.len() as u64);
+                match envelope::open(&address.key, bytes, self.settings.secret.as_ref()) {
+                    Ok(entry) => Found::Entry(entry),
+                    Err(refused) => Found::Refused(refused),
+                }
+            }
+            None => Found::Nothing,
+        })
+    }
+
+    /// One request. Of an object that is too large, no more is read than shows that.
+    async fn try_read(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let most = self.settings.most_bytes;
+        let limit = self.settings.timeout;
+        let open = async { self.operator.reader(path).await?.into_stream(..).await };
+        let mut stream = timeout(limit, open).await.map_err(|_| Failure::timeout(limit))??;
+        let mut bytes = Vec::new();
+        loop {
+            let next = timeout(limit, stream.next()).await;
+            match next.map_err(|_| Failure::timeout(limit))? {
+                Some(Ok(parts)) => {
+                    for part in parts {
+                        bytes.extend_from_slice(&part);
+                    }
+                }
+                Some(Err(error)) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Some(Err(error)) => return Err(error.into()),
+                None => return Ok(Some(bytes)),
+            }
+            if bytes.len() as u64 > most {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    /// Writes an entry's file, in the place of what is there.
+    pub(super) async fn write(&self, address: &Address, file: Vec<u8>) -> Result<u64, Failure> {
+        let path = path(address);
+        let object: opendal::Buffer = envelope::seal(file, self.settings.secret.as_ref()).into();
+        let length = object.len() as u64;
+        let limit = self.settings.timeout + Duration::from_secs(length / WRITE_RATE);
+        self.with_retries(|| async {
+            let written = timeout(limit, self.operator.write(&path, object.clone())).await;
+            written.map_err(|_| Failure::timeout(limit))?.map(drop).map_err(Failure::from)
+        })
+        .await?;
+        Ok(length)
+    }
+
+    async fn with_retries<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        for pause in PAUSES {
+            match attempt().await {
+                Err(failure) if failure.is_temporary => {
+                    tracing::debug!(remote = %self.name, reason = %failure.reason, "trying again");
+                }
+                ended => return ended,
+            }
+            sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+        }
+        attempt().await
+    }
+}
+
+impl Health {
+    fn breaker(&mut self, of: Of) -> &mut Breaker {
+        match of {
+            Of::Reads => &mut self.reads,
+            Of::Writes => &mut self.writes,
+        }
+    }
+}
+
+impl Of {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Reads => "read",
+            Self::Writes => "written",
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn timeout(limit: Duration) -> Self {
+        let reason = format!("no answer within {limit:?}");
+        Self { reason, is_timeout: true, is_temporary: true, is_permanent: false }
+    }
+
+    pub(super) fn panicked(message: &str) -> Self {
+        let reason = format!("the service's client panicked: {message}");
+        Self { reason, is_timeout: false, is_temporary: false, is_permanent: true }
+    }
+}
+
+impl From<opendal::Error> for Failure {
+    fn from(error: opendal::Error) -> Self {
+        let kind = error.kind();
+        Self {
+            // Clients have time-outs of their own.
+            is_timeout: sources(&error).any(|error| {
+                let io = error.downcast_ref::<io::Error>();
+                io.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+            }),
+            is_temporary: error.is_temporary(),
+            is_permanent: matches!(
+                kind,
+                ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid | ErrorKind::Unsupported
+            ),
+            reason: error.to_string(),
+        }
+    }
+}
+
+fn sources<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+/// Where the object of an address is: below the version of the store, like the entry on disk.
+pub(super) fn path(address: &Address) -> String {
+    let device: String = address.device.iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = address.key.to_string();
+    let (shard, name) = key.split_at(2);
+    format!("v1/{device}/{shard}/{name}")
+}

@@ -1,0 +1,112 @@
+//! What can be set about a remote cache.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::envelope::Secret;
+
+/// What is done with a [remote cache](crate::remote).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RemoteAccess {
+    /// Programs are taken from it, and those built here are added: for a fleet whose members trust
+    /// each other.
+    #[default]
+    ReadWrite,
+    /// Programs are taken from it, and nothing is written: for nodes that others publish for.
+    ReadOnly,
+    /// Programs built here are added, and none is taken: for a machine that publishes and whose
+    /// builds depend on nobody.
+    WriteOnly,
+}
+
+impl RemoteAccess {
+    pub(crate) fn reads(self) -> bool {
+        self != Self::WriteOnly
+    }
+
+    pub(crate) fn writes(self) -> bool {
+        self != Self::ReadOnly
+    }
+}
+
+/// From `read-write`, `read-only` or `write-only`. The error says so.
+impl FromStr for RemoteAccess {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "read-write" => Ok(Self::ReadWrite),
+            "read-only" => Ok(Self::ReadOnly),
+            "write-only" => Ok(Self::WriteOnly),
+            _ => Err(format!("`{text}` is none of `read-write`, `read-only` and `write-only`")),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) access: RemoteAccess,
+    /// What a build waits for an answer at most before its compile starts.
+    pub(crate) budget: Duration,
+    /// How long one try may go without progress.
+    pub(crate) timeout: Duration,
+    /// The size of the largest objects that are read or written.
+    pub(crate) most_bytes: u64,
+    pub(crate) secret: Option<Secret>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            access: RemoteAccess::default(),
+            budget: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
+            most_bytes: 64 << 20,
+            secret: None,
+        }
+    }
+}
+
+/// A time with its unit, such as `500ms`, `2s` or `7d`.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let milliseconds = match unit.trim() {
+        "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(milliseconds).map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, seconds) in [("0s", 0.0), ("500ms", 0.5), (" 2 s", 2.0), ("7d", 604_800.0)] {
+            let time = parse_duration(text).expect(text);
+            assert_eq!(time.as_secs_f64(), seconds, "{text}");
+        }
+        for text in ["", "5", "s", "-1s", "1.5s", "1y", "99999999999999999999s", "300000000000d"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_access_is_one_of_three() {
+        for (text, reads, writes) in
+            [("read-write", true, true), ("read-only", true, false), ("write-only", false, true)]
+        {
+            let access: RemoteAccess = text.parse().expect(text);
+            assert_eq!((access.reads(), access.writes()), (reads, writes), "{text}");
+        }
+        assert!("readonly".parse::<RemoteAccess>().unwrap_err().contains("`read-only`"));
+    }
+}

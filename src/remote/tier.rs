@@ -1,0 +1,292 @@
+//! The remote cache as the build graph uses it: asked for entries, and given them.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+use opendal::Operator;
+
+use super::breaker::Try;
+use super::service::{Failure, Found, Of, Service, path};
+use super::settings::Settings;
+use super::url::{Located, locate};
+use super::worker::Worker;
+use crate::error::{Result, panic_message};
+use crate::stats::Counters;
+use crate::store::{Address, Behind, Entry, Pending};
+
+/// What may be waiting to be written: so many objects, of so many bytes together.
+const QUEUE: [u64; 2] = [1024, 256 << 20];
+
+/// A remote cache. A handle, cheap to clone. Its thread starts when it is first needed, and ends
+/// with the last handle, once what is queued has been written.
+#[derive(Clone)]
+pub(crate) struct Remote(Arc<Inner>);
+
+struct Inner {
+    service: Arc<Service>,
+    worker: OnceLock<Option<Arc<Worker>>>,
+    queue: Arc<Queue>,
+    behind: Behind,
+    has_told_full: AtomicBool,
+}
+
+/// What is waiting to be written.
+#[derive(Debug, Default)]
+struct Queue {
+    objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A question under way.
+pub(crate) struct Asked {
+    /// Comes in the end, whatever becomes of the service; fails if there is nothing to be had.
+    pub(crate) answer: oneshot::Receiver<Answer>,
+    /// How long it is worth waiting for before the compile starts.
+    pub(crate) patience: Duration,
+}
+
+/// What a remote cache says of a program.
+pub(crate) enum Answer {
+    Found(Entry),
+    Absent,
+    /// It has something that is not used, and that is to be replaced or not.
+    Refused {
+        reason: String,
+        is_newer: bool,
+    },
+    /// Nothing is known.
+    Failed(String),
+}
+
+impl Remote {
+    /// That of an address.
+    pub(crate) fn at(url: &str, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
+        let Located { operator, name } = locate(url)?;
+        Ok(Self::new(name, operator, settings, counters))
+    }
+
+    /// That of an application's own operator.
+    pub(crate) fn through(operator: Operator, settings: Settings, counters: Arc<Counters>) -> Self {
+        let info = operator.info();
+        let name = format!("{}:{}{}", info.scheme(), info.name(), info.root());
+        Self::new(name, operator, settings, counters)
+    }
+
+    fn new(name: String, operator: Operator, settings: Settings, counters: Arc<Counters>) -> Self {
+        Self(Arc::new(Inner {
+            service: Arc::new(Service::new(name, operator, settings, counters)),
+            worker: OnceLock::new(),
+            queue: Arc::default(),
+            behind: Behind::default(),
+            has_told_full: AtomicBool::new(false),
+        }))
+    }
+
+    fn worker(&self) -> Option<&Arc<Worker>> {
+        let start = || {
+            let started = Worker::start();
+            started
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "no thread for the remote cache; it is not used");
+                })
+                .ok()
+        };
+        self.0.worker.get_or_init(start).as_ref()
+    }
+
+    /// Asks for an entry; `None` where that is no use. Never blocks.
+    pub(crate) fn ask(&self, address: &Address) -> Option<Asked> {
+        let service = &self.0.service;
+        if !service.settings.access.reads() {
+            return None;
+        }
+        let worker = self.worker()?;
+        let tried = service.allow(Of::Reads)?;
+        let patience = service.patience(tried);
+        let (sender, answer) = oneshot::channel();
+        worker.ask(Box::pin(ask(service.clone(), *address, tried, sender)));
+        Some(Asked { answer, patience })
+    }
+
+    /// Writes an entry's file behind the caller, in the place of what is there. Never blocks: where
+    /// too much waits to be written, it is not.
+    pub(crate) fn put(&self, address: &Address, file: Vec<u8>) {
+        let Inner { service, queue, has_told_full, .. } = &*self.0;
+        if !service.settings.access.writes() {
+            return;
+        }
+        let dropped = &service.counters.remote_writes_dropped;
+        if file.len() as u64 > service.settings.most_bytes {
+            return dropped.add_one();
+        }
+        let Some(worker) = self.worker() else { return dropped.add_one() };
+        let Some(place) = queue.place(file.len() as u64) else {
+            if !has_told_full.swap(true, SeqCst) {
+                tracing::warn!(
+                    remote = %service.name,
+                    "programs are built faster than the remote cache takes them; not all are \
+                     written to it"
+                );
+            }
+            return dropped.add_one();
+        };
+        let (service, address, pending) = (service.clone(), *address, self.begin());
+        worker.write(Box::pin(async move {
+            put(&service, &address, file).await;
+            drop((place, pending));
+        }));
+    }
+
+    /// A compile took so long: what waiting for the remote is measured by.
+    pub(crate) fn compiled(&self, took: Duration) {
+        self.0.service.compiled(took);
+    }
+
+    /// A build waited for as long as it was worth, and had no answer.
+    pub(crate) fn is_late(&self) {
+        self.0.service.is_late();
+    }
+
+    /// Tells of an entry that the driver would not load.
+    pub(crate) fn refused(&self, address: &Address, reason: &str) {
+        self.0.service.refused(&path(address), reason);
+    }
+
+    /// Something that [`settled`](Self::settled) waits for.
+    pub(crate) fn begin(&self) -> Pending {
+        self.0.behind.begin()
+    }
+
+    /// Completes when everything that was begun before this call has ended.
+    pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let remote = self.clone();
+        let builds = self.0.behind.settled();
+        async move {
+            builds.await;
+            // A build that ended meanwhile may have begun to write.
+            remote.0.behind.settled().await;
+        }
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Remote").field(&self.0.service.name).finish()
+    }
+}
+
+/// A place in the queue, until this is dropped.
+struct Place {
+    queue: Arc<Queue>,
+    bytes: u64,
+}
+
+impl Queue {
+    fn place(self: &Arc<Self>, bytes: u64) -> Option<Place> {
+        let [most_objects, most_bytes] = QUEUE;
+        let objects = self.objects.fetch_add(1, SeqCst) + 1;
+        let all = self.bytes.fetch_add(bytes, SeqCst) + bytes;
+        let place = Place { queue: self.clone(), bytes };
+        // Dropping it takes back what was added.
+        (objects <= most_objects && all <= most_bytes).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.objects.fetch_sub(1, SeqCst);
+        self.queue.bytes.fetch_sub(self.bytes, SeqCst);
+    }
+}
+
+/// Reads an entry. Within the budget it goes on whoever still wants it, so that what the service
+/// does is known; after that only while somebody does.
+async fn ask(
+    service: Arc<Service>,
+    address: Address,
+    tried: Try,
+    mut sender: oneshot::Sender<Answer>,
+) {
+    let start = Instant::now();
+    let budget = service.settings.budget;
+    let mut read = Box::pin(caught(service.read(&address)));
+    let found = match tokio::time::timeout(budget, &mut read).await {
+        Ok(found) => found,
+        Err(_) => {
+            service.counters.remote_timeouts.add_one();
+            service.failed(Of::Reads, tried, &Failure::timeout(budget));
+            let found = match select(read, sender.cancellation()).await {
+                Either::Left((found, _)) => found,
+                Either::Right(_) => return,
+            };
+            if let Ok(found) = found {
+                service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
+                let _ = sender.send(answer(&service, &address, found));
+            }
+            return;
+        }
+    };
+    let answer = match found {
+        Ok(found) => {
+            service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
+            service.succeeded(Of::Reads);
+            if matches!(found, Found::Nothing) {
+                service.counters.remote_misses.add_one();
+            }
+            answer(&service, &address, found)
+        }
+        Err(failure) => {
+            let Failure { is_timeout, .. } = failure;
+            let counters = &service.counters;
+            if is_timeout { &counters.remote_timeouts } else { &counters.remote_errors }.add_one();
+            service.failed(Of::Reads, tried, &failure);
+            Answer::Failed(failure.reason)
+        }
+    };
+    // Whoever asked may have compiled it meanwhile.
+    let _ = sender.send(answer);
+}
+
+fn answer(service: &Service, address: &Address, found: Found) -> Answer {
+    match found {
+        Found::Entry(entry) => Answer::Found(entry),
+        Found::Nothing => Answer::Absent,
+        Found::Refused(refused) => {
+            let reason = refused.to_string();
+            service.refused(&path(address), &reason);
+            Answer::Refused { reason, is_newer: refused.is_newer() }
+        }
+    }
+}
+
+async fn put(service: &Service, address: &Address, file: Vec<u8>) {
+    let counters = &service.counters;
+    let Some(tried) = service.allow(Of::Writes) else {
+        return counters.remote_writes_dropped.add_one();
+    };
+    match caught(service.write(address, file)).await {
+        Ok(bytes) => {
+            counters.remote_writes.add_one();
+            counters.remote_bytes_written.add(bytes);
+            service.succeeded(Of::Writes);
+        }
+        Err(failure) => {
+            counters.remote_write_failures.add_one();
+            service.failed(Of::Writes, tried, &failure);
+        }
+    }
+}
+
+/// An application's own operator may be anything.
+async fn caught<T>(
+    call: impl Future<Output = std::result::Result<T, Failure>>,
+) -> std::result::Result<T, Failure> {
+    let caught = AssertUnwindSafe(call).catch_unwind().await;
+    caught.unwrap_or_else(|payload| Err(Failure::panicked(&panic_message(&*payload))))
+}

@@ -1,0 +1,301 @@
+//! The address of a remote cache as text, to an operator of OpenDAL.
+//!
+//! Addresses hold passwords: what is said of one, here and later, is its scheme, host and path.
+
+use opendal::{Operator, OperatorUri};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// A service that can be asked, and what to call it.
+pub(super) struct Located {
+    pub(super) operator: Operator,
+    pub(super) name: String,
+}
+
+/// The schemes that this build of the crate knows, with the feature that each belongs to.
+const SCHEMES: [(&str, &str, bool); 7] = [
+    ("redis", "remote-redis", cfg!(feature = "remote-redis")),
+    ("rediss", "remote-redis", cfg!(feature = "remote-redis")),
+    ("s3", "remote-s3", cfg!(feature = "remote-s3")),
+    ("webdav", "remote-webdav", cfg!(feature = "remote-webdav")),
+    ("webdav+http", "remote-webdav", cfg!(feature = "remote-webdav")),
+    ("fs", "remote-fs", cfg!(feature = "remote-fs")),
+    ("file", "remote-fs", cfg!(feature = "remote-fs")),
+];
+
+/// Makes an operator of an address. Connects to nothing.
+pub(super) fn locate(text: &str) -> Result<Located> {
+    let Some((scheme, rest)) = text.trim().split_once("://") else {
+        // It may be a password by mistake.
+        return Err(bad(format!(
+            "it has no `://`; give an address such as redis://host:6379/kiln or \
+             s3://bucket/prefix?region=eu-central-1 (known: {})",
+            known()
+        )));
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    let Some((_, feature, is_built)) = SCHEMES.iter().find(|(name, ..)| *name == scheme) else {
+        return Err(bad(format!("the scheme `{scheme}` is not known; these are: {}", known())));
+    };
+    if !is_built {
+        return Err(bad(format!(
+            "the scheme `{scheme}` needs the feature `{feature}`, which this program was built \
+             without; those it has: {}",
+            known()
+        )));
+    }
+    // The parser has its own rules for schemes that it does not know.
+    let service = service(&scheme);
+    let uri = OperatorUri::new(&format!("{service}://{rest}"), [])
+        .map_err(|error| bad(format!("`{scheme}://..` cannot be parsed")).with_source(error))?;
+    let name = format!(
+        "{scheme}://{}/{}",
+        uri.authority().unwrap_or_default(),
+        uri.root().unwrap_or_default()
+    );
+    let operator = build(&scheme, &uri).map_err(|error| error.within(&name))?;
+    Ok(Located { operator, name })
+}
+
+fn service(scheme: &str) -> &str {
+    match scheme {
+        "rediss" => "redis",
+        "webdav+http" => "webdav",
+        "file" => "fs",
+        other => other,
+    }
+}
+
+fn known() -> String {
+    let built = SCHEMES.iter().filter(|(.., is_built)| *is_built);
+    let names: Vec<_> = built.map(|(name, ..)| *name).collect();
+    if names.is_empty() {
+        "none, since no feature of a service is enabled, such as `remote-redis`".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+fn bad(reason: String) -> Error {
+    Error::new(ErrorKind::Configuration, format!("the remote cache's address: {reason}"))
+}
+
+#[cfg_attr(
+    not(any(
+        feature = "remote-redis",
+        feature = "remote-s3",
+        feature = "remote-webdav",
+        feature = "remote-fs"
+    )),
+    expect(unused_variables, reason = "no service is built in")
+)]
+fn build(scheme: &str, uri: &OperatorUri) -> Result<Operator> {
+    match service(scheme) {
+        #[cfg(feature = "remote-redis")]
+        "redis" => services::redis(scheme, uri),
+        #[cfg(feature = "remote-s3")]
+        "s3" => services::s3(uri),
+        #[cfg(feature = "remote-webdav")]
+        "webdav" => services::webdav(scheme, uri),
+        #[cfg(feature = "remote-fs")]
+        "fs" => services::fs(uri),
+        other => Err(bad(format!("the scheme `{other}` is not known; these are: {}", known()))),
+    }
+}
+
+/// What is particular about each service.
+#[cfg(any(
+    feature = "remote-redis",
+    feature = "remote-s3",
+    feature = "remote-webdav",
+    feature = "remote-fs"
+))]
+mod services {
+    use opendal::{Configurator, Operator, OperatorUri};
+    use serde::Serialize;
+
+    use super::bad;
+    use crate::error::Result;
+
+    /// `redis://[user:password@]host[:port][/number of the database][/prefix][?ttl=7d]`
+    #[cfg(feature = "remote-redis")]
+    pub(super) fn redis(scheme: &str, uri: &OperatorUri) -> Result<Operator> {
+        const TTL: &str = "ttl";
+
+        let Some(authority) = uri.authority() else {
+            return Err(bad("it names no host".to_owned()));
+        };
+        let mut config: opendal::services::RedisConfig = parse(uri, &[TTL])?;
+        config.endpoint = Some(format!("{scheme}://{authority}"));
+        let decoded = |text: &str| opendal::raw::percent_decode_path(text);
+        config.username = uri.username().map(decoded).or(config.username);
+        config.password = uri.password().map(decoded).or(config.password);
+        if let Some(ttl) = uri.option(TTL) {
+            let ttl = crate::remote::parse_duration(ttl).ok_or_else(|| {
+                bad(format!("`ttl={ttl}` is no time; give a number with s, min, h or d"))
+            })?;
+            // Redis takes whole seconds, and no time to live of none.
+            config.default_ttl = Some(ttl.max(std::time::Duration::from_secs(1)));
+        }
+        operator(config)
+    }
+
+    /// `s3://bucket[/prefix][?region=..&endpoint=..]`
+    #[cfg(feature = "remote-s3")]
+    pub(super) fn s3(uri: &OperatorUri) -> Result<Operator> {
+        without_user(uri, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
+        operator(parse::<opendal::services::S3Config>(uri, &[])?)
+    }
+
+    /// `webdav://[user:password@]host[:port][/path]`, over TLS, or `webdav+http://..`, without.
+    #[cfg(feature = "remote-webdav")]
+    pub(super) fn webdav(scheme: &str, uri: &OperatorUri) -> Result<Operator> {
+        let Some(authority) = uri.authority() else {
+            return Err(bad("it names no host".to_owned()));
+        };
+        let mut config: opendal::services::WebdavConfig = parse(uri, &[])?;
+        let http = if scheme == "webdav" { "https" } else { "http" };
+        config.endpoint = Some(format!("{http}://{authority}"));
+        let decoded = |text: &str| opendal::raw::percent_decode_path(text);
+        config.username = uri.username().map(decoded).or(config.username);
+        config.password = uri.password().map(decoded).or(config.password);
+        operator(config)
+    }
+
+    /// `fs:///directory`
+    #[cfg(feature = "remote-fs")]
+    pub(super) fn fs(uri: &OperatorUri) -> Result<Operator> {
+        without_user(uri, "the permissions of the directory")?;
+        if uri.authority().is_some() {
+            return Err(
+                bad("a directory follows three slashes, such as fs:///mnt/kiln".to_owned()),
+            );
+        }
+        let mut config: opendal::services::FsConfig = parse(uri, &[])?;
+        // Readers see all of an object or nothing.
+        let beside = |root: &String| format!("{}/tmp", root.trim_end_matches('/'));
+        config.atomic_write_dir = config.atomic_write_dir.or(config.root.as_ref().map(beside));
+        operator(config)
+    }
+
+    /// The settings of a service that an address holds, of which `own` are Kiln's. A setting that
+    /// the service does not know would be passed over: a slip of the pen.
+    fn parse<C: Configurator + Default + Serialize>(uri: &OperatorUri, own: &[&str]) -> Result<C> {
+        let defaults = serde_json::to_value(C::default()).unwrap_or_default();
+        let known: Vec<_> = defaults.as_object().into_iter().flat_map(|map| map.keys()).collect();
+        let is_known = |name: &str| own.contains(&name) || known.iter().any(|known| *known == name);
+        if let Some(name) = uri.options().keys().find(|name| !is_known(name)) {
+            let own = own.iter().map(|name| (*name).to_owned());
+            let known: Vec<_> = own.chain(known.into_iter().cloned()).collect();
+            return Err(bad(format!(
+                "no setting is named `{name}`; these are: {}",
+                known.join(", ")
+            )));
+        }
+        C::from_uri(uri)
+            .map_err(|error| bad("its settings cannot be used".to_owned()).with_source(error))
+    }
+
+    #[cfg(any(feature = "remote-s3", feature = "remote-fs"))]
+    fn without_user(uri: &OperatorUri, instead: &str) -> Result<()> {
+        if uri.username().is_none() && uri.password().is_none() {
+            return Ok(());
+        }
+        Err(bad(format!("it has a user or a password, which this service takes from {instead}")))
+    }
+
+    fn operator(config: impl Configurator) -> Result<Operator> {
+        let unusable = |error| bad("the service cannot be used".to_owned()).with_source(error);
+        let operator = Operator::from_config(config).map_err(unusable)?.finish();
+        // OpenDAL's own client is shared by all of the process, and its connections belong to the
+        // runtime that opened them: ours ends before the process does.
+        let client = reqwest::Client::builder()
+            .build()
+            .map_err(|error| bad("no client for HTTP can be made".to_owned()).with_source(error))?;
+        let client = opendal::raw::HttpClient::with(client);
+        Ok(operator.layer(opendal::layers::HttpClientLayer::new(client)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        let Err(error) = locate(text) else { panic!("{text} is not right") };
+        assert_eq!(error.kind(), ErrorKind::Configuration, "{error}");
+        let mut told = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(error) = source {
+            told += &format!(": {error}");
+            source = error.source();
+        }
+        assert!(!told.contains("hunter2"), "{told}");
+        told
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_what_would_be_one() {
+        for (text, said) in [
+            ("hunter2", "it has no `://`"),
+            ("", "it has no `://`"),
+            ("gopher://:hunter2@host/", "the scheme `gopher` is not known"),
+        ] {
+            assert!(error(text).contains(said), "{text}: {}", error(text));
+        }
+    }
+
+    #[cfg(feature = "remote-redis")]
+    #[test]
+    fn the_address_of_a_redis_names_host_database_and_prefix() {
+        for (text, name) in [
+            ("redis://host", "redis://host/"),
+            ("redis://:hunter2@host:7000/3/kiln", "redis://host:7000/3/kiln"),
+            ("rediss://ada:hunter2@host/kiln?ttl=7d", "rediss://host/kiln"),
+            ("redis://host?password=hunter2", "redis://host/"),
+        ] {
+            let located = locate(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(located.name, name);
+            assert_eq!(located.operator.info().scheme(), "redis");
+            assert!(!format!("{:?}", located.operator).contains("hunter2"));
+        }
+        for (text, said) in [
+            ("redis:///", "it names no host"),
+            ("redis://:hunter2@host:port/", "cannot be parsed"),
+            ("redis://:hunter2@host?tll=7d", "no setting is named `tll`; these are: ttl, "),
+            ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is no time"),
+            ("redis://:hunter2@host?db=first", "its settings cannot be used"),
+        ] {
+            assert!(error(text).contains(said), "{text}: {}", error(text));
+        }
+    }
+
+    #[cfg(feature = "remote-s3")]
+    #[test]
+    fn the_address_of_an_s3_bucket_has_no_credentials() {
+        let text = "s3://bucket/kiln?region=eu-central-1&endpoint=http://localhost:9000";
+        let Ok(located) = locate(text) else { panic!("it is right") };
+        assert_eq!(located.name, "s3://bucket/kiln");
+        assert_eq!(located.operator.info().name(), "bucket");
+        assert!(error("s3://ada:hunter2@bucket").contains("AWS_ACCESS_KEY_ID"));
+    }
+
+    #[cfg(feature = "remote-webdav")]
+    #[test]
+    fn webdav_is_reached_over_tls_unless_asked_otherwise() {
+        for text in ["webdav://ada:hunter2@host/dav", "webdav+http://host:8080"] {
+            let located = locate(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(located.operator.info().scheme(), "webdav");
+        }
+    }
+
+    #[cfg(feature = "remote-fs")]
+    #[test]
+    fn a_directory_follows_three_slashes() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let text = format!("fs://{}", directory.path().display());
+        let Ok(located) = locate(&text) else { panic!("it is right") };
+        assert_eq!(located.name, text);
+        assert!(error("fs://mnt/kiln").contains("three slashes"));
+    }
+}

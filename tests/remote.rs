@@ -1,0 +1,188 @@
+//! Machines that share a remote cache: each program is compiled once in the fleet, and what a
+//! machine has of its own is asked of nobody.
+
+#![cfg(all(feature = "simulated", feature = "remote-redis"))]
+
+#[path = "support/children.rs"]
+mod children;
+#[path = "support/remote/mod.rs"]
+mod remote;
+
+use children::{Child, report, told};
+use futures::executor::block_on;
+use futures::future::join_all;
+use kiln::remote::RemoteAccess;
+use kiln::{CacheConfig, Origin, Runtime};
+use remote::services::Redis;
+use remote::{Machine, PATIENT, assert_right, image};
+
+const PROGRAMS: u32 = 50;
+
+/// One machine, as a process with a disk of its own: wants all programs at once.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn machine() {
+    block_on(async {
+        let cache = CacheConfig::at(told("KILN_TEST_DISK")).remote(told("KILN_TEST_REMOTE"));
+        let cache = cache.remote_budget(PATIENT).remote_timeout(PATIENT);
+        let simulator = remote::simulator();
+        let builder = Runtime::builder().simulator(&simulator).cache(cache);
+        let rt = builder.build().await.expect("it starts");
+        let builds: Vec<_> = (0..PROGRAMS).map(|number| rt.build(&image(number)).start()).collect();
+        for (number, built) in (0..PROGRAMS).zip(join_all(builds).await) {
+            assert_right(&rt, &built.expect("it builds"), number).await;
+        }
+        rt.drain().await;
+        let stats = rt.stats();
+        report("compiles", stats.compiles);
+        report("hits", stats.remote_hits);
+        report("misses", stats.remote_misses);
+        report("written", stats.remote_writes);
+        report("on-disk", stats.disk_writes);
+        report("unwell", stats.remote_errors + stats.remote_timeouts + stats.remote_refused);
+    });
+}
+
+#[test]
+fn a_program_is_compiled_once_in_a_fleet() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let all = u64::from(PROGRAMS);
+    for number in 0..3 {
+        let disk = tempfile::tempdir().expect("there is room");
+        let variables = [
+            ("KILN_TEST_DISK", disk.path().as_os_str()),
+            ("KILN_TEST_REMOTE", redis.url().as_ref()),
+        ]
+        .map(|(name, value)| (name, value.to_owned()));
+        let report = Child::start("machine", variables).report();
+        let (compiled, found) = if number == 0 { (all, 0) } else { (0, all) };
+        assert_eq!(report["compiles"], compiled, "machine {number}: {report:?}");
+        assert_eq!(report["hits"], found, "machine {number}: {report:?}");
+        assert_eq!(report["misses"], compiled, "machine {number}: {report:?}");
+        assert_eq!(report["written"], compiled, "machine {number}: {report:?}");
+        assert_eq!(report["on-disk"], all, "machine {number}: {report:?}");
+        assert_eq!(report["unwell"], 0, "machine {number}: {report:?}");
+        assert_eq!(redis.gets(), all * (number + 1), "one request a program");
+    }
+    assert_eq!(redis.keys().len(), PROGRAMS as usize, "one object a program");
+}
+
+#[test]
+fn memory_and_disk_ask_nobody() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let machine = Machine::new();
+    let (origin, _) = machine.build(machine.cache(&redis.url()), 1);
+    assert_eq!(origin, Origin::Compiled);
+    let asked = redis.gets();
+    block_on(async {
+        let rt = machine.start(machine.cache(&redis.url())).await;
+        for origin in [Origin::Disk, Origin::Memory, Origin::Memory] {
+            assert_eq!(rt.build(&image(1)).await.expect("it builds").origin(), origin);
+        }
+        rt.drain().await;
+        let stats = rt.stats();
+        assert_eq!((stats.remote_hits, stats.remote_misses, stats.remote_writes), (0, 0, 0));
+    });
+    assert_eq!(redis.gets(), asked);
+}
+
+#[test]
+fn a_thousand_requests_for_a_program_ask_once() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let machine = Machine::new();
+    block_on(async {
+        let rt = machine.start(machine.cache(&redis.url())).await;
+        let pause = machine.simulator.pause_compiles();
+        let builds: Vec<_> = (0..1_000).map(|_| rt.build(&image(1)).start()).collect();
+        drop(pause);
+        for built in join_all(builds).await {
+            built.expect("it builds");
+        }
+        assert_eq!((rt.stats().compiles, rt.stats().remote_misses), (1, 1));
+    });
+    assert_eq!(redis.gets(), 1);
+}
+
+#[test]
+fn what_comes_from_the_remote_is_on_disk_for_the_next_start() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let (first, second) = (Machine::new(), Machine::new());
+    first.build(first.cache(&redis.url()), 1);
+    let (origin, stats) = second.build(second.cache(&redis.url()), 1);
+    assert_eq!((origin, stats.compiles, stats.disk_writes), (Origin::Remote, 0, 1));
+    assert!(stats.remote_bytes_read > 0);
+    let (origin, _) = second.build(CacheConfig::at(second.disk.path()), 1);
+    assert_eq!(origin, Origin::Disk);
+}
+
+#[test]
+fn no_disk_is_needed() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let machine = Machine::new();
+    let cache = || {
+        let cache = CacheConfig::memory_only().remote(redis.url());
+        cache.remote_budget(PATIENT).remote_timeout(PATIENT)
+    };
+    let (origin, stats) = machine.build(cache(), 1);
+    assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 1), "drained is written");
+    let (origin, stats) = machine.build(cache(), 1);
+    assert_eq!((origin, stats.remote_hits, stats.disk_writes), (Origin::Remote, 1, 0));
+}
+
+#[test]
+fn read_only_writes_nothing_and_write_only_reads_nothing() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let with = |access| {
+        let machine = Machine::new();
+        machine.build(machine.cache(&redis.url()).remote_access(access), 1)
+    };
+    let (origin, stats) = with(RemoteAccess::ReadOnly);
+    assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 0));
+    assert_eq!(redis.keys(), [""; 0]);
+    for _ in 0..2 {
+        let (origin, stats) = with(RemoteAccess::WriteOnly);
+        assert_eq!((origin, stats.remote_hits, stats.remote_misses), (Origin::Compiled, 0, 0));
+        assert_eq!(stats.remote_writes, 1);
+    }
+    let (origin, stats) = with(RemoteAccess::ReadOnly);
+    assert_eq!((origin, stats.remote_hits), (Origin::Remote, 1));
+}
+
+#[test]
+fn it_works_under_every_executor() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let fleet = |number: u32| {
+        let url = redis.url();
+        async move {
+            for origin in [Origin::Compiled, Origin::Remote] {
+                let machine = Machine::new();
+                let rt = machine.start(machine.cache(&url)).await;
+                let program = rt.build(&image(number)).await.expect("it builds");
+                assert_right(&rt, &program, number).await;
+                assert_eq!(program.origin(), origin);
+                rt.drain().await;
+            }
+        }
+    };
+    let multi = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let single = tokio::runtime::Builder::new_current_thread().build();
+    let (multi, single) = (multi.expect("tokio starts"), single.expect("tokio starts"));
+    multi.block_on(async { tokio::spawn(fleet(1)).await }).expect("it passes");
+    single.block_on(fleet(2));
+    smol::block_on(smol::spawn(fleet(3)));
+    block_on(fleet(4));
+}
+
+#[test]
+fn a_prefix_holds_one_fleet() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let machine = Machine::new();
+    machine.build(machine.cache(&redis.url()), 1);
+    let (key, _) = redis.only();
+    let rest = key.strip_prefix("/kiln/v1/").or_else(|| key.strip_prefix("kiln/v1/"));
+    let parts: Vec<_> = rest.unwrap_or_else(|| panic!("{key}")).split('/').collect();
+    assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [16, 2, 62], "{key}");
+    let other = Machine::new();
+    let url = redis.url().replace("/kiln", "/others");
+    assert_eq!(other.build(other.cache(&url), 1).0, Origin::Compiled);
+}

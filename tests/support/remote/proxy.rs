@@ -1,0 +1,128 @@
+//! A way to a service that can be made worse: it hangs, is slow, cuts connections or refuses them.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// What becomes of what the service sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mood {
+    /// It arrives.
+    Well,
+    /// It does not arrive, until the mood changes.
+    Hangs,
+    /// It arrives later.
+    Slow(Duration),
+    /// Connections end, those that there are and new ones.
+    Cuts,
+    /// Connections end after so many bytes of what the service sends next.
+    Truncates(usize),
+}
+
+/// The proxy. Its threads end with the test.
+pub struct Proxy {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    mood: Mutex<Mood>,
+    changed: Condvar,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    pub fn to(service: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports");
+        let address = listener.local_addr().expect("it is bound");
+        let shared = Arc::new(Shared {
+            mood: Mutex::new(Mood::Well),
+            changed: Condvar::new(),
+            open: Mutex::default(),
+        });
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if accepting.mood() == Mood::Cuts {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(service) else { continue };
+                accepting.connect(&client, &server);
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub fn set(&self, mood: Mood) {
+        *self.shared.mood.lock().expect("nobody panicked") = mood;
+        self.shared.changed.notify_all();
+        if mood == Mood::Cuts {
+            for stream in self.shared.open.lock().expect("nobody panicked").drain(..) {
+                // It may have ended already.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    pub fn redis_url(&self) -> String {
+        format!("redis://{}/0/kiln", self.address)
+    }
+}
+
+impl Shared {
+    fn mood(&self) -> Mood {
+        *self.mood.lock().expect("nobody panicked")
+    }
+
+    fn connect(self: &Arc<Self>, client: &TcpStream, server: &TcpStream) {
+        let clone = |stream: &TcpStream| stream.try_clone().expect("there are descriptors");
+        for stream in [client, server] {
+            stream.set_nodelay(true).expect("it is a socket");
+            self.open.lock().expect("nobody panicked").push(clone(stream));
+        }
+        let (from, to) = (clone(client), clone(server));
+        thread::spawn(move || pass(from, to, |bytes| Some(bytes.len())));
+        let (from, to, shared) = (clone(server), clone(client), self.clone());
+        thread::spawn(move || pass(from, to, |bytes| shared.admit(bytes)));
+    }
+
+    /// How much of what the service has sent arrives; `None` ends the connection.
+    fn admit(&self, bytes: &[u8]) -> Option<usize> {
+        let mood = self.mood.lock().expect("nobody panicked");
+        let mood = self.changed.wait_while(mood, |mood| *mood == Mood::Hangs);
+        let mood = *mood.expect("nobody panicked");
+        match mood {
+            Mood::Well | Mood::Hangs => Some(bytes.len()),
+            Mood::Slow(delay) => {
+                thread::sleep(delay);
+                Some(bytes.len())
+            }
+            Mood::Cuts => None,
+            Mood::Truncates(most) => Some(most.min(bytes.len())),
+        }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, admit: impl Fn(&[u8]) -> Option<usize>) {
+    let mut copy = || -> io::Result<()> {
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            let length = from.read(&mut bytes)?;
+            match admit(&bytes[..length]) {
+                Some(admitted) if length > 0 => {
+                    to.write_all(&bytes[..admitted])?;
+                    if admitted < length {
+                        return Ok(());
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+    };
+    // However it ends, it ends both ways.
+    let _ = copy();
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}

@@ -1,0 +1,242 @@
+//! Services, each a process of its own with nothing in it.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::tools::has_tool;
+
+/// How long a service may take to start.
+const START: Duration = Duration::from_secs(120);
+
+/// A server on a port of this machine. Killed when dropped.
+pub struct Server {
+    process: Child,
+    pub address: SocketAddr,
+    directory: TempDir,
+}
+
+impl Server {
+    /// Starts a command that listens on the port that it is given, until it answers.
+    fn start(command: impl Fn(&TempDir, u16) -> Command) -> Self {
+        let deadline = Instant::now() + START;
+        loop {
+            let directory = tempfile::tempdir().expect("there is room");
+            let port = free_port();
+            let address = (Ipv4Addr::LOCALHOST, port).into();
+            let mut command = command(&directory, port);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let process = command.spawn().expect("it is there");
+            let mut server = Self { process, address, directory };
+            while server.process.try_wait().expect("it can be waited for").is_none() {
+                if TcpStream::connect(address).is_ok() {
+                    return server;
+                }
+                assert!(Instant::now() < deadline, "{:?} does not start", server.process);
+                thread::sleep(Duration::from_millis(10));
+            }
+            // Somebody else took the port.
+            assert!(Instant::now() < deadline, "it does not start");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Neither is possible, or needed, for one that has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A port that nobody listens on at present.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A Redis.
+pub struct Redis(Server);
+
+impl Redis {
+    /// One with further arguments, or `None` where there is no Redis, which is told.
+    pub fn start(arguments: &[&str]) -> Option<Self> {
+        if !has_tool("redis-server", &["redis-server", "--version"]) {
+            return None;
+        }
+        Some(Self(Server::start(|directory, port| {
+            let mut command = Command::new("redis-server");
+            command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+            command.args(["--daemonize", "no", "--dir"]).arg(directory.path()).args(arguments);
+            command
+        })))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}/0/kiln", self.address())
+    }
+
+    /// Sends one command, and gives what a bulk answer holds; `None` for nil.
+    pub fn send(&self, words: &[&[u8]]) -> Option<Vec<u8>> {
+        let mut client = Client::connect(self.address());
+        client.send(words)
+    }
+
+    /// How often it was asked for a value so far.
+    pub fn gets(&self) -> u64 {
+        let told = self.send(&[b"INFO", b"commandstats"]).expect("it tells");
+        let told = String::from_utf8(told).expect("it is text");
+        let calls = |command: &str| {
+            let line = told.lines().find_map(|line| line.strip_prefix(command));
+            let calls = line.and_then(|line| line.split([',', '=']).nth(1));
+            calls.map_or(0, |calls| calls.parse::<u64>().expect("it is a number"))
+        };
+        calls("cmdstat_get:") + calls("cmdstat_getrange:")
+    }
+
+    /// The keys that it holds.
+    pub fn keys(&self) -> Vec<String> {
+        Client::connect(self.address()).list(&[b"KEYS", b"*"])
+    }
+
+    /// The one value that it holds, under its key.
+    pub fn only(&self) -> (String, Vec<u8>) {
+        let keys = self.keys();
+        assert_eq!(keys.len(), 1, "{keys:?}");
+        let value = self.send(&[b"GET", keys[0].as_bytes()]).expect("it is there");
+        (keys[0].clone(), value)
+    }
+
+    pub fn set(&self, key: &str, value: &[u8]) {
+        self.send(&[b"SET", key.as_bytes(), value]);
+    }
+}
+
+/// The simplest client that there can be: what Kiln is measured against, too.
+pub struct Client(TcpStream);
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_nodelay(true).expect("it is a socket");
+        Self(stream)
+    }
+
+    pub fn send(&mut self, words: &[&[u8]]) -> Option<Vec<u8>> {
+        self.write(words);
+        self.answer()
+    }
+
+    fn write(&mut self, words: &[&[u8]]) {
+        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            bytes.extend_from_slice(word);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.0.write_all(&bytes).expect("it listens");
+    }
+
+    fn answer(&mut self) -> Option<Vec<u8>> {
+        let line = self.line();
+        match line.split_at(1) {
+            ("$", "-1") => None,
+            ("$", length) => {
+                let length: usize = length.parse().expect("it is a number");
+                let mut bytes = vec![0; length + 2];
+                self.0.read_exact(&mut bytes).expect("it answers");
+                bytes.truncate(length);
+                Some(bytes)
+            }
+            ("+" | ":", told) => Some(told.as_bytes().to_vec()),
+            _ => panic!("it answers {line}"),
+        }
+    }
+
+    fn list(&mut self, words: &[&[u8]]) -> Vec<String> {
+        self.write(words);
+        let line = self.line();
+        let length = line.strip_prefix('*').and_then(|length| length.parse().ok());
+        let length: usize = length.unwrap_or_else(|| panic!("it answers {line}"));
+        let text = |bytes| String::from_utf8(bytes).expect("it is text");
+        (0..length).map(|_| text(self.answer().expect("it is there"))).collect()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\r\n") {
+            self.0.read_exact(&mut byte).expect("it answers");
+            line.push(byte[0]);
+        }
+        line.truncate(line.len() - 2);
+        String::from_utf8(line).expect("it is text")
+    }
+}
+
+/// An S3 server, moto's, with a bucket.
+pub struct S3(Server);
+
+impl S3 {
+    pub const BUCKET: &str = "kiln";
+
+    pub fn start() -> Option<Self> {
+        let program = moto();
+        if !has_tool("moto", &[&program, "--help"]) {
+            return None;
+        }
+        let server = Server::start(|directory, port| {
+            let mut command = Command::new(&program);
+            command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+            command.current_dir(directory.path());
+            command
+        });
+        let s3 = Self(server);
+        let made = s3.request("PUT", &format!("/{}", Self::BUCKET), b"");
+        assert!(made.starts_with("HTTP/1.1 200"), "{made}");
+        Some(s3)
+    }
+
+    pub fn url(&self) -> String {
+        let (bucket, address) = (Self::BUCKET, self.0.address);
+        // Moto takes any credentials.
+        format!(
+            "s3://{bucket}/programs?region=us-east-1&endpoint=http://{address}\
+             &access_key_id=ada&secret_access_key=hunter2"
+        )
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Sends one plain request, and gives the whole answer.
+    pub fn request(&self, method: &str, path: &str, body: &[u8]) -> String {
+        let mut stream = TcpStream::connect(self.0.address).expect("it listens");
+        let (host, length) = (self.0.address, body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+             Authorization: AWS4-HMAC-SHA256 Credential=ada/20260101/us-east-1/s3/aws4_request, \
+             SignedHeaders=host, Signature=0\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).expect("it listens");
+        stream.write_all(body).expect("it listens");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it answers");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+/// Where `scripts/setup` puts it, or else wherever it is.
+fn moto() -> String {
+    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/target/moto/bin/moto_server");
+    if std::path::Path::new(ours).exists() { ours } else { "moto_server" }.to_owned()
+}
