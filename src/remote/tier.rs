@@ -12,6 +12,7 @@ use futures::future::{Either, select};
 use opendal::Operator;
 
 use super::breaker::Try;
+use super::envelope::TRAILER;
 use super::service::{Failure, Found, Of, Service, path};
 use super::settings::Settings;
 use super::url::{Located, locate};
@@ -122,7 +123,7 @@ impl Remote {
             return;
         }
         let dropped = &service.counters.remote_writes_dropped;
-        if file.len() as u64 > service.settings.most_bytes {
+        if (file.len() + TRAILER) as u64 > service.settings.most_bytes {
             return dropped.add_one();
         }
         let Some(worker) = self.worker() else { return dropped.add_one() };

@@ -31,6 +31,7 @@ struct Shared {
     mood: Mutex<Mood>,
     changed: Condvar,
     open: Mutex<Vec<TcpStream>>,
+    requests: Mutex<Vec<String>>,
 }
 
 impl Proxy {
@@ -41,6 +42,7 @@ impl Proxy {
             mood: Mutex::new(Mood::Well),
             changed: Condvar::new(),
             open: Mutex::default(),
+            requests: Mutex::default(),
         });
         let accepting = shared.clone();
         thread::spawn(move || {
@@ -66,6 +68,11 @@ impl Proxy {
         }
     }
 
+    /// The requests of HTTP so far, as method and path.
+    pub fn requests(&self) -> Vec<String> {
+        self.shared.requests.lock().expect("nobody panicked").clone()
+    }
+
     pub fn redis_url(&self) -> String {
         format!("redis://{}/0/kiln", self.address)
     }
@@ -82,10 +89,24 @@ impl Shared {
             stream.set_nodelay(true).expect("it is a socket");
             self.open.lock().expect("nobody panicked").push(clone(stream));
         }
-        let (from, to) = (clone(client), clone(server));
-        thread::spawn(move || pass(from, to, |bytes| Some(bytes.len())));
+        let (from, to, shared) = (clone(client), clone(server), self.clone());
+        thread::spawn(move || {
+            pass(from, to, |bytes| {
+                shared.listen(bytes);
+                Some(bytes.len())
+            });
+        });
         let (from, to, shared) = (clone(server), clone(client), self.clone());
         thread::spawn(move || pass(from, to, |bytes| shared.admit(bytes)));
+    }
+
+    /// A client begins a request only once it has the answer to the one before.
+    fn listen(&self, bytes: &[u8]) {
+        let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        if let Some(request) = line.strip_suffix(" HTTP/1.1") {
+            self.requests.lock().expect("nobody panicked").push(request.to_owned());
+        }
     }
 
     /// How much of what the service has sent arrives; `None` ends the connection.

@@ -1,0 +1,295 @@
+//! A remote cache that is sick: it is down, dies, hangs, is slow, full, or refuses whoever asks.
+//! Programs are right always, no build waits longer than it may, and one warning says so.
+//!
+//! The tests run one at a time: warnings are the process's, not the test's.
+
+#![cfg(all(feature = "simulated", feature = "remote-redis"))]
+
+#[path = "support/remote/mod.rs"]
+mod remote;
+
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use kiln::{CacheConfig, Origin, Runtime, Stats};
+use remote::proxy::{Mood, Proxy};
+use remote::services::{Redis, free_port};
+use remote::warnings::Listening;
+use remote::{Machine, assert_right, image, large_image};
+use tracing::Level;
+
+/// A budget that sick services use up.
+const BUDGET: Duration = Duration::from_millis(500);
+
+fn hasty(machine: &Machine, url: &str) -> CacheConfig {
+    machine.cache(url).remote_budget(BUDGET).remote_timeout(BUDGET / 4)
+}
+
+/// Builds a program, and sees that it is right.
+async fn compile(rt: &Runtime, number: u32) -> Origin {
+    let program = rt.build(&image(number)).await.expect("it builds");
+    assert_right(rt, &program, number).await;
+    program.origin()
+}
+
+/// Failures to ask, however they are counted.
+fn failed(stats: &Stats) -> u64 {
+    stats.remote_errors + stats.remote_timeouts
+}
+
+/// Until something has happened that follows from what was done; panics when it does not.
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        smol::Timer::after(Duration::from_millis(20)).await;
+    }
+}
+
+/// Builds new programs, from `first` on, until the breaker has opened; all of them are right.
+async fn until_open(rt: &Runtime, listening: &Listening, first: u32) -> u32 {
+    let mut number = first;
+    eventually("the breaker opens", async || {
+        assert_eq!(compile(rt, number).await, Origin::Compiled);
+        number += 1;
+        listening.told(Level::WARN).iter().any(|told| told.contains("cannot be read"))
+    })
+    .await;
+    number
+}
+
+#[test]
+fn one_that_is_down_costs_nothing_once_that_is_known_and_is_told_once() {
+    if Redis::start(&[]).is_none() {
+        return;
+    }
+    let listening = Listening::begin();
+    let machine = Machine::new();
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    block_on(async {
+        let rt = machine.start(hasty(&machine, &url)).await;
+        let next = until_open(&rt, &listening, 0).await;
+        let before = failed(&rt.stats());
+        for number in next..next + 20 {
+            assert_eq!(compile(&rt, number).await, Origin::Compiled);
+        }
+        // At most a probe or two.
+        assert!(failed(&rt.stats()) < before + 20, "{:?}", rt.stats());
+        rt.drain().await;
+        assert_eq!(rt.stats().remote_misses, 0, "an error is no miss");
+    });
+    let told = listening.told(Level::WARN);
+    let of_reads = told.iter().filter(|told| told.contains("cannot be read")).count();
+    let of_writes = told.iter().filter(|told| told.contains("cannot be written")).count();
+    assert_eq!(of_reads, 1, "{told:#?}");
+    assert!(of_writes <= 1 && told.len() <= 2, "{told:#?}");
+}
+
+#[test]
+fn one_that_dies_and_comes_back_is_used_again_by_itself() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let proxy = Proxy::to(redis.address());
+    let listening = Listening::begin();
+    let (here, there) = (Machine::new(), Machine::new());
+    there.build(there.cache(&redis.url()), 99);
+    block_on(async {
+        let rt = here.start(hasty(&here, &proxy.redis_url())).await;
+        compile(&rt, 0).await;
+        proxy.set(Mood::Cuts);
+        let mut next = until_open(&rt, &listening, 1).await;
+        assert_eq!(listening.told(Level::INFO), [""; 0]);
+        proxy.set(Mood::Well);
+        eventually("the breaker closes", async || {
+            compile(&rt, next % 90).await;
+            next += 1;
+            listening.told(Level::INFO).iter().any(|told| told.contains("is read again"))
+        })
+        .await;
+        // By the record it may not be worth the wait: then whoever is first counts.
+        let pause = here.simulator.pause_compiles();
+        assert_eq!(compile(&rt, 99).await, Origin::Remote);
+        drop(pause);
+        rt.drain().await;
+    });
+}
+
+#[test]
+fn one_that_hangs_is_waited_for_no_longer_than_the_budget() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let proxy = Proxy::to(redis.address());
+    proxy.set(Mood::Hangs);
+    let listening = Listening::begin();
+    let machine = Machine::new();
+    block_on(async {
+        let rt = machine.start(hasty(&machine, &proxy.redis_url())).await;
+        let next = until_open(&rt, &listening, 0).await;
+        assert!(rt.stats().remote_races > 0, "{:?}", rt.stats());
+        assert!(rt.stats().remote_timeouts > 0, "{:?}", rt.stats());
+        let before = failed(&rt.stats());
+        for number in next..next + 20 {
+            compile(&rt, number).await;
+        }
+        assert!(failed(&rt.stats()) < before + 20, "{:?}", rt.stats());
+        // It ends though nothing that is written ever arrives.
+        rt.drain().await;
+        assert_eq!(rt.stats().remote_writes, 0);
+    });
+    let told = listening.told(Level::WARN);
+    assert_eq!(told.iter().filter(|told| told.contains("cannot be read")).count(), 1, "{told:#?}");
+}
+
+#[test]
+fn a_compile_that_ends_before_a_slow_answer_counts() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let _alone = Listening::begin();
+    let proxy = Proxy::to(redis.address());
+    let (here, there) = (Machine::new(), Machine::new());
+    there.build(there.cache(&redis.url()), 1);
+    proxy.set(Mood::Slow(Duration::from_secs(10)));
+    let cache = here.cache(&proxy.redis_url()).remote_budget(BUDGET);
+    block_on(async {
+        let rt = here.start(cache).await;
+        assert_eq!(compile(&rt, 1).await, Origin::Compiled);
+        assert_eq!((rt.stats().remote_races, rt.stats().remote_hits), (1, 0));
+    });
+}
+
+#[test]
+fn a_slow_answer_that_comes_before_the_compile_ends_counts() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let _alone = Listening::begin();
+    let proxy = Proxy::to(redis.address());
+    let (here, there) = (Machine::new(), Machine::new());
+    there.build(there.cache(&redis.url()), 1);
+    proxy.set(Mood::Hangs);
+    let cache = here.cache(&proxy.redis_url()).remote_budget(BUDGET);
+    block_on(async {
+        let rt = here.start(cache).await;
+        let pause = here.simulator.pause_compiles();
+        let build = rt.build(&image(1)).start();
+        eventually("the compile has begun", async || here.simulator.counts().builds == 1).await;
+        proxy.set(Mood::Well);
+        let program = build.await.expect("it builds");
+        assert_eq!(program.origin(), Origin::Remote);
+        assert_right(&rt, &program, 1).await;
+        drop(pause);
+        rt.drain().await;
+        let stats = rt.stats();
+        assert_eq!((stats.remote_races, stats.remote_hits), (1, 1));
+        assert_eq!(stats.remote_writes, 0, "a compile that lost the race leaves nothing");
+        assert_eq!(stats.disk_writes, 1, "what came fills the disk");
+    });
+    let (origin, _) = here.build(CacheConfig::at(here.disk.path()), 1);
+    assert_eq!(origin, Origin::Disk);
+}
+
+#[test]
+fn one_that_ends_within_an_object_is_as_good_as_none() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let _alone = Listening::begin();
+    let proxy = Proxy::to(redis.address());
+    let (here, there) = (Machine::new(), Machine::new());
+    block_on(async {
+        let rt = there.start(there.cache(&redis.url())).await;
+        rt.build(&large_image(1, 100_000)).await.expect("it builds");
+        rt.drain().await;
+    });
+    proxy.set(Mood::Truncates(1_000));
+    let cache = here.cache(&proxy.redis_url());
+    block_on(async {
+        let rt = here.start(cache.remote_timeout(BUDGET)).await;
+        let program = rt.build(&large_image(1, 100_000)).await.expect("it builds");
+        assert_eq!(program.origin(), Origin::Compiled);
+        assert_eq!(failed(&rt.stats()), 1, "{:?}", rt.stats());
+    });
+}
+
+#[test]
+fn one_that_is_full_is_read_all_the_same_and_told_once() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let listening = Listening::begin();
+    let (here, there) = (Machine::new(), Machine::new());
+    there.build(there.cache(&redis.url()), 99);
+    redis.send(&[b"CONFIG", b"SET", b"maxmemory", b"1"]);
+    block_on(async {
+        let rt = here.start(here.cache(&redis.url())).await;
+        for number in 0..10 {
+            assert_eq!(compile(&rt, number).await, Origin::Compiled);
+            rt.drain().await;
+        }
+        let pause = here.simulator.pause_compiles();
+        assert_eq!(compile(&rt, 99).await, Origin::Remote);
+        drop(pause);
+        let stats = rt.stats();
+        assert_eq!((stats.remote_writes, failed(&stats)), (0, 0), "{stats:?}");
+        assert!(stats.remote_write_failures >= 3, "{stats:?}");
+        assert_eq!(stats.remote_write_failures + stats.remote_writes_dropped, 10, "{stats:?}");
+    });
+    let told = listening.told(Level::WARN);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].contains("cannot be written"), "{told:#?}");
+}
+
+#[test]
+fn one_that_refuses_the_password_is_told_once_and_without_it() {
+    let Some(redis) = Redis::start(&["--requirepass", "hunter2"]) else { return };
+    let listening = Listening::begin();
+    let address = redis.address();
+    let right = Machine::new();
+    let url = format!("redis://:hunter2@{address}/0/kiln");
+    assert_eq!(right.build(right.cache(&url), 1).1.remote_writes, 1, "the right one is taken");
+    let machine = Machine::new();
+    block_on(async {
+        let url = format!("redis://:hunter3@{address}/0/kiln");
+        let rt = machine.start(hasty(&machine, &url)).await;
+        until_open(&rt, &listening, 0).await;
+        rt.drain().await;
+    });
+    let told = listening.told(Level::WARN);
+    assert!(!format!("{told:?}").contains("hunter"), "{told:#?}");
+    assert_eq!(told.iter().filter(|told| told.contains("cannot be read")).count(), 1, "{told:#?}");
+}
+
+#[test]
+fn what_is_built_faster_than_it_is_taken_is_dropped_and_counted() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let _alone = Listening::begin();
+    let proxy = Proxy::to(redis.address());
+    let machine = Machine::new();
+    block_on(async {
+        let cache = machine.cache(&proxy.redis_url()).remote_budget(BUDGET);
+        let rt = machine.start(cache).await;
+        compile(&rt, 0).await;
+        rt.drain().await;
+        proxy.set(Mood::Hangs);
+        // Some three hundred megabytes, of which the queue takes 256.
+        let builds = (0..10).map(|number| rt.build(&large_image(number, 30 << 20)).start());
+        let builds: Vec<_> = builds.collect();
+        for built in futures::future::join_all(builds).await {
+            assert_eq!(built.expect("it builds").origin(), Origin::Compiled);
+        }
+        eventually("one is dropped", async || rt.stats().remote_writes_dropped > 0).await;
+        proxy.set(Mood::Well);
+        rt.drain().await;
+    });
+}
+
+#[test]
+fn the_thread_ends_with_the_runtime() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").expect("this is Linux");
+        let names =
+            all.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "kiln-remote").count()
+    };
+    let _alone = Listening::begin();
+    let machine = Machine::new();
+    block_on(async {
+        let rt = machine.start(machine.cache(&redis.url())).await;
+        compile(&rt, 1).await;
+        assert!(threads() >= 1);
+        drop(rt);
+        eventually("it ends", async || threads() == 0).await;
+    });
+}

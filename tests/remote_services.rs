@@ -1,0 +1,154 @@
+//! Services other than Redis: S3, a directory, and whatever an application brings itself.
+
+#![cfg(all(feature = "simulated", feature = "remote-s3", feature = "remote-fs"))]
+
+#[path = "support/remote/mod.rs"]
+mod remote;
+
+use futures::executor::block_on;
+use kiln::opendal::{Operator, services::Memory};
+use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime};
+use remote::proxy::{Mood, Proxy};
+use remote::services::S3;
+use remote::warnings::Listening;
+use remote::{Machine, PATIENT, image, large_image};
+use tracing::Level;
+
+#[test]
+fn s3_is_asked_with_one_request_and_written_with_one() {
+    let Some(s3) = S3::start() else { return };
+    let proxy = Proxy::to(s3.address());
+    let url = s3.url().replace(&s3.address().to_string(), &proxy.address.to_string());
+    let (first, second) = (Machine::new(), Machine::new());
+    let (origin, stats) = first.build(first.cache(&url), 1);
+    assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 1));
+    let (origin, stats) = second.build(second.cache(&url), 1);
+    assert_eq!((origin, stats.remote_hits, stats.compiles), (Origin::Remote, 1, 0));
+    let requests = proxy.requests();
+    let methods: Vec<_> = requests.iter().filter_map(|request| request.split(' ').next()).collect();
+    assert_eq!(methods, ["GET", "PUT", "GET"], "{requests:?}");
+    assert!(requests.iter().all(|request| request.contains("/kiln/programs/v1/")), "{requests:?}");
+}
+
+#[test]
+fn s3_sends_objects_of_megabytes_whole() {
+    let Some(s3) = S3::start() else { return };
+    let build = || {
+        let machine = Machine::new();
+        block_on(async {
+            let rt = machine.start(machine.cache(&s3.url())).await;
+            let program = rt.build(&large_image(1, 9 << 20)).await.expect("it builds");
+            rt.drain().await;
+            (program.origin(), program.binary().expect("it has one"))
+        })
+    };
+    let ((first, compiled), (second, sent)) = (build(), build());
+    assert_eq!((first, second), (Origin::Compiled, Origin::Remote));
+    assert!(compiled == sent, "it is another program");
+}
+
+#[test]
+fn s3_that_ends_within_an_object_is_as_good_as_none() {
+    let Some(s3) = S3::start() else { return };
+    let proxy = Proxy::to(s3.address());
+    let url = s3.url().replace(&s3.address().to_string(), &proxy.address.to_string());
+    let build = |url: &str| {
+        let machine = Machine::new();
+        block_on(async {
+            let rt = machine.start(machine.cache(url)).await;
+            let program = rt.build(&large_image(1, 100_000)).await.expect("it builds");
+            rt.drain().await;
+            (program.origin(), rt.stats())
+        })
+    };
+    build(&s3.url());
+    proxy.set(Mood::Truncates(2_000));
+    let (origin, stats) = build(&url);
+    assert_eq!((origin, stats.remote_errors, stats.remote_hits), (Origin::Compiled, 1, 0));
+}
+
+#[test]
+fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
+    let Some(s3) = S3::start() else { return };
+    let listening = Listening::begin();
+    let machine = Machine::new();
+    let url = s3.url().replace("s3://kiln/", "s3://elsewhere/");
+    block_on(async {
+        let rt = machine.start(machine.cache(&url)).await;
+        for number in 0..10 {
+            rt.build(&image(number)).await.expect("it builds");
+            rt.drain().await;
+        }
+        assert_eq!((rt.stats().compiles, rt.stats().remote_writes), (10, 0));
+    });
+    let told = listening.told(Level::WARN);
+    assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
+    assert!(!format!("{told:?}").contains("hunter2"), "{told:#?}");
+}
+
+#[test]
+fn a_directory_serves_a_fleet_and_shows_whole_objects_only() {
+    let share = tempfile::tempdir().expect("there is room");
+    let url = format!("fs://{}", share.path().display());
+    for origin in [Origin::Compiled, Origin::Remote] {
+        let machine = Machine::new();
+        assert_eq!(machine.build(machine.cache(&url), 1).0, origin);
+    }
+    let left = std::fs::read_dir(share.path().join("tmp")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "nothing that is unfinished is left");
+}
+
+#[test]
+fn an_application_brings_an_operator_of_its_own() {
+    let operator = Operator::new(Memory::default()).expect("it is right").finish();
+    for origin in [Origin::Compiled, Origin::Remote] {
+        let machine = Machine::new();
+        let cache = CacheConfig::at(machine.disk.path()).remote_operator(operator.clone());
+        let cache = cache.remote_budget(PATIENT).remote_timeout(PATIENT);
+        assert_eq!(machine.build(cache, 1).0, origin);
+    }
+}
+
+#[test]
+fn objects_that_programs_are_linked_from_are_shared_and_not_asked_for_in_vain() {
+    let operator = Operator::new(Memory::default()).expect("it is right").finish();
+    let library = Image::opencl_c("uint two(uint x) { return 2 * x; }").exporting(["two"]);
+    let application = |number: u32| {
+        let source = format!(
+            "uint two(uint x);\nkernel void write_{number}(global uint *x) {{ x[0] = two(1); }}"
+        );
+        Image::opencl_c(source).importing(["two"])
+    };
+    let build = |number: u32| {
+        let machine = Machine::new();
+        let cache = CacheConfig::at(machine.disk.path()).remote_operator(operator.clone());
+        block_on(async {
+            let cache = cache.remote_budget(PATIENT).remote_timeout(PATIENT);
+            let rt = machine.start(cache).await;
+            rt.register(&library).expect("it exports");
+            let program = rt.build(&application(number)).await.expect("it builds");
+            rt.drain().await;
+            (program.origin(), rt.stats())
+        })
+    };
+    let (origin, stats) = build(1);
+    assert_eq!((origin, stats.compiles, stats.links), (Origin::Compiled, 2, 1));
+    assert_eq!((stats.remote_misses, stats.remote_writes), (3, 3));
+    let (origin, stats) = build(1);
+    assert_eq!((origin, stats.compiles, stats.links), (Origin::Remote, 0, 0));
+    assert_eq!((stats.remote_hits, stats.remote_misses), (1, 0), "objects are not needed");
+    let (origin, stats) = build(2);
+    assert_eq!((origin, stats.compiles, stats.links), (Origin::Compiled, 1, 1));
+    assert_eq!((stats.remote_hits, stats.remote_misses), (1, 2), "the library is there");
+}
+
+#[test]
+fn an_address_that_is_not_right_is_an_error_at_the_start() {
+    for url in ["nonsense", "gopher://host/", "s3://?region=x", "fs://host/directory"] {
+        let builder = Runtime::builder().simulator(&remote::simulator());
+        let started = block_on(builder.cache(CacheConfig::memory_only().remote(url)).build());
+        let error = started.expect_err(url);
+        assert_eq!(error.kind(), ErrorKind::Configuration, "{error}");
+        assert!(error.to_string().contains("remote cache's address"), "{error}");
+    }
+}

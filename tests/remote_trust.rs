@@ -1,0 +1,195 @@
+//! A remote cache that lies: whatever lies in an object's place, a build gives the right program,
+//! the object is refused by name, and it is replaced where that is allowed.
+
+#![cfg(all(feature = "simulated", feature = "remote-redis"))]
+
+#[path = "support/entries.rs"]
+mod entries;
+#[path = "support/remote/mod.rs"]
+mod remote;
+
+use entries::Parts;
+use kiln::remote::RemoteAccess;
+use kiln::{CacheConfig, Origin};
+use remote::Machine;
+use remote::services::Redis;
+use remote::warnings::Listening;
+use tracing::Level;
+
+/// The bytes of a trailer, which is told of in `src/remote/envelope.rs`.
+const TRAILER: usize = 80;
+
+/// An object whose file is this, without authentication.
+fn object(file: &[u8]) -> Vec<u8> {
+    let mut object = file.to_vec();
+    object.extend_from_slice(blake3::hash(file).as_bytes());
+    object.extend_from_slice(&[0; 32]);
+    object.extend_from_slice(&1u32.to_le_bytes());
+    object.extend_from_slice(&0u32.to_le_bytes());
+    object.extend_from_slice(b"KILNOBJ\xfe");
+    object
+}
+
+/// A Redis with the objects of two programs, and where they are.
+struct Fleet {
+    redis: Redis,
+    keys: [String; 2],
+    listening: Listening,
+}
+
+impl Fleet {
+    fn new() -> Option<Self> {
+        let redis = Redis::start(&[])?;
+        let listening = Listening::begin();
+        let fleet = Self { redis, keys: Default::default(), listening };
+        let machine = Machine::new();
+        machine.build(fleet.cache(&machine), 0);
+        let first = fleet.redis.only().0;
+        machine.build(fleet.cache(&machine), 1);
+        let mut keys = fleet.redis.keys();
+        keys.retain(|key| *key != first);
+        let second = keys.pop().expect("it is written");
+        Some(Self { keys: [first, second], ..fleet })
+    }
+
+    fn cache(&self, machine: &Machine) -> CacheConfig {
+        machine.cache(&self.redis.url())
+    }
+
+    fn get(&self, program: usize) -> Vec<u8> {
+        let key = self.keys[program].as_bytes();
+        self.redis.send(&[b"GET", key]).expect("it is there")
+    }
+
+    fn set(&self, program: usize, object: &[u8]) {
+        self.redis.set(&self.keys[program], object);
+    }
+
+    /// That program 0 is compiled in spite of what lies in its place, with this reason told in one
+    /// warning, and that the next machine takes it from there.
+    fn refuses(&self, object: &[u8], reason: &str) {
+        let right = self.get(0);
+        self.set(0, object);
+        let told = self.listening.told(Level::WARN).len();
+        let machine = Machine::new();
+        let (origin, stats) = machine.build(self.cache(&machine), 0);
+        assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1), "{reason}");
+        assert_eq!((stats.remote_misses, stats.remote_errors), (0, 0), "{reason}");
+        let told = self.listening.told(Level::WARN).split_off(told);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains(reason) && told[0].contains(&self.keys[0]["kiln/".len()..]),
+            "{told:?}"
+        );
+        let healed = Machine::new();
+        assert_eq!(healed.build(self.cache(&healed), 0).0, Origin::Remote, "{reason}");
+        self.set(0, &right);
+    }
+}
+
+#[test]
+fn what_is_not_the_object_is_refused_and_replaced() {
+    let Some(fleet) = Fleet::new() else { return };
+    let (right, other) = (fleet.get(0), fleet.get(1));
+    let mut flipped = right.clone();
+    flipped[40] ^= 4;
+    let mut version = right.clone();
+    let at = version.len() - TRAILER + 64;
+    version[at..at + 4].copy_from_slice(&0u32.to_le_bytes());
+    fleet.refuses(&right[..right.len() / 2], "it does not end as an object does");
+    fleet.refuses(&right[1..], "do not match its digest");
+    fleet.refuses(b"hello", "it does not end as an object does");
+    fleet.refuses(&flipped, "do not match its digest");
+    fleet.refuses(&other, "it is the entry of another key");
+    fleet.refuses(&version, "it has version 0 of the form");
+}
+
+#[test]
+fn a_whole_object_of_what_is_no_entry_is_refused_and_replaced() {
+    let Some(fleet) = Fleet::new() else { return };
+    let right = fleet.get(0);
+    let file = &right[..right.len() - TRAILER];
+    assert_eq!(object(file), right, "the form is as described");
+    let parts = Parts::of(file);
+    fleet.refuses(&object(b""), "it does not end as an entry does");
+    fleet.refuses(&object(&Parts { version: 0, ..parts.clone() }.file()), "it has version 0");
+    let manifest = b"{}".to_vec();
+    fleet.refuses(&object(&Parts { manifest, ..parts.clone() }.file()), "cannot be read");
+    // It verifies, and the driver does not take it.
+    let payload = b"not what any driver makes".to_vec();
+    fleet.refuses(&object(&Parts { payload, ..parts }.file()), "the binary is damaged");
+}
+
+#[test]
+fn an_object_of_a_newer_version_is_left_alone() {
+    let Some(fleet) = Fleet::new() else { return };
+    let mut newer = fleet.get(0);
+    let at = newer.len() - TRAILER + 64;
+    newer[at..at + 4].copy_from_slice(&9u32.to_le_bytes());
+    fleet.set(0, &newer);
+    let machine = Machine::new();
+    let (origin, stats) = machine.build(fleet.cache(&machine), 0);
+    assert_eq!((origin, stats.remote_writes), (Origin::Compiled, 0));
+    assert_eq!(fleet.get(0), newer);
+}
+
+#[test]
+fn without_the_right_secret_objects_are_refused_told_and_replaced() {
+    let Some(fleet) = Fleet::new() else { return };
+    let with = |secret: &str, access| {
+        let machine = Machine::new();
+        let cache = fleet.cache(&machine).remote_secret(secret).remote_access(access);
+        machine.build(cache, 0)
+    };
+    // What was written without one, and by somebody with another one.
+    for secret in ["mine", "yours"] {
+        let told = fleet.listening.told(Level::WARN).len();
+        let before = fleet.get(0);
+        let (origin, stats) = with(secret, RemoteAccess::ReadOnly);
+        assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+        assert_eq!(fleet.get(0), before, "who may not write replaces nothing");
+        let told = fleet.listening.told(Level::WARN).split_off(told);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("secret") && !told[0].contains(secret), "{told:?}");
+        let (origin, stats) = with(secret, RemoteAccess::ReadWrite);
+        assert_eq!((origin, stats.remote_refused, stats.remote_writes), (Origin::Compiled, 1, 1));
+        let (origin, stats) = with(secret, RemoteAccess::ReadOnly);
+        assert_eq!((origin, stats.remote_refused), (Origin::Remote, 0));
+    }
+    // One without any takes it.
+    let machine = Machine::new();
+    assert_eq!(machine.build(fleet.cache(&machine), 0).0, Origin::Remote);
+}
+
+#[test]
+fn a_secret_is_of_no_use_for_the_object_of_another_program() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let _alone = Listening::begin();
+    let build = |number| {
+        let machine = Machine::new();
+        machine.build(machine.cache(&redis.url()).remote_secret("mine"), number)
+    };
+    build(0);
+    let (first, object) = redis.only();
+    build(1);
+    for key in redis.keys() {
+        redis.set(&key, &object);
+    }
+    assert!(redis.keys().contains(&first));
+    assert_eq!(build(0).0, Origin::Remote);
+    let (origin, stats) = build(1);
+    assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+}
+
+#[test]
+fn what_is_too_large_is_neither_read_nor_written() {
+    let Some(fleet) = Fleet::new() else { return };
+    let size = fleet.get(0).len() as u64;
+    let machine = Machine::new();
+    let (origin, stats) = machine.build(fleet.cache(&machine).remote_max_bytes(size - 1), 0);
+    assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+    assert_eq!((stats.remote_writes, stats.remote_writes_dropped), (0, 1));
+    let machine = Machine::new();
+    let (origin, _) = machine.build(fleet.cache(&machine).remote_max_bytes(size), 0);
+    assert_eq!(origin, Origin::Remote);
+}
