@@ -33,6 +33,7 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `KILN_CACHE` | `on`, `memory` (no disk), `off` (neither) | `on` |
 /// | `KILN_CACHE_DIR` | a directory | `kiln` in `$XDG_CACHE_HOME`, else `~/.cache/kiln` |
 /// | `KILN_CACHE_MAX_SIZE` | bytes, or with a unit: `512MiB`, `2GiB`; `0` for no limit | `1GiB` |
+/// | `KILN_CACHE_REMOTE` | with the feature `remote`, the address of a remote cache, such as `redis://host:6379/kiln`; its module has the rest | none |
 /// | `KILN_CACHE_TRACE` | a file, or `stderr`: gets a line of JSON for every build asked for, every object that one is linked from, and every translation | none |
 ///
 /// A value that cannot be understood is an error that names the variable, when the runtime is built.

@@ -70,7 +70,7 @@ counters! {
     /// Times that the remote cache could not be asked: it refused the connection or the credentials,
     /// or failed.
     remote_errors,
-    /// Times that it did not answer within the [budget](crate::CacheConfig::remote_budget).
+    /// Times that it did not answer within the budget that builds have for it.
     remote_timeouts,
     /// Programs that it had and that were not used: damaged, not authenticated, of another key, or
     /// refused by the driver.

@@ -389,7 +389,7 @@ impl BuildGraph {
         &self.device_keys[device]
     }
 
-    /// Where the disk has the program of a recipe.
+    /// Where stores have the program of a recipe.
     pub(super) fn address(&self, recipe: &Recipe, key: BuildKey) -> Address {
         Address { device: self.device_keys[recipe.device()].folder(), key }
     }

@@ -105,6 +105,20 @@ impl BuildRequest {
         self.recipe().map(|recipe| self.graph.key_fields(&recipe))
     }
 
+    /// The name that its program has in every store: see [`EntryInfo::name`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`key`](Self::key).
+    ///
+    /// [`EntryInfo::name`]: crate::store::EntryInfo::name
+    pub fn entry_name(&self) -> Result<String> {
+        self.recipe().map(|recipe| {
+            let key = self.graph.key(&recipe);
+            self.graph.address(&recipe, key).name()
+        })
+    }
+
     fn recipe(&self) -> Result<Recipe> {
         match &self.refused {
             Some(error) => Err(error.clone()),

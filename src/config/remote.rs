@@ -47,9 +47,9 @@ mod chosen {
     use opendal::Operator;
 
     use super::*;
-    use crate::config::bad;
+    use crate::config::{Environment, bad};
     use crate::error::{Error, ErrorKind};
-    use crate::remote::{RemoteAccess, Secret, Settings, parse_duration};
+    use crate::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
 
     const ACCESS: &str = "KILN_CACHE_REMOTE_ACCESS";
     const BUDGET: &str = "KILN_CACHE_REMOTE_BUDGET";
@@ -142,6 +142,19 @@ mod chosen {
         pub fn remote_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
             self.remote.secret = Some(Secret::new(secret.as_ref()));
             self
+        }
+
+        /// Opens the remote cache that a runtime with this configuration uses, to look into it;
+        /// `None` if there is none.
+        ///
+        /// # Errors
+        ///
+        /// [`Configuration`](ErrorKind::Configuration) for a bad value, named.
+        pub fn open_remote(&self) -> Result<Option<RemoteStore>> {
+            let environment = Environment;
+            let mode = self.mode(&environment)?;
+            let remote = self.remote_cache(mode, &environment, &Arc::default())?;
+            Ok(remote.map(RemoteStore::new))
         }
 
         pub(in crate::config) fn remote_cache(

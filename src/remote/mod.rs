@@ -13,12 +13,14 @@ mod envelope;
 mod record;
 mod service;
 mod settings;
+mod store;
 mod tier;
 mod url;
 mod worker;
 
 pub use self::envelope::Refused;
 pub use self::settings::RemoteAccess;
+pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
 
 pub(crate) use self::envelope::Secret;
 pub(crate) use self::settings::{Settings, parse_duration};

@@ -213,6 +213,19 @@ impl Service {
         Ok(length)
     }
 
+    /// The names of all entries that it has; an error where it cannot tell.
+    pub(super) async fn names(&self) -> Result<Vec<String>, Failure> {
+        let mut lister = self.operator.lister_with(FOLDER).recursive(true).await?;
+        let mut names = Vec::new();
+        let limit = self.settings.timeout;
+        while let Some(entry) =
+            timeout(limit, lister.next()).await.map_err(|_| Failure::timeout(limit))?.transpose()?
+        {
+            names.extend(name_of(entry.path()));
+        }
+        Ok(names)
+    }
+
     async fn with_retries<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         attempt: impl Fn() -> F,
@@ -287,8 +300,35 @@ fn sources<'a>(
 
 /// Where the object of an address is: below the version of the store, like the entry on disk.
 pub(super) fn path(address: &Address) -> String {
-    let device: String = address.device.iter().map(|byte| format!("{byte:02x}")).collect();
-    let key = address.key.to_string();
-    let (shard, name) = key.split_at(2);
-    format!("v1/{device}/{shard}/{name}")
+    let name = address.name();
+    format!("{FOLDER}{}", name.strip_suffix(SUFFIX).unwrap_or(&name))
+}
+
+/// The name of the entry whose object is there, if it is one.
+fn name_of(path: &str) -> Option<String> {
+    let name = format!("{}{SUFFIX}", path.trim_start_matches('/').strip_prefix(FOLDER)?);
+    Address::named(&name).is_ok().then_some(name)
+}
+
+/// That of all objects of this version.
+const FOLDER: &str = "v1/";
+
+/// What the names of entries end with, and paths of objects do not.
+const SUFFIX: &str = ".kiln";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::BuildKey;
+
+    #[test]
+    fn an_object_is_found_by_its_own_path_only() {
+        let address = Address { device: [1; 8], key: BuildKey([0xAB; 32]) };
+        let path = path(&address);
+        assert_eq!(path, format!("v1/0101010101010101/ab/{}", "ab".repeat(31)));
+        assert_eq!(name_of(&path), Some(address.name()));
+        for other in ["", "v1/", "v1/tmp/x", &path[3..], &format!("{path}.kiln"), &path[..70]] {
+            assert_eq!(name_of(other), None, "{other}");
+        }
+    }
 }

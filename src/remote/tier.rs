@@ -17,7 +17,7 @@ use super::service::{Failure, Found, Of, Service, path};
 use super::settings::Settings;
 use super::url::{Located, locate};
 use super::worker::Worker;
-use crate::error::{Result, panic_message};
+use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::stats::Counters;
 use crate::store::{Address, Behind, Entry, Pending};
 
@@ -142,6 +142,38 @@ impl Remote {
             put(&service, &address, file).await;
             drop((place, pending));
         }));
+    }
+
+    pub(super) fn service(&self) -> &Service {
+        &self.0.service
+    }
+
+    /// Has the service do something, for whoever cannot do without.
+    pub(super) fn run<T, F>(
+        &self,
+        call: impl FnOnce(Arc<Service>) -> F,
+    ) -> impl Future<Output = Result<T>> + Send + 'static
+    where
+        T: Send + 'static,
+        F: Future<Output = std::result::Result<T, Failure>> + Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(worker) = self.worker() {
+            let call = caught(call(self.0.service.clone()));
+            // Whoever asked may have gone.
+            worker.ask(Box::pin(async move { _ = sender.send(call.await) }));
+        }
+        let remote = self.clone();
+        async move {
+            let failed = |reason: String| {
+                let name = &remote.0.service.name;
+                Error::new(ErrorKind::Io, format!("the remote cache {name}: {reason}"))
+            };
+            match receiver.await {
+                Ok(done) => done.map_err(|failure| failed(failure.reason)),
+                Err(oneshot::Canceled) => Err(failed("there is no thread for it".to_owned())),
+            }
+        }
     }
 
     /// A compile took so long: what waiting for the remote is measured by.

@@ -33,9 +33,7 @@ impl EntryInfo {
     /// `<device>/<2 digits>/<62 digits>.kiln`.
     #[must_use]
     pub fn name(&self) -> String {
-        let key = self.key().to_string();
-        let (shard, file) = key.split_at(2);
-        format!("{}/{shard}/{file}.kiln", self.device())
+        entry_name(self.device(), &self.key())
     }
 
     /// Its file.
@@ -121,8 +119,8 @@ impl Store {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named like that, or the file
     /// is not that of this entry, whole; [`Io`](ErrorKind::Io) if it cannot be read or written.
     pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
-        let (folder, key) = parse_name(name)
-            .ok_or_else(|| Error::invalid(format!("{name:?} is not the name of an entry")))?;
+        let address = Address::named(name)?;
+        let key = address.key;
         let most = self.most_bytes();
         let mut bytes = Vec::new();
         let read = from.take(most.saturating_add(1)).read_to_end(&mut bytes);
@@ -130,15 +128,15 @@ impl Store {
         let entry =
             if length > most { Err(Unusable::TooLarge(length)) } else { decode_for(&key, bytes) };
         let entry = entry.map_err(|unusable| refuse(&unusable))?;
-        let published = self.place(folder, &entry)?;
+        let published = self.place(&address, &entry)?;
         if let Some(change) = published.change(entry.bytes().len() as u64) {
             self.0.hint.add(change);
         }
         Ok(key)
     }
 
-    fn place(&self, device: [u8; 8], entry: &Entry) -> Result<Published> {
-        let path = self.0.layout.entry(&Address { device, key: entry.key() });
+    fn place(&self, address: &Address, entry: &Entry) -> Result<Published> {
+        let path = self.0.layout.entry(address);
         publish(&self.0.layout, &path, [entry.bytes(), &[]], self.0.settings.durability)
             .map_err(|error| cannot("write", &path, error))
     }
@@ -166,6 +164,27 @@ impl Store {
         // Counts what is left, and sweeps.
         self.collect(false)?;
         Ok(removed as u64)
+    }
+}
+
+fn entry_name(device: &str, key: &BuildKey) -> String {
+    let key = key.to_string();
+    let (shard, file) = key.split_at(2);
+    format!("{device}/{shard}/{file}.kiln")
+}
+
+impl Address {
+    /// The [name](EntryInfo::name) of its entry.
+    pub(crate) fn name(&self) -> String {
+        let device: String = self.device.iter().map(|byte| format!("{byte:02x}")).collect();
+        entry_name(&device, &self.key)
+    }
+
+    /// The address of the entry of this name.
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let (device, key) = parse_name(name)
+            .ok_or_else(|| Error::invalid(format!("{name:?} is not the name of an entry")))?;
+        Ok(Self { device, key })
     }
 }
 

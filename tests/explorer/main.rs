@@ -9,6 +9,8 @@ mod fuse;
 #[path = "../support/libraries.rs"]
 mod images;
 mod libraries;
+#[cfg(feature = "remote-fs")]
+mod remote;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tools.rs"]

@@ -19,6 +19,9 @@ Environment:
   KILN_CACHE           on, memory (no disk) or off
   KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else ~/.cache/kiln
   KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit
+  KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
+                       the feature of its service; the documentation of the crate has the rest:
+                       KILN_CACHE_REMOTE_ACCESS, _BUDGET, _TIMEOUT, _SECRET and _SECRET_FILE
   KILN_CACHE_TRACE     a file, or stderr: a line of JSON for every program that is asked for
   KILN_DEVICE          the device, as for --device
   KILN_BUILD_CHILD     the program that compiles what is --untrusted; unless set, this one
@@ -264,7 +267,7 @@ pub(crate) enum CacheCommand {
         /// The key, or its first digits: four or more
         key: KeyPrefix,
     },
-    /// Tell how much there is, of which devices and of what age
+    /// Tell how much there is, of which devices and of what age, and how the remote cache does
     #[command(after_help = "Contents are not verified: see `kiln cache verify`.")]
     Stats,
     /// Read every entry, and list those that are damaged
@@ -303,6 +306,27 @@ pub(crate) enum CacheCommand {
         /// The bundle to read; - for standard input
         file: PathBuf,
     },
+    /// Copy entries to the remote cache, those that it does not have yet where it can be listed
+    #[cfg(feature = "remote")]
+    #[command(after_help = "The remote cache is the one that KILN_CACHE_REMOTE names. Exits with \
+                            1 if not all entries are there in the end.")]
+    Push {
+        /// The entries; all of them unless given
+        #[arg(value_name = "KEY")]
+        keys: Vec<KeyPrefix>,
+    },
+    /// Copy entries from the remote cache, those that are not here yet
+    ///
+    /// Reading a remote cache means running its code: set a secret where not all who write to it
+    /// are trusted. A Redis cannot be listed: `kiln build` takes from it what a source asks for.
+    #[cfg(feature = "remote")]
+    #[command(after_help = "The remote cache is the one that KILN_CACHE_REMOTE names. Exits with \
+                            1 if not all entries are here in the end.")]
+    Pull {
+        /// The entries, by their keys or the first digits of these; all of them unless given
+        #[arg(value_name = "KEY")]
+        keys: Vec<KeyPrefix>,
+    },
     /// Remove all entries
     Clear {
         /// Do not ask
@@ -312,9 +336,11 @@ pub(crate) enum CacheCommand {
     /// Tell in which fields two keys differ, or why a source is not in the cache
     ///
     /// Each of the two is a key, or a source file, which stands for what building it would ask for
-    /// now. A source alone is compared with the entry that is nearest to it.
+    /// now. A source alone is looked for in the remote cache, too, and compared with the entry that is
+    /// nearest to it.
     #[command(
-        after_help = "Exits with 0 if the keys are equal, or the one source is in the cache; else with 1."
+        after_help = "Exits with 0 if the keys are equal, or the one source is in the cache, here or \
+                      in the remote one; else with 1."
     )]
     Why {
         /// A key, or a file; a file whose name could be a key is given as ./FILE
@@ -348,6 +374,15 @@ pub(crate) struct KeyPrefix(String);
 impl KeyPrefix {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+#[cfg(feature = "remote")]
+impl KeyPrefix {
+    /// Whether the key of the entry of this name begins so.
+    pub(crate) fn begins(&self, name: &str) -> bool {
+        let digits = name.split_once('/').map_or("", |(_, rest)| rest).replacen('/', "", 1);
+        digits.starts_with(&self.0)
     }
 }
 

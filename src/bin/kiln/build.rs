@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures_lite::future::block_on;
 use indicatif::{ProgressBar, ProgressStyle};
-use kiln::{CacheConfig, Program};
+use kiln::{CacheConfig, Program, Stats};
 use serde::Serialize;
 
 use crate::args::Build;
@@ -51,6 +51,10 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
         let stored = setup.rt.stats().disk_failures == 0;
         if !stored {
             note("error: the cache on disk could not be used, so not all programs are in it");
+        }
+        let Stats { remote_write_failures, remote_writes_dropped, .. } = setup.rt.stats();
+        if remote_write_failures + remote_writes_dropped > 0 {
+            note("note: not all programs could be written to the remote cache");
         }
         Ok(Ending::well_if(stored && lines.iter().all(|line| line.error.is_none())))
     })

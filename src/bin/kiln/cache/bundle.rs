@@ -63,15 +63,15 @@ fn cannot(what: &str, file: &Path, error: &io::Error) -> Failure {
     Failure::failed(format_args!("cannot {what} {}: {error}", file.display()))
 }
 
-/// What did not go into a bundle, or come out of it.
+/// What did not go where it should, and why.
 #[derive(Serialize)]
-struct Refused {
+pub(super) struct Refused {
     name: String,
     reason: String,
 }
 
 impl Refused {
-    fn told(name: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(super) fn told(name: impl Into<String>, reason: impl Into<String>) -> Self {
         let refused = Self { name: name.into(), reason: reason.into() };
         note(format_args!("{}: {}", plain(&refused.name), plain(&refused.reason)));
         refused

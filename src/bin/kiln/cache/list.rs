@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 
+use super::remote::Status;
 use super::{OBJECT, SPIRV, device_of, kernels_of, kind_of};
 use crate::args::Sort;
-use crate::output::{Ending, Listing, Output, Result, Width, age, bytes, count, seconds, time};
+use crate::output::{
+    Ending, Listing, Output, Result, Width, age, bytes, count, plain, seconds, time,
+};
 
 #[derive(Serialize)]
 struct Line {
@@ -126,6 +129,8 @@ struct Stats {
     least_recently_used: Option<u64>,
     most_recently_used: Option<u64>,
     devices: Vec<Share>,
+    /// None: there is none.
+    remote: Option<Status>,
 }
 
 /// What there is of a device.
@@ -137,7 +142,7 @@ struct Share {
     bytes: u64,
 }
 
-pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
+pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> Result {
     let entries: Vec<_> = store.entries().collect();
     let mut devices = BTreeMap::new();
     let (mut objects, mut translations) = (0, 0);
@@ -166,6 +171,7 @@ pub(super) fn stats(out: &mut Output, store: &Store) -> Result {
         least_recently_used: entries.iter().map(EntryInfo::used).min().map(seconds),
         most_recently_used: entries.iter().map(EntryInfo::used).max().map(seconds),
         devices: devices.into_values().collect(),
+        remote,
     };
     if out.is_json() {
         out.value(&stats)?;
@@ -198,6 +204,9 @@ fn print(out: &mut Output, stats: &Stats) -> Result<()> {
     if let (Some(least), Some(most)) = (stats.least_recently_used, stats.most_recently_used) {
         let (least, most) = (age(time(least)), age(time(most)));
         out.line(format_args!("last used  {most} to {least} ago"))?;
+    }
+    if let Some(remote) = &stats.remote {
+        out.line(format_args!("remote     {}", plain(remote.in_words())))?;
     }
     if stats.devices.is_empty() {
         return Ok(());

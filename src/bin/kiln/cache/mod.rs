@@ -2,6 +2,11 @@
 
 mod bundle;
 mod list;
+#[cfg(feature = "remote")]
+mod remote;
+#[cfg(not(feature = "remote"))]
+#[path = "without_remote.rs"]
+mod remote;
 mod show;
 mod upkeep;
 mod why;
@@ -22,7 +27,7 @@ pub(crate) fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig)
     match command {
         CacheCommand::Ls { sort, device } => list::ls(out, &store, sort, device.as_deref()),
         CacheCommand::Show { key } => show::run(out, &store, &key),
-        CacheCommand::Stats => list::stats(out, &store),
+        CacheCommand::Stats => list::stats(out, &store, remote::status(config)?),
         CacheCommand::Verify { fix } => upkeep::verify(out, &store, fix),
         CacheCommand::Gc { dry_run } => upkeep::gc(out, &store, dry_run),
         CacheCommand::Extract { key, output } => {
@@ -30,8 +35,12 @@ pub(crate) fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig)
         }
         CacheCommand::Export { file, keys } => bundle::export(out, &store, &file, &keys),
         CacheCommand::Import { file } => bundle::import(out, &store, &file),
+        #[cfg(feature = "remote")]
+        CacheCommand::Push { keys } => remote::push(out, &store, config, &keys),
+        #[cfg(feature = "remote")]
+        CacheCommand::Pull { keys } => remote::pull(out, &store, config, &keys),
         CacheCommand::Clear { yes } => upkeep::clear(out, &store, yes),
-        CacheCommand::Why { a, b, settings } => why::run(out, &store, a, b, &settings),
+        CacheCommand::Why { a, b, settings } => why::run(out, &store, config, (a, b), &settings),
     }
 }
 

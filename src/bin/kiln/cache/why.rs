@@ -9,6 +9,7 @@ use kiln::store::{Checked, EntryInfo, Store};
 use kiln::{BuildKey, CacheConfig, ImageFormat};
 use serde::Serialize;
 
+use super::remote::{Has, has};
 use super::{OBJECT, SPIRV, find, find_exactly, kind_of};
 use crate::args::{Operand, Settings};
 use crate::output::{Ending, Failure, Listing, Output, Result, Width, age, plain, short};
@@ -21,6 +22,8 @@ struct Side {
     /// What people call it.
     name: String,
     key: BuildKey,
+    /// The name of its entry in every store.
+    entry: String,
     fields: Fields,
     /// Whether the store may have it: native binaries are loaded, not compiled, and not stored.
     is_storable: bool,
@@ -36,8 +39,8 @@ struct Difference {
 pub(super) fn run(
     out: &mut Output,
     store: &Store,
-    a: Operand,
-    b: Option<Operand>,
+    config: &CacheConfig,
+    (a, b): (Operand, Option<Operand>),
     settings: &Settings,
 ) -> Result {
     let files: Vec<_> = [Some(&a), b.as_ref()].into_iter().flatten().filter_map(file_of).collect();
@@ -54,7 +57,7 @@ pub(super) fn run(
     };
     match (&a, &b) {
         (a, Some(b)) => compare(out, store, &side(a)?, &side(b)?),
-        (file @ Operand::File(_), None) => explain(out, store, &side(file)?),
+        (file @ Operand::File(_), None) => explain(out, store, config, &side(file)?),
         (Operand::Key(key), None) => Err(Failure::usage(format_args!(
             "give a second key or a source file to compare {} with",
             key.as_str()
@@ -78,7 +81,8 @@ fn of_entry(store: &Store, info: &EntryInfo) -> Result<Side> {
     let manifest = store.manifest(info).map_err(|error| {
         Failure::failed(format_args!("the entry of {key} cannot be used: {error}"))
     })?;
-    Ok(Side { name: short(&key), key, fields: manifest.fields, is_storable: true })
+    let entry = info.name();
+    Ok(Side { name: short(&key), key, entry, fields: manifest.fields, is_storable: true })
 }
 
 fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
@@ -87,7 +91,8 @@ fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
         let (image, request) = block_on(setup.request(file))?;
         let (key, fields) = (request.key()?, request.key_fields()?);
         let is_storable = image.format() != ImageFormat::Native;
-        Ok(Side { name: name.clone(), key, fields, is_storable })
+        let entry = request.entry_name()?;
+        Ok(Side { name: name.clone(), key, entry, fields, is_storable })
     };
     side().map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
 }
@@ -197,6 +202,8 @@ struct Explained {
     stored: bool,
     /// Why the entry that there is would not be loaded.
     unusable: Option<String>,
+    /// What the remote cache has; none: it was not asked, or there is none.
+    remote: Option<Has>,
     nearest: Option<Nearest>,
 }
 
@@ -211,7 +218,7 @@ struct Nearest {
     info: EntryInfo,
 }
 
-fn explain(out: &mut Output, store: &Store, side: &Side) -> Result {
+fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -> Result {
     let checked = find_exactly(store, &side.key).map(|info| store.check(&info));
     let unusable = match &checked {
         None | Some(Checked::Whole(_)) => None,
@@ -220,15 +227,18 @@ fn explain(out: &mut Output, store: &Store, side: &Side) -> Result {
         Some(_) => Some("it is of an unknown form".to_owned()),
     };
     let stored = checked.is_some() && unusable.is_none();
+    let is_remote = !stored && side.is_storable;
+    let remote = if is_remote { has(config, &side.entry)? } else { None };
     let nearest = if checked.is_none() && side.is_storable { nearest(store, side) } else { None };
     let (name, key) = (side.name.clone(), side.key.to_string());
-    let explained = Explained { name, key, stored, unusable, nearest };
+    let loaded = stored || remote.as_ref().is_some_and(Has::is_whole);
+    let explained = Explained { name, key, stored, unusable, remote, nearest };
     if out.is_json() {
         out.value(&explained)?;
     } else {
         print(out, side, &explained)?;
     }
-    Ok(Ending::well_if(stored))
+    Ok(Ending::well_if(loaded))
 }
 
 /// The program that differs in the least: in the fewest images, and then in the fewest fields, and
@@ -264,6 +274,9 @@ fn other_images(a: &Fields, b: &Fields) -> usize {
 fn print(out: &mut Output, side: &Side, explained: &Explained) -> Result<()> {
     let stored = if explained.stored { "in the cache" } else { "not in the cache" };
     out.line(format_args!("{}  {}, {stored}", explained.key, plain(&side.name)))?;
+    if let Some(remote) = &explained.remote {
+        out.line(plain(remote.in_words()))?;
+    }
     if let Some(reason) = &explained.unusable {
         out.line(format_args!("Its entry is not used: {}.", plain(reason)))?;
     } else if !side.is_storable {

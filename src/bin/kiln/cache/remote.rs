@@ -1,0 +1,274 @@
+//! The remote cache: `push`, `pull`, and what `stats` and `why` tell of it.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use futures::stream::{self, StreamExt};
+use futures_lite::future::block_on;
+use indicatif::{ProgressBar, ProgressStyle};
+use kiln::CacheConfig;
+use kiln::remote::{RemoteAccess, RemoteStore, Sent};
+use kiln::store::{Checked, EntryInfo, Store};
+use serde::Serialize;
+
+use super::bundle::Refused;
+use super::find;
+use crate::args::KeyPrefix;
+use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full};
+
+/// So many entries are on their way at the same time.
+const AT_ONCE: usize = 8;
+
+/// The name of an entry that nobody has.
+const NOBODYS: &str =
+    "0000000000000000/00/00000000000000000000000000000000000000000000000000000000000000.kiln";
+
+fn open(config: &CacheConfig) -> Result<RemoteStore> {
+    config.open_remote()?.ok_or_else(|| {
+        Failure::usage("there is no remote cache: give its address in KILN_CACHE_REMOTE")
+    })
+}
+
+/// Shown on terminals only.
+fn progress(what: &'static str, all: usize) -> ProgressBar {
+    let bar = ProgressBar::new(all as u64);
+    let template = format!("{what} {{bar:30}} {{pos}}/{{len}} {{elapsed}}");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
+    }
+    bar.tick();
+    bar
+}
+
+#[derive(Serialize)]
+struct Pushed {
+    pushed: u64,
+    bytes: u64,
+    /// Those that were there already.
+    present: u64,
+    refused: Vec<Refused>,
+}
+
+pub(super) fn push(
+    out: &mut Output,
+    store: &Store,
+    config: &CacheConfig,
+    keys: &[KeyPrefix],
+) -> Result {
+    let remote = open(config)?;
+    let mut entries = if keys.is_empty() {
+        store.entries().collect()
+    } else {
+        keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
+    };
+    let present: HashSet<_> = match remote.names() {
+        Some(names) => block_on(names)?.into_iter().collect(),
+        None => HashSet::new(),
+    };
+    let all = entries.len();
+    entries.retain(|entry| !present.contains(&entry.name()));
+    let present = (all - entries.len()) as u64;
+
+    let mut done = Pushed { pushed: 0, bytes: 0, present, refused: Vec::new() };
+    let bar = progress("pushing", entries.len());
+    let push = async |info: EntryInfo| {
+        let entry = match store.check(&info) {
+            Checked::Whole(entry) => entry,
+            Checked::Unusable(unusable) => return (info, Err(unusable.to_string())),
+            Checked::Unreadable(error) => return (info, Err(error.to_string())),
+            _ => return (info, Err("it is of an unknown form".to_owned())),
+        };
+        let pushed = remote.put(&info.name(), &entry).await;
+        let length = entry.bytes().len() as u64;
+        (info, pushed.map(|()| length).map_err(|error| in_full(&error)))
+    };
+    let mut pushes = stream::iter(entries).map(push).buffer_unordered(AT_ONCE);
+    block_on(async {
+        while let Some((info, pushed)) = pushes.next().await {
+            match pushed {
+                Ok(length) => {
+                    done.pushed += 1;
+                    done.bytes += length;
+                }
+                Err(why) => bar.suspend(|| done.refused.push(Refused::told(info.name(), why))),
+            }
+            bar.inc(1);
+        }
+    });
+    bar.finish_and_clear();
+
+    let ending = Ending::well_if(done.refused.is_empty());
+    if out.is_json() {
+        out.value(&done)?;
+    } else {
+        let pushed = count(done.pushed, "entry", "entries");
+        let (size, present) = (bytes(done.bytes), done.present);
+        out.line(format_args!("{pushed} pushed, {size}; {present} there already"))?;
+    }
+    Ok(ending)
+}
+
+#[derive(Serialize)]
+struct Pulled {
+    pulled: Vec<String>,
+    /// Those that were here already.
+    present: u64,
+    refused: Vec<Refused>,
+}
+
+pub(super) fn pull(
+    out: &mut Output,
+    store: &Store,
+    config: &CacheConfig,
+    keys: &[KeyPrefix],
+) -> Result {
+    let remote = open(config)?;
+    let Some(names) = remote.names() else {
+        return Err(Failure::usage(format_args!(
+            "{} cannot be listed; `kiln build FILE..` takes from it what the files ask for",
+            remote.name()
+        )));
+    };
+    let mut names = block_on(names)?;
+    names.retain(|name| keys.is_empty() || keys.iter().any(|key| key.begins(name)));
+    if let Some(key) = keys.iter().find(|key| !names.iter().any(|name| key.begins(name))) {
+        let (remote, key) = (remote.name(), key.as_str());
+        return Err(Failure::failed(format_args!("no key in {remote} begins with {key}")));
+    }
+    let all = names.len();
+    let here: HashSet<_> = store.entries().map(|entry| entry.name()).collect();
+    names.retain(|name| !here.contains(name));
+    names.sort_unstable();
+    let present = (all - names.len()) as u64;
+
+    let mut done = Pulled { pulled: Vec::new(), present, refused: Vec::new() };
+    let bar = progress("pulling", names.len());
+    let pull = async |name: String| {
+        let pulled = match remote.get(&name).await {
+            Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
+            Ok(Sent::Absent) => return (name, Err("it is gone".to_owned())),
+            Ok(Sent::Refused(refused)) => return (name, Err(refused.to_string())),
+            Ok(_) => return (name, Err("it is of an unknown form".to_owned())),
+            Err(error) => Err(error),
+        };
+        (name, pulled.map_err(|error| in_full(&error)))
+    };
+    let mut pulls = stream::iter(names).map(pull).buffer_unordered(AT_ONCE);
+    block_on(async {
+        while let Some((name, pulled)) = pulls.next().await {
+            match pulled {
+                Ok(key) => done.pulled.push(key.to_string()),
+                Err(why) => bar.suspend(|| done.refused.push(Refused::told(name, why))),
+            }
+            bar.inc(1);
+        }
+    });
+    bar.finish_and_clear();
+    // Older entries make room. If another process sees to that at present, so be it.
+    let _ = store.collect(false);
+
+    let ending = Ending::well_if(done.refused.is_empty());
+    if out.is_json() {
+        out.value(&done)?;
+    } else {
+        let pulled = count(done.pulled.len() as u64, "entry", "entries");
+        out.line(format_args!("{pulled} pulled; {} here already", done.present))?;
+    }
+    Ok(ending)
+}
+
+/// How a remote cache does.
+#[derive(Serialize)]
+pub(super) struct Status {
+    address: String,
+    /// `read-write`, `read-only` or `write-only`.
+    access: &'static str,
+    /// Whether a secret is set.
+    authenticated: bool,
+    /// How long one answer took; null if there was none, or none was asked for.
+    milliseconds: Option<f64>,
+    /// Why there was none.
+    error: Option<String>,
+}
+
+impl Status {
+    pub(super) fn in_words(&self) -> String {
+        let Self { address, access, .. } = self;
+        let authenticated = if self.authenticated { ", authenticated" } else { "" };
+        let answer = match (&self.milliseconds, &self.error) {
+            (Some(milliseconds), _) => format!("; answers in {milliseconds:.1} ms"),
+            (None, Some(error)) => format!("; {error}"),
+            (None, None) => String::new(),
+        };
+        format!("{address}, {access}{authenticated}{answer}")
+    }
+}
+
+pub(super) fn status(config: &CacheConfig) -> Result<Option<Status>> {
+    let Some(remote) = config.open_remote()? else { return Ok(None) };
+    let access = match remote.access() {
+        RemoteAccess::ReadOnly => "read-only",
+        RemoteAccess::WriteOnly => "write-only",
+        _ => "read-write",
+    };
+    let mut status = Status {
+        address: remote.name().to_owned(),
+        access,
+        authenticated: remote.is_authenticated(),
+        milliseconds: None,
+        error: None,
+    };
+    if remote.access() != RemoteAccess::WriteOnly {
+        // The first answer has the connection's making in it.
+        let answers = block_on(async {
+            remote.get(NOBODYS).await?;
+            let start = Instant::now();
+            remote.get(NOBODYS).await?;
+            Ok(start.elapsed())
+        });
+        match answers {
+            Ok(took) => status.milliseconds = Some(took.as_secs_f64() * 1e3),
+            Err(error) => status.error = Some(in_full(&error)),
+        }
+    }
+    Ok(Some(status))
+}
+
+/// What a remote cache has of an entry.
+#[derive(Serialize)]
+pub(super) struct Has {
+    address: String,
+    whole: bool,
+    /// Why it would not be taken, if there is something.
+    unusable: Option<String>,
+}
+
+impl Has {
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        match &self.unusable {
+            _ if self.whole => format!("The remote cache {} has it.", self.address),
+            Some(reason) => {
+                format!("From the remote cache {} it is not taken: {reason}.", self.address)
+            }
+            None => format!("The remote cache {} does not have it.", self.address),
+        }
+    }
+}
+
+/// What the remote cache has under a name; `None` if nothing is read from any.
+pub(super) fn has(config: &CacheConfig, name: &str) -> Result<Option<Has>> {
+    let remote = config.open_remote()?.filter(|of| of.access() != RemoteAccess::WriteOnly);
+    let Some(remote) = remote else { return Ok(None) };
+    let (whole, unusable) = match block_on(remote.get(name)) {
+        Ok(Sent::Whole(_)) => (true, None),
+        Ok(Sent::Absent) => (false, None),
+        Ok(Sent::Refused(refused)) => (false, Some(refused.to_string())),
+        Ok(_) => (false, Some("it is of an unknown form".to_owned())),
+        Err(error) => (false, Some(in_full(&error))),
+    };
+    Ok(Some(Has { address: remote.name().to_owned(), whole, unusable }))
+}
