@@ -135,6 +135,10 @@
 //! the disk costs a compile and nothing else. [`CacheConfig`] and the environment say where it is and
 //! how large it may grow.
 //!
+//! **The fleet.** With the feature `remote`, a storage service that is there already, such as Redis or
+//! S3, lies below the disk: a program that any machine has compiled is compiled on no other. A sick
+//! service costs nothing, and a lying one is not believed. The module `remote` is the guide.
+//!
 //! **Commands.** [`Queue::submit`] adds a node to the device's DAG, derives its edges (read after
 //! write, write after read, write after write, overlapping slices included), and hands it to the
 //! driver at once unless it waits for a build, a host future or another device. A chain stays on
@@ -149,7 +153,7 @@
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
 //! [two](RuntimeBuilder::compile_workers) for compilers, and as many that wait for the compilers of
-//! untrusted images; with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late,
+//! untrusted images; with a remote cache one that speaks to it; with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late,
 //! one for each opened device that finds out when commands end, and sleeps while none is awaited. Waiting
 //! for another process's build adds the timer thread of `async-io`, a store that is too large one that
 //! collects while it needs to.
@@ -164,6 +168,9 @@
 //!   faults come on request, for tests of applications.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need
 //!   it only to compile untrusted images, if they cannot do that themselves.
+//! * `remote-redis`, `remote-s3`, `remote-webdav` and `remote-fs`: a remote cache through the service of
+//!   that name. `remote` alone: through an operator of OpenDAL that the application brings. These add
+//!   OpenDAL and tokio to the dependencies, and nothing to the demands on the application's executor.
 //!
 //! The minimum supported Rust version is 1.89.
 
