@@ -284,7 +284,10 @@ impl Job {
         }
         let links_here = self.recipe.way().is_link() && !self.graph.has_child_compile(&self.recipe);
         let needs_objects = links_here && self.objects.is_none();
-        if !self.recipe.is_stored() {
+        let graph = self.graph.clone();
+        let has_stores = graph.disk().is_some() || graph.remote().is_some();
+        if !self.recipe.is_stored() || !has_stores {
+            // Nothing holds the program once it is told of.
             return if needs_objects { Ok(Step::Gather) } else { self.compile().map(Step::Done) };
         }
         if let Some((built, entry)) = self.receive()? {
@@ -293,7 +296,6 @@ impl Job {
         if self.is_second {
             return Ok(Step::Lost);
         }
-        let graph = self.graph.clone();
         let remote = graph.remote().filter(|_| matches!(self.remote, Remotely::Unasked));
         if self.turn.is_none() {
             if let Some(disk) = graph.disk()

@@ -12,9 +12,11 @@ use std::time::Duration;
 /// So many of the latest answers count.
 const KEPT: usize = 16;
 
-/// What is waited for a remote of which nothing is known, and for one that is quick, as a part of
-/// the budget.
-const PART_OF_BUDGET: u32 = 10;
+/// What is waited for a remote that is quick, as a part of the budget.
+const QUICK: u32 = 10;
+
+/// The same for one of which nothing is known. It is lost once a start if that is down.
+const UNKNOWN: u32 = 40;
 
 /// How much of the time of a compile may be lost by asking a remote that mostly has nothing.
 const PART_OF_COMPILE: u32 = 20;
@@ -72,8 +74,8 @@ impl Record {
 
     /// The same for a remote that was in time with its last answer.
     fn most(&self) -> Duration {
-        let quick = self.budget / PART_OF_BUDGET;
-        let Some(typical) = self.typical() else { return quick };
+        let quick = self.budget / QUICK;
+        let Some(typical) = self.typical() else { return self.budget / UNKNOWN };
         let found = self.answers.iter().filter(|answer| answer.found).count();
         if found * 2 >= self.answers.len() {
             return if typical > self.budget {
@@ -110,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_knows_gets_a_part_of_the_budget() {
-        assert_eq!(Record::new(BUDGET).patience(), MS * 200);
+    fn one_that_nobody_knows_gets_a_small_part_of_the_budget() {
+        assert_eq!(Record::new(BUDGET).patience(), MS * 50);
         assert_eq!(Record::new(Duration::ZERO).patience(), Duration::ZERO);
     }
 

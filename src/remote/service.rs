@@ -122,8 +122,10 @@ impl Service {
     }
 
     pub(super) fn failed(&self, of: Of, tried: Try, failure: &Failure) {
-        let breaker = &mut self.health();
-        let changed = breaker.breaker(of).failed(Instant::now(), tried, failure.is_permanent);
+        let changed = {
+            let mut health = self.health();
+            health.breaker(of).failed(Instant::now(), tried, failure.is_permanent)
+        };
         let (remote, reason, what) = (&self.name, &failure.reason, of.in_words());
         if changed == Change::Opened {
             tracing::warn!(
@@ -141,7 +143,8 @@ impl Service {
     pub(super) fn refused(&self, path: &str, reason: &str) {
         self.counters.remote_refused.add_one();
         let remote = &self.name;
-        if std::mem::replace(&mut self.health().has_told_refused, true) {
+        let has_told = std::mem::replace(&mut self.health().has_told_refused, true);
+        if has_told {
             tracing::debug!(%remote, path, %reason, "an object of the remote cache is not used");
         } else {
             tracing::warn!(

@@ -1,0 +1,155 @@
+//! What a remote cache costs: a hit over a plain client's GET of the same object from the same
+//! service, and a cold start with a service that has nothing, is slow, or hangs, over none.
+//!
+//! Needs a `redis-server`. Prints ratios of medians, each with its goal.
+
+#![allow(clippy::print_stdout, reason = "it is what a benchmark is for")]
+
+#[path = "../tests/support/remote/mod.rs"]
+mod remote;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use futures::future::join_all;
+use kiln::simulated::Simulator;
+use kiln::{CacheConfig, Image, Origin, Runtime};
+use remote::proxy::{Mood, Proxy};
+use remote::services::{Client, Redis};
+
+const ROUNDS: usize = 200;
+
+/// The rounds of cold starts, each of so many programs that compile for so long.
+const STARTS: usize = 5;
+const PROGRAMS: usize = 60;
+const COMPILE: Duration = Duration::from_millis(100);
+
+fn main() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    for (name, bytes) in [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)] {
+        hit(&redis, name, bytes);
+    }
+    cold_starts(&redis);
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Program `number` of some size.
+fn image(number: usize, bytes: usize) -> Image {
+    Image::opencl_c(format!(
+        "#pragma binary_size {bytes}\nkernel void noop_{number}(global uint *x) {{}}"
+    ))
+}
+
+fn runtime(simulator: &Simulator, cache: CacheConfig) -> Runtime {
+    block_on(Runtime::builder().simulator(simulator).cache(cache).build()).expect("it starts")
+}
+
+/// The wait for a program that the service has, over that for its object by a plain client.
+fn hit(redis: &Redis, name: &str, bytes: usize) {
+    redis.send(&[b"FLUSHALL"]);
+    let simulator = Simulator::immediate();
+    let publish = runtime(&simulator, CacheConfig::memory_only().remote(redis.url()));
+    block_on(async {
+        let builds = (0..ROUNDS).map(|number| publish.build(&image(number, bytes)).start());
+        for built in join_all(builds.collect::<Vec<_>>()).await {
+            built.expect("it builds");
+        }
+        publish.drain().await;
+    });
+    let disk = tempfile::tempdir().expect("there is room");
+    // The first use of a build lock makes its file, once in the life of a disk.
+    let locks = disk.path().join("v1/lock");
+    fs::create_dir_all(&locks).expect("there is room");
+    for number in 0..1024 {
+        fs::write(locks.join(format!("build-{number:03x}")), "").expect("there is room");
+    }
+    let cache = CacheConfig::at(disk.path()).remote(redis.url());
+    // A hit is what is measured: nothing races it.
+    let rt = runtime(&simulator, cache.remote_budget(Duration::from_secs(60)));
+    let mut client = Client::connect(redis.address());
+    let keys = redis.keys();
+    assert_eq!(keys.len(), ROUNDS);
+    let (mut hits, mut gets, mut loads) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, key) in keys.iter().enumerate() {
+        let start = Instant::now();
+        let object = client.send(&[b"GET", key.as_bytes()]).expect("it is there");
+        gets.push(start.elapsed());
+        let image = image(number, bytes);
+        let start = Instant::now();
+        let program = block_on(rt.build(&image).into_future()).expect("it builds");
+        hits.push(start.elapsed());
+        assert_eq!(program.origin(), Origin::Remote);
+        // The disk fills behind; not while the next is measured.
+        block_on(rt.drain());
+        let native = Image::native(program.binary().expect("it has one")).expect("it is not empty");
+        let start = Instant::now();
+        block_on(rt.build(&native).into_future()).expect("it loads");
+        loads.push(start.elapsed());
+        assert!(object.len() >= bytes);
+    }
+    let [hit, get, load] = [hits, gets, loads].map(median);
+    println!(
+        "a hit of {name}, over a plain client's GET and the load of its binary: {:.2} (goal: \
+         1.15); {hit:.1?}, {get:.1?}, {load:.1?}",
+        hit.as_secs_f64() / (get + load).as_secs_f64()
+    );
+}
+
+/// The time until programs that nobody has are there, with remote caches that are no help.
+fn cold_starts(redis: &Redis) {
+    let proxy = Proxy::to(redis.address());
+    let url = proxy.redis_url();
+    let none = || CacheConfig::memory_only();
+    let moods = [
+        ("has nothing", Mood::Well),
+        ("answers after 20 ms", Mood::Slow(Duration::from_millis(20))),
+        ("answers after 500 ms", Mood::Slow(Duration::from_millis(500))),
+        ("hangs", Mood::Hangs),
+        ("is down", Mood::Cuts),
+    ];
+    for (together, how) in [(true, "together"), (false, "one by one")] {
+        let (mut without, mut with) = (Vec::new(), moods.map(|_| Vec::new()));
+        for _ in 0..STARTS {
+            without.push(cold_start(none(), together));
+            for ((_, mood), times) in moods.iter().zip(&mut with) {
+                redis.send(&[b"FLUSHALL"]);
+                proxy.set(*mood);
+                times.push(cold_start(none().remote(&url), together));
+                proxy.set(Mood::Well);
+            }
+        }
+        let without = median(without);
+        for ((name, _), times) in moods.iter().zip(with) {
+            let with = median(times);
+            println!(
+                "{PROGRAMS} programs of {COMPILE:?}, {how}, with a remote cache that {name}, over \
+                 none: {:.3} (goal: 1.05)",
+                with.as_secs_f64() / without.as_secs_f64()
+            );
+        }
+    }
+}
+
+fn cold_start(cache: CacheConfig, together: bool) -> Duration {
+    let simulator = Simulator::immediate();
+    simulator.delay_compiles(COMPILE);
+    let rt = runtime(&simulator, cache);
+    let start = Instant::now();
+    block_on(async {
+        let builds = (0..PROGRAMS).map(|number| rt.build(&image(number, 1)));
+        if together {
+            let builds: Vec<_> = builds.map(|build| build.start()).collect();
+            join_all(builds).await.into_iter().for_each(|built| drop(built.expect("it builds")));
+        } else {
+            for build in builds {
+                build.await.expect("it builds");
+            }
+        }
+    });
+    start.elapsed()
+}
