@@ -1,0 +1,48 @@
+//! Programs of real drivers on their way through a remote cache, which is in memory here.
+
+#![cfg(feature = "remote")]
+
+mod support;
+
+use std::time::Duration;
+
+use futures::executor::block_on;
+use kiln::opendal::{Operator, services::Memory};
+use kiln::{CacheConfig, Image, Origin, Runtime};
+use support::{SAXPY, image_for, on_each_device_with};
+
+/// As long as no healthy answer ever takes here, whatever else the system does.
+const PATIENT: Duration = Duration::from_secs(600);
+
+async fn assert_runs(rt: &Runtime, image: &Image, origin: Origin) {
+    let program = rt.build(image).await.expect("it builds");
+    assert_eq!(program.origin(), origin);
+    // SAFETY: it touches one element a work-item.
+    let saxpy = unsafe { program.kernel("saxpy") }.expect("the kernel is there");
+    let x = rt.buffer_from(vec![1.0f32; 64]).await.expect("there is memory");
+    let y = rt.buffer_from(vec![2.0f32; 64]).await.expect("there is memory");
+    rt.queue().submit(saxpy.launch(64).args((3.0f32, &x, &y))).expect("it fits");
+    assert_eq!(rt.queue().read(&y).await.expect("it runs"), [5.0; 64]);
+    rt.drain().await;
+}
+
+#[test]
+fn what_one_machine_compiled_runs_on_the_next() {
+    block_on(async {
+        let operator = Operator::new(Memory::default()).expect("it is right").finish();
+        let machine = || {
+            let cache = CacheConfig::memory_only().remote_operator(operator.clone());
+            Runtime::builder().cache(cache.remote_budget(PATIENT).remote_timeout(PATIENT))
+        };
+        on_each_device_with(machine, async |first| {
+            let image = image_for(&first, SAXPY).await;
+            assert_runs(&first, &image, Origin::Compiled).await;
+            assert_eq!((first.stats().remote_misses, first.stats().remote_writes), (1, 1));
+            let second = machine().device(first.device().index().to_string()).build().await;
+            let second = second.expect("it starts");
+            assert_runs(&second, &image, Origin::Remote).await;
+            assert_eq!((second.stats().compiles, second.stats().remote_refused), (0, 0));
+        })
+        .await;
+    });
+}
