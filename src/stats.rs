@@ -62,13 +62,13 @@ counters! {
     disk_failures,
     /// Programs removed from the disk by this process to stay within its limits.
     disk_evictions,
-    /// Programs loaded from the remote cache. In the counts of the remote cache, objects that programs
-    /// are linked from, and the SPIR-V of OpenCL C, count like programs.
+    /// Programs loaded from the remote cache. In this count and those of the remote cache below,
+    /// objects that programs are linked from, and the SPIR-V of OpenCL C, count like programs.
     remote_hits,
     /// Programs that the remote cache was asked for and did not have.
     remote_misses,
-    /// Times that the remote cache could not be asked: it refused the connection or the credentials,
-    /// or failed.
+    /// Times that the remote cache could not be asked: it refused the connection or the
+    /// credentials, or failed.
     remote_errors,
     /// Times that it did not answer within the budget that builds have for it.
     remote_timeouts,

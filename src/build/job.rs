@@ -1,6 +1,6 @@
-//! The building of one node: from the disk or the remote cache if they have the program, else by the
-//! driver's compiler or linker, of which one process at a time runs. What is linked are nodes of
-//! their own, and waiting for them, or for the remote cache, takes no thread.
+//! The building of one node: from the disk or the remote cache if they have the program, else by
+//! the driver's compiler or linker, of which one process at a time runs. What is linked are nodes
+//! of their own, and waiting for them, or for the remote cache, takes no thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,7 +71,7 @@ enum Remotely {
 /// How far a job came.
 enum Step {
     Done(Arc<Built>),
-    /// Done, and to be written to disk.
+    /// Done, by the remote cache, and to be written to disk.
     Received(Arc<Built>, Entry),
     /// Done, and to be stored.
     Compiled(Arc<Built>, Duration),
@@ -520,8 +520,8 @@ impl Job {
         Ok(self.built_with(&self.recipe, self.key, native, &made.log, by_child))
     }
 
-    /// Compiles an object again, and puts it in the place of the one there was, in memory and where it is
-    /// stored.
+    /// Compiles an object again, and puts it in the place of the one there was, in memory and where
+    /// it is stored.
     fn renew(&self, recipe: &Recipe) -> Outcome {
         let start = Instant::now();
         let key = self.graph.key(recipe);

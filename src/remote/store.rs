@@ -83,8 +83,8 @@ impl RemoteStore {
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named like
-    /// that, [`Configuration`](ErrorKind::Configuration) if it may only be written, and
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named
+    /// like that, [`Configuration`](ErrorKind::Configuration) if it may only be written, and
     /// [`Io`](ErrorKind::Io) if it cannot be read.
     pub fn get(&self, name: &str) -> Getting {
         let asked = self.allowed(RemoteAccess::reads, "read").and_then(|()| Address::named(name));
@@ -104,9 +104,9 @@ impl RemoteStore {
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if it is not the name of this
-    /// entry, or the entry is too large; [`Configuration`](ErrorKind::Configuration) if it may only be
-    /// read, and [`Io`](ErrorKind::Io) if it cannot be written.
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if it is not the name of
+    /// this entry, or the entry is too large; [`Configuration`](ErrorKind::Configuration) if it may
+    /// only be read, and [`Io`](ErrorKind::Io) if it cannot be written.
     pub fn put(&self, name: &str, entry: &Entry) -> Putting {
         let address = self.allowed(RemoteAccess::writes, "written").and_then(|()| {
             let (bytes, most) = (entry.bytes().len(), self.0.service().settings.most_bytes);
