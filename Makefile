@@ -9,7 +9,7 @@ demo: setup ## run the pipeline examples, on a GPU if there is one
 	scripts/env --all-drivers cargo run --release --example pipeline
 	scripts/env --all-drivers cargo run --release --example fused_pipeline
 
-test: setup ## run all tests, on both drivers
+test: setup services ## run all tests, on both drivers
 	scripts/test
 
 test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
@@ -54,6 +54,9 @@ examples: rust ## compile the examples
 setup: rust ## get the OpenCL drivers (done by the targets that need them)
 	@scripts/setup
 
+services: ## get the services for the tests of a fleet (done by `make test`)
+	@scripts/setup-services
+
 fmt: rust
 	cargo fmt --check
 
@@ -68,4 +71,4 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test test-level-zero bench lint loom sanitize fuzz features examples setup fmt clippy docs rust
+.PHONY: help demo test test-level-zero bench lint loom sanitize fuzz features examples setup services fmt clippy docs rust
