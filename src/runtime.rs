@@ -116,10 +116,10 @@ impl Default for RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Selects the default device by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`, `accelerator`),
-    /// a number of [`Runtime::devices`], a part of the device's or its platform's name, or several
-    /// of these joined by colons, all of which must fit. Of those that fit the best is taken: a GPU
-    /// before a CPU, then the one that takes more image formats.
+    /// Selects the default device by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`,
+    /// `accelerator`), a number of [`Runtime::devices`], a part of the device's or its platform's
+    /// name, or several of these joined by colons, all of which must fit. Of those that fit the best
+    /// is taken: a GPU before a CPU, then the one that takes more image formats.
     ///
     /// Without it the environment variable `KILN_DEVICE` selects, and without that the best device.
     pub fn device(mut self, selector: impl Into<String>) -> Self {

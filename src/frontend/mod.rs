@@ -17,9 +17,10 @@
 //!   `fma`, as nearly all have, they become that: it is what the plain builds of PoCL and Intel's CPU
 //!   runtime make of them. (llvm-spirv alone would write `mad`, of which Intel's compiler makes now one
 //!   operation, now two.) For vectors, each component has its own ([`by_component`]): that is faster.
-//!   The module has no other place that a driver contracts. On Intel's CPU runtime
-//!   the results then have the same bytes, with or without the options for mathematics; except `-cl-unsafe-math-optimizations` and `-cl-fast-relaxed-math`, under which results depend on
-//!   how a compiler arranges an expression, and no two compilers agree.
+//!   The module has no other place that a driver contracts. On Intel's CPU runtime the results then
+//!   have the same bytes, with or without the options for mathematics; except
+//!   `-cl-unsafe-math-optimizations` and `-cl-fast-relaxed-math`, under which results depend on how a
+//!   compiler arranges an expression, and no two compilers agree.
 //! * Files that the text includes are read here, when it is translated, as drivers read them when they
 //!   build. The text with everything included is what keys are made of: a translation is never stale.
 //!
