@@ -4,6 +4,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
 
+#[path = "told.rs"]
+mod told;
 #[path = "tools.rs"]
 pub mod tools;
 
@@ -13,7 +15,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{self, ChildStderr, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ use kiln::simulated::Simulator;
 use kiln::store::Durability;
 use kiln::{CacheConfig, Image, Origin, Program, Runtime};
 use serde::{Deserialize, Serialize};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use told::Told;
+use tracing::Level;
 
 /// Holds the order of a process that was started again.
 const ORDER: &str = "KILN_TEST_ORDER";
@@ -117,8 +118,7 @@ pub async fn runtime(cache: CacheConfig, samples: impl IntoIterator<Item = Sampl
 pub fn obey() {
     let Ok(order) = std::env::var(ORDER) else { return };
     let order: Order = serde_json::from_str(&order).expect("it was written by `Process`");
-    let warnings = Warnings::default();
-    tracing::subscriber::set_global_default(warnings.clone()).expect("it is the first");
+    let told = Told::listen();
     thread::spawn(|| {
         thread::sleep(HANGS);
         process::exit(3);
@@ -126,7 +126,7 @@ pub fn obey() {
     let stdin = io::stdin().as_fd().try_clone_to_owned().expect("it is open");
     let parent = UnixDatagram::from(stdin);
     let report = futures::executor::block_on(order.obey(&parent));
-    let warnings = warnings.0.lock().expect("nobody panicked").clone();
+    let warnings = [Level::ERROR, Level::WARN].map(|level| told.at(level)).concat();
     let report = serde_json::to_vec(&Report { warnings, ..report }).expect("it is plain data");
     // By `writev`, and above by `recvfrom`: calls that a store makes may fail.
     let mut parent = fs::File::from(OwnedFd::from(parent));
@@ -294,41 +294,5 @@ impl Process {
             status: output.status,
             output: String::from_utf8_lossy(&text).into_owned(),
         }
-    }
-}
-
-/// Keeps the warnings, and what is worse, that are told through `tracing`.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().expect("nobody panicked").push(text.0);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0 += &format!("{field}: {value:?}; ");
     }
 }

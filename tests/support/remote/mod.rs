@@ -6,6 +6,8 @@
 
 pub mod proxy;
 pub mod services;
+#[path = "../told.rs"]
+mod told;
 #[path = "../tools.rs"]
 pub mod tools;
 pub mod warnings;

@@ -1,0 +1,63 @@
+//! What is told through `tracing`.
+
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// Keeps what is told at level info and above, on whatever thread. A handle.
+#[derive(Clone, Default)]
+pub struct Told(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Told {
+    /// Hears everything that this process tells from here on. Once a process.
+    pub fn listen() -> Self {
+        let told = Self::default();
+        tracing::subscriber::set_global_default(told.clone()).expect("it is the first");
+        told
+    }
+
+    /// What was told at a level so far.
+    pub fn at(&self, level: Level) -> Vec<String> {
+        let told = self.0.lock().expect("nobody panicked");
+        let told = told.iter().filter(|(of, _)| *of == level);
+        told.map(|(_, text)| text.clone()).collect()
+    }
+
+    /// Forgets what was told so far.
+    pub fn clear(&self) {
+        self.0.lock().expect("nobody panicked").clear();
+    }
+}
+
+impl Subscriber for Told {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO && metadata.is_event()
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().expect("nobody panicked").push((*event.metadata().level(), text.0));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!("{field}: {value:?}; ");
+    }
+}
