@@ -1,28 +1,19 @@
 //! The remote cache of a build of this crate without the feature `remote`: there is none.
 #![expect(dead_code, reason = "nothing makes, or answers, what cannot be")]
 
+#[path = "answer.rs"]
+mod answer;
+
 use std::convert::Infallible;
 use std::future::Ready;
 use std::time::Duration;
 
-use futures::channel::oneshot;
+use crate::store::{Address, Pending};
 
-use crate::store::{Address, Entry, Pending};
+pub(crate) use self::answer::{Answer, Asked};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Infallible);
-
-pub(crate) struct Asked {
-    pub(crate) answer: oneshot::Receiver<Answer>,
-    pub(crate) patience: Duration,
-}
-
-pub(crate) enum Answer {
-    Found(Entry),
-    Absent,
-    Refused { reason: String, is_newer: bool },
-    Failed(String),
-}
 
 impl Remote {
     pub(crate) fn ask(&self, _: &Address) -> Option<Asked> {

@@ -8,6 +8,7 @@
 //! ([`CacheConfig::remote_operator`](crate::CacheConfig::remote_operator)).
 #![doc = include_str!("../docs/fleet.md")]
 
+mod answer;
 mod breaker;
 mod envelope;
 mod record;
@@ -22,6 +23,7 @@ pub use self::envelope::Refused;
 pub use self::settings::RemoteAccess;
 pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
 
+pub(crate) use self::answer::{Answer, Asked};
 pub(crate) use self::envelope::Secret;
 pub(crate) use self::settings::{Settings, parse_duration};
-pub(crate) use self::tier::{Answer, Asked, Remote};
+pub(crate) use self::tier::Remote;

@@ -11,6 +11,7 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use opendal::Operator;
 
+use super::answer::{Answer, Asked};
 use super::breaker::Try;
 use super::envelope::TRAILER;
 use super::service::{Failure, Found, Of, Service, path};
@@ -19,7 +20,7 @@ use super::url::{Located, locate};
 use super::worker::Worker;
 use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::stats::Counters;
-use crate::store::{Address, Behind, Entry, Pending};
+use crate::store::{Address, Behind, Pending};
 
 /// What may be waiting to be written: so many objects, of so many bytes together.
 const QUEUE: [u64; 2] = [1024, 256 << 20];
@@ -42,27 +43,6 @@ struct Inner {
 struct Queue {
     objects: AtomicU64,
     bytes: AtomicU64,
-}
-
-/// A question under way.
-pub(crate) struct Asked {
-    /// Comes in the end, whatever becomes of the service; fails if there is nothing to be had.
-    pub(crate) answer: oneshot::Receiver<Answer>,
-    /// How long it is worth waiting for before the compile starts.
-    pub(crate) patience: Duration,
-}
-
-/// What a remote cache says of a program.
-pub(crate) enum Answer {
-    Found(Entry),
-    Absent,
-    /// It has something that is not used, and that is to be replaced or not.
-    Refused {
-        reason: String,
-        is_newer: bool,
-    },
-    /// Nothing is known.
-    Failed(String),
 }
 
 impl Remote {
