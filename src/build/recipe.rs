@@ -132,7 +132,7 @@ impl Unit {
     fn check(&self, device: &Device) -> Result<()> {
         let format = self.image.format();
         let is_taken = device.formats.contains(&format);
-        if !is_taken && !is_emitted(device, format) && !is_translated(device, format) {
+        if !is_taken && !is_emitted(device, format, false) && !is_translated(device, format) {
             return Err(Error::unsupported(format!(
                 "{device} does not take the format of this image, {format}; it takes: {}",
                 device.formats_in_words()
@@ -233,21 +233,17 @@ impl Wanted {
         units.extend(others.into_iter().map(Unit::new));
         set_constants(&mut units, of_libraries)?;
         units.iter().try_for_each(|unit| unit.check(device))?;
-        let format = units[0].image.format();
-        let is_emitted = if as_text {
-            format == ImageFormat::SpirV && device.formats.contains(&ImageFormat::OpenClC)
-        } else {
-            is_emitted(device, format)
-        };
+        let is_emitted = is_emitted(device, units[0].image.format(), as_text);
         units.sort_unstable_by_key(|unit| unit.image.digest());
         Ok(Recipe { units, device: position, way, is_emitted, translation: None })
     }
 }
 
-/// Whether images of a format reach a device as OpenCL C.
-fn is_emitted(device: &Device, format: ImageFormat) -> bool {
+/// Whether images of another format reach a device as OpenCL C: where it takes nothing else of them, or
+/// text is preferred.
+fn is_emitted(device: &Device, format: ImageFormat, as_text: bool) -> bool {
     format == ImageFormat::SpirV
-        && !device.formats.contains(&format)
+        && (as_text || !device.formats.contains(&format))
         && device.formats.contains(&ImageFormat::OpenClC)
 }
 

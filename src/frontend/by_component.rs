@@ -27,19 +27,20 @@ pub(super) fn fma_by_component(module: &mut Module) -> Result<()> {
     let decorated: HashSet<_> =
         module.section(Section::Annotations).iter().filter_map(|i| i.word(0)).collect();
     let sets = module.extended_sets();
-    for at in 0..module.functions.len() {
-        let definitions = module.definitions();
-        let body = &module.functions[at].body;
-        let call = |i: &Instruction<'_>| {
-            let call = Call::of(i, &definitions)?;
-            let is_opencl = sets.get(&call.set) == Some(&ExtendedSet::OpenClStd);
-            (is_opencl && !decorated.contains(&call.result)).then_some(call)
-        };
-        let calls: Vec<_> = body.iter().map(|i| call(&i)).collect();
+    let definitions = module.definitions();
+    let call = |i: Instruction<'_>| {
+        let call = Call::of(&i, &definitions)?;
+        let is_opencl = sets.get(&call.set) == Some(&ExtendedSet::OpenClStd);
+        (is_opencl && !decorated.contains(&call.result)).then_some(call)
+    };
+    let functions = module.functions.iter();
+    let found: Vec<Vec<_>> =
+        functions.map(|function| function.body.iter().map(call).collect()).collect();
+    for (at, calls) in found.into_iter().enumerate() {
         if calls.iter().all(Option::is_none) {
             continue;
         }
-        let body = body.clone();
+        let body = std::mem::take(&mut module.functions[at].body);
         let mut rewritten = Stream::default();
         for (instruction, call) in body.iter().zip(calls) {
             match call {

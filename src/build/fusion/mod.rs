@@ -257,9 +257,7 @@ impl BuildGraph {
         }
         Ok(fusion)
     }
-}
 
-impl BuildGraph {
     /// Builds what became of OpenCL C as that, where it can be expressed. A driver may do more with
     /// one language than with another: from text, Intel's CPU runtime makes kernels whose loops are
     /// unrolled and whose accesses to neighbouring elements are those of vectors, up to four times as
