@@ -206,6 +206,13 @@ impl LzEvent {
         self.state.load(Acquire) == PENDING
     }
 
+    /// Finds out whether the command has ended, unless that is known.
+    fn look(&self) {
+        if self.is_pending() {
+            self.lane.look_at(self);
+        }
+    }
+
     /// How the command ended, as far as that was found out.
     pub(super) fn outcome(&self) -> Progress {
         match self.state.load(Acquire) {
@@ -264,16 +271,12 @@ impl LzEvent {
 
 impl NativeEvent for LzEvent {
     fn progress(&self) -> Progress {
-        if self.is_pending() {
-            self.lane.look_at(self);
-        }
+        self.look();
         self.outcome()
     }
 
     fn is_seen_ended(&self) -> bool {
-        if self.is_pending() {
-            self.lane.look_at(self);
-        }
+        self.look();
         !self.is_pending()
     }
 
@@ -294,9 +297,7 @@ impl NativeEvent for LzEvent {
 
     fn notify(&self, notify: Notify) -> Result<()> {
         // What has ended needs no watcher.
-        if self.is_pending() {
-            self.lane.look_at(self);
-        }
+        self.look();
         {
             let mut due = lock(&self.due);
             if self.is_pending() {
