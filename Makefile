@@ -22,8 +22,8 @@ lint: fmt clippy docs ## check formatting, lints and docs
 
 # The name is our own: several dependencies take a plain `--cfg loom` for theirs and no longer compile.
 loom: rust ## check the concurrent parts under every interleaving
-	RUSTFLAGS="--cfg kiln_loom" CARGO_PROFILE_DEV_DEBUG=0 \
-		cargo test --lib --target-dir target/loom loom
+	RUSTFLAGS="--cfg kiln_loom" \
+		cargo test --manifest-path tests/loom/Cargo.toml --target-dir target/loom
 
 # Address Sanitizer is still unstable in rustc. RUSTC_BOOTSTRAP lets the stable compiler use it;
 # `--target` keeps it out of build scripts and procedural macros. Drivers that `make setup` got take
