@@ -205,8 +205,6 @@ mod services {
     }
 
     fn operator(config: impl Configurator) -> Result<Operator> {
-        #[cfg(any(feature = "remote-redis", feature = "remote-s3", feature = "remote-webdav"))]
-        provide_cryptography();
         let unusable = |error| bad("the service cannot be used".to_owned()).with_source(error);
         let operator = Operator::from_config(config).map_err(unusable)?.finish();
         // OpenDAL's own client is shared by all of the process, and its connections belong to the
@@ -216,14 +214,6 @@ mod services {
             .map_err(|error| bad("no client for HTTP can be made".to_owned()).with_source(error))?;
         let client = opendal::raw::HttpClient::with(client);
         Ok(operator.layer(opendal::layers::HttpClientLayer::new(client)))
-    }
-
-    /// A process chooses once what does the cryptography of TLS, and clients panic where it has
-    /// not: the application chose, or this does.
-    #[cfg(any(feature = "remote-redis", feature = "remote-s3", feature = "remote-webdav"))]
-    fn provide_cryptography() {
-        // An error would be that there is one already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
