@@ -4,6 +4,7 @@
 mod support;
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 
 use kiln::spirv_internals::emit;
 use kiln::{Buffer, Image, ImageFormat, Kernel, Local, Queue, Runtime};
@@ -248,8 +249,8 @@ impl Run {
 
 #[test]
 fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
-    let mut differences = Vec::new();
-    for &(name, bytes) in MODULES {
+    let differences = Mutex::new(Vec::new());
+    support::at_once(MODULES, |&(name, bytes)| {
         let text = emit(bytes).expect(name);
         assert_eq!(text, emit(bytes).expect(name), "{name}: the same text each time");
         // With the device and the way that they were computed.
@@ -275,12 +276,13 @@ fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
                 let words = expected.chunks(4).zip(results.chunks(4)).enumerate();
                 for (at, (a, b)) in words.filter(|(_, (a, b))| a != b).take(3) {
                     let first = &found[0].0;
-                    differences.push(format!(
+                    differences.lock().expect("nobody panicked").push(format!(
                         "{name}, `{kernel}`, word {at}: {first} {a:x?}, {way} {b:x?}"
                     ));
                 }
             }
         }
-    }
+    });
+    let differences = differences.into_inner().expect("nobody panicked");
     assert!(differences.is_empty(), "{differences:#?}");
 }

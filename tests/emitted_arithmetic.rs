@@ -4,6 +4,7 @@
 mod support;
 
 use std::cell::RefCell;
+use std::sync::Mutex;
 
 use kiln::spirv_internals::emit;
 use kiln::{Image, ImageFormat, Runtime};
@@ -568,9 +569,10 @@ async fn results(rt: &Runtime, image: &Image, kernels: &[Vec<String>]) -> Vec<Ve
 
 #[test]
 fn random_arithmetic_has_the_same_bits_as_the_driver_s_own_build() {
-    let mut differences = Vec::new();
-    let seed = std::env::var("KILN_SEED").map_or(1, |seed| seed.parse().expect("a number"));
-    for seed in seed..seed + MODULES {
+    let differences = Mutex::new(Vec::new());
+    let seed: u64 = std::env::var("KILN_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let seeds: Vec<_> = (seed..seed + MODULES).collect();
+    support::at_once(&seeds, |&seed| {
         let (bytes, kernels) = module(seed);
         let text = emit(&bytes).expect("all of it can be expressed");
         let found = RefCell::new(Vec::new());
@@ -594,13 +596,14 @@ fn random_arithmetic_has_the_same_bits_as_the_driver_s_own_build() {
                     pairs.filter(|(_, (a, b))| a != b).min_by_key(|(at, _)| at % steps.len());
                 if let Some((at, (a, b))) = first {
                     let step = at % steps.len();
-                    differences.push(format!(
+                    differences.lock().expect("nobody panicked").push(format!(
                         "seed {seed}, kernel {kernel}, value {step} ({}): {a:#x}, {way} {b:#x}",
                         steps[step]
                     ));
                 }
             }
         }
-    }
+    });
+    let differences = differences.into_inner().expect("nobody panicked");
     assert!(differences.is_empty(), "{differences:#?}");
 }

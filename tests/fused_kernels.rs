@@ -168,7 +168,7 @@ fn random_chain(random: &mut fastrand::Rng) -> Chain {
 #[test]
 #[allow(clippy::print_stderr, reason = "what was covered is of interest")]
 fn random_chains_compute_the_same_fused() {
-    futures::executor::block_on(support::on_each_device(async |rt| {
+    support::on_all_devices_at_once(async |rt| {
         let mut random = fastrand::Rng::with_seed(5);
         let rounds =
             std::env::var("KILN_FUSION_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
@@ -223,7 +223,7 @@ fn random_chains_compute_the_same_fused() {
             "{all:?}"
         );
         assert!(local > 10, "{all:?}");
-    }));
+    });
 }
 
 fn submit<'a>(

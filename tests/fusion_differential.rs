@@ -3,7 +3,8 @@
 //!
 //! Kernels are written as OpenCL C, translated by `clang-15` and `llvm-spirv-15`, and run as SPIR-V
 //! where a device takes it, and as the OpenCL C that Kiln makes of it. `KILN_FUSION_CASES` is how many
-//! cases are tried, `KILN_FUSION_SEED` where they begin. A batch of cases shares a module.
+//! cases are tried, `KILN_FUSION_SEED` where they begin, and each batch of them leaves what it runs
+//! below the directory `KILN_FUSION_DUMP`, if there is one. A batch of cases shares a module.
 
 #[path = "support/cases.rs"]
 mod cases;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 use cases::{CELL, CELLS, Case, Value, case, size};
 use fastrand::Rng;
@@ -28,8 +30,10 @@ use tools::{has_clang, has_tool};
 
 const KERNELS: usize = 40;
 const BATCH: usize = 100;
-/// Of so many cases, one is run as OpenCL C: PoCL takes its time for each kernel.
-const EMITTED: usize = 10;
+/// Of so many cases, one is run as OpenCL C, too, where the driver also takes modules.
+const EMITTED: usize = 2;
+/// And where it does not: PoCL takes its time for each kernel.
+const ONLY_EMITTED: usize = 10;
 
 type Cell = [u8; CELL];
 
@@ -116,6 +120,23 @@ struct Tally {
     ranges: usize,
     reasons: BTreeMap<String, usize>,
     failures: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.cases += other.cases;
+        self.fused += other.fused;
+        self.internalized += other.internalized;
+        self.private += other.private;
+        self.launches += other.launches;
+        self.emitted += other.emitted;
+        self.wrong += other.wrong;
+        self.ranges += other.ranges;
+        for (reason, count) in other.reasons {
+            *self.reasons.entry(reason).or_default() += count;
+        }
+        self.failures.extend(other.failures);
+    }
 }
 
 /// A reason without what is special about it.
@@ -240,7 +261,8 @@ impl Device<'_> {
     }
 }
 
-fn batch(number: usize, cases: usize, devices: &[Runtime], tally: &mut Tally) {
+fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
+    let mut tally = Tally::default();
     let mut random = Rng::with_seed(number as u64);
     let pool = pool(&mut random, KERNELS);
     let folder = tempfile::tempdir().expect("there is room");
@@ -275,13 +297,19 @@ fn batch(number: usize, cases: usize, devices: &[Runtime], tally: &mut Tally) {
         }
     }
     for rt in devices {
+        let mut compare = |every: usize, is_emitted| {
+            let some: Vec<_> = chosen.iter().step_by(every).collect();
+            let compared = compare(number, rt, &pool, &module, &some, is_emitted, &mut tally);
+            futures::executor::block_on(compared);
+        };
         if rt.device().formats.contains(&ImageFormat::SpirV) {
-            let all: Vec<_> = chosen.iter().collect();
-            futures::executor::block_on(compare(number, rt, &pool, &module, &all, false, tally));
+            compare(1, false);
+            compare(EMITTED, true);
+        } else {
+            compare(ONLY_EMITTED, true);
         }
-        let some: Vec<_> = chosen.iter().step_by(EMITTED).collect();
-        futures::executor::block_on(compare(number, rt, &pool, &module, &some, true, tally));
     }
+    tally
 }
 
 async fn compare(
@@ -305,8 +333,10 @@ async fn compare(
     }
     let linked = link(&modules, false).expect("they have different names");
     // Drivers that crash take the test with them.
-    if let Some(folder) = std::env::var_os("KILN_FUSION_DUMP") {
-        let folder = Path::new(&folder);
+    let dump = std::env::var_os("KILN_FUSION_DUMP");
+    let dump = dump.map(|folder| Path::new(&folder).join(number.to_string()));
+    if let Some(folder) = &dump {
+        std::fs::create_dir_all(folder).expect("there is room");
         std::fs::write(folder.join("original.spv"), module).expect("there is room");
         std::fs::write(folder.join("fused.spv"), &linked).expect("there is room");
         std::fs::write(
@@ -337,9 +367,9 @@ async fn compare(
     let device = Device { rt, original, fused, pool };
     for chosen in chosen {
         tally.emitted += usize::from(is_emitted);
-        if let Some(folder) = std::env::var_os("KILN_FUSION_DUMP") {
+        if let Some(folder) = &dump {
             let told = told(&chosen.case, pool, Some(&chosen.fused));
-            std::fs::write(Path::new(&folder).join("case"), told).expect("there is room");
+            std::fs::write(folder.join("case"), told).expect("there is room");
         }
         if let Some(difference) = device.difference(chosen, &name(chosen)).await {
             let told = told(&chosen.case, pool, Some(&chosen.fused));
@@ -363,10 +393,13 @@ fn random_launches_compute_the_same_fused() {
     futures::executor::block_on(support::on_each_device(async |rt| devices.borrow_mut().push(rt)));
     let devices = devices.into_inner();
     let (cases, seed) = (setting("KILN_FUSION_CASES", 200), setting("KILN_FUSION_SEED", 1));
-    let mut tally = Tally::default();
-    for number in 0..cases.div_ceil(BATCH) {
-        batch(seed + number, BATCH.min(cases - number * BATCH), &devices, &mut tally);
-    }
+    let tally = Mutex::new(Tally::default());
+    let batches: Vec<_> = (0..cases.div_ceil(BATCH)).collect();
+    support::at_once(&batches, |&number| {
+        let done = batch(seed + number, BATCH.min(cases - number * BATCH), &devices);
+        tally.lock().expect("no other batch panicked").add(done);
+    });
+    let tally = tally.into_inner().expect("no batch panicked");
     let mut reasons: Vec<_> = tally.reasons.iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     eprintln!(

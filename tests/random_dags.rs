@@ -411,7 +411,7 @@ fn ten_thousand_plans_on_the_simulated_device_give_what_their_order_gives() {
 
 #[test]
 fn plans_on_each_real_device_give_what_their_order_gives() {
-    block_on(support::on_each_device(async |rt| {
+    support::on_all_devices_at_once(async |rt| {
         let device = rt.device().index().to_string();
         let mut benches = Vec::new();
         for bound in BOUNDS {
@@ -427,5 +427,5 @@ fn plans_on_each_real_device_give_what_their_order_gives() {
         assert!(aborted > 0);
         // Without the tools that translate OpenCL C nothing is fused.
         assert!(fused > 0 || stats.iter().all(|stats| stats.translations == 0));
-    }));
+    });
 }

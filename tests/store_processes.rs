@@ -28,7 +28,7 @@ use support::on_each_device;
 use tempfile::TempDir;
 
 const PROCESSES: usize = 8;
-const PROGRAMS: u32 = 20;
+const PROGRAMS: u32 = 12;
 const ALL: u64 = PROGRAMS as u64;
 const LIBRARIES: usize = 6;
 const APPLICATIONS: usize = 8;
@@ -264,7 +264,7 @@ fn locks_held(directory: &Path, process: u32) -> Vec<String> {
 #[test]
 fn processes_that_start_at_once_compile_each_program_once() {
     let functions = std::env::var("KILN_TEST_FUNCTIONS");
-    let functions = functions.map_or(40, |text| text.parse().expect("it is a number"));
+    let functions = functions.map_or(10, |text| text.parse().expect("it is a number"));
     block_on(on_each_device(async |rt: Runtime| {
         let alone = Bench::new(&rt, functions);
         let start = Instant::now();

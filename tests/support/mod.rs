@@ -4,6 +4,9 @@
 #![allow(clippy::print_stderr, reason = "a log tells which devices a test ran on")]
 
 use std::future::Future;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 
 use kiln::{
     CacheConfig, ErrorKind, Image, ImageFormat, Kernel, Program, Runtime, RuntimeBuilder,
@@ -40,23 +43,53 @@ pub async fn on_each_device_with(
     builder: impl Fn() -> RuntimeBuilder,
     test: impl AsyncFn(Runtime),
 ) {
-    let required = std::env::var("KILN_REQUIRE_DEVICES").unwrap_or_default();
-    for (name, selector) in KNOWN {
-        match builder().device(selector).build().await {
-            Ok(rt) => {
-                eprintln!("on {name}: {}", rt.device());
-                test(rt).await;
-            }
-            Err(error) if error.kind() == ErrorKind::NoDevice => {
-                assert!(
-                    !required.split(',').any(|required| required == name),
-                    "{name} is required: {error}"
-                );
-                eprintln!("skipped {name}: it is not installed");
-            }
-            Err(error) => panic!("{name}: {error}"),
-        }
+    for known in KNOWN {
+        on_device(known, &builder, &test).await;
     }
+}
+
+/// The same for the one long test of a suite: on all devices at the same time.
+pub fn on_all_devices_at_once(test: impl AsyncFn(Runtime) + Sync) {
+    at_once(&KNOWN, |known| {
+        futures::executor::block_on(on_device(*known, &builder, &test));
+    });
+}
+
+async fn on_device(
+    (name, selector): (&str, &str),
+    builder: &impl Fn() -> RuntimeBuilder,
+    test: &impl AsyncFn(Runtime),
+) {
+    let required = std::env::var("KILN_REQUIRE_DEVICES").unwrap_or_default();
+    match builder().device(selector).build().await {
+        Ok(rt) => {
+            eprintln!("on {name}: {}", rt.device());
+            test(rt).await;
+        }
+        Err(error) if error.kind() == ErrorKind::NoDevice => {
+            assert!(
+                !required.split(',').any(|required| required == name),
+                "{name} is required: {error}"
+            );
+            eprintln!("skipped {name}: it is not installed");
+        }
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+/// Does what is to be done with each, with as many at a time as there are processors.
+pub fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let workers = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Relaxed)) {
+                    work(one);
+                }
+            });
+        }
+    });
 }
 
 /// Runs a future under every executor that users have.
