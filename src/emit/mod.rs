@@ -80,7 +80,7 @@ pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<
 
 fn unsupported(what: impl std::fmt::Display) -> Error {
     Error::unsupported(format!(
-        "{what} cannot be expressed in OpenCL C 1.2, and the device takes no SPIR-V"
+        "{what} cannot be expressed in OpenCL C 1.2; only a device that takes SPIR-V runs it"
     ))
 }
 

@@ -1,6 +1,7 @@
 //! The remote cache: `push`, `pull`, and what `stats` and `why` tell of it.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::time::Instant;
 
 use futures::stream::{self, StreamExt};
@@ -70,32 +71,21 @@ pub(super) fn push(
     let present = (all - entries.len()) as u64;
 
     let mut done = Pushed { pushed: 0, bytes: 0, present, refused: Vec::new() };
-    let bar = progress("pushing", entries.len());
     let push = async |info: EntryInfo| {
         let entry = match store.check(&info) {
             Checked::Whole(entry) => entry,
-            Checked::Unusable(unusable) => return (info, Err(unusable.to_string())),
-            Checked::Unreadable(error) => return (info, Err(error.to_string())),
-            _ => return (info, Err("it is of an unknown form".to_owned())),
+            Checked::Unusable(unusable) => return Err(unusable.to_string()),
+            Checked::Unreadable(error) => return Err(error.to_string()),
+            _ => return Err("it is of an unknown form".to_owned()),
         };
         let pushed = remote.put(&info.name(), &entry).await;
-        let length = entry.bytes().len() as u64;
-        (info, pushed.map(|()| length).map_err(|error| in_full(&error)))
+        pushed.map(|()| entry.bytes().len() as u64).map_err(|error| in_full(&error))
     };
-    let mut pushes = stream::iter(entries).map(push).buffer_unordered(AT_ONCE);
-    block_on(async {
-        while let Some((info, pushed)) = pushes.next().await {
-            match pushed {
-                Ok(length) => {
-                    done.pushed += 1;
-                    done.bytes += length;
-                }
-                Err(why) => bar.suspend(|| done.refused.push(Refused::told(info.name(), why))),
-            }
-            bar.inc(1);
-        }
+    let entries = entries.into_iter().map(|info| (info.name(), info)).collect();
+    done.refused = transfer("pushing", entries, push, |length| {
+        done.pushed += 1;
+        done.bytes += length;
     });
-    bar.finish_and_clear();
 
     let ending = Ending::well_if(done.refused.is_empty());
     if out.is_json() {
@@ -142,28 +132,18 @@ pub(super) fn pull(
     let present = (all - names.len()) as u64;
 
     let mut done = Pulled { pulled: Vec::new(), present, refused: Vec::new() };
-    let bar = progress("pulling", names.len());
     let pull = async |name: String| {
         let pulled = match remote.get(&name).await {
             Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
-            Ok(Sent::Absent) => return (name, Err("it is gone".to_owned())),
-            Ok(Sent::Refused(refused)) => return (name, Err(refused.to_string())),
-            Ok(_) => return (name, Err("it is of an unknown form".to_owned())),
+            Ok(Sent::Absent) => return Err("it is gone".to_owned()),
+            Ok(Sent::Refused(refused)) => return Err(refused.to_string()),
+            Ok(_) => return Err("it is of an unknown form".to_owned()),
             Err(error) => Err(error),
         };
-        (name, pulled.map_err(|error| in_full(&error)))
+        pulled.map_err(|error| in_full(&error))
     };
-    let mut pulls = stream::iter(names).map(pull).buffer_unordered(AT_ONCE);
-    block_on(async {
-        while let Some((name, pulled)) = pulls.next().await {
-            match pulled {
-                Ok(key) => done.pulled.push(key.to_string()),
-                Err(why) => bar.suspend(|| done.refused.push(Refused::told(name, why))),
-            }
-            bar.inc(1);
-        }
-    });
-    bar.finish_and_clear();
+    let names = names.into_iter().map(|name| (name.clone(), name)).collect();
+    done.refused = transfer("pulling", names, pull, |key| done.pulled.push(key.to_string()));
     // Older entries make room. If another process sees to that at present, so be it.
     let _ = store.collect(false);
 
@@ -175,6 +155,31 @@ pub(super) fn pull(
         out.line(format_args!("{pulled} pulled; {} here already", done.present))?;
     }
     Ok(ending)
+}
+
+/// Transfers what has these names, some at a time, and shows how far it is. Gives, and tells, what
+/// was refused.
+fn transfer<T, D>(
+    what: &'static str,
+    all: Vec<(String, T)>,
+    one: impl AsyncFn(T) -> std::result::Result<D, String>,
+    mut done: impl FnMut(D),
+) -> Vec<Refused> {
+    let bar = progress(what, all.len());
+    let mut refused = Vec::new();
+    let transfers = stream::iter(all).map(async |(name, of)| (name, one(of).await));
+    let mut transfers = pin!(transfers.buffer_unordered(AT_ONCE));
+    block_on(async {
+        while let Some((name, transferred)) = transfers.next().await {
+            match transferred {
+                Ok(transferred) => done(transferred),
+                Err(why) => bar.suspend(|| refused.push(Refused::told(name, why))),
+            }
+            bar.inc(1);
+        }
+    });
+    bar.finish_and_clear();
+    refused
 }
 
 /// How a remote cache does.
