@@ -12,6 +12,8 @@ mod answer;
 mod breaker;
 mod envelope;
 mod record;
+#[cfg(feature = "remote-redis")]
+mod redis;
 mod service;
 mod settings;
 mod store;

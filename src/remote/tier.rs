@@ -48,7 +48,7 @@ struct Queue {
 impl Remote {
     /// That of an address.
     pub(crate) fn at(url: &str, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
-        let Located { operator, name } = locate(url)?;
+        let Located { operator, name } = locate(url, &settings)?;
         Ok(Self::new(name, operator, settings, counters))
     }
 

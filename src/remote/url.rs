@@ -4,6 +4,7 @@
 
 use opendal::{Operator, OperatorUri};
 
+use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A service that can be asked, and what to call it.
@@ -24,7 +25,7 @@ const SCHEMES: [(&str, &str, bool); 7] = [
 ];
 
 /// Makes an operator of an address. Connects to nothing.
-pub(super) fn locate(text: &str) -> Result<Located> {
+pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
     let Some((scheme, rest)) = text.trim().split_once("://") else {
         // It may be a password by mistake.
         return Err(bad(format!(
@@ -53,7 +54,7 @@ pub(super) fn locate(text: &str) -> Result<Located> {
         uri.authority().unwrap_or_default(),
         uri.root().unwrap_or_default()
     );
-    let operator = build(&scheme, &uri).map_err(|error| error.within(&name))?;
+    let operator = build(&scheme, &uri, settings).map_err(|error| error.within(&name))?;
     Ok(Located { operator, name })
 }
 
@@ -81,18 +82,13 @@ fn bad(reason: String) -> Error {
 }
 
 #[cfg_attr(
-    not(any(
-        feature = "remote-redis",
-        feature = "remote-s3",
-        feature = "remote-webdav",
-        feature = "remote-fs"
-    )),
-    expect(unused_variables, reason = "no service is built in")
+    not(feature = "remote-redis"),
+    expect(unused_variables, reason = "some services are not built in")
 )]
-fn build(scheme: &str, uri: &OperatorUri) -> Result<Operator> {
+fn build(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Operator> {
     match service(scheme) {
         #[cfg(feature = "remote-redis")]
-        "redis" => services::redis(scheme, uri),
+        "redis" => services::redis(scheme, uri, settings),
         #[cfg(feature = "remote-s3")]
         "s3" => services::s3(uri),
         #[cfg(feature = "remote-webdav")]
@@ -111,40 +107,92 @@ fn build(scheme: &str, uri: &OperatorUri) -> Result<Operator> {
     feature = "remote-fs"
 ))]
 mod services {
-    use opendal::{Configurator, Operator, OperatorUri};
+    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
+    use opendal::Configurator;
+    use opendal::{Operator, OperatorUri};
+    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
     use serde::Serialize;
 
     use super::bad;
     use crate::error::Result;
-
-    /// `redis://[user:password@]host[:port][/number of the database][/prefix][?ttl=7d]`
     #[cfg(feature = "remote-redis")]
-    pub(super) fn redis(scheme: &str, uri: &OperatorUri) -> Result<Operator> {
-        const TTL: &str = "ttl";
+    use crate::remote::redis::{Address, Limits};
+    #[cfg(feature = "remote-redis")]
+    use crate::remote::settings::Settings;
 
+    /// `redis://[user:password@]host[:port][/number of the database][/prefix][?ttl=7d]`, or
+    /// `rediss://..`, over TLS.
+    #[cfg(feature = "remote-redis")]
+    pub(super) fn redis(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Operator> {
+        const SETTINGS: [&str; 6] =
+            ["ttl", "cluster_endpoints", "db", "root", "username", "password"];
+
+        refuse_unknown(uri, &SETTINGS)?;
+        let [ttl, nodes, database, root, username, password] =
+            SETTINGS.map(|name| uri.option(name));
         let Some(authority) = uri.authority() else {
             return Err(bad("it names no host".to_owned()));
         };
-        let mut config: opendal::services::RedisConfig = parse(uri, &[TTL])?;
-        config.endpoint = Some(format!("{scheme}://{authority}"));
-        let decoded = |text: &str| opendal::raw::percent_decode_path(text);
-        config.username = uri.username().map(decoded).or(config.username);
-        config.password = uri.password().map(decoded).or(config.password);
-        if let Some(ttl) = uri.option(TTL) {
-            let ttl = crate::remote::parse_duration(ttl).ok_or_else(|| {
-                bad(format!("`ttl={ttl}` is no time; give a number with s, min, h or d"))
-            })?;
-            // Redis takes whole seconds, and no time to live of none.
-            config.default_ttl = Some(ttl.max(std::time::Duration::from_secs(1)));
+        let mut endpoints = vec![format!("{scheme}://{authority}")];
+        for node in nodes.into_iter().flat_map(|nodes| nodes.split(',')) {
+            // It may hold a password by mistake.
+            if node.is_empty() || node.contains(['/', '?', '#', '@']) {
+                let expected = "`cluster_endpoints` takes `host:port`, with commas between";
+                return Err(bad(expected.to_owned()));
+            }
+            endpoints.push(format!("{scheme}://{node}"));
         }
-        operator(config)
+        // The path may begin with the number of the database.
+        let path = uri.root().unwrap_or_default();
+        let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+        let (first, path) = match first.parse::<u32>() {
+            Ok(_) => (Some(first), rest),
+            Err(_) => (None, path),
+        };
+        let database = first.or(database).unwrap_or("0");
+        let Ok(database) = database.parse::<u32>() else {
+            return Err(bad(format!("`db={database}` is no number of a database")));
+        };
+        let root = if path.is_empty() { root.unwrap_or_default() } else { path };
+        let ttl = match ttl {
+            Some(ttl) => {
+                let ttl = crate::remote::parse_duration(ttl).ok_or_else(|| {
+                    bad(format!("`ttl={ttl}` is no time; give a number with s, min, h or d"))
+                })?;
+                // Redis takes whole seconds, and no time to live of none.
+                Some(ttl.max(std::time::Duration::from_secs(1)))
+            }
+            None => None,
+        };
+        let of_user = credentials(uri);
+        let address = Address {
+            endpoints,
+            is_cluster: nodes.is_some(),
+            username: of_user.0.or(username.map(str::to_owned)),
+            password: of_user.1.or(password.map(str::to_owned)),
+            database: database.into(),
+            root: root.to_owned(),
+            ttl,
+        };
+        let limits = Limits { most_bytes: settings.most_bytes, timeout: settings.timeout };
+        provide_cryptography();
+        let operator = crate::remote::redis::operator(&address, &limits);
+        operator.map_err(|error| bad("the service cannot be used".to_owned()).with_source(error))
+    }
+
+    /// The client panics where a process has several of what does the cryptography of TLS and chose
+    /// none: the application chose, or this does.
+    #[cfg(feature = "remote-redis")]
+    fn provide_cryptography() {
+        // An error would be that one is chosen already.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 
     /// `s3://bucket[/prefix][?region=..&endpoint=..]`
     #[cfg(feature = "remote-s3")]
     pub(super) fn s3(uri: &OperatorUri) -> Result<Operator> {
         without_user(uri, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
-        operator(parse::<opendal::services::S3Config>(uri, &[])?)
+        operator(parse::<opendal::services::S3Config>(uri)?)
     }
 
     /// `webdav://[user:password@]host[:port][/path]`, over TLS, or `webdav+http://..`, without.
@@ -153,12 +201,12 @@ mod services {
         let Some(authority) = uri.authority() else {
             return Err(bad("it names no host".to_owned()));
         };
-        let mut config: opendal::services::WebdavConfig = parse(uri, &[])?;
+        let mut config: opendal::services::WebdavConfig = parse(uri)?;
         let http = if scheme == "webdav" { "https" } else { "http" };
         config.endpoint = Some(format!("{http}://{authority}"));
-        let decoded = |text: &str| opendal::raw::percent_decode_path(text);
-        config.username = uri.username().map(decoded).or(config.username);
-        config.password = uri.password().map(decoded).or(config.password);
+        let (username, password) = credentials(uri);
+        config.username = username.or(config.username);
+        config.password = password.or(config.password);
         operator(config)
     }
 
@@ -171,29 +219,39 @@ mod services {
                 bad("a directory follows three slashes, such as fs:///mnt/kiln".to_owned()),
             );
         }
-        let mut config: opendal::services::FsConfig = parse(uri, &[])?;
+        let mut config: opendal::services::FsConfig = parse(uri)?;
         // Readers see all of an object or nothing.
         let beside = |root: &String| format!("{}/tmp", root.trim_end_matches('/'));
         config.atomic_write_dir = config.atomic_write_dir.or(config.root.as_ref().map(beside));
         operator(config)
     }
 
-    /// The settings of a service that an address holds, of which `own` are Kiln's. A setting that
-    /// the service does not know would be passed over: a slip of the pen.
-    fn parse<C: Configurator + Default + Serialize>(uri: &OperatorUri, own: &[&str]) -> Result<C> {
+    /// The settings of a service that an address holds.
+    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
+    fn parse<C: Configurator + Default + Serialize>(uri: &OperatorUri) -> Result<C> {
         let defaults = serde_json::to_value(C::default()).unwrap_or_default();
-        let known: Vec<_> = defaults.as_object().into_iter().flat_map(|map| map.keys()).collect();
-        let is_known = |name: &str| own.contains(&name) || known.iter().any(|known| *known == name);
-        if let Some(name) = uri.options().keys().find(|name| !is_known(name)) {
-            let own = own.iter().map(|name| (*name).to_owned());
-            let known: Vec<_> = own.chain(known.into_iter().cloned()).collect();
-            return Err(bad(format!(
-                "no setting is named `{name}`; these are: {}",
-                known.join(", ")
-            )));
-        }
+        let known = defaults.as_object().into_iter().flat_map(|map| map.keys());
+        refuse_unknown(uri, &known.map(String::as_str).collect::<Vec<_>>())?;
         C::from_uri(uri)
             .map_err(|error| bad("its settings cannot be used".to_owned()).with_source(error))
+    }
+
+    /// A setting that the service does not know would be passed over: a slip of the pen.
+    fn refuse_unknown(uri: &OperatorUri, known: &[&str]) -> Result<()> {
+        match uri.options().keys().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => {
+                let known = known.join(", ");
+                Err(bad(format!("no setting is named `{name}`; these are: {known}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// User and password before the host, where they are.
+    #[cfg(any(feature = "remote-redis", feature = "remote-webdav"))]
+    fn credentials(uri: &OperatorUri) -> (Option<String>, Option<String>) {
+        let decoded = |text: &str| opendal::raw::percent_decode_path(text);
+        (uri.username().map(decoded), uri.password().map(decoded))
     }
 
     #[cfg(any(feature = "remote-s3", feature = "remote-fs"))]
@@ -204,6 +262,7 @@ mod services {
         Err(bad(format!("it has a user or a password, which this service takes from {instead}")))
     }
 
+    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
     fn operator(config: impl Configurator) -> Result<Operator> {
         let unusable = |error| bad("the service cannot be used".to_owned()).with_source(error);
         let operator = Operator::from_config(config).map_err(unusable)?.finish();
@@ -222,7 +281,7 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> String {
-        let Err(error) = locate(text) else { panic!("{text} is not right") };
+        let Err(error) = locate(text, &Settings::default()) else { panic!("{text} is not right") };
         assert_eq!(error.kind(), ErrorKind::Configuration, "{error}");
         let mut told = error.to_string();
         let mut source = std::error::Error::source(&error);
@@ -253,8 +312,10 @@ mod tests {
             ("redis://:hunter2@host:7000/3/kiln", "redis://host:7000/3/kiln"),
             ("rediss://ada:hunter2@host/kiln?ttl=7d", "rediss://host/kiln"),
             ("redis://host?password=hunter2", "redis://host/"),
+            ("redis://:hunter2@host/kiln?cluster_endpoints=other:7000", "redis://host/kiln"),
         ] {
-            let located = locate(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let located = locate(text, &Settings::default())
+                .unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(located.name, name);
             assert_eq!(located.operator.info().scheme(), "redis");
             assert!(!format!("{:?}", located.operator).contains("hunter2"));
@@ -264,7 +325,8 @@ mod tests {
             ("redis://:hunter2@host:port/", "cannot be parsed"),
             ("redis://:hunter2@host?tll=7d", "no setting is named `tll`; these are: ttl, "),
             ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is no time"),
-            ("redis://:hunter2@host?db=first", "its settings cannot be used"),
+            ("redis://:hunter2@host?db=first", "`db=first` is no number"),
+            ("redis://:hunter2@host?cluster_endpoints=a:1,:hunter2@b:2", "takes `host:port`"),
         ] {
             assert!(error(text).contains(said), "{text}: {}", error(text));
         }
@@ -274,7 +336,7 @@ mod tests {
     #[test]
     fn the_address_of_an_s3_bucket_has_no_credentials() {
         let text = "s3://bucket/kiln?region=eu-central-1&endpoint=http://localhost:9000";
-        let Ok(located) = locate(text) else { panic!("it is right") };
+        let Ok(located) = locate(text, &Settings::default()) else { panic!("it is right") };
         assert_eq!(located.name, "s3://bucket/kiln");
         assert_eq!(located.operator.info().name(), "bucket");
         assert!(error("s3://ada:hunter2@bucket").contains("AWS_ACCESS_KEY_ID"));
@@ -284,7 +346,8 @@ mod tests {
     #[test]
     fn webdav_is_reached_over_tls_unless_asked_otherwise() {
         for text in ["webdav://ada:hunter2@host/dav", "webdav+http://host:8080"] {
-            let located = locate(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let located = locate(text, &Settings::default())
+                .unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(located.operator.info().scheme(), "webdav");
         }
     }
@@ -294,7 +357,7 @@ mod tests {
     fn a_directory_follows_three_slashes() {
         let directory = tempfile::tempdir().expect("there is room");
         let text = format!("fs://{}", directory.path().display());
-        let Ok(located) = locate(&text) else { panic!("it is right") };
+        let Ok(located) = locate(&text, &Settings::default()) else { panic!("it is right") };
         assert_eq!(located.name, text);
         assert!(error("fs://mnt/kiln").contains("three slashes"));
     }

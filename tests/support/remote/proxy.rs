@@ -15,6 +15,8 @@ pub enum Mood {
     Hangs,
     /// It arrives later.
     Slow(Duration),
+    /// Nor does it later: the connections that there are become mute for ever.
+    Mutes,
     /// Connections end, those that there are and new ones.
     Cuts,
     /// Connections end after so many bytes of what the service sends next.
@@ -120,6 +122,9 @@ impl Shared {
                 thread::sleep(delay);
                 Some(bytes.len())
             }
+            Mood::Mutes => loop {
+                thread::park();
+            },
             Mood::Cuts => None,
             Mood::Truncates(most) => Some(most.min(bytes.len())),
         }

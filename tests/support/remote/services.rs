@@ -1,5 +1,6 @@
 //! Services, each a process of its own with nothing in it.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -76,6 +77,32 @@ impl Redis {
         })))
     }
 
+    /// The certificate of one that speaks TLS, for 127.0.0.1, in a file. Made with:
+    ///
+    /// ```sh
+    /// openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 \
+    ///   -subj /CN=kiln-test -addext subjectAltName=IP:127.0.0.1 \
+    ///   -addext basicConstraints=critical,CA:FALSE -keyout key.pem -out certificate.pem
+    /// ```
+    pub const CERTIFICATE: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/certificate.pem");
+
+    /// One that speaks TLS and nothing else.
+    pub fn start_with_tls() -> Option<Self> {
+        if !has_tool("redis-server", &["redis-server", "--version"]) {
+            return None;
+        }
+        Some(Self(Server::start(|directory, port| {
+            let mut command = Command::new("redis-server");
+            command.args(["--port", "0", "--tls-port", &port.to_string(), "--bind", "127.0.0.1"]);
+            command.args(["--save", "", "--daemonize", "no", "--dir"]).arg(directory.path());
+            let key = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/key.pem");
+            command.args(["--tls-cert-file", Self::CERTIFICATE, "--tls-key-file", key]);
+            command.args(["--tls-auth-clients", "no"]);
+            command
+        })))
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
@@ -92,14 +119,36 @@ impl Redis {
 
     /// How often it was asked for a value so far.
     pub fn gets(&self) -> u64 {
-        let told = self.send(&[b"INFO", b"commandstats"]).expect("it tells");
-        let told = String::from_utf8(told).expect("it is text");
-        let calls = |command: &str| {
-            let line = told.lines().find_map(|line| line.strip_prefix(command));
-            let calls = line.and_then(|line| line.split([',', '=']).nth(1));
-            calls.map_or(0, |calls| calls.parse::<u64>().expect("it is a number"))
+        let calls = self.calls();
+        let of = |command: &str| calls.get(command).copied().unwrap_or_default();
+        of("get") + of("getrange")
+    }
+
+    /// The commands that it was given so far, and how often, by their names in lower case.
+    pub fn calls(&self) -> BTreeMap<String, u64> {
+        let parse = |line: &str| {
+            let (command, told) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            Some((command.to_owned(), told.split(',').next()?.parse().ok()?))
         };
-        calls("cmdstat_get:") + calls("cmdstat_getrange:")
+        self.info("commandstats").lines().filter_map(parse).collect()
+    }
+
+    /// How many bytes it has sent so far.
+    pub fn sent(&self) -> u64 {
+        let told = self.info("stats");
+        let sent = told.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+        sent.expect("it tells").parse().expect("it is a number")
+    }
+
+    /// What it was started with, or goes without.
+    pub fn setting(&self, name: &str) -> String {
+        let mut told = Client::connect(self.address()).list(&[b"CONFIG", b"GET", name.as_bytes()]);
+        told.pop().expect("there is such a setting")
+    }
+
+    fn info(&self, section: &str) -> String {
+        let told = self.send(&[b"INFO", section.as_bytes()]).expect("it tells");
+        String::from_utf8(told).expect("it is text")
     }
 
     /// The keys that it holds.

@@ -1,0 +1,216 @@
+//! What is particular about Redis: its connections, clusters, TLS, and entries that expire.
+
+#![cfg(all(feature = "simulated", feature = "remote-redis"))]
+
+#[path = "support/children.rs"]
+mod children;
+#[path = "support/remote/mod.rs"]
+mod remote;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use children::{Child, Report, report, told};
+use futures::executor::block_on;
+use kiln::{CacheConfig, Origin, Stats};
+use remote::proxy::{Mood, Proxy};
+use remote::services::{Redis, free_port};
+use remote::warnings::Listening;
+use remote::{Machine, PATIENT, image};
+use tracing::Level;
+
+/// A program as a machine of its own gets it.
+fn build(url: &str, number: u32) -> (Origin, Stats) {
+    let machine = Machine::new();
+    machine.build(machine.cache(url), number)
+}
+
+/// Until something is so that follows from what was done; panics when it never is.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_object_takes_one_command_and_no_other() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    assert_eq!(build(&redis.url(), 1).0, Origin::Compiled);
+    assert_eq!(build(&redis.url(), 1).0, Origin::Remote);
+    let mut calls = redis.calls();
+    calls.retain(|command, _| command != "info");
+    let right = [("getrange", 2), ("set", 1)].map(|(name, calls)| (name.to_owned(), calls));
+    assert_eq!(calls, BTreeMap::from(right));
+}
+
+#[test]
+fn one_that_is_down_is_an_error_and_no_timeout() {
+    if Redis::start(&[]).is_none() {
+        return;
+    }
+    let (origin, stats) = build(&format!("redis://127.0.0.1:{}", free_port()), 1);
+    assert_eq!((origin, stats.remote_errors, stats.remote_timeouts), (Origin::Compiled, 1, 0));
+}
+
+#[test]
+fn a_connection_that_ended_while_nobody_asked_is_opened_again() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let proxy = Proxy::to(redis.address());
+    for number in 0..2 {
+        build(&redis.url(), number);
+    }
+    let machine = Machine::new();
+    block_on(async {
+        let rt = machine.start(machine.cache(&proxy.redis_url())).await;
+        for number in 0..2 {
+            let program = rt.build(&image(number)).await.expect("it builds");
+            assert_eq!(program.origin(), Origin::Remote);
+            proxy.set(Mood::Cuts);
+            proxy.set(Mood::Well);
+        }
+        let stats = rt.stats();
+        assert_eq!((stats.remote_hits, stats.remote_errors), (2, 0), "{stats:?}");
+    });
+}
+
+#[test]
+fn a_connection_that_became_mute_is_given_up() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let proxy = Proxy::to(redis.address());
+    for number in 0..2 {
+        build(&redis.url(), number);
+    }
+    let machine = Machine::new();
+    // Long enough for what is well, and over soon for what is not.
+    let cache = machine.cache(&proxy.redis_url()).remote_timeout(Duration::from_secs(2));
+    block_on(async {
+        let rt = machine.start(cache).await;
+        assert_eq!(rt.build(&image(0)).await.expect("it builds").origin(), Origin::Remote);
+        proxy.set(Mood::Mutes);
+        let build = rt.build(&image(1)).start();
+        // The connection is mute once it was to bring something.
+        eventually("it is asked", || redis.gets() == 5);
+        proxy.set(Mood::Well);
+        assert_eq!(build.await.expect("it builds").origin(), Origin::Remote);
+        assert_eq!(rt.stats().remote_timeouts, 0, "the next try is in time");
+    });
+}
+
+#[test]
+fn of_what_is_too_large_no_more_is_sent_than_shows_that() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    build(&redis.url(), 1);
+    let (key, _) = redis.only();
+    redis.set(&key, &vec![0; 20 << 20]);
+    let before = redis.sent();
+    let machine = Machine::new();
+    let (origin, stats) = machine.build(machine.cache(&redis.url()).remote_max_bytes(1 << 20), 1);
+    assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
+    let sent = redis.sent() - before;
+    assert!(sent < 2 << 20, "{sent} bytes");
+}
+
+#[test]
+fn entries_expire_where_that_is_asked_for() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    build(&format!("{}?ttl=7d", redis.url()), 1);
+    let (key, _) = redis.only();
+    let left = redis.send(&[b"TTL", key.as_bytes()]).expect("it tells");
+    let left: u64 = String::from_utf8(left).expect("it is text").parse().expect("it is a number");
+    assert!((1..=7 * 86_400).contains(&left), "{left} s");
+    build(&redis.url().replace("/0/", "/1/"), 1);
+    let without = redis.send(&[b"INFO", b"keyspace"]).expect("it tells");
+    let without = String::from_utf8(without).expect("it is text");
+    assert!(without.contains("db1:keys=1,expires=0"), "{without}");
+}
+
+#[test]
+fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
+    let nodes = || {
+        let bus = free_port().to_string();
+        Redis::start(&["--cluster-enabled", "yes", "--cluster-port", &bus])
+    };
+    let (Some(first), Some(second)) = (nodes(), nodes()) else { return };
+    let [port, bus] = ["port", "cluster-port"].map(|name| second.setting(name));
+    first.send(&[b"CLUSTER", b"ADDSLOTSRANGE", b"0", b"8191"]);
+    second.send(&[b"CLUSTER", b"ADDSLOTSRANGE", b"8192", b"16383"]);
+    first.send(&[b"CLUSTER", b"MEET", b"127.0.0.1", port.as_bytes(), bus.as_bytes()]);
+    let is_ready = |redis: &Redis| {
+        let told = redis.send(&[b"CLUSTER", b"INFO"]).expect("it tells");
+        let told = String::from_utf8(told).expect("it is text");
+        told.contains("cluster_state:ok") && told.contains("cluster_known_nodes:2")
+    };
+    eventually("they are a cluster", || is_ready(&first) && is_ready(&second));
+    let nobody = free_port();
+    let url = format!("redis://127.0.0.1:{nobody}/kiln?cluster_endpoints={}", first.address());
+    for origin in [Origin::Compiled, Origin::Remote] {
+        let machine = Machine::new();
+        block_on(async {
+            let rt = machine.start(machine.cache(&url)).await;
+            for number in 0..20 {
+                let program = rt.build(&image(number)).await.expect("it builds");
+                assert_eq!(program.origin(), origin);
+            }
+            rt.drain().await;
+            assert_eq!(rt.stats().remote_errors + rt.stats().remote_write_failures, 0);
+        });
+    }
+    let (here, there) = (first.keys().len(), second.keys().len());
+    assert!(here > 0 && there > 0 && here + there == 20, "{here} and {there}");
+    // Taken for a Redis of its own, a node says of what it has not that others have it.
+    let listening = Listening::begin();
+    let alone = Machine::new();
+    block_on(async {
+        let rt = alone.start(alone.cache(&first.url())).await;
+        for number in 0..20 {
+            rt.build(&image(number)).await.expect("it builds");
+        }
+        rt.drain().await;
+    });
+    let warnings = listening.told(Level::WARN);
+    assert!(warnings.iter().any(|told| told.contains("cluster_endpoints=")), "{warnings:#?}");
+}
+
+/// A machine, as a process that trusts who its environment says.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn machine() {
+    let machine = Machine::new();
+    let cache = CacheConfig::at(machine.disk.path()).remote(told("KILN_TEST_REMOTE"));
+    block_on(async {
+        let listening = Listening::begin();
+        let rt = machine.start(cache.remote_budget(PATIENT).remote_timeout(PATIENT)).await;
+        rt.build(&image(1)).await.expect("it builds");
+        rt.drain().await;
+        let stats = rt.stats();
+        report("compiles", stats.compiles);
+        report("hits", stats.remote_hits);
+        report("misses", stats.remote_misses);
+        report("errors", stats.remote_errors);
+        let warnings = listening.told(Level::WARN);
+        let of_certificate = warnings.iter().filter(|told| told.contains("certificate"));
+        report("warnings-of-certificates", of_certificate.count());
+        report("warnings", warnings.len());
+    });
+}
+
+#[test]
+fn over_tls_only_one_with_a_trusted_certificate_is_believed() {
+    let Some(redis) = Redis::start_with_tls() else { return };
+    let url = format!("rediss://127.0.0.1:{}/kiln", redis.address().port());
+    let run = |trusted: &str| -> Report {
+        let variables = [("SSL_CERT_FILE", trusted), ("KILN_TEST_REMOTE", &url)];
+        Child::start("machine", variables).report()
+    };
+    for (hits, misses) in [(0, 1), (1, 0)] {
+        let report = run(Redis::CERTIFICATE);
+        assert_eq!((report["hits"], report["misses"]), (hits, misses), "{report:?}");
+        assert_eq!((report["compiles"], report["errors"]), (misses, 0), "{report:?}");
+        assert_eq!(report["warnings"], 0, "{report:?}");
+    }
+    let report = run("/dev/null");
+    assert_eq!((report["compiles"], report["errors"]), (1, 1), "{report:?}");
+    assert!(report["warnings-of-certificates"] > 0, "{report:?}");
+}
