@@ -1,7 +1,7 @@
 //! What a remote cache costs: a hit over a plain client's GET of the same object from the same
 //! service, and a cold start with a service that has nothing, is slow, or hangs, over none.
 //!
-//! Needs a `redis-server`. Prints ratios of medians, each with its goal.
+//! Needs a `redis-server`, and for S3 a `moto_server`. Prints ratios of medians, each with its goal.
 
 #![allow(clippy::print_stdout, reason = "it is what a benchmark is for")]
 
@@ -16,9 +16,10 @@ use futures::future::join_all;
 use kiln::simulated::Simulator;
 use kiln::{CacheConfig, Image, Origin, Runtime};
 use remote::proxy::{Mood, Proxy};
-use remote::services::{Client, Redis};
+use remote::services::{Client, Redis, S3};
 
 const ROUNDS: usize = 200;
+const SIZES: [(&str, usize); 3] = [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
 
 /// The rounds of cold starts, each of so many programs that compile for so long.
 const STARTS: usize = 5;
@@ -26,11 +27,23 @@ const PROGRAMS: usize = 60;
 const COMPILE: Duration = Duration::from_millis(100);
 
 fn main() {
-    let Some(redis) = Redis::start(&[]) else { return };
-    for (name, bytes) in [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)] {
-        hit(&redis, name, bytes);
+    if let Some(redis) = Redis::start(&[]) {
+        for (name, bytes) in SIZES {
+            redis.send(&[b"FLUSHALL"]);
+            let url = redis.url();
+            publish(&url, bytes);
+            let mut client = Client::connect(redis.address());
+            let get = |key: &String| client.send(&[b"GET", key.as_bytes()]).expect("it is there");
+            hit(&format!("{name} from Redis"), &url, bytes, &redis.keys(), get);
+        }
+        cold_starts(&redis);
     }
-    cold_starts(&redis);
+    for (name, bytes) in SIZES {
+        let Some(s3) = S3::start() else { return };
+        let url = s3.url();
+        publish(&url, bytes);
+        hit(&format!("{name} from S3"), &url, bytes, &s3.paths(), |path| s3.send("GET", path, b""));
+    }
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -49,18 +62,27 @@ fn runtime(simulator: &Simulator, cache: CacheConfig) -> Runtime {
     block_on(Runtime::builder().simulator(simulator).cache(cache).build()).expect("it starts")
 }
 
-/// The wait for a program that the service has, over that for its object by a plain client.
-fn hit(redis: &Redis, name: &str, bytes: usize) {
-    redis.send(&[b"FLUSHALL"]);
-    let simulator = Simulator::immediate();
-    let publish = runtime(&simulator, CacheConfig::memory_only().remote(redis.url()));
+/// Has a service take programs of some size.
+fn publish(url: &str, bytes: usize) {
+    let rt = runtime(&Simulator::immediate(), CacheConfig::memory_only().remote(url));
     block_on(async {
-        let builds = (0..ROUNDS).map(|number| publish.build(&image(number, bytes)).start());
+        let builds = (0..ROUNDS).map(|number| rt.build(&image(number, bytes)).start());
         for built in join_all(builds.collect::<Vec<_>>()).await {
             built.expect("it builds");
         }
-        publish.drain().await;
+        rt.drain().await;
     });
+}
+
+/// The wait for programs that a service has, over that for their objects by a plain client.
+fn hit(
+    name: &str,
+    url: &str,
+    bytes: usize,
+    objects: &[String],
+    mut get: impl FnMut(&String) -> Vec<u8>,
+) {
+    assert_eq!(objects.len(), ROUNDS);
     let disk = tempfile::tempdir().expect("there is room");
     // The first use of a build lock makes its file, once in the life of a disk.
     let locks = disk.path().join("v1/lock");
@@ -68,16 +90,13 @@ fn hit(redis: &Redis, name: &str, bytes: usize) {
     for number in 0..1024 {
         fs::write(locks.join(format!("build-{number:03x}")), "").expect("there is room");
     }
-    let cache = CacheConfig::at(disk.path()).remote(redis.url());
+    let cache = CacheConfig::at(disk.path()).remote(url);
     // A hit is what is measured: nothing races it.
-    let rt = runtime(&simulator, cache.remote_budget(Duration::from_secs(60)));
-    let mut client = Client::connect(redis.address());
-    let keys = redis.keys();
-    assert_eq!(keys.len(), ROUNDS);
+    let rt = runtime(&Simulator::immediate(), cache.remote_budget(Duration::from_secs(60)));
     let (mut hits, mut gets, mut loads) = (Vec::new(), Vec::new(), Vec::new());
-    for (number, key) in keys.iter().enumerate() {
+    for (number, object) in objects.iter().enumerate() {
         let start = Instant::now();
-        let object = client.send(&[b"GET", key.as_bytes()]).expect("it is there");
+        let object = get(object);
         gets.push(start.elapsed());
         let image = image(number, bytes);
         let start = Instant::now();

@@ -286,6 +286,14 @@ fn a_compiler_that_is_starved_may_be_asked_again() {
 }
 
 #[test]
+fn a_compiler_that_has_no_room_for_its_reasons_may_be_asked_again() {
+    let folder = Folder::new();
+    let words = ["without a word", "make room in"];
+    let error = assert_error(folder.translate("exit 1", ""), ErrorKind::Io, &words);
+    assert!(!error.is_deterministic());
+}
+
+#[test]
 fn a_compiler_that_does_not_end_may_on_the_next_try() {
     let folder = Folder::new();
     let result = folder.translate_within("exec sleep 600", "", Duration::from_millis(100));

@@ -278,7 +278,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// Runs a compiler; that it was starved of memory is an error.
+/// Runs a compiler; that it was starved, of memory or of room to write, is an error.
 fn run(
     program: &Path,
     arguments: impl IntoIterator<Item = String>,
@@ -289,6 +289,15 @@ fn run(
     if !ended.status.success() && process::was_starved(&ended) {
         let message = format!("{}: it ran out of memory", program.display());
         return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));
+    }
+    // What it says of a text would be in a file, as would what it makes of it.
+    if ended.status.code() == Some(REFUSED) && ended.log.is_empty() {
+        let (path, directory) = (program.display(), std::env::temp_dir());
+        let message = format!(
+            "{path}: it failed without a word, as where there is no room for files; make room in {}",
+            directory.display()
+        );
+        return Err(Error::new(ErrorKind::Io, message));
     }
     Ok(ended)
 }

@@ -189,7 +189,12 @@ impl Service {
             match next.map_err(|_| Failure::timeout(limit))? {
                 Some(Ok(parts)) => {
                     for part in parts {
-                        bytes.extend_from_slice(&part);
+                        // The first is often all, and not copied then.
+                        if bytes.is_empty() {
+                            bytes = part.into();
+                        } else {
+                            bytes.extend_from_slice(&part);
+                        }
                     }
                 }
                 Some(Err(error)) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -267,8 +267,20 @@ impl S3 {
         self.0.address
     }
 
-    /// Sends one plain request, and gives the whole answer.
+    /// The paths of all objects, of which there are not too many for one answer.
+    pub fn paths(&self) -> Vec<String> {
+        let listed = self.request("GET", &format!("/{}?list-type=2", Self::BUCKET), b"");
+        let keys = listed.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>"));
+        keys.map(|(key, _)| format!("/{}/{key}", Self::BUCKET)).collect()
+    }
+
+    /// Sends one plain request, and gives the whole answer as text.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> String {
+        String::from_utf8_lossy(&self.send(method, path, body)).into_owned()
+    }
+
+    /// The same as bytes. Moto ends a connection with its first answer.
+    pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.0.address).expect("it listens");
         let (host, length) = (self.0.address, body.len());
         let head = format!(
@@ -280,7 +292,7 @@ impl S3 {
         stream.write_all(body).expect("it listens");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("it answers");
-        String::from_utf8_lossy(&answer).into_owned()
+        answer
     }
 }
 
