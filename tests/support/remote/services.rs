@@ -274,25 +274,46 @@ impl S3 {
         keys.map(|(key, _)| format!("/{}/{key}", Self::BUCKET)).collect()
     }
 
-    /// Sends one plain request, and gives the whole answer as text.
+    /// Sends one plain request, and gives the whole answer.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> String {
-        String::from_utf8_lossy(&self.send(method, path, body)).into_owned()
-    }
-
-    /// The same as bytes. Moto ends a connection with its first answer.
-    pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.0.address).expect("it listens");
-        let (host, length) = (self.0.address, body.len());
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
-             Authorization: AWS4-HMAC-SHA256 Credential=ada/20260101/us-east-1/s3/aws4_request, \
-             SignedHeaders=host, Signature=0\r\nContent-Length: {length}\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).expect("it listens");
+        let close = format!("Connection: close\r\nContent-Length: {}\r\n", body.len());
+        stream.write_all(self.head(method, path, &close).as_bytes()).expect("it listens");
         stream.write_all(body).expect("it listens");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("it answers");
-        answer
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Gets what is in a place: what Kiln is measured against. By a connection for each, since moto
+    /// serves one at a time, and ends it with its first answer.
+    pub fn get(&self, path: &str) -> Vec<u8> {
+        let mut connection = TcpStream::connect(self.0.address).expect("it listens");
+        connection.set_nodelay(true).expect("it is a socket");
+        let head = self.head("GET", path, "");
+        connection.write_all(head.as_bytes()).expect("it listens");
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            connection.read_exact(&mut byte).expect("it answers");
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).expect("it is text").to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length = length.and_then(|length| length.trim().parse().ok());
+        let mut body = vec![0; length.unwrap_or_else(|| panic!("of no length: {head}"))];
+        connection.read_exact(&mut body).expect("it answers");
+        body
+    }
+
+    fn head(&self, method: &str, path: &str, more: &str) -> String {
+        let host = self.0.address;
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}\
+             Authorization: AWS4-HMAC-SHA256 Credential=ada/20260101/us-east-1/s3/aws4_request, \
+             SignedHeaders=host, Signature=0\r\n\r\n"
+        )
     }
 }
 
