@@ -1,4 +1,5 @@
-//! SPIR-V kernel modules as OpenCL C 1.2, for devices whose drivers take no SPIR-V.
+//! SPIR-V kernel modules as OpenCL C 1.2, for devices whose drivers take no SPIR-V, and for fused
+//! kernels that all came as text where a driver takes both.
 //!
 //! A pure function from a module to text. The same module gives the same text, and its results are
 //! those of the module to the last bit, as far as the specification determines them: every
