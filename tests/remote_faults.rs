@@ -8,14 +8,14 @@
 #[path = "support/remote/mod.rs"]
 mod remote;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::executor::block_on;
 use kiln::{CacheConfig, Origin, Runtime, Stats};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{Redis, free_port};
 use remote::warnings::Listening;
-use remote::{Machine, assert_right, image, large_image};
+use remote::{Machine, assert_right, eventually, image, large_image};
 use tracing::Level;
 
 /// A budget that sick services use up.
@@ -35,15 +35,6 @@ async fn compile(rt: &Runtime, number: u32) -> Origin {
 /// Failures to ask, however they are counted.
 fn failed(stats: &Stats) -> u64 {
     stats.remote_errors + stats.remote_timeouts
-}
-
-/// Until something has happened that follows from what was done; panics when it does not.
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "never happened: {what}");
-        smol::Timer::after(Duration::from_millis(20)).await;
-    }
 }
 
 /// Builds new programs, from `first` on, until the breaker has opened; all of them are right.

@@ -8,7 +8,7 @@ mod children;
 mod remote;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use children::{Child, Report, report, told};
 use futures::executor::block_on;
@@ -16,22 +16,13 @@ use kiln::{CacheConfig, Origin, Stats};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{Redis, free_port};
 use remote::warnings::Listening;
-use remote::{Machine, PATIENT, image};
+use remote::{Machine, PATIENT, eventually, image};
 use tracing::Level;
 
 /// A program as a machine of its own gets it.
 fn build(url: &str, number: u32) -> (Origin, Stats) {
     let machine = Machine::new();
     machine.build(machine.cache(url), number)
-}
-
-/// Until something is so that follows from what was done; panics when it never is.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -91,7 +82,7 @@ fn a_connection_that_became_mute_is_given_up() {
         proxy.set(Mood::Mutes);
         let build = rt.build(&image(1)).start();
         // The connection is mute once it was to bring something.
-        eventually("it is asked", || redis.gets() == 5);
+        eventually("it is asked", async || redis.gets() == 5).await;
         proxy.set(Mood::Well);
         assert_eq!(build.await.expect("it builds").origin(), Origin::Remote);
         assert_eq!(rt.stats().remote_timeouts, 0, "the next try is in time");
@@ -121,8 +112,7 @@ fn entries_expire_where_that_is_asked_for() {
     let left: u64 = String::from_utf8(left).expect("it is text").parse().expect("it is a number");
     assert!((1..=7 * 86_400).contains(&left), "{left} s");
     build(&redis.url().replace("/0/", "/1/"), 1);
-    let without = redis.send(&[b"INFO", b"keyspace"]).expect("it tells");
-    let without = String::from_utf8(without).expect("it is text");
+    let without = redis.info("keyspace");
     assert!(without.contains("db1:keys=1,expires=0"), "{without}");
 }
 
@@ -142,7 +132,7 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
         let told = String::from_utf8(told).expect("it is text");
         told.contains("cluster_state:ok") && told.contains("cluster_known_nodes:2")
     };
-    eventually("they are a cluster", || is_ready(&first) && is_ready(&second));
+    block_on(eventually("they are a cluster", async || is_ready(&first) && is_ready(&second)));
     let nobody = free_port();
     let url = format!("redis://127.0.0.1:{nobody}/kiln?cluster_endpoints={}", first.address());
     for origin in [Origin::Compiled, Origin::Remote] {

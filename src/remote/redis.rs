@@ -32,6 +32,8 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
+use super::settings::Settings;
+
 /// How often the client of a cluster follows a value to where it has moved.
 const REDIRECTIONS: u32 = 3;
 
@@ -49,16 +51,9 @@ pub(super) struct Address {
     pub(super) ttl: Option<Duration>,
 }
 
-/// Which values are taken, and how long one is waited for.
-pub(super) struct Limits {
-    pub(super) most_bytes: u64,
-    /// Of a cluster's connections: others end with whoever waits for them.
-    pub(super) timeout: Duration,
-}
-
 /// An operator for the values of a Redis. Connects to nothing.
-pub(super) fn operator(address: &Address, limits: &Limits) -> Result<Operator> {
-    let peer = address.peer(limits).map_err(error)?;
+pub(super) fn operator(address: &Address, settings: &Settings) -> Result<Operator> {
+    let peer = address.peer(settings.timeout).map_err(error)?;
     let root = normalize_root(&address.root);
     let info = AccessorInfo::default();
     info.set_scheme("redis");
@@ -75,7 +70,7 @@ pub(super) fn operator(address: &Address, limits: &Limits) -> Result<Operator> {
         root,
         reads: Line::new(peer.clone()),
         writes: Arc::new(Line::new(peer)),
-        most_bytes: limits.most_bytes,
+        most_bytes: settings.most_bytes,
         ttl: address.ttl,
     };
     Ok(OperatorBuilder::new(service).finish())
@@ -244,7 +239,8 @@ impl Drop for Asking<'_> {
 }
 
 impl Address {
-    fn peer(&self, limits: &Limits) -> RedisResult<Peer> {
+    /// The time-out is that of a cluster's connections: others end with whoever waits for them.
+    fn peer(&self, timeout: Duration) -> RedisResult<Peer> {
         let mut nodes = self.endpoints.iter().map(|endpoint| self.node(endpoint));
         if !self.is_cluster {
             let missing = (redis::ErrorKind::InvalidClientConfig, "no host is named");
@@ -254,7 +250,7 @@ impl Address {
         let builder = ClusterClient::builder(nodes.collect::<RedisResult<Vec<_>>>()?)
             .tcp_settings(tcp())
             .retries(REDIRECTIONS)
-            .connection_timeout(limits.timeout)
+            .connection_timeout(timeout)
             .overall_response_timeout(None);
         Ok(Peer::Cluster(Box::new(builder.build()?)))
     }

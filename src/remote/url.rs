@@ -114,9 +114,9 @@ mod services {
     use serde::Serialize;
 
     use super::bad;
-    use crate::error::Result;
+    use crate::error::{Error, Result};
     #[cfg(feature = "remote-redis")]
-    use crate::remote::redis::{Address, Limits};
+    use crate::remote::redis::Address;
     #[cfg(feature = "remote-redis")]
     use crate::remote::settings::Settings;
 
@@ -174,10 +174,8 @@ mod services {
             root: root.to_owned(),
             ttl,
         };
-        let limits = Limits { most_bytes: settings.most_bytes, timeout: settings.timeout };
         provide_cryptography();
-        let operator = crate::remote::redis::operator(&address, &limits);
-        operator.map_err(|error| bad("the service cannot be used".to_owned()).with_source(error))
+        crate::remote::redis::operator(&address, settings).map_err(unusable)
     }
 
     /// The client panics where a process has several of what does the cryptography of TLS and chose
@@ -262,9 +260,12 @@ mod services {
         Err(bad(format!("it has a user or a password, which this service takes from {instead}")))
     }
 
+    fn unusable(error: opendal::Error) -> Error {
+        bad("the service cannot be used".to_owned()).with_source(error)
+    }
+
     #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
     fn operator(config: impl Configurator) -> Result<Operator> {
-        let unusable = |error| bad("the service cannot be used".to_owned()).with_source(error);
         let operator = Operator::from_config(config).map_err(unusable)?.finish();
         // OpenDAL's own client is shared by all of the process, and its connections belong to the
         // runtime that opened them: ours ends before the process does.

@@ -6,7 +6,7 @@
 
 #![cfg(all(test, kiln_loom))]
 
-#[allow(dead_code, reason = "the models need not all of it")]
+#[expect(dead_code, reason = "the models need not all of it")]
 #[path = "../../src/queue/completion.rs"]
 mod completion;
 

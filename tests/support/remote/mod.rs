@@ -12,7 +12,7 @@ mod told;
 pub mod tools;
 pub mod warnings;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
@@ -91,4 +91,13 @@ pub async fn assert_right(rt: &Runtime, program: &Program, number: u32) {
     let x = rt.buffer_from(vec![u32::MAX; 4]).await.expect("there is memory");
     rt.queue().submit(write.launch(4).args((&x,))).expect("it fits");
     assert_eq!(rt.queue().read(&x).await.expect("it runs"), [number; 4]);
+}
+
+/// Until something has happened that follows from what was done; panics when it does not.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "never happened: {what}");
+        smol::Timer::after(Duration::from_millis(20)).await;
+    }
 }

@@ -66,15 +66,7 @@ pub struct Redis(Server);
 impl Redis {
     /// One with further arguments, or `None` where there is no Redis, which is told.
     pub fn start(arguments: &[&str]) -> Option<Self> {
-        if !has_tool("redis-server", &["redis-server", "--version"]) {
-            return None;
-        }
-        Some(Self(Server::start(|directory, port| {
-            let mut command = Command::new("redis-server");
-            command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-            command.args(["--daemonize", "no", "--dir"]).arg(directory.path()).args(arguments);
-            command
-        })))
+        Self::listening(&["--port"], arguments)
     }
 
     /// The certificate of one that speaks TLS, for 127.0.0.1, in a file. Made with:
@@ -89,16 +81,21 @@ impl Redis {
 
     /// One that speaks TLS and nothing else.
     pub fn start_with_tls() -> Option<Self> {
+        let key = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/key.pem");
+        let files = ["--tls-cert-file", Self::CERTIFICATE, "--tls-key-file", key];
+        let arguments = [&files[..], &["--tls-auth-clients", "no"]].concat();
+        Self::listening(&["--port", "0", "--tls-port"], &arguments)
+    }
+
+    /// One with arguments before its port, and after it.
+    fn listening(before: &[&str], after: &[&str]) -> Option<Self> {
         if !has_tool("redis-server", &["redis-server", "--version"]) {
             return None;
         }
         Some(Self(Server::start(|directory, port| {
             let mut command = Command::new("redis-server");
-            command.args(["--port", "0", "--tls-port", &port.to_string(), "--bind", "127.0.0.1"]);
-            command.args(["--save", "", "--daemonize", "no", "--dir"]).arg(directory.path());
-            let key = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/key.pem");
-            command.args(["--tls-cert-file", Self::CERTIFICATE, "--tls-key-file", key]);
-            command.args(["--tls-auth-clients", "no"]);
+            command.args(before).args([&port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+            command.args(["--daemonize", "no", "--dir"]).arg(directory.path()).args(after);
             command
         })))
     }
@@ -146,7 +143,8 @@ impl Redis {
         told.pop().expect("there is such a setting")
     }
 
-    fn info(&self, section: &str) -> String {
+    /// What it tells of itself.
+    pub fn info(&self, section: &str) -> String {
         let told = self.send(&[b"INFO", section.as_bytes()]).expect("it tells");
         String::from_utf8(told).expect("it is text")
     }
