@@ -102,8 +102,6 @@ impl Command {
 pub(crate) struct Held {
     pub(crate) work: Work,
     pub(crate) record: Arc<Record>,
-    /// What it does with which bytes, until it is in the DAG or another is for it.
-    pub(crate) uses: Uses,
 }
 
 /// A command as it is handed in.

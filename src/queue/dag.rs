@@ -171,7 +171,7 @@ impl<C> Dag<C> {
     pub(crate) fn add(
         &mut self,
         command: C,
-        uses: &[&[Use]],
+        uses: &[impl AsRef<[Use]>],
         after: impl IntoIterator<Item = (NodeId, EdgeKind)>,
         gates: u32,
         poison: Option<Error>,
@@ -204,7 +204,7 @@ impl<C> Dag<C> {
         for uses in uses {
             // Who is given the same bytes twice reads what was there before its own writes.
             for access in [Access::Read, Access::ReadWrite, Access::Write] {
-                for used in uses.iter().filter(|used| used.access == access) {
+                for used in uses.as_ref().iter().filter(|used| used.access == access) {
                     self.hazards.touch(id, used, &mut finder);
                 }
             }
@@ -224,7 +224,7 @@ impl<C> Dag<C> {
 
     /// Whether a command with these uses, in the order that [`add`](Self::add) has them in, could be
     /// dispatched at once.
-    pub(crate) fn is_clear(&self, uses: &[&[Use]]) -> bool {
+    pub(crate) fn is_clear(&self, uses: &[impl AsRef<[Use]>]) -> bool {
         self.hazards.are_clear(uses, |id| {
             let node = self.graph.node_weight(id.index);
             node.is_some_and(|node| node.serial == id.serial && !node.dispatched)

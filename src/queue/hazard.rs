@@ -167,7 +167,7 @@ impl Hazards {
     /// would come after nobody that `is_in_the_way`, and would not fail.
     pub(crate) fn are_clear(
         &self,
-        uses: &[&[Use]],
+        uses: &[impl AsRef<[Use]>],
         is_in_the_way: impl Fn(NodeId) -> bool,
     ) -> bool {
         let is_clear = |at: usize, used: &Use| {
@@ -176,9 +176,9 @@ impl Hazards {
             let segments = history.segments[from..].iter();
             let mut segments = segments.take_while(|segment| segment.bytes.start < used.bytes.end);
             segments.all(|segment| segment.is_clear(used.access, &is_in_the_way))
-                || uses[..at].iter().copied().flatten().any(|earlier| earlier.replaces(used))
+                || uses[..at].iter().flat_map(AsRef::as_ref).any(|earlier| earlier.replaces(used))
         };
-        (0..uses.len()).all(|at| uses[at].iter().all(|used| is_clear(at, used)))
+        (0..uses.len()).all(|at| uses[at].as_ref().iter().all(|used| is_clear(at, used)))
     }
 
     /// `id` failed with `root`: what it should have written, and nobody has written since, is not

@@ -162,8 +162,8 @@ impl Scheduler {
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
         self.change(|scheduler, state, next, effects| {
-            let can_start = state.can_start(group, scheduler.options);
-            if !can_start {
+            let uses = state.can_start(group, scheduler.options);
+            if uses.is_none() {
                 state.enter(group, next);
             }
             let launch =
@@ -172,21 +172,21 @@ impl Scheduler {
                 Some(Err(error)) => Err(Hindrance::Unfit(error)),
                 Some(Ok(())) | None => Ok(launch),
             });
-            let outcome = match launch {
-                Ok(launch) if can_start => {
-                    let id = state.add_as_one(group, launch, stopwatch, next);
+            let outcome = match (launch, uses) {
+                (Ok(launch), Some(uses)) => {
+                    let id = state.add_as_one(group, &uses, launch, stopwatch, next);
                     scheduler.pump(state, next, effects);
                     if id.is_some_and(|id| state.stands_for_others(id)) {
                         state.lose(lost);
                     }
                     Ok(())
                 }
-                Ok(launch) => {
+                (Ok(launch), None) => {
                     state.unite(group, launch, stopwatch, next);
                     state.lose(lost);
                     Ok(())
                 }
-                Err(hindrance) => {
+                (Err(hindrance), _) => {
                     state.release(group, next);
                     Err(hindrance)
                 }

@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 
 use super::group::Stage;
 use super::{Effects, Ending, GroupId, Options, Scheduler, State};
@@ -21,7 +20,6 @@ use crate::queue::stopwatch::Stopwatch;
 /// A command before it is added.
 pub(super) struct Newcomer<'a> {
     pub(super) work: &'a Work,
-    pub(super) uses: &'a Uses,
     pub(super) queue: u64,
     pub(super) group: Option<GroupId>,
     /// What it comes after besides.
@@ -29,14 +27,15 @@ pub(super) struct Newcomer<'a> {
 }
 
 impl Newcomer<'_> {
-    fn comes_after(&self, held: &Held, queue: u64) -> bool {
+    /// Whether it comes after a launch of `queue` that is held, by what it `uses` or is told.
+    fn comes_after(&self, held: &Held, queue: u64, uses: &Uses) -> bool {
         match self.work {
             Work::Marker => queue == self.queue,
             Work::Drain => true,
             _ => {
                 let told = |event: &Event| Arc::ptr_eq(event.record(), &held.record);
-                self.after.iter().any(told)
-                    || (self.uses.iter()).any(|own| held.uses.iter().any(|used| used.orders(own)))
+                let is_before = |used: &Use| uses.iter().any(|own| used.orders(own));
+                self.after.iter().any(told) || held.work.uses().iter().any(is_before)
             }
         }
     }
@@ -68,8 +67,9 @@ impl State {
 
     /// Puts the launches of the group that are held into the DAG, each behind a gate.
     pub(super) fn enter(&mut self, group: GroupId, next: &mut NextList) {
-        for Held { work, record, uses } in self.take_held(group) {
+        for Held { work, record } in self.take_held(group) {
             let Some(known) = self.groups.get_mut(&group) else { return };
+            let uses = work.uses();
             let mut command = Command::new(work, record.clone(), known.queue, false, None);
             command.group = Some(group);
             let id = self.dag.add(command, &[&uses], [], 1, None, next);
@@ -90,9 +90,10 @@ impl State {
         if self.holding.iter().all(|group| Some(*group) == newcomer.group) {
             return;
         }
+        let uses = newcomer.work.uses();
         for group in self.holding.clone() {
             let Some(known) = self.groups.get(&group) else { continue };
-            let comes_after = |held: &Held| newcomer.comes_after(held, known.queue);
+            let comes_after = |held: &Held| newcomer.comes_after(held, known.queue, &uses);
             let before = known.held.iter().position(comes_after);
             if let Some(before) = before.filter(|_| Some(group) != newcomer.group) {
                 self.abort(group, before, &newcomer.work.in_words(), next);
@@ -120,17 +121,20 @@ impl State {
         }
     }
 
-    /// Whether the group's launches are held and could be handed to the device at once, as one.
-    pub(super) fn can_start(&self, group: GroupId, options: Options) -> bool {
+    /// What each of the group's launches uses, if they are held and could be handed to the device at
+    /// once, as one.
+    pub(super) fn can_start(&self, group: GroupId, options: Options) -> Option<Vec<Uses>> {
         let held = self.groups.get(&group).map_or(&[][..], |group| &group.held);
-        let uses: SmallVec<[&[Use]; 16]> = held.iter().map(|launch| &*launch.uses).collect();
-        !held.is_empty() && !self.is_full(options) && self.dag.is_clear(&uses)
+        let uses: Vec<_> = held.iter().map(|launch| launch.work.uses()).collect();
+        let can_start = !held.is_empty() && !self.is_full(options) && self.dag.is_clear(&uses);
+        can_start.then_some(uses)
     }
 
-    /// Adds the group's launches, which are held, as one command.
+    /// Adds the group's launches, which are held and have these `uses`, as one command.
     pub(super) fn add_as_one(
         &mut self,
         group: GroupId,
+        uses: &[Uses],
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
         next: &mut NextList,
@@ -138,15 +142,11 @@ impl State {
         let mut others = self.take_held(group);
         let queue = self.groups.remove(&group)?.queue;
         let last = others.pop()?;
-        let mut uses: SmallVec<[Uses; 16]> =
-            others.iter_mut().map(|launch| std::mem::take(&mut launch.uses)).collect();
-        uses.push(last.uses);
         let mut command = Command::new(last.work, last.record, queue, false, None);
         command.others = others;
         command.fused = Some(launch);
         command.timed = stopwatch;
-        let uses: SmallVec<[&[Use]; 16]> = uses.iter().map(|uses| &**uses).collect();
-        let id = self.dag.add(command, &uses, [], 0, None, next);
+        let id = self.dag.add(command, uses, [], 0, None, next);
         self.dag.command(id)?.records().for_each(|record| record.set_node(id));
         Some(id)
     }

@@ -285,7 +285,6 @@ impl Scheduler {
         before: impl FnOnce(&State) -> (Edges, Option<Error>),
     ) -> (Event, Option<NodeId>) {
         let Added { work, queue, gates, building, group } = added;
-        let uses = work.uses();
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
@@ -305,15 +304,16 @@ impl Scheduler {
         if was_idle {
             state.keep_alive = Some(self.clone());
         }
-        let newcomer = Newcomer { work: &work, uses: &uses, queue, group, after };
+        let newcomer = Newcomer { work: &work, queue, group, after };
         state.enter_those_before(&newcomer, &mut next);
         let waits = gates > 0 || building || traced.is_some() || !after.is_empty();
         let id = match group.filter(|&group| !waits && state.can_hold(group)) {
             Some(group) => {
-                state.hold(group, Held { work, record, uses });
+                state.hold(group, Held { work, record });
                 None
             }
             None => {
+                let uses = work.uses();
                 let (edges, poison) = before(&state);
                 let group = group.filter(|&group| state.is_collecting(group));
                 let mut command = Command::new(work, record, queue, building, traced);
