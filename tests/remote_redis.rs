@@ -1,22 +1,19 @@
-//! What is particular about Redis: its connections, clusters, TLS, and entries that expire.
+//! What is particular about Redis: its connections, clusters, and entries that expire.
 
 #![cfg(all(feature = "simulated", feature = "remote-redis"))]
 
-#[path = "support/children.rs"]
-mod children;
 #[path = "support/remote/mod.rs"]
 mod remote;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use children::{Child, Report, report, told};
 use futures::executor::block_on;
-use kiln::{CacheConfig, Origin, Stats};
+use kiln::{Origin, Stats};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{Redis, free_port};
 use remote::warnings::Listening;
-use remote::{Machine, PATIENT, eventually, image};
+use remote::{Machine, eventually, image};
 use tracing::Level;
 
 /// A program as a machine of its own gets it.
@@ -161,46 +158,4 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
     });
     let warnings = listening.told(Level::WARN);
     assert!(warnings.iter().any(|told| told.contains("cluster_endpoints=")), "{warnings:#?}");
-}
-
-/// A machine, as a process that trusts who its environment says.
-#[test]
-#[ignore = "run by the other tests, in processes of their own"]
-fn machine() {
-    let machine = Machine::new();
-    let cache = CacheConfig::at(machine.disk.path()).remote(told("KILN_TEST_REMOTE"));
-    block_on(async {
-        let listening = Listening::begin();
-        let rt = machine.start(cache.remote_budget(PATIENT).remote_timeout(PATIENT)).await;
-        rt.build(&image(1)).await.expect("it builds");
-        rt.drain().await;
-        let stats = rt.stats();
-        report("compiles", stats.compiles);
-        report("hits", stats.remote_hits);
-        report("misses", stats.remote_misses);
-        report("errors", stats.remote_errors);
-        let warnings = listening.told(Level::WARN);
-        let of_certificate = warnings.iter().filter(|told| told.contains("certificate"));
-        report("warnings-of-certificates", of_certificate.count());
-        report("warnings", warnings.len());
-    });
-}
-
-#[test]
-fn over_tls_only_one_with_a_trusted_certificate_is_believed() {
-    let Some(redis) = Redis::start_with_tls() else { return };
-    let url = format!("rediss://127.0.0.1:{}/kiln", redis.address().port());
-    let run = |trusted: &str| -> Report {
-        let variables = [("SSL_CERT_FILE", trusted), ("KILN_TEST_REMOTE", &url)];
-        Child::start("machine", variables).report()
-    };
-    for (hits, misses) in [(0, 1), (1, 0)] {
-        let report = run(Redis::CERTIFICATE);
-        assert_eq!((report["hits"], report["misses"]), (hits, misses), "{report:?}");
-        assert_eq!((report["compiles"], report["errors"]), (misses, 0), "{report:?}");
-        assert_eq!(report["warnings"], 0, "{report:?}");
-    }
-    let report = run("/dev/null");
-    assert_eq!((report["compiles"], report["errors"]), (1, 1), "{report:?}");
-    assert!(report["warnings-of-certificates"] > 0, "{report:?}");
 }

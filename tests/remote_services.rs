@@ -1,6 +1,11 @@
-//! Services other than Redis: S3, a directory, and whatever an application brings itself.
+//! Services other than Redis: S3, WebDAV, a directory, and whatever an application brings itself.
 
-#![cfg(all(feature = "simulated", feature = "remote-s3", feature = "remote-fs"))]
+#![cfg(all(
+    feature = "simulated",
+    feature = "remote-s3",
+    feature = "remote-webdav",
+    feature = "remote-fs"
+))]
 
 #[path = "support/remote/mod.rs"]
 mod remote;
@@ -9,7 +14,7 @@ use futures::executor::block_on;
 use kiln::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime};
 use remote::proxy::{Mood, Proxy};
-use remote::services::S3;
+use remote::services::{S3, WebDav};
 use remote::warnings::Listening;
 use remote::{Machine, PATIENT, image, large_image};
 use tracing::Level;
@@ -84,6 +89,45 @@ fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
     let told = listening.told(Level::WARN);
     assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
     assert!(!format!("{told:?}").contains("hunter2"), "{told:#?}");
+}
+
+#[test]
+fn webdav_is_asked_with_one_request() {
+    let Some(webdav) = WebDav::start() else { return };
+    let proxy = Proxy::to(webdav.address());
+    let url = webdav.url("hunter2");
+    let url = url.replace(&webdav.address().to_string(), &proxy.address.to_string());
+    let (first, second) = (Machine::new(), Machine::new());
+    let (origin, stats) = first.build(first.cache(&url), 1);
+    assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 1));
+    let (origin, stats) = second.build(second.cache(&url), 1);
+    assert_eq!((origin, stats.remote_hits, stats.compiles), (Origin::Remote, 1, 0));
+    let requests = proxy.requests();
+    let gets: Vec<_> = requests.iter().filter(|request| request.starts_with("GET /")).collect();
+    assert_eq!(gets.len(), 2, "one a machine: {requests:?}");
+    assert!(gets.iter().all(|get| get.starts_with("GET /kiln/v1/")), "{requests:?}");
+    // Directories are made before the first object in them.
+    let puts = requests.iter().filter(|request| request.starts_with("PUT /")).count();
+    assert_eq!(puts, 1, "{requests:?}");
+}
+
+#[test]
+fn webdav_that_refuses_the_password_is_an_error_and_told_once() {
+    let Some(webdav) = WebDav::start() else { return };
+    let listening = Listening::begin();
+    let machine = Machine::new();
+    block_on(async {
+        let rt = machine.start(machine.cache(&webdav.url("swordfish"))).await;
+        for number in 0..10 {
+            rt.build(&image(number)).await.expect("it builds");
+            rt.drain().await;
+        }
+        let stats = rt.stats();
+        assert_eq!((stats.compiles, stats.remote_writes, stats.remote_misses), (10, 0, 0));
+    });
+    let told = listening.told(Level::WARN);
+    assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
+    assert!(!format!("{told:?}").contains("swordfish"), "{told:#?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 mod answer;
 mod breaker;
+mod cause;
 mod envelope;
 mod record;
 #[cfg(feature = "remote-redis")]

@@ -11,7 +11,6 @@
 //! no object is empty.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -32,6 +31,7 @@ use redis::{
 };
 use tokio::sync::Mutex;
 
+use super::cause;
 use super::settings::Settings;
 
 /// How often the client of a cluster follows a value to where it has moved.
@@ -289,7 +289,9 @@ fn error(error: RedisError) -> Error {
             ErrorKind::ConfigInvalid,
             "it belongs to a cluster: name another of its nodes with `cluster_endpoints=host:port`",
         ),
-        Io if is_distrust(&error) => told(ErrorKind::ConfigInvalid, "the two do not agree on TLS"),
+        Io if cause::is_distrust(&error) => {
+            told(ErrorKind::ConfigInvalid, "the two do not agree on TLS")
+        }
         Io | ClusterConnectionNotFound => {
             told(ErrorKind::Unexpected, "it cannot be reached").set_temporary()
         }
@@ -299,13 +301,4 @@ fn error(error: RedisError) -> Error {
         _ => told(ErrorKind::Unexpected, "it does not do what it is asked"),
     };
     told.set_source(error)
-}
-
-/// Whether a connection failed for what was said on it, such as a certificate.
-fn is_distrust(error: &RedisError) -> bool {
-    // The source is a shared handle of the error itself.
-    type Shared = Arc<dyn std::error::Error + Send + Sync>;
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    let error = source.and_then(|shared: &Shared| shared.downcast_ref());
-    error.is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::InvalidData)
 }

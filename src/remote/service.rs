@@ -1,7 +1,6 @@
 //! One service: its objects read and written, with time-outs inside retries, and what that tells
 //! of its health.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use opendal::{ErrorKind, Operator};
 use tokio::time::{sleep, timeout};
 
 use super::breaker::{Breaker, Change, Try};
+use super::cause;
 use super::envelope::{self, Refused};
 use super::record::Record;
 use super::settings::Settings;
@@ -284,26 +284,20 @@ impl Failure {
 impl From<opendal::Error> for Failure {
     fn from(error: opendal::Error) -> Self {
         let kind = error.kind();
+        // Clients of HTTP take a certificate that is not trusted for a failure to connect.
+        let is_distrust = cause::is_distrust(&error);
         Self {
             // Clients have time-outs of their own.
-            is_timeout: sources(&error).any(|error| {
-                let io = error.downcast_ref::<io::Error>();
-                io.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
-            }),
-            is_temporary: error.is_temporary(),
-            is_permanent: matches!(
-                kind,
-                ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid | ErrorKind::Unsupported
-            ),
-            reason: error.to_string(),
+            is_timeout: cause::is_timeout(&error),
+            is_temporary: error.is_temporary() && !is_distrust,
+            is_permanent: is_distrust
+                || matches!(
+                    kind,
+                    ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid | ErrorKind::Unsupported
+                ),
+            reason: cause::in_words(&error),
         }
     }
-}
-
-fn sources<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
 }
 
 /// Where the object of an address is: below the version of the store, like the entry on disk.

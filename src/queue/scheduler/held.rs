@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-
 use super::group::Stage;
 use super::{Effects, Ending, GroupId, Options, Scheduler, State};
 use crate::queue::command::{Command, Held, LaunchWork, Work};

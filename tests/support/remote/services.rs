@@ -60,6 +60,18 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
+/// The certificate of services that speak TLS, for 127.0.0.1, in a file. Made with:
+///
+/// ```sh
+/// openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 \
+///   -subj /CN=kiln-test -addext subjectAltName=IP:127.0.0.1 \
+///   -addext basicConstraints=critical,CA:FALSE -keyout key.pem -out certificate.pem
+/// ```
+pub const CERTIFICATE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/certificate.pem");
+
+const KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/key.pem");
+
 /// A Redis.
 pub struct Redis(Server);
 
@@ -69,20 +81,9 @@ impl Redis {
         Self::listening(&["--port"], arguments)
     }
 
-    /// The certificate of one that speaks TLS, for 127.0.0.1, in a file. Made with:
-    ///
-    /// ```sh
-    /// openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 \
-    ///   -subj /CN=kiln-test -addext subjectAltName=IP:127.0.0.1 \
-    ///   -addext basicConstraints=critical,CA:FALSE -keyout key.pem -out certificate.pem
-    /// ```
-    pub const CERTIFICATE: &str =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/certificate.pem");
-
     /// One that speaks TLS and nothing else.
     pub fn start_with_tls() -> Option<Self> {
-        let key = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/key.pem");
-        let files = ["--tls-cert-file", Self::CERTIFICATE, "--tls-key-file", key];
+        let files = ["--tls-cert-file", CERTIFICATE, "--tls-key-file", KEY];
         let arguments = [&files[..], &["--tls-auth-clients", "no"]].concat();
         Self::listening(&["--port", "0", "--tls-port"], &arguments)
     }
@@ -236,7 +237,7 @@ impl S3 {
     pub const BUCKET: &str = "kiln";
 
     pub fn start() -> Option<Self> {
-        let program = moto();
+        let program = from_pypi("moto_server");
         if !has_tool("moto", &[&program, "--help"]) {
             return None;
         }
@@ -315,8 +316,59 @@ impl S3 {
     }
 }
 
-/// Where `scripts/setup` puts it, or else wherever it is.
-fn moto() -> String {
-    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/target/moto/bin/moto_server");
-    if std::path::Path::new(ours).exists() { ours } else { "moto_server" }.to_owned()
+/// A WebDAV server, WsgiDAV, with nothing in it, for ada with the password hunter2.
+pub struct WebDav {
+    server: Server,
+    scheme: &'static str,
+}
+
+impl WebDav {
+    pub fn start() -> Option<Self> {
+        Self::speaking("webdav+http", "")
+    }
+
+    pub fn start_with_tls() -> Option<Self> {
+        let settings = format!(
+            r#""ssl_certificate": "{CERTIFICATE}", "ssl_private_key": "{KEY}", "ssl_adapter": "builtin","#
+        );
+        Self::speaking("webdav", &settings)
+    }
+
+    fn speaking(scheme: &'static str, settings: &str) -> Option<Self> {
+        let program = from_pypi("wsgidav");
+        if !has_tool("wsgidav", &[&program, "--version"]) {
+            return None;
+        }
+        let server = Server::start(|directory, port| {
+            let (root, config) = (directory.path().join("root"), directory.path().join("dav.json"));
+            std::fs::create_dir(&root).expect("there is room");
+            let settings = format!(
+                r#"{{{settings} "host": "127.0.0.1", "port": {port},
+                "provider_mapping": {{"/": "{}"}},
+                "simple_dc": {{"user_mapping": {{"*": {{"ada": {{"password": "hunter2"}}}}}}}}}}"#,
+                root.display(),
+            );
+            std::fs::write(&config, settings).expect("there is room");
+            let mut command = Command::new(&program);
+            command.arg("--config").arg(config);
+            command
+        });
+        Some(Self { server, scheme })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// Where it is, for one who has the right password, or another one.
+    pub fn url(&self, password: &str) -> String {
+        format!("{}://ada:{password}@{}/kiln", self.scheme, self.address())
+    }
+}
+
+/// Where `scripts/setup-services` puts a program, or else wherever it is.
+fn from_pypi(program: &str) -> String {
+    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/target/services/bin/");
+    let ours = format!("{ours}{program}");
+    if std::path::Path::new(&ours).exists() { ours } else { program.to_owned() }
 }

@@ -1,0 +1,97 @@
+//! What lies below the errors of the clients of services.
+
+use std::error::Error;
+use std::io;
+use std::iter::successors;
+use std::sync::Arc;
+
+/// What some clients keep their causes in. As an error, it passes over the one that it shares.
+type Shared = Arc<dyn Error + Send + Sync>;
+
+/// An error and its causes, from the outside in.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| {
+        if let Some(shared) = error.downcast_ref::<Shared>() {
+            return Some(&**shared);
+        }
+        // This passes over what it was made of, too.
+        let made_of = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        made_of.map(|error| -> &'a (dyn Error + 'static) { error }).or_else(|| error.source())
+    })
+}
+
+/// The texts of an error and its causes, each once: clients of HTTP tell their own part only.
+pub(super) fn in_words(error: &(dyn Error + 'static)) -> String {
+    let mut words = String::new();
+    for text in chain(error).map(ToString::to_string) {
+        if words.is_empty() {
+            words = text;
+        } else if !words.contains(&text) {
+            words = format!("{words}: {text}");
+        }
+    }
+    words
+}
+
+fn has_kind(error: &(dyn Error + 'static), kind: io::ErrorKind) -> bool {
+    let mut system = chain(error).filter_map(|error| error.downcast_ref::<io::Error>());
+    system.any(|error| error.kind() == kind)
+}
+
+/// Whether it took too long for the client, or for the system.
+pub(super) fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    has_kind(error, io::ErrorKind::TimedOut)
+}
+
+/// Whether a connection failed for what was said on it, such as a certificate.
+pub(super) fn is_distrust(error: &(dyn Error + 'static)) -> bool {
+    has_kind(error, io::ErrorKind::InvalidData)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Told(&'static str, Option<Shared>);
+
+    impl fmt::Display for Told {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Told {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_ref().map(|shared| shared as _)
+        }
+    }
+
+    fn told(text: &'static str, cause: impl Error + Send + Sync + 'static) -> Told {
+        Told(text, Some(Arc::new(cause)))
+    }
+
+    #[test]
+    fn a_cause_is_found_however_deep_and_in_whatever_it_is_kept() {
+        let late = || told("it failed", io::Error::from(io::ErrorKind::TimedOut));
+        for late in [late(), told("it failed", io::Error::other(late()))] {
+            assert!(is_timeout(&late) && !is_distrust(&late));
+        }
+        let bad = io::Error::new(io::ErrorKind::InvalidData, "no such authority");
+        let untrusted = told("it cannot be reached", told("no connection", bad));
+        assert!(is_distrust(&untrusted) && !is_timeout(&untrusted));
+        let refused = told("it failed", io::Error::from(io::ErrorKind::ConnectionRefused));
+        for other in [Told("it failed", None), refused] {
+            assert!(!is_timeout(&other) && !is_distrust(&other));
+        }
+    }
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let bad = io::Error::new(io::ErrorKind::InvalidData, "no such authority");
+        let error = told("it failed: no connection", told("no connection", bad));
+        assert_eq!(in_words(&error), "it failed: no connection: no such authority");
+    }
+}

@@ -1,0 +1,68 @@
+//! Services over TLS, with a certificate that is trusted, or is not.
+
+#![cfg(all(feature = "simulated", feature = "remote-redis", feature = "remote-webdav"))]
+
+#[path = "support/children.rs"]
+mod children;
+#[path = "support/remote/mod.rs"]
+mod remote;
+
+use children::{Child, Report, report, told};
+use futures::executor::block_on;
+use kiln::CacheConfig;
+use remote::services::{CERTIFICATE, Redis, WebDav};
+use remote::warnings::Listening;
+use remote::{Machine, PATIENT, image};
+use tracing::Level;
+
+/// A machine, as a process that trusts who its environment says.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn machine() {
+    let machine = Machine::new();
+    let cache = CacheConfig::at(machine.disk.path()).remote(told("KILN_TEST_REMOTE"));
+    block_on(async {
+        let listening = Listening::begin();
+        let rt = machine.start(cache.remote_budget(PATIENT).remote_timeout(PATIENT)).await;
+        rt.build(&image(1)).await.expect("it builds");
+        rt.drain().await;
+        let stats = rt.stats();
+        report("compiles", stats.compiles);
+        report("hits", stats.remote_hits);
+        report("misses", stats.remote_misses);
+        report("errors", stats.remote_errors);
+        let warnings = listening.told(Level::WARN);
+        let of_certificate = warnings.iter().filter(|told| told.contains("certificate"));
+        report("warnings-of-certificates", of_certificate.count());
+        report("warnings", warnings.len());
+    });
+}
+
+/// Only a service with a trusted certificate is believed.
+fn is_believed_only_if_trusted(url: &str) {
+    let run = |trusted: &str| -> Report {
+        let variables = [("SSL_CERT_FILE", trusted), ("KILN_TEST_REMOTE", url)];
+        Child::start("machine", variables).report()
+    };
+    for (hits, misses) in [(0, 1), (1, 0)] {
+        let report = run(CERTIFICATE);
+        assert_eq!((report["hits"], report["misses"]), (hits, misses), "{report:?}");
+        assert_eq!((report["compiles"], report["errors"]), (misses, 0), "{report:?}");
+        assert_eq!(report["warnings"], 0, "{report:?}");
+    }
+    let report = run("/dev/null");
+    assert_eq!((report["compiles"], report["errors"]), (1, 1), "{report:?}");
+    assert!(report["warnings-of-certificates"] > 0, "{report:?}");
+}
+
+#[test]
+fn a_redis() {
+    let Some(redis) = Redis::start_with_tls() else { return };
+    is_believed_only_if_trusted(&format!("rediss://127.0.0.1:{}/kiln", redis.address().port()));
+}
+
+#[test]
+fn a_webdav_server() {
+    let Some(webdav) = WebDav::start_with_tls() else { return };
+    is_believed_only_if_trusted(&webdav.url("hunter2"));
+}
