@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_io::Timer;
 use futures::channel::oneshot;
-use futures::future::{Either, abortable, select, try_join_all};
+use futures::future::{abortable, try_join_all};
 use tracing::field::display;
 
 use crate::backend::{Parameter, Program, Source};
@@ -29,7 +29,7 @@ use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
-use crate::remote::{Answer, Asked, Remote};
+use crate::remote::{Answer, Coming, Heard, Question, Remote};
 use crate::store::{Entry, Lock};
 
 /// The pauses before a build that ran out of resources is tried again, after which it is given up.
@@ -80,7 +80,7 @@ enum Step {
     /// Another process builds it: look again after a pause.
     Wait(Duration),
     /// The remote cache may have it.
-    Ask(Asked),
+    Ask(Question),
     /// Its objects have to be there first.
     Gather,
     /// Its images have to be SPIR-V first.
@@ -144,7 +144,7 @@ impl Job {
             }
             Ok(Step::Lost) => {}
             Ok(Step::Wait(pause)) => self.submit_after(pause),
-            Ok(Step::Ask(asked)) => self.submit_with_answer(asked),
+            Ok(Step::Ask(question)) => self.submit_with_answer(question),
             Ok(Step::Gather) => self.submit_with_objects(),
             Ok(Step::Translate) => self.submit_translated(),
             Err(error) => _ = self.end(Err(error)),
@@ -161,30 +161,26 @@ impl Job {
 
     /// Goes on with the answer of the remote cache, or without it once it is no longer worth the
     /// wait: then whichever is first counts.
-    fn submit_with_answer(mut self, asked: Asked) {
-        let Asked { answer, patience } = asked;
-        if patience.is_zero() {
-            return self.race(answer);
+    fn submit_with_answer(mut self, question: Question) {
+        if question.patience().is_zero() {
+            return self.race(question.ask());
         }
-        let host = self.graph.host().clone();
-        host.spawn(async move {
-            match select(answer, Timer::after(patience)).await {
-                Either::Left((answer, _)) => {
-                    self.remote = Remotely::answered(answer);
-                    self.submit();
+        question.ask_and(move |heard| match heard {
+            Heard::Answer(answer) => {
+                self.remote = Remotely::answered(answer);
+                self.submit();
+            }
+            Heard::Nothing(answer) => {
+                if let Some(remote) = self.graph.remote() {
+                    remote.is_late();
                 }
-                Either::Right((_, answer)) => {
-                    if let Some(remote) = self.graph.remote() {
-                        remote.is_late();
-                    }
-                    self.race(answer);
-                }
+                self.race(answer);
             }
         });
     }
 
     /// Compiles, while a second job waits for the answer.
-    fn race(mut self, answer: oneshot::Receiver<Answer>) {
+    fn race(mut self, answer: Coming) {
         self.graph.counters().remote_races.add_one();
         let mut second = self.second();
         let (answer, waiting) = abortable(answer);
@@ -312,8 +308,8 @@ impl Job {
         }
         if let Some(remote) = remote {
             self.remote = Remotely::Over("it was not asked".to_owned());
-            if let Some(asked) = remote.ask(&graph.address(&self.recipe, self.key)) {
-                return Ok(Step::Ask(asked));
+            if let Some(question) = remote.question(&graph.address(&self.recipe, self.key)) {
+                return Ok(Step::Ask(question));
             }
         }
         if needs_objects {

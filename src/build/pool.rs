@@ -1,11 +1,10 @@
 //! Bounded worker threads for driver calls that block: builds above all.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use async_channel::{Receiver, Sender};
 use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result, panic_message};
@@ -15,42 +14,53 @@ type Job = Box<dyn FnOnce() + Send>;
 /// A handle of the workers. Threads are started as jobs need them, up to a limit, and end when the
 /// last handle is gone and every queued job has run.
 #[derive(Clone)]
-pub(crate) struct Pool {
-    jobs: Sender<Job>,
-    workers: Arc<Workers>,
+pub(crate) struct Pool(Arc<Handle>);
+
+/// What handles share. Its end closes the queue.
+struct Handle(Arc<Workers>);
+
+/// What the threads share.
+struct Workers {
+    limit: usize,
+    queue: Mutex<Queue>,
+    /// For threads without a job. Rung only once the lock is released: a thread that wakes up to
+    /// find it taken sleeps again, and a job waits for that.
+    bell: Condvar,
 }
 
-/// What the threads share. Holds no sender: the queue closes with the last [`Pool`].
-struct Workers {
-    queue: Receiver<Job>,
-    limit: usize,
-    started: AtomicUsize,
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    threads: usize,
     /// Jobs queued or running. While there are no more of them than threads, each has a thread.
-    unfinished: AtomicUsize,
+    unfinished: usize,
+    is_closed: bool,
 }
 
 impl Pool {
     /// A pool of at most `limit` threads, and at least one. Starts none yet.
     pub(crate) fn new(limit: usize) -> Self {
-        let (jobs, queue) = async_channel::unbounded();
-        let workers = Workers {
-            queue,
-            limit: limit.max(1),
-            started: AtomicUsize::new(0),
-            unfinished: AtomicUsize::new(0),
-        };
-        Self { jobs, workers: Arc::new(workers) }
+        let limit = limit.max(1);
+        let workers = Workers { limit, queue: Mutex::default(), bell: Condvar::new() };
+        Self(Arc::new(Handle(Arc::new(workers))))
     }
 
     /// Queues a job and returns at once. The job runs whatever becomes of the caller; it is dropped
     /// without having run only if the system gives not even one thread.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
-        self.workers.unfinished.fetch_add(1, SeqCst);
-        if self.jobs.try_send(Box::new(job)).is_err() {
-            // Cannot be: the queue is unbounded, and open for as long as this handle lives.
-            self.workers.unfinished.fetch_sub(1, SeqCst);
+        let Handle(workers) = &*self.0;
+        let mut queue = workers.lock();
+        queue.jobs.push_back(Box::new(job));
+        queue.unfinished += 1;
+        let number = queue.threads;
+        let has_few = number < queue.unfinished.min(workers.limit);
+        queue.threads += usize::from(has_few);
+        drop(queue);
+        if has_few {
+            Workers::start(workers, number);
+        } else {
+            workers.bell.notify_one();
         }
-        Workers::grow(&self.workers);
     }
 
     /// Runs a blocking call on a worker. The call starts without the future being polled, and ends
@@ -74,21 +84,23 @@ impl Pool {
 }
 
 impl Workers {
-    /// Starts a thread if there are more jobs than threads. A failure to start one is harmless
-    /// while there are others; without any, the queued jobs are dropped, which their owners notice.
-    fn grow(workers: &Arc<Self>) {
-        let wanted = workers.unfinished.load(SeqCst).min(workers.limit);
-        let room = |started| (started < wanted).then_some(started + 1);
-        let Ok(number) = workers.started.fetch_update(SeqCst, SeqCst, room) else {
-            return;
-        };
+    /// Jobs do not run under the lock: nothing panics there.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread, which is counted already. A failure to is harmless while there are others;
+    /// without any, the queued jobs are dropped, which their owners notice.
+    fn start(workers: &Arc<Self>, number: usize) {
         if let Err(error) = Self::spawn(workers, number) {
             tracing::warn!(%error, "cannot start a compile worker");
-            if workers.started.fetch_sub(1, SeqCst) == 1 {
-                while let Ok(job) = workers.queue.try_recv() {
-                    drop(job);
-                    workers.unfinished.fetch_sub(1, SeqCst);
-                }
+            let mut queue = workers.lock();
+            queue.threads -= 1;
+            if queue.threads == 0 {
+                queue.unfinished = 0;
+                let dropped = std::mem::take(&mut queue.jobs);
+                drop(queue);
+                drop(dropped);
             }
         }
     }
@@ -102,7 +114,7 @@ impl Workers {
     }
 
     fn work(&self) {
-        while let Ok(job) = self.queue.recv_blocking() {
+        while let Some(job) = self.next() {
             // Jobs catch their own panics, to tell them to whoever waits; what gets here comes from
             // a waiter's waker or a destructor, and must not cost the pool a thread.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(job)) {
@@ -111,8 +123,22 @@ impl Workers {
                     "a compile worker caught a panic"
                 );
             }
-            self.unfinished.fetch_sub(1, SeqCst);
+            self.lock().unfinished -= 1;
         }
+    }
+
+    /// Waits for a job; `None` once there will be none.
+    fn next(&self) -> Option<Job> {
+        let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_closed;
+        let queue = self.bell.wait_while(self.lock(), idle);
+        queue.unwrap_or_else(PoisonError::into_inner).jobs.pop_front()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.lock().is_closed = true;
+        self.0.bell.notify_all();
     }
 }
 

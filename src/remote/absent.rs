@@ -10,13 +10,29 @@ use std::time::Duration;
 
 use crate::store::{Address, Pending};
 
-pub(crate) use self::answer::{Answer, Asked};
+pub(crate) use self::answer::{Answer, Coming, Heard};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Remote(Infallible);
 
+pub(crate) struct Question(Infallible);
+
+impl Question {
+    pub(crate) fn patience(&self) -> Duration {
+        match self.0 {}
+    }
+
+    pub(crate) fn ask(self) -> Coming {
+        match self.0 {}
+    }
+
+    pub(crate) fn ask_and(self, _: impl FnOnce(Heard) + Send + 'static) {
+        match self.0 {}
+    }
+}
+
 impl Remote {
-    pub(crate) fn ask(&self, _: &Address) -> Option<Asked> {
+    pub(crate) fn question(&self, _: &Address) -> Option<Question> {
         match self.0 {}
     }
 

@@ -1,17 +1,18 @@
 //! What the build graph hears from a remote cache.
 
-use std::time::Duration;
-
 use futures::channel::oneshot;
 
 use crate::store::Entry;
 
-/// A question under way.
-pub(crate) struct Asked {
-    /// Comes in the end, whatever becomes of the service; fails if there is nothing to be had.
-    pub(crate) answer: oneshot::Receiver<Answer>,
-    /// How long it is worth waiting for before the compile starts.
-    pub(crate) patience: Duration,
+/// An answer to come. It comes in the end, whatever becomes of the service; fails if there is
+/// nothing to be had.
+pub(crate) type Coming = oneshot::Receiver<Answer>;
+
+/// What was heard while the answer was worth waiting for.
+pub(crate) enum Heard {
+    Answer(Result<Answer, oneshot::Canceled>),
+    /// Nothing yet.
+    Nothing(Coming),
 }
 
 /// What a remote cache says of a program.

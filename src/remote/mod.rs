@@ -12,6 +12,9 @@ mod answer;
 mod breaker;
 mod cause;
 mod envelope;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod record;
 #[cfg(feature = "remote-redis")]
 mod redis;
@@ -26,7 +29,7 @@ pub use self::envelope::Refused;
 pub use self::settings::RemoteAccess;
 pub use self::store::{Getting, Naming, Putting, RemoteStore, Sent};
 
-pub(crate) use self::answer::{Answer, Asked};
+pub(crate) use self::answer::{Answer, Coming, Heard};
 pub(crate) use self::envelope::Secret;
 pub(crate) use self::settings::{Settings, parse_duration};
-pub(crate) use self::tier::Remote;
+pub(crate) use self::tier::{Question, Remote};

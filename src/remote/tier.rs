@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::{Either, select};
+use futures::future::{Either, join, select};
 use opendal::Operator;
 
-use super::answer::{Answer, Asked};
+use super::answer::{Answer, Coming, Heard};
 use super::breaker::Try;
 use super::envelope::TRAILER;
 use super::service::{Failure, Found, Of, Service, path};
@@ -81,18 +81,16 @@ impl Remote {
         self.0.worker.get_or_init(start).as_ref()
     }
 
-    /// Asks for an entry; `None` where that is no use. Never blocks.
-    pub(crate) fn ask(&self, address: &Address) -> Option<Asked> {
+    /// What asks for an entry; `None` where that is no use. Never blocks.
+    pub(crate) fn question(&self, address: &Address) -> Option<Question> {
         let service = &self.0.service;
         if !service.settings.access.reads() {
             return None;
         }
-        let worker = self.worker()?;
+        let worker = self.worker()?.clone();
         let tried = service.allow(Of::Reads)?;
         let patience = service.patience(tried);
-        let (sender, answer) = oneshot::channel();
-        worker.ask(Box::pin(ask(service.clone(), *address, tried, sender)));
-        Some(Asked { answer, patience })
+        Some(Question { service: service.clone(), worker, address: *address, tried, patience })
     }
 
     /// Writes an entry's file behind the caller, in the place of what is there. Never blocks: where
@@ -141,7 +139,7 @@ impl Remote {
         if let Some(worker) = self.worker() {
             let call = caught(call(self.0.service.clone()));
             // Whoever asked may have gone.
-            worker.ask(Box::pin(async move { _ = sender.send(call.await) }));
+            worker.ask(async move { _ = sender.send(call.await) });
         }
         let remote = self.clone();
         async move {
@@ -191,6 +189,43 @@ impl Remote {
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Remote").field(&self.0.service.name).finish()
+    }
+}
+
+/// A question to the service that is about to be asked.
+pub(crate) struct Question {
+    service: Arc<Service>,
+    worker: Arc<Worker>,
+    address: Address,
+    tried: Try,
+    patience: Duration,
+}
+
+impl Question {
+    /// How long the answer is worth waiting for before the compile starts.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    pub(crate) fn ask(self) -> Coming {
+        let (sender, answer) = oneshot::channel();
+        self.worker.ask(ask(self.service, self.address, self.tried, sender));
+        answer
+    }
+
+    /// Asks, and calls `then` with the answer, or once it is no longer worth the wait. That is on the
+    /// remote cache's own thread: it must not block.
+    pub(crate) fn ask_and(self, then: impl FnOnce(Heard) + Send + 'static) {
+        let (sender, mut answer) = oneshot::channel();
+        let asking = ask(self.service, self.address, self.tried, sender);
+        let waiting = async move {
+            then(match tokio::time::timeout(self.patience, &mut answer).await {
+                Ok(answer) => Heard::Answer(answer),
+                Err(_) => Heard::Nothing(answer),
+            });
+        };
+        // One task: the answer is heard in the poll in which it comes.
+        self.worker.ask(async { _ = join(asking, waiting).await });
     }
 }
 

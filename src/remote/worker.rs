@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use async_channel::{Receiver, Sender};
+use tokio::runtime::{Builder, Handle};
 
 /// So many objects are written at the same time.
 const WRITERS: usize = 4;
@@ -15,46 +16,43 @@ pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The thread's inboxes. It ends when this is dropped and all writes that are queued have ended.
 #[derive(Debug)]
 pub(super) struct Worker {
-    asks: Sender<Task>,
+    runtime: Handle,
     writes: Sender<Task>,
 }
 
 impl Worker {
     pub(super) fn start() -> io::Result<Arc<Self>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (asks, asked) = async_channel::unbounded();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
         let (writes, written) = async_channel::unbounded();
         let work = move || {
-            runtime.block_on(work(asked, written));
+            runtime.block_on(write(written));
             // A name that is still being looked up may take its time.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("kiln-remote".into()).spawn(work)?;
-        Ok(Arc::new(Self { asks, writes }))
+        Ok(Arc::new(Self { runtime: handle, writes }))
     }
 
     /// Has it run as soon as it can.
-    pub(super) fn ask(&self, task: Task) {
-        // Open for as long as this is there.
-        let _ = self.asks.try_send(task);
+    pub(super) fn ask(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(task));
     }
 
     /// Has it run when there is a writer for it.
     pub(super) fn write(&self, task: Task) {
+        // Open for as long as this is there.
         let _ = self.writes.try_send(task);
     }
 }
 
-async fn work(asks: Receiver<Task>, writes: Receiver<Task>) {
-    let write = |writes: Receiver<Task>| async move {
-        while let Ok(task) = writes.recv().await {
+async fn write(tasks: Receiver<Task>) {
+    let write = |tasks: Receiver<Task>| async move {
+        while let Ok(task) = tasks.recv().await {
             task.await;
         }
     };
-    let writers: Vec<_> = (0..WRITERS).map(|_| tokio::spawn(write(writes.clone()))).collect();
-    while let Ok(task) = asks.recv().await {
-        tokio::spawn(task);
-    }
+    let writers: Vec<_> = (0..WRITERS).map(|_| tokio::spawn(write(tasks.clone()))).collect();
     for writer in writers {
         // Tasks catch their own panics.
         let _ = writer.await;
