@@ -163,7 +163,8 @@
 //! * `opencl` (default): devices reached through OpenCL. The driver is loaded at run time: a program
 //!   starts without one, and [`Runtime::new`] then says what to install.
 //! * `level-zero` (default): devices reached through Level Zero, in the same way. Where both APIs reach
-//!   a device, `KILN_DEVICE=level-zero` selects this one.
+//!   a device, OpenCL is taken, since it builds OpenCL C without further compilers;
+//!   `KILN_DEVICE=level-zero` selects this one.
 //! * `simulated`: the module `simulated`, a device in software whose kernels are closures and whose
 //!   faults come on request, for tests of applications.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need
