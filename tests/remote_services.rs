@@ -10,6 +10,8 @@
 #[path = "support/remote/mod.rs"]
 mod remote;
 
+use std::net::SocketAddr;
+
 use futures::executor::block_on;
 use kiln::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime};
@@ -19,17 +21,27 @@ use remote::warnings::Listening;
 use remote::{Machine, PATIENT, image, large_image};
 use tracing::Level;
 
-#[test]
-fn s3_is_asked_with_one_request_and_written_with_one() {
-    let Some(s3) = S3::start() else { return };
-    let proxy = Proxy::to(s3.address());
-    let url = s3.url().replace(&s3.address().to_string(), &proxy.address.to_string());
+/// The address of a service, by way of a proxy.
+fn by_way_of(proxy: &Proxy, service: SocketAddr, url: &str) -> String {
+    url.replace(&service.to_string(), &proxy.address.to_string())
+}
+
+/// What a service is asked for by a machine that builds a program and one that gets it from there.
+fn requests(service: SocketAddr, url: &str) -> Vec<String> {
+    let proxy = Proxy::to(service);
+    let url = by_way_of(&proxy, service, url);
     let (first, second) = (Machine::new(), Machine::new());
     let (origin, stats) = first.build(first.cache(&url), 1);
     assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 1));
     let (origin, stats) = second.build(second.cache(&url), 1);
     assert_eq!((origin, stats.remote_hits, stats.compiles), (Origin::Remote, 1, 0));
-    let requests = proxy.requests();
+    proxy.requests()
+}
+
+#[test]
+fn s3_is_asked_with_one_request_and_written_with_one() {
+    let Some(s3) = S3::start() else { return };
+    let requests = requests(s3.address(), &s3.url());
     let methods: Vec<_> = requests.iter().filter_map(|request| request.split(' ').next()).collect();
     assert_eq!(methods, ["GET", "PUT", "GET"], "{requests:?}");
     assert!(requests.iter().all(|request| request.contains("/kiln/programs/v1/")), "{requests:?}");
@@ -56,7 +68,7 @@ fn s3_sends_objects_of_megabytes_whole() {
 fn s3_that_ends_within_an_object_is_as_good_as_none() {
     let Some(s3) = S3::start() else { return };
     let proxy = Proxy::to(s3.address());
-    let url = s3.url().replace(&s3.address().to_string(), &proxy.address.to_string());
+    let url = by_way_of(&proxy, s3.address(), &s3.url());
     let build = |url: &str| {
         let machine = Machine::new();
         block_on(async {
@@ -94,21 +106,11 @@ fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
 #[test]
 fn webdav_is_asked_with_one_request() {
     let Some(webdav) = WebDav::start() else { return };
-    let proxy = Proxy::to(webdav.address());
-    let url = webdav.url("hunter2");
-    let url = url.replace(&webdav.address().to_string(), &proxy.address.to_string());
-    let (first, second) = (Machine::new(), Machine::new());
-    let (origin, stats) = first.build(first.cache(&url), 1);
-    assert_eq!((origin, stats.remote_misses, stats.remote_writes), (Origin::Compiled, 1, 1));
-    let (origin, stats) = second.build(second.cache(&url), 1);
-    assert_eq!((origin, stats.remote_hits, stats.compiles), (Origin::Remote, 1, 0));
-    let requests = proxy.requests();
-    let gets: Vec<_> = requests.iter().filter(|request| request.starts_with("GET /")).collect();
-    assert_eq!(gets.len(), 2, "one a machine: {requests:?}");
-    assert!(gets.iter().all(|get| get.starts_with("GET /kiln/v1/")), "{requests:?}");
+    let requests = requests(webdav.address(), &webdav.url("hunter2"));
+    let of = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
+    assert_eq!(of("GET /kiln/v1/"), 2, "one a machine: {requests:?}");
     // Directories are made before the first object in them.
-    let puts = requests.iter().filter(|request| request.starts_with("PUT /")).count();
-    assert_eq!(puts, 1, "{requests:?}");
+    assert_eq!((of("GET "), of("PUT ")), (2, 1), "{requests:?}");
 }
 
 #[test]
