@@ -37,6 +37,9 @@ pub(crate) struct Raw {
     buffers: [*mut c_void; 2],
 }
 
+// SAFETY: any thread may use the handles. One alone appends and waits; others only load modules.
+unsafe impl Sync for Raw {}
+
 struct Hot {
     set: <ze_pfnKernelSetArgumentValue_t as Function>::Pointer,
     append: <ze_pfnCommandListAppendLaunchKernel_t as Function>::Pointer,
@@ -55,7 +58,7 @@ impl<F> Function for Option<F> {
 impl Raw {
     /// The first device of the first driver, with the kernel `name` of a SPIR-V module that is launched
     /// with `items` work-items in one group.
-    pub(crate) fn new(spirv: &[u8], name: &CStr, items: u32) -> Option<Self> {
+    pub(crate) fn new(spirv: &[u8], name: &CStr, items: u32) -> Option<&'static Self> {
         // SAFETY: the loader's initializers only set up its own tables.
         let loader = unsafe { Library::new("libze_loader.so.1") }.ok()?;
         let hot = {
@@ -84,7 +87,7 @@ impl Raw {
         raw.kernel = raw.create_kernel(module, name);
         call!(raw, zeKernelSetGroupSize: ze_pfnKernelSetGroupSize_t(raw.kernel, items, 1, 1));
         raw.buffers = [0, 1].map(|_| raw.allocate(items as usize * 4));
-        Some(raw)
+        Some(Box::leak(Box::new(raw)))
     }
 
     fn open(&mut self) {
@@ -213,7 +216,7 @@ impl Raw {
     }
 
     /// Makes a module of a native binary, and its kernels.
-    pub(crate) fn load(&self, binary: &[u8], names: &[CString]) -> RawModule<'_> {
+    pub(crate) fn load(&'static self, binary: &[u8], names: &[CString]) -> RawModule {
         let module = self.module(ZE_MODULE_FORMAT_NATIVE, binary);
         let kernels = names.iter().map(|name| self.create_kernel(module, name)).collect();
         RawModule { raw: self, module, kernels }
@@ -257,13 +260,16 @@ impl Raw {
 }
 
 /// A module that was loaded; destroyed when dropped.
-pub(crate) struct RawModule<'a> {
-    raw: &'a Raw,
+pub(crate) struct RawModule {
+    raw: &'static Raw,
     module: ze_module_handle_t,
     kernels: Vec<ze_kernel_handle_t>,
 }
 
-impl Drop for RawModule<'_> {
+// SAFETY: any thread may use the handles.
+unsafe impl Send for RawModule {}
+
+impl Drop for RawModule {
     fn drop(&mut self) {
         for &kernel in &self.kernels {
             call!(self.raw, zeKernelDestroy: ze_pfnKernelDestroy_t(kernel));
