@@ -8,34 +8,26 @@ mod children;
 mod remote;
 
 use children::{Child, Report, report, told};
-use futures::executor::block_on;
-use kiln::CacheConfig;
+use remote::Machine;
 use remote::services::{CERTIFICATE, Redis, WebDav};
 use remote::warnings::Listening;
-use remote::{Machine, PATIENT, image};
 use tracing::Level;
 
 /// A machine, as a process that trusts who its environment says.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn machine() {
+    let listening = Listening::begin();
     let machine = Machine::new();
-    let cache = CacheConfig::at(machine.disk.path()).remote(told("KILN_TEST_REMOTE"));
-    block_on(async {
-        let listening = Listening::begin();
-        let rt = machine.start(cache.remote_budget(PATIENT).remote_timeout(PATIENT)).await;
-        rt.build(&image(1)).await.expect("it builds");
-        rt.drain().await;
-        let stats = rt.stats();
-        report("compiles", stats.compiles);
-        report("hits", stats.remote_hits);
-        report("misses", stats.remote_misses);
-        report("errors", stats.remote_errors);
-        let warnings = listening.told(Level::WARN);
-        let of_certificate = warnings.iter().filter(|told| told.contains("certificate"));
-        report("warnings-of-certificates", of_certificate.count());
-        report("warnings", warnings.len());
-    });
+    let (_, stats) = machine.build(machine.cache(&told("KILN_TEST_REMOTE")), 1);
+    report("compiles", stats.compiles);
+    report("hits", stats.remote_hits);
+    report("misses", stats.remote_misses);
+    report("errors", stats.remote_errors);
+    let warnings = listening.told(Level::WARN);
+    let of_certificate = warnings.iter().filter(|told| told.contains("certificate"));
+    report("warnings-of-certificates", of_certificate.count());
+    report("warnings", warnings.len());
 }
 
 /// Only a service with a trusted certificate is believed.

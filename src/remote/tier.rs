@@ -81,7 +81,8 @@ impl Remote {
         self.0.worker.get_or_init(start).as_ref()
     }
 
-    /// What asks for an entry; `None` where that is no use. Never blocks.
+    /// What asks for an entry; `None` where that is no use. Counts as a try of the service, so it is
+    /// to be asked. Never blocks.
     pub(crate) fn question(&self, address: &Address) -> Option<Question> {
         let service = &self.0.service;
         if !service.settings.access.reads() {

@@ -368,7 +368,6 @@ impl WebDav {
 
 /// Where `scripts/setup-services` puts a program, or else wherever it is.
 fn from_pypi(program: &str) -> String {
-    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/target/services/bin/");
-    let ours = format!("{ours}{program}");
+    let ours = format!("{}/target/services/bin/{program}", env!("CARGO_MANIFEST_DIR"));
     if std::path::Path::new(&ours).exists() { ours } else { program.to_owned() }
 }
