@@ -112,6 +112,27 @@ fn slices() -> impl Strategy<Value = Slice> {
     })
 }
 
+/// Slices of `units` units, which are the same or do not overlap.
+fn blocks(units: usize) -> impl Strategy<Value = Slice> {
+    (0..BUFFERS, 0..UNITS / units).prop_map(move |(buffer, block)| Slice {
+        buffer,
+        units: block * units..(block + 1) * units,
+    })
+}
+
+/// Launches with such arguments.
+fn launches<S: Strategy<Value = Slice> + 'static>(
+    slices: impl Fn() -> S,
+) -> impl Strategy<Value = Action> {
+    prop_oneof![
+        3 => (slices(), slices(), slices(), any::<bool>())
+            .prop_map(|(a, b, c, write_only)| Action::Add { a, b, c, write_only }),
+        2 => (slices(), 2..9u32).prop_map(|(x, factor)| Action::Scale { factor, x }),
+        2 => (slices(), slices(), slices(), slices(), slices())
+            .prop_map(|(a, b, c, d, e)| Action::Blend { a, b, c, d, e }),
+    ]
+}
+
 fn actions() -> impl Strategy<Value = Action> {
     prop_oneof![
         3 => (slices(), 0..3usize, any::<u32>())
@@ -120,11 +141,7 @@ fn actions() -> impl Strategy<Value = Action> {
             .prop_map(|(to, cut, value)| Action::Fill { to, cut, value }),
         3 => (slices(), 0..3usize).prop_map(|(from, cut)| Action::Read { from, cut }),
         3 => (slices(), slices()).prop_map(|(from, to)| Action::Copy { from, to }),
-        3 => (slices(), slices(), slices(), any::<bool>())
-            .prop_map(|(a, b, c, write_only)| Action::Add { a, b, c, write_only }),
-        2 => (slices(), 2..9u32).prop_map(|(x, factor)| Action::Scale { factor, x }),
-        2 => (slices(), slices(), slices(), slices(), slices())
-            .prop_map(|(a, b, c, d, e)| Action::Blend { a, b, c, d, e }),
+        7 => launches(slices),
         1 => any::<bool>().prop_map(|gated| Action::Host { gated }),
         1 => Just(Action::Marker),
         2 => (0..SCOPES, prop::bool::weighted(0.8))
@@ -132,19 +149,36 @@ fn actions() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn plans(runtimes: usize) -> impl Strategy<Value = Plan> {
+fn steps() -> impl Strategy<Value = Step> {
     let after = prop::option::weighted(0.1, 1..8usize);
     let scope = prop::option::weighted(0.5, 0..SCOPES);
     let step = (actions(), 0..QUEUES, after, prop::bool::weighted(0.05), scope);
-    let step = step.prop_map(|(action, queue, after, gated, scope)| Step {
+    step.prop_map(|(action, queue, after, gated, scope)| Step {
         action,
         queue,
         after,
         gated,
         scope,
-    });
-    (prop::collection::vec(step, 1..24), 0..runtimes)
-        .prop_map(|(steps, runtime)| Plan { steps, runtime })
+    })
+}
+
+/// A fusion scope of its own with launches of one size, most of which can become one kernel. Few
+/// scopes of single steps can.
+fn chains() -> impl Strategy<Value = Vec<Step>> {
+    let launches = prop::sample::select(vec![1, 2, 4, UNITS])
+        .prop_flat_map(|units| prop::collection::vec(launches(move || blocks(units)), 2..5));
+    (launches, 0..SCOPES, 0..QUEUES).prop_map(|(launches, scope, queue)| {
+        let ends = || Action::Scope { scope, complete: true };
+        let actions = [ends()].into_iter().chain(launches).chain([ends()]);
+        let step = |action| Step { action, queue, after: None, gated: false, scope: Some(scope) };
+        actions.map(step).collect()
+    })
+}
+
+fn plans(runtimes: usize) -> impl Strategy<Value = Plan> {
+    let steps = prop_oneof![32 => steps().prop_map(|step| vec![step]), 1 => chains()];
+    (prop::collection::vec(steps, 1..24), 0..runtimes)
+        .prop_map(|(steps, runtime)| Plan { steps: steps.concat(), runtime })
 }
 
 /// The elements of a slice, given those of a unit.
