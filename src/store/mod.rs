@@ -235,7 +235,9 @@ impl Store {
     /// A whole file, stamped as used or not. The outer error is the system's.
     fn read(&self, path: &Path, used: bool) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
         let mut file = match open_file(path) {
-            Err(_) if is_special(path) => return Ok(Err(Unusable::Foreign)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound && is_special(path) => {
+                return Ok(Err(Unusable::Foreign));
+            }
             opened => opened?,
         };
         let metadata = file.metadata()?;

@@ -64,10 +64,9 @@ pub(crate) fn publish(
         Err(_) => None,
     };
     match write(layout, path, parts, durability) {
-        // The store, or the entry's shard, is not there yet or not there any more.
+        // The store is not there yet, or not any more.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             layout.create()?;
-            path.parent().map_or(Ok(()), create_private)?;
             write(layout, path, parts, durability)?;
         }
         written => written?,
@@ -120,7 +119,15 @@ impl Temporary {
     }
 
     fn rename_to(mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
+        let named = fs::rename(&self.path, path).or_else(|error| match path.parent() {
+            // Most often only the entry's shard is missing: that takes no second file.
+            Some(shard) if error.kind() == io::ErrorKind::NotFound => {
+                create_private(shard)?;
+                fs::rename(&self.path, path)
+            }
+            _ => Err(error),
+        });
+        named?;
         self.renamed = true;
         Ok(())
     }
