@@ -42,6 +42,10 @@ const VALIDATION: [(&str, &str); 3] = [
 /// What makes it follow events, too, which crashes now and then where several threads submit.
 const EVENTS: [(&str, &str); 1] = [("ZEL_ENABLE_EVENTS_CHECKER", "1")];
 
+/// What the checker of events says of those that count, which serve again without being reset: it
+/// does not know them.
+const SERVES_AGAIN: &str = "is using the same ze_event_handle_t for signal";
+
 /// Runs a test of this binary on each of the products at the same time, with `variables`, and gives
 /// what each reported, and wrote. `None` without the command for that.
 fn on_each(
@@ -331,7 +335,8 @@ fn a_runtime_that_fused_launches_is_freed_with_its_last_handle() {
 fn fused() {
     smol::block_on(async {
         let builder = support::builder().device("level-zero").fusion(FusionMode::Always);
-        let rt = builder.build().await.expect("there is a GPU");
+        // Events with times do not count.
+        let rt = builder.profiling(true).build().await.expect("there is a GPU");
         let saxpy = saxpy(&rt).await;
         let x = rt.buffer_from(vec![2.0_f32; 64]).await.unwrap();
         let y = rt.buffer_from(vec![1.0_f32; 64]).await.unwrap();
@@ -361,7 +366,9 @@ fn the_validation_layer_has_nothing_to_report() {
         let variables = [variables, &VALIDATION].concat();
         for (_, output) in on_each(&[products], test, &variables).into_iter().flatten() {
             assert!(output.contains("Check balance of create/destroy calls"), "{output}");
-            assert!(!output.contains("LEAK") && !output.contains("Warning: "), "{output}");
+            let is_known = |line: &str| test != "fused" && line.contains(SERVES_AGAIN);
+            let mut warnings = output.lines().filter(|line| line.contains("Warning: "));
+            assert!(!output.contains("LEAK") && warnings.all(is_known), "{output}");
         }
     }
 }

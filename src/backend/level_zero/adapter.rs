@@ -22,6 +22,9 @@ const SLICE_ALIGNMENT: usize = 128;
 
 const INTEL: u32 = 0x8086;
 
+/// `ZE_EVENT_POOL_COUNTER_BASED_EXP_NAME`.
+const COUNTED_EVENTS: &str = "ZE_experimental_event_pool_counter_based";
+
 /// A device of a driver.
 pub(super) struct LzAdapter {
     pub(super) api: &'static Api,
@@ -30,6 +33,8 @@ pub(super) struct LzAdapter {
     /// The queues that run kernels.
     pub(super) ordinal: u32,
     pub(super) clock: Clock,
+    /// Whether events can be those of in-order lists' counters.
+    pub(super) has_counted_events: bool,
     pub(super) info: Arc<DeviceInfo>,
 }
 
@@ -54,7 +59,7 @@ pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let mut adapters = Vec::new();
     let mut skipped = Vec::new();
     for driver in drivers {
-        let devices = list(|count, devices| {
+        let devices = list(ptr::null_mut(), |count, devices| {
             // SAFETY: the driver is alive, and `devices` null or with room for `count`.
             unsafe { (api.zeDeviceGet)(driver, count, devices) }
         });
@@ -88,7 +93,7 @@ fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
     let Some(init_drivers) = api.zeInitDrivers else {
         // SAFETY: takes flags.
         check(unsafe { (api.zeInit)(0) })?;
-        return list(|count, drivers| {
+        return list(ptr::null_mut(), |count, drivers| {
             // SAFETY: `drivers` is null or has room for `count`.
             unsafe { (api.zeDriverGet)(count, drivers) }
         });
@@ -98,17 +103,20 @@ fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
         pNext: ptr::null(),
         flags: ZE_INIT_DRIVER_TYPE_FLAG_GPU | ZE_INIT_DRIVER_TYPE_FLAG_NPU,
     };
-    list(|count, drivers| {
+    list(ptr::null_mut(), |count, drivers| {
         // SAFETY: `drivers` is null or has room for `count`, and the description is one.
         unsafe { init_drivers(count, drivers, &raw mut wanted) }
     })
 }
 
 /// What the driver lists in two calls: first how many, then which.
-fn list<T>(mut call: impl FnMut(*mut u32, *mut *mut T) -> u32) -> Result<Vec<*mut T>, Code> {
+fn list<T: Clone>(
+    empty: T,
+    mut call: impl FnMut(*mut u32, *mut T) -> ze_result_t,
+) -> Result<Vec<T>, Code> {
     let mut count = 0;
     check(call(&raw mut count, ptr::null_mut()))?;
-    let mut all = vec![ptr::null_mut(); count as usize];
+    let mut all = vec![empty; count as usize];
     if count > 0 {
         check(call(&raw mut count, all.as_mut_ptr()))?;
     }
@@ -190,6 +198,7 @@ fn describe(
         device: DeviceHandle(device),
         ordinal,
         clock: query.clock(&properties),
+        has_counted_events: query.has_extension(COUNTED_EVENTS),
         info: Arc::new(info),
     })
 }
@@ -304,23 +313,13 @@ impl Query {
     }
 
     fn memory(&self) -> Result<u64, Code> {
-        let mut count = 0;
-        // SAFETY: the device is alive; without room, the driver only counts.
-        check(unsafe {
-            (self.api.zeDeviceGetMemoryProperties)(self.device, &raw mut count, ptr::null_mut())
-        })?;
         let asked = ze_device_memory_properties_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES,
             ..Default::default()
         };
-        let mut memories = vec![asked; count as usize];
-        // SAFETY: the device is alive, and there is room for `count`.
-        check(unsafe {
-            (self.api.zeDeviceGetMemoryProperties)(
-                self.device,
-                &raw mut count,
-                memories.as_mut_ptr(),
-            )
+        let memories = list(asked, |count, memories| {
+            // SAFETY: the device is alive, and `memories` null or with room for `count`.
+            unsafe { (self.api.zeDeviceGetMemoryProperties)(self.device, count, memories) }
         })?;
         Ok(memories.iter().map(|memory| memory.totalSize).sum())
     }
@@ -328,16 +327,14 @@ impl Query {
     /// The first group of queues that run kernels, and copies with them.
     fn compute_ordinal(&self) -> Result<Option<u32>, Code> {
         let get = self.api.zeDeviceGetCommandQueueGroupProperties;
-        let mut count = 0;
-        // SAFETY: the device is alive; without room, the driver only counts.
-        check(unsafe { get(self.device, &raw mut count, ptr::null_mut()) })?;
         let asked = ze_command_queue_group_properties_t {
             stype: ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES,
             ..Default::default()
         };
-        let mut groups = vec![asked; count as usize];
-        // SAFETY: the device is alive, and there is room for `count`.
-        check(unsafe { get(self.device, &raw mut count, groups.as_mut_ptr()) })?;
+        let groups = list(asked, |count, groups| {
+            // SAFETY: the device is alive, and `groups` null or with room for `count`.
+            unsafe { get(self.device, count, groups) }
+        })?;
         let computes = |flags: u32| flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE != 0;
         Ok((0..).zip(&groups).find(|(_, group)| computes(group.flags)).map(|(index, _)| index))
     }
@@ -372,6 +369,14 @@ impl Query {
         })?;
         let number = properties.driverVersion;
         Ok(format!("{}.{}.{}", number >> 24, number >> 16 & 0xff, number & 0xffff))
+    }
+
+    fn has_extension(&self, name: &str) -> bool {
+        let extensions = list(ze_driver_extension_properties_t::default(), |count, extensions| {
+            // SAFETY: the driver is alive, and `extensions` null or with room for `count`.
+            unsafe { (self.api.zeDriverGetExtensionProperties)(self.driver, count, extensions) }
+        });
+        extensions.is_ok_and(|all| all.iter().any(|extension| text(&extension.name) == name))
     }
 
     fn clock(&self, properties: &ze_device_properties_t) -> Clock {

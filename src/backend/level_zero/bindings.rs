@@ -133,12 +133,14 @@ pub const ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES: _ze_structure_type_t = 30;
 pub const ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT: _ze_structure_type_t = 65551;
 pub const ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES: _ze_structure_type_t = 65555;
 pub const ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2: _ze_structure_type_t = 131078;
+pub const ZE_STRUCTURE_TYPE_COUNTER_BASED_EVENT_POOL_EXP_DESC: _ze_structure_type_t = 131092;
 pub const ZE_STRUCTURE_TYPE_INIT_DRIVER_TYPE_DESC: _ze_structure_type_t = 131105;
 pub type _ze_structure_type_t = ::core::ffi::c_uint;
 pub use self::_ze_structure_type_t as ze_structure_type_t;
 pub type ze_init_driver_type_desc_t = _ze_init_driver_type_desc_t;
 pub type ze_driver_uuid_t = _ze_driver_uuid_t;
 pub type ze_driver_properties_t = _ze_driver_properties_t;
+pub type ze_driver_extension_properties_t = _ze_driver_extension_properties_t;
 pub type ze_device_uuid_t = _ze_device_uuid_t;
 pub type ze_device_properties_t = _ze_device_properties_t;
 pub type ze_device_compute_properties_t = _ze_device_compute_properties_t;
@@ -163,6 +165,7 @@ pub type ze_kernel_properties_t = _ze_kernel_properties_t;
 pub type ze_group_count_t = _ze_group_count_t;
 pub type ze_device_ip_version_ext_t = _ze_device_ip_version_ext_t;
 pub type ze_kernel_max_group_size_properties_ext_t = _ze_kernel_max_group_size_properties_ext_t;
+pub type ze_event_pool_counter_based_exp_desc_t = _ze_event_pool_counter_based_exp_desc_t;
 pub type ze_init_flags_t = u32;
 pub type ze_init_driver_type_flags_t = u32;
 pub const ZE_INIT_DRIVER_TYPE_FLAG_GPU: _ze_init_driver_type_flag_t = 1;
@@ -201,6 +204,21 @@ pub struct _ze_driver_properties_t {
     pub driverVersion: u32,
 }
 impl Default for _ze_driver_properties_t {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct _ze_driver_extension_properties_t {
+    pub name: [::core::ffi::c_char; 256usize],
+    pub version: u32,
+}
+impl Default for _ze_driver_extension_properties_t {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -651,6 +669,27 @@ impl Default for _ze_kernel_max_group_size_properties_ext_t {
         }
     }
 }
+pub type ze_event_pool_counter_based_exp_flags_t = u32;
+pub const ZE_EVENT_POOL_COUNTER_BASED_EXP_FLAG_IMMEDIATE: _ze_event_pool_counter_based_exp_flag_t =
+    1;
+pub type _ze_event_pool_counter_based_exp_flag_t = ::core::ffi::c_uint;
+pub use self::_ze_event_pool_counter_based_exp_flag_t as ze_event_pool_counter_based_exp_flag_t;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct _ze_event_pool_counter_based_exp_desc_t {
+    pub stype: ze_structure_type_t,
+    pub pNext: *const ::core::ffi::c_void,
+    pub flags: ze_event_pool_counter_based_exp_flags_t,
+}
+impl Default for _ze_event_pool_counter_based_exp_desc_t {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub type ze_pfnInit_t =
     ::core::option::Option<unsafe extern "C" fn(arg1: ze_init_flags_t) -> ze_result_t>;
 pub type ze_pfnInitDrivers_t = ::core::option::Option<
@@ -670,6 +709,13 @@ pub type ze_pfnDriverGetProperties_t = ::core::option::Option<
     unsafe extern "C" fn(
         arg1: ze_driver_handle_t,
         arg2: *mut ze_driver_properties_t,
+    ) -> ze_result_t,
+>;
+pub type ze_pfnDriverGetExtensionProperties_t = ::core::option::Option<
+    unsafe extern "C" fn(
+        arg1: ze_driver_handle_t,
+        arg2: *mut u32,
+        arg3: *mut ze_driver_extension_properties_t,
     ) -> ze_result_t,
 >;
 pub type ze_pfnDeviceGet_t = ::core::option::Option<

@@ -7,7 +7,7 @@ use super::adapter::LzAdapter;
 use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
-use super::event::EventPool;
+use super::event::{EventPool, Kind};
 use super::exit;
 use super::handle::{DeviceHandle, OwnedContext};
 use super::lane::LzLane;
@@ -93,7 +93,9 @@ pub(super) struct LzDevice {
 impl LzDevice {
     pub(super) fn open(adapter: &LzAdapter) -> Result<Self> {
         let _call = exit::enter_or_fail()?;
-        let LzAdapter { api, driver, device, ordinal, ref clock, ref info } = *adapter;
+        let LzAdapter { api, driver, device, ordinal, ref clock, has_counted_events, ref info } =
+            *adapter;
+        let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
         let description =
             ze_context_desc_t { stype: ZE_STRUCTURE_TYPE_CONTEXT_DESC, ..Default::default() };
         let mut raw = std::ptr::null_mut();
@@ -111,7 +113,7 @@ impl LzDevice {
             clock: clock.clone(),
             info: Arc::clone(info),
             watcher: Watcher::new(),
-            events: [EventPool::new(false), EventPool::new(true)],
+            events: [EventPool::new(events), EventPool::new(Kind::Stamped)],
             staging: StagingPool::default(),
             lost: OnceLock::new(),
             in_flight: AtomicUsize::new(0),

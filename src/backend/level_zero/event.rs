@@ -1,9 +1,9 @@
 //! The ends of commands: the driver's events, and what is due when one is signalled.
 //!
 //! The driver keeps nothing alive: an event must outlive the command that signals it and those that
-//! wait for it, and is reset before it serves again. So a command that waits keeps the events that it
-//! waits for, the lane keeps all commands in flight, and an event goes back to its pool when nobody
-//! knows it any more.
+//! wait for it, and is reset before it serves again, unless it counts. So a command that waits keeps
+//! the events that it waits for, the lane keeps all commands in flight, and an event goes back to its
+//! pool when nobody knows it any more.
 
 use std::any::Any;
 use std::ptr;
@@ -29,8 +29,20 @@ const BATCH: u32 = 128;
 
 /// Events of one kind that nobody uses.
 pub(super) struct EventPool {
-    timestamps: bool,
+    kind: Kind,
     state: Mutex<PoolState>,
+}
+
+/// What an event is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Memory that the device writes once the command has ended, and the host resets.
+    Plain,
+    /// The value that the counter of the command's in-order list will have by then: the list counts
+    /// anyway, and nothing is reset.
+    Counted,
+    /// As plain, with the times of the command's begin and end.
+    Stamped,
 }
 
 #[derive(Default)]
@@ -55,15 +67,18 @@ impl RawEvent {
 }
 
 impl EventPool {
-    pub(super) fn new(timestamps: bool) -> Self {
-        Self { timestamps, state: Mutex::default() }
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, state: Mutex::default() }
     }
 
-    /// An event that is not signalled.
+    /// An event for the next command.
     pub(super) fn take(&self, context: &Context) -> Result<RawEvent> {
         let mut state = lock(&self.state);
         if let Some(event) = state.free.pop() {
             drop(state);
+            if self.kind == Kind::Counted {
+                return Ok(event);
+            }
             // SAFETY: the event is alive, and no command knows it.
             let reset = unsafe { (context.api.zeEventHostReset)(event.raw()) };
             return match check(reset) {
@@ -86,10 +101,19 @@ impl EventPool {
     }
 
     fn create_pool(&self, context: &Context) -> Result<OwnedPool> {
-        let timestamps = if self.timestamps { ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP } else { 0 };
+        let counted = ze_event_pool_counter_based_exp_desc_t {
+            stype: ZE_STRUCTURE_TYPE_COUNTER_BASED_EVENT_POOL_EXP_DESC,
+            pNext: ptr::null(),
+            flags: ZE_EVENT_POOL_COUNTER_BASED_EXP_FLAG_IMMEDIATE,
+        };
+        let (extension, timestamps) = match self.kind {
+            Kind::Plain => (ptr::null(), 0),
+            Kind::Counted => ((&raw const counted).cast(), 0),
+            Kind::Stamped => (ptr::null(), ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP),
+        };
         let description = ze_event_pool_desc_t {
             stype: ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-            pNext: ptr::null(),
+            pNext: extension,
             flags: ZE_EVENT_POOL_FLAG_HOST_VISIBLE | timestamps,
             count: BATCH,
         };

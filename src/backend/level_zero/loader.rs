@@ -59,6 +59,7 @@ functions! {
     required zeDriverGet: ze_pfnDriverGet_t;
     required zeDriverGetApiVersion: ze_pfnDriverGetApiVersion_t;
     required zeDriverGetProperties: ze_pfnDriverGetProperties_t;
+    required zeDriverGetExtensionProperties: ze_pfnDriverGetExtensionProperties_t;
     required zeDeviceGet: ze_pfnDeviceGet_t;
     required zeDeviceGetProperties: ze_pfnDeviceGetProperties_t;
     required zeDeviceGetComputeProperties: ze_pfnDeviceGetComputeProperties_t;
