@@ -37,6 +37,7 @@ fn machine() {
         report("compiles", stats.compiles);
         report("hits", stats.remote_hits);
         report("misses", stats.remote_misses);
+        report("races", stats.remote_races);
         report("written", stats.remote_writes);
         report("on-disk", stats.disk_writes);
         report("unwell", stats.remote_errors + stats.remote_timeouts + stats.remote_refused);
@@ -47,6 +48,7 @@ fn machine() {
 fn a_program_is_compiled_once_in_a_fleet() {
     let Some(redis) = Redis::start(&[]) else { return };
     let all = u64::from(PROGRAMS);
+    let mut overtaken = 0;
     for number in 0..3 {
         let disk = tempfile::tempdir().expect("there is room");
         let variables = [
@@ -58,11 +60,16 @@ fn a_program_is_compiled_once_in_a_fleet() {
         let (compiled, found) = if number == 0 { (all, 0) } else { (0, all) };
         assert_eq!(report["compiles"], compiled, "machine {number}: {report:?}");
         assert_eq!(report["hits"], found, "machine {number}: {report:?}");
-        assert_eq!(report["misses"], compiled, "machine {number}: {report:?}");
+        // A compile that takes no time overtakes the question, which may find what was just written.
+        overtaken += report["races"];
+        let misses = compiled.saturating_sub(overtaken)..=compiled;
+        assert!(misses.contains(&report["misses"]), "machine {number}: {report:?}");
         assert_eq!(report["written"], compiled, "machine {number}: {report:?}");
         assert_eq!(report["on-disk"], all, "machine {number}: {report:?}");
         assert_eq!(report["unwell"], 0, "machine {number}: {report:?}");
-        assert_eq!(redis.gets(), all * (number + 1), "one request a program");
+        let requests = all * (number + 1);
+        let (asked, requests) = (redis.gets(), requests - overtaken..=requests);
+        assert!(requests.contains(&asked), "{asked} requests, one a program: {report:?}");
     }
     assert_eq!(redis.keys().len(), PROGRAMS as usize, "one object a program");
 }
