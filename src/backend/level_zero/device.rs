@@ -1,6 +1,6 @@
 //! An opened device: its context, and what is made in it.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use super::adapter::LzAdapter;
@@ -66,11 +66,6 @@ impl Context {
         // Whoever waits for commands on lanes that nobody asks about is told as well.
         self.watcher.nudge();
         lost.clone()
-    }
-
-    /// Whether the driver may wait for something.
-    pub(super) fn is_busy(&self) -> bool {
-        self.in_flight.load(SeqCst) > 0
     }
 
     /// Asks the driver whether the device still works.

@@ -116,6 +116,6 @@ mod linux {
         let Ok(contexts) = CONTEXTS.try_lock() else { return false };
         let alive: Vec<_> = contexts.iter().filter_map(Weak::upgrade).collect();
         drop(contexts);
-        alive.iter().any(|context| context.is_busy())
+        alive.iter().any(|context| context.in_flight.load(SeqCst) > 0)
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn driver_code(code: i32) -> DriverCode {
 
 /// A driver's text, up to its NUL and without blanks around it.
 fn text(characters: &[c_char]) -> String {
-    let bytes: Vec<_> = characters.iter().map(|character| *character as u8).collect();
+    let bytes: &[u8] = bytemuck::cast_slice(characters);
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
 }
