@@ -119,6 +119,9 @@ impl Temporary {
     }
 
     fn rename_to(mut self, path: &Path) -> io::Result<()> {
+        // Where locks are not advisory, nobody could read the entry while this is open. The sweep
+        // spares it all the same: it was written just now.
+        let _ = self.file.unlock();
         let named = fs::rename(&self.path, path).or_else(|error| match path.parent() {
             // Most often only the entry's shard is missing: that takes no second file.
             Some(shard) if error.kind() == io::ErrorKind::NotFound => {
