@@ -31,7 +31,7 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | variable | values | unless set |
 /// | --- | --- | --- |
 /// | `KILN_CACHE` | `on`, `memory` (no disk), `off` (neither) | `on` |
-/// | `KILN_CACHE_DIR` | a directory | `kiln` in `$XDG_CACHE_HOME`, else `~/.cache/kiln` |
+/// | `KILN_CACHE_DIR` | a directory | `kiln` in `$XDG_CACHE_HOME`, else on Windows in `%LOCALAPPDATA%`, else `~/.cache/kiln` |
 /// | `KILN_CACHE_MAX_SIZE` | bytes, or with a unit: `512MiB`, `2GiB`; `0` for no limit | `1GiB` |
 /// | `KILN_CACHE_REMOTE` | with the feature `remote`, the address of a remote cache, such as `redis://host:6379/kiln`; its module has the rest | none |
 /// | `KILN_CACHE_TRACE` | a file, or `stderr`: gets a line of JSON for every build asked for, every object that one is linked from, and every translation | none |
@@ -212,7 +212,8 @@ impl CacheConfig {
             None => {
                 without_store(
                     counters,
-                    &"no directory is known: KILN_CACHE_DIR, XDG_CACHE_HOME and HOME are not set",
+                    &"no directory is known: none is set of KILN_CACHE_DIR, XDG_CACHE_HOME, HOME and, on \
+                      Windows, LOCALAPPDATA",
                 );
                 None
             }
@@ -272,7 +273,9 @@ impl CacheConfig {
             let path = PathBuf::from(variables.get(name).ok()??);
             path.is_absolute().then_some(path)
         };
-        let caches = base("XDG_CACHE_HOME").or_else(|| Some(base("HOME")?.join(".cache")));
+        let caches = base("XDG_CACHE_HOME")
+            .or_else(|| if cfg!(windows) { base("LOCALAPPDATA") } else { None })
+            .or_else(|| Some(base("HOME")?.join(".cache")));
         Ok(caches.map(|caches| (caches.join("kiln"), false)))
     }
 }
@@ -355,6 +358,7 @@ impl Variables for Environment {
 mod tests {
     use std::collections::HashMap;
     use std::ffi::OsString;
+    use std::path::Path;
 
     use super::*;
 
@@ -376,12 +380,19 @@ mod tests {
     #[test]
     fn the_directory_is_the_first_that_is_known() {
         let unset = CacheConfig::new();
-        let home = ("HOME", "/home/ada");
-        let xdg = ("XDG_CACHE_HOME", "/caches");
+        // Where there are drives, no path is absolute without one.
+        let [at_home, caches, local] = ["/home/ada", "/caches", "/local"]
+            .map(|path| if cfg!(windows) { format!("C:{path}") } else { path.to_owned() });
+        let home = ("HOME", &*at_home);
+        let local = ("LOCALAPPDATA", &*local);
+        let xdg = ("XDG_CACHE_HOME", &*caches);
         let own = ("KILN_CACHE_DIR", "/own");
+        let kiln_in = |folder: &str| Some(Path::new(folder).join("kiln"));
         assert_eq!(root(&unset, &[]), None);
-        assert_eq!(root(&unset, &[home]), Some("/home/ada/.cache/kiln".into()));
-        assert_eq!(root(&unset, &[home, xdg]), Some("/caches/kiln".into()));
+        assert_eq!(root(&unset, &[home]), kiln_in(&format!("{at_home}/.cache")));
+        let of_windows = if cfg!(windows) { kiln_in(local.1) } else { root(&unset, &[home]) };
+        assert_eq!(root(&unset, &[home, local]), of_windows);
+        assert_eq!(root(&unset, &[home, local, xdg]), kiln_in(&caches));
         assert_eq!(root(&unset, &[home, ("XDG_CACHE_HOME", "rel")]), root(&unset, &[home]));
         assert_eq!(root(&unset, &[home, xdg, own]), Some("/own".into()));
         assert_eq!(root(&CacheConfig::at("/set"), &[home, xdg, own]), Some("/set".into()));

@@ -208,7 +208,7 @@ mod services {
         operator(config)
     }
 
-    /// `fs:///directory`
+    /// `fs:///directory`, on Windows `fs:///C:/directory`
     #[cfg(feature = "remote-fs")]
     pub(super) fn fs(uri: &OperatorUri) -> Result<Operator> {
         without_user(uri, "the permissions of the directory")?;
@@ -218,6 +218,13 @@ mod services {
             );
         }
         let mut config: opendal::services::FsConfig = parse(uri)?;
+        // There, the path of a URL is a slash and then the drive.
+        if cfg!(windows)
+            && let Some(root) = &mut config.root
+            && root.get(2..).is_some_and(|rest| rest.starts_with(':'))
+        {
+            root.remove(0);
+        }
         // Readers see all of an object or nothing.
         let beside = |root: &String| format!("{}/tmp", root.trim_end_matches('/'));
         config.atomic_write_dir = config.atomic_write_dir.or(config.root.as_ref().map(beside));
@@ -357,9 +364,11 @@ mod tests {
     #[test]
     fn a_directory_follows_three_slashes() {
         let directory = tempfile::tempdir().expect("there is room");
-        let text = format!("fs://{}", directory.path().display());
+        let path = directory.path().join("share").display().to_string().replace('\\', "/");
+        let text = format!("fs:///{}", path.trim_start_matches('/'));
         let Ok(located) = locate(&text, &Settings::default()) else { panic!("it is right") };
         assert_eq!(located.name, text);
+        assert!(directory.path().join("share").is_dir());
         assert!(error("fs://mnt/kiln").contains("three slashes"));
     }
 }

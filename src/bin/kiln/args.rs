@@ -17,7 +17,8 @@ Exit codes:
 
 Environment:
   KILN_CACHE           on, memory (no disk) or off
-  KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else ~/.cache/kiln
+  KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else on Windows in
+                       %LOCALAPPDATA%, else ~/.cache/kiln
   KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit
   KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
                        the feature of its service; the documentation of the crate has the rest:
