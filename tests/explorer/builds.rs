@@ -62,6 +62,24 @@ fn people_get_the_compilers_log() {
 }
 
 #[test]
+fn what_is_untrusted_is_compiled_by_children() {
+    on_benches(async |bench| {
+        let untrusted = ["build", "--untrusted", "--json", "saxpy.cl"];
+        // Without one, nothing is compiled.
+        let run =
+            Run::of(bench.command(untrusted).env("KILN_BUILD_CHILD", "absent").output().unwrap());
+        run.ended(2).says(&["KILN_BUILD_CHILD", "absent"]);
+
+        let run = bench.run(untrusted.iter().chain(&["broken.cl"])).ended(1);
+        let [built, broken] = &*lines(&run) else { panic!("{run:?}") };
+        assert_eq!((&built["origin"], &built["kernels"][0]), (&"compiled".into(), &"saxpy".into()));
+        assert_eq!(broken["error"]["kind"], "BuildFailed");
+        assert!(broken["error"]["log"].as_str().unwrap().contains("mistake"), "{broken}");
+        assert_eq!(bench.build("saxpy.cl", &[])["origin"], "disk", "whoever trusts it finds it");
+    });
+}
+
+#[test]
 fn programs_that_could_not_be_stored_are_told() {
     on_benches(async |bench| {
         // Nothing can be made below a file.
