@@ -1,7 +1,6 @@
 //! Processes that share a store: each program is compiled once on the machine, whatever becomes of
 //! the process that compiles it.
 
-#![cfg(target_os = "linux")]
 #![allow(clippy::print_stderr, reason = "a log tells how long the processes took")]
 
 #[path = "support/children.rs"]
@@ -11,19 +10,15 @@ mod libraries;
 mod support;
 
 use std::fmt::Write as _;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::thread;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use children::{Child, Report, report, sum, told};
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::store::Store;
-use kiln::{BuildKey, CacheConfig, Image, ImageFormat, Program, Runtime};
+use kiln::{CacheConfig, Image, ImageFormat, Program, Runtime};
 use libraries::{Function, function};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use support::on_each_device;
 use tempfile::TempDir;
 
@@ -197,33 +192,6 @@ impl Bench {
         children.into_iter().map(Child::report).collect()
     }
 
-    /// Starts a process and stops it in the middle of a build.
-    fn start_and_stop_while_it_builds(&self) -> Child {
-        let mut child = self.start(PATIENT);
-        let pid = Pid::from_raw(child.id().cast_signed()).expect("it is a process");
-        loop {
-            if self.is_building(child.id()) {
-                kill_process(pid, Signal::STOP).expect("it is there");
-                waitpid(Some(pid), WaitOptions::UNTRACED).expect("it can be waited for");
-                // Now that it holds still: it may just have ended that build.
-                if self.is_building(child.id()) {
-                    return child;
-                }
-                kill_process(pid, Signal::CONT).expect("it is there");
-            }
-            assert!(!child.has_ended(), "it ended without a build");
-            thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    /// Whether a process holds the build lock of a program that is not stored yet.
-    fn is_building(&self, process: u32) -> bool {
-        let stored: Vec<_> = self.store().entries().map(|entry| lock_name(entry.key())).collect();
-        locks_held(&self.root().join("v1/lock"), process)
-            .iter()
-            .any(|name| name.starts_with("build-") && !stored.contains(name))
-    }
-
     /// The store is whole and serves another start with everything.
     fn assert_complete(&self) {
         assert_eq!(self.store().entries().count(), PROGRAMS as usize);
@@ -231,32 +199,6 @@ impl Bench {
         assert_eq!((again["compiles"], again["hits"]), (0, ALL), "{again:?}");
         assert_eq!(again["unwell"], 0, "{again:?}");
     }
-}
-
-/// The name of the build lock that a key has; several keys may share one.
-fn lock_name(key: BuildKey) -> String {
-    let [.., high, low] = *key.as_bytes();
-    format!("build-{:03x}", u16::from_be_bytes([high, low]) % 1024)
-}
-
-/// The files of a directory that a process has locked, as the system lists it.
-fn locks_held(directory: &Path, process: u32) -> Vec<String> {
-    let Ok(files) = directory.read_dir() else { return Vec::new() };
-    let locks = fs::read_to_string("/proc/locks").expect("Linux lists locks");
-    let held: Vec<u64> = locks
-        .lines()
-        .filter_map(|line| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            let [_, "FLOCK", _, _, holder, file, ..] = words[..] else { return None };
-            let holder: u32 = holder.parse().ok()?;
-            (holder == process).then(|| file.rsplit(':').next()?.parse().ok())?
-        })
-        .collect();
-    files
-        .filter_map(Result::ok)
-        .filter(|file| file.metadata().is_ok_and(|metadata| held.contains(&metadata.ino())))
-        .map(|file| file.file_name().to_string_lossy().into_owned())
-        .collect()
 }
 
 /// The times are only for the log: they are those of the whole machine, other tests included. With
@@ -293,40 +235,6 @@ fn processes_that_start_at_once_compile_each_program_once() {
 }
 
 #[test]
-fn the_builds_of_a_process_that_is_killed_are_done_by_the_others_at_once() {
-    block_on(on_each_device(async |rt: Runtime| {
-        let bench = Bench::new(&rt, 1);
-        let victim = bench.start_and_stop_while_it_builds();
-        let stored = bench.store().entries().count() as u64;
-        let others: Vec<_> = (1..PROCESSES).map(|_| bench.start(PATIENT)).collect();
-        drop(victim); // With SIGKILL, which ends stopped processes too.
-        let reports: Vec<_> = others.into_iter().map(Child::report).collect();
-        assert_eq!(sum(&reports, "compiles"), ALL - stored, "{reports:#?}");
-        assert_eq!(sum(&reports, "timeouts"), 0, "the lock is free with its holder");
-        assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
-        bench.assert_complete();
-    }));
-}
-
-#[test]
-fn a_process_that_is_stopped_holds_the_others_up_until_their_deadline_only() {
-    block_on(on_each_device(async |rt: Runtime| {
-        let bench = Bench::new(&rt, 1);
-        let victim = bench.start_and_stop_while_it_builds();
-        let stored = bench.store().entries().count() as u64;
-        let reports = bench.run(PROCESSES - 1, Duration::from_secs(2));
-        let missing = ALL - stored;
-        let (compiles, timeouts) = (sum(&reports, "compiles"), sum(&reports, "timeouts"));
-        assert!(timeouts > 0, "{reports:#?}");
-        // Only who gave up waiting compiles what another may compile, too.
-        assert!((missing..=missing + timeouts).contains(&compiles), "{missing}: {reports:#?}");
-        assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
-        bench.assert_complete();
-        drop(victim);
-    }));
-}
-
-#[test]
 fn processes_that_link_compile_each_image_and_link_each_program_once() {
     block_on(on_each_device(async |rt: Runtime| {
         let bench = Bench::new(&rt, 1);
@@ -342,4 +250,108 @@ fn processes_that_link_compile_each_image_and_link_each_program_once() {
         assert_eq!(sum(&reports, "timeouts"), 0, "{reports:#?}");
         assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
     }));
+}
+
+/// Linux lists who holds a lock, so that a process can be stopped while it builds.
+#[cfg(target_os = "linux")]
+mod stopped {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+    use std::thread;
+
+    use kiln::BuildKey;
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+    use super::*;
+
+    impl Bench {
+        /// Starts a process and stops it in the middle of a build.
+        fn start_and_stop_while_it_builds(&self) -> Child {
+            let mut child = self.start(PATIENT);
+            let pid = Pid::from_raw(child.id().cast_signed()).expect("it is a process");
+            loop {
+                if self.is_building(child.id()) {
+                    kill_process(pid, Signal::STOP).expect("it is there");
+                    waitpid(Some(pid), WaitOptions::UNTRACED).expect("it can be waited for");
+                    // Now that it holds still: it may just have ended that build.
+                    if self.is_building(child.id()) {
+                        return child;
+                    }
+                    kill_process(pid, Signal::CONT).expect("it is there");
+                }
+                assert!(!child.has_ended(), "it ended without a build");
+                thread::sleep(Duration::from_micros(200));
+            }
+        }
+
+        /// Whether a process holds the build lock of a program that is not stored yet.
+        fn is_building(&self, process: u32) -> bool {
+            let stored: Vec<_> =
+                self.store().entries().map(|entry| lock_name(entry.key())).collect();
+            locks_held(&self.root().join("v1/lock"), process)
+                .iter()
+                .any(|name| name.starts_with("build-") && !stored.contains(name))
+        }
+    }
+
+    /// The name of the build lock that a key has; several keys may share one.
+    fn lock_name(key: BuildKey) -> String {
+        let [.., high, low] = *key.as_bytes();
+        format!("build-{:03x}", u16::from_be_bytes([high, low]) % 1024)
+    }
+
+    /// The files of a directory that a process has locked, as the system lists it.
+    fn locks_held(directory: &Path, process: u32) -> Vec<String> {
+        let Ok(files) = directory.read_dir() else { return Vec::new() };
+        let locks = fs::read_to_string("/proc/locks").expect("Linux lists locks");
+        let held: Vec<u64> = locks
+            .lines()
+            .filter_map(|line| {
+                let words: Vec<_> = line.split_whitespace().collect();
+                let [_, "FLOCK", _, _, holder, file, ..] = words[..] else { return None };
+                let holder: u32 = holder.parse().ok()?;
+                (holder == process).then(|| file.rsplit(':').next()?.parse().ok())?
+            })
+            .collect();
+        files
+            .filter_map(Result::ok)
+            .filter(|file| file.metadata().is_ok_and(|metadata| held.contains(&metadata.ino())))
+            .map(|file| file.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn the_builds_of_a_process_that_is_killed_are_done_by_the_others_at_once() {
+        block_on(on_each_device(async |rt: Runtime| {
+            let bench = Bench::new(&rt, 1);
+            let victim = bench.start_and_stop_while_it_builds();
+            let stored = bench.store().entries().count() as u64;
+            let others: Vec<_> = (1..PROCESSES).map(|_| bench.start(PATIENT)).collect();
+            drop(victim); // With SIGKILL, which ends stopped processes too.
+            let reports: Vec<_> = others.into_iter().map(Child::report).collect();
+            assert_eq!(sum(&reports, "compiles"), ALL - stored, "{reports:#?}");
+            assert_eq!(sum(&reports, "timeouts"), 0, "the lock is free with its holder");
+            assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
+            bench.assert_complete();
+        }));
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_holds_the_others_up_until_their_deadline_only() {
+        block_on(on_each_device(async |rt: Runtime| {
+            let bench = Bench::new(&rt, 1);
+            let victim = bench.start_and_stop_while_it_builds();
+            let stored = bench.store().entries().count() as u64;
+            let reports = bench.run(PROCESSES - 1, Duration::from_secs(2));
+            let missing = ALL - stored;
+            let (compiles, timeouts) = (sum(&reports, "compiles"), sum(&reports, "timeouts"));
+            assert!(timeouts > 0, "{reports:#?}");
+            // Only who gave up waiting compiles what another may compile, too.
+            assert!((missing..=missing + timeouts).contains(&compiles), "{missing}: {reports:#?}");
+            assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
+            bench.assert_complete();
+            drop(victim);
+        }));
+    }
 }

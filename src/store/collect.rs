@@ -263,6 +263,7 @@ mod tests {
         let used = bench.found.used + Duration::from_nanos(1000);
         let file = File::options().write(true).open(&bench.found.path).expect("it is there");
         file.set_modified(used).expect("it is ours");
+        drop(file);
         assert!(!remove(&bench.layout, &bench.found));
         bench.assert_is("old");
         assert_eq!(scan(&bench.layout).next().expect("it is there").used, used);

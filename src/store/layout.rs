@@ -172,8 +172,8 @@ mod tests {
     fn entries_are_found_by_their_own_names_only() {
         let key = BuildKey([0xAB; 32]);
         let path = Layout::new(Path::new("/root")).entry(&Address { device: [1; 8], key });
-        let text = path.to_str().expect("it is Unicode");
-        assert_eq!(text, format!("/root/v1/0101010101010101/ab/{}.kiln", "ab".repeat(31)));
+        let text = format!("/root/v1/0101010101010101/ab/{}.kiln", "ab".repeat(31));
+        assert_eq!(path, Path::new(&text));
         let name = path.file_name().and_then(|name| name.to_str()).expect("it has a name");
         assert_eq!(key_of("ab", name), Some(key));
         for (shard, name) in [

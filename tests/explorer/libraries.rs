@@ -103,7 +103,7 @@ fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
         fs::write(bench.path("nothing.spv"), crate::builds::module()).unwrap();
         fs::write(bench.path("native"), [0xFF, 0xFE, 0x00]).unwrap();
         for (library, words) in [
-            ("absent.spv", &["No such file"][..]),
+            ("absent.spv", &["os error 2"][..]),
             ("saxpy.cl", &["--library saxpy.cl=NAME"]),
             ("nothing.spv", &["exports nothing"]),
             ("native", &["exports nothing"]),

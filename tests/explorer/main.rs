@@ -20,7 +20,7 @@ mod why;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use kiln::Runtime;
@@ -144,7 +144,7 @@ impl Run {
     #[track_caller]
     fn fits(self) -> Self {
         let own = self.out.lines().take_while(|line| *line != "The compiler said:");
-        for line in own.filter(|line| !line.contains('/')) {
+        for line in own.filter(|line| !line.contains(MAIN_SEPARATOR)) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
         self

@@ -11,7 +11,8 @@ impl Bench {
     /// The explorer, with a remote cache in the bench's own folder.
     fn remote(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
-        command.env("KILN_CACHE_REMOTE", format!("fs://{}", self.path("share").display()));
+        let share = self.path("share").display().to_string().replace('\\', "/");
+        command.env("KILN_CACHE_REMOTE", format!("fs:///{}", share.trim_start_matches('/')));
         // As long as nobody races.
         command.env("KILN_CACHE_REMOTE_BUDGET", "10min");
         command.env("KILN_CACHE_REMOTE_TIMEOUT", "10min");
