@@ -49,6 +49,9 @@ fuzz: rust ## fuzz what reads stored and sent programs, reads SPIR-V modules and
 features: rust ## compile with each feature alone
 	scripts/check-features
 
+platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has what that takes
+	scripts/check-platforms
+
 examples: rust ## compile the examples
 	cargo build --examples --all-features
 
@@ -72,4 +75,4 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test test-level-zero bench lint loom sanitize fuzz features examples setup services fmt clippy docs rust
+.PHONY: help demo test test-level-zero bench lint loom sanitize fuzz features platforms examples setup services fmt clippy docs rust
