@@ -15,6 +15,9 @@ test: setup services ## run all tests, on both drivers
 test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
 
+test-races: rust ## run fused kernels on Oclgrind, which tells of data races
+	scripts/test-races
+
 bench: setup ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
@@ -75,4 +78,4 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test test-level-zero bench lint loom sanitize fuzz features platforms examples setup services fmt clippy docs rust
+.PHONY: help demo test test-level-zero test-races bench lint loom sanitize fuzz features platforms examples setup services fmt clippy docs rust

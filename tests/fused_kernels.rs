@@ -226,6 +226,21 @@ fn random_chains_compute_the_same_fused() {
     });
 }
 
+/// What a device that tells of races must tell of.
+#[test]
+#[ignore = "for such a device: scripts/test-races"]
+fn work_items_that_race() {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        let text = "kernel void last(global uint *x) { x[0] = get_global_id(0); }";
+        let program = rt.build(&Image::opencl_c(text)).await.expect("it builds");
+        let x = rt.buffer::<u32>(1).expect("there is room");
+        // SAFETY: the kernel touches the one element that the buffer has.
+        let last = unsafe { program.kernel("last") }.expect("it is there");
+        let launch = last.launch(GROUP).arg(&x);
+        rt.queue().submit(launch).expect("it is right").await.expect("it runs");
+    }));
+}
+
 fn submit<'a>(
     rt: &Runtime,
     kernel: &Kernel,

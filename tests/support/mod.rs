@@ -20,10 +20,11 @@ pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, globa
 }";
 
 /// The devices that the suites know by name, and the selectors that find them.
-const KNOWN: [(&str, &str); 4] = [
+const KNOWN: [(&str, &str); 5] = [
     ("pocl", "portable computing language"),
     ("intel", "intel(r) opencl"),
     ("nvidia", "nvidia"),
+    ("oclgrind", "oclgrind"),
     ("level-zero", "level-zero"),
 ];
 
