@@ -55,6 +55,9 @@ features: rust ## compile with each feature alone
 platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has what that takes
 	scripts/check-platforms
 
+msrv: rust ## compile with the oldest Rust that is supported
+	scripts/check-msrv
+
 examples: rust ## compile the examples
 	cargo build --examples --all-features
 
@@ -78,4 +81,4 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test test-level-zero test-races bench lint loom sanitize fuzz features platforms examples setup services fmt clippy docs rust
+.PHONY: help demo test test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services fmt clippy docs rust
