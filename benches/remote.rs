@@ -19,6 +19,12 @@ use remote::proxy::{Mood, Proxy};
 use remote::services::{Client, Redis, S3};
 
 const ROUNDS: usize = 200;
+
+/// How much later each part of an answer comes from another machine, and how large programs are at
+/// most whose answers have few parts.
+const FAR: Duration = Duration::from_millis(1);
+const FEW_PARTS: usize = 64 << 10;
+
 const SIZES: [(&str, usize); 3] = [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
 
 /// The rounds of cold starts, each of so many programs that compile for so long.
@@ -28,13 +34,22 @@ const COMPILE: Duration = Duration::from_millis(100);
 
 fn main() {
     if let Some(redis) = Redis::start(&[]) {
+        let far = Proxy::to(redis.address());
+        far.set(Mood::Slow(FAR));
+        let places = [
+            ("Redis".to_owned(), redis.url(), redis.address()),
+            (format!("a Redis {FAR:?} away"), far.redis_url(), far.address),
+        ];
         for (name, bytes) in SIZES {
             redis.send(&[b"FLUSHALL"]);
-            let url = redis.url();
-            publish(&url, bytes);
-            let mut client = Client::connect(redis.address());
-            let get = |key: &String| client.send(&[b"GET", key.as_bytes()]).expect("it is there");
-            hit(&format!("{name} from Redis"), &url, bytes, &redis.keys(), get);
+            publish(&redis.url(), bytes);
+            let places = if bytes > FEW_PARTS { &places[..1] } else { &places };
+            for (place, url, address) in places {
+                let mut client = Client::connect(*address);
+                let get =
+                    |key: &String| client.send(&[b"GET", key.as_bytes()]).expect("it is there");
+                hit(&format!("{name} from {place}"), url, bytes, &redis.keys(), get);
+            }
         }
         cold_starts(&redis);
     }
