@@ -9,6 +9,8 @@
 
 #[path = "support/remote/mod.rs"]
 mod remote;
+#[path = "support/share.rs"]
+mod share;
 
 use std::net::SocketAddr;
 
@@ -135,7 +137,7 @@ fn webdav_that_refuses_the_password_is_an_error_and_told_once() {
 #[test]
 fn a_directory_serves_a_fleet_and_shows_whole_objects_only() {
     let share = tempfile::tempdir().expect("there is room");
-    let url = format!("fs://{}", share.path().display());
+    let url = share::address(share.path());
     for origin in [Origin::Compiled, Origin::Remote] {
         let machine = Machine::new();
         assert_eq!(machine.build(machine.cache(&url), 1).0, origin);

@@ -2,6 +2,10 @@
 //!
 //! Addresses hold passwords: what is said of one, here and later, is its scheme, host and path.
 
+#[cfg(all(test, feature = "remote-fs"))]
+#[path = "../../tests/support/share.rs"]
+mod share;
+
 use opendal::{Operator, OperatorUri};
 
 use super::settings::Settings;
@@ -364,11 +368,11 @@ mod tests {
     #[test]
     fn a_directory_follows_three_slashes() {
         let directory = tempfile::tempdir().expect("there is room");
-        let path = directory.path().join("share").display().to_string().replace('\\', "/");
-        let text = format!("fs:///{}", path.trim_start_matches('/'));
+        let shared = directory.path().join("share");
+        let text = share::address(&shared);
         let Ok(located) = locate(&text, &Settings::default()) else { panic!("it is right") };
         assert_eq!(located.name, text);
-        assert!(directory.path().join("share").is_dir());
+        assert!(shared.is_dir());
         assert!(error("fs://mnt/kiln").contains("three slashes"));
     }
 }

@@ -1,6 +1,7 @@
 //! Device libraries, for builds and for what builds would ask for, and the objects that they become.
 
 use std::fs;
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use kiln::store::EntryInfo;
@@ -102,8 +103,10 @@ fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
         linked(&bench, ImageFormat::SpirV);
         fs::write(bench.path("nothing.spv"), crate::builds::module()).unwrap();
         fs::write(bench.path("native"), [0xFF, 0xFE, 0x00]).unwrap();
+        // As the system says it; the number is that of Windows, too.
+        let absent = io::Error::from_raw_os_error(2).to_string();
         for (library, words) in [
-            ("absent.spv", &["os error 2"][..]),
+            ("absent.spv", &[&*absent][..]),
             ("saxpy.cl", &["--library saxpy.cl=NAME"]),
             ("nothing.spv", &["exports nothing"]),
             ("native", &["exports nothing"]),

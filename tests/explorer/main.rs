@@ -11,6 +11,9 @@ mod images;
 mod libraries;
 #[cfg(feature = "remote-fs")]
 mod remote;
+#[cfg(feature = "remote-fs")]
+#[path = "../support/share.rs"]
+mod share;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/tools.rs"]

@@ -5,14 +5,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Bench, Run, flip, on_filled_benches};
+use crate::{Bench, Run, flip, on_filled_benches, share};
 
 impl Bench {
     /// The explorer, with a remote cache in the bench's own folder.
     fn remote(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
-        let share = self.path("share").display().to_string().replace('\\', "/");
-        command.env("KILN_CACHE_REMOTE", format!("fs:///{}", share.trim_start_matches('/')));
+        command.env("KILN_CACHE_REMOTE", share::address(&self.path("share")));
         // As long as nobody races.
         command.env("KILN_CACHE_REMOTE_BUDGET", "10min");
         command.env("KILN_CACHE_REMOTE_TIMEOUT", "10min");
