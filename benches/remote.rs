@@ -20,9 +20,10 @@ use remote::services::{Client, Redis, S3};
 
 const ROUNDS: usize = 200;
 
-/// How much later each part of an answer comes from another machine, and how large programs are at
-/// most whose answers have few parts.
+/// How much later each part of an answer comes from another machine.
 const FAR: Duration = Duration::from_millis(1);
+
+/// Programs that are larger come in many parts, one after the other: that tells of the proxy.
 const FEW_PARTS: usize = 64 << 10;
 
 const SIZES: [(&str, usize); 3] = [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
