@@ -15,7 +15,7 @@ test: setup services ## run all tests, on both drivers
 test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
 
-test-races: rust ## run fused kernels on Oclgrind, which tells of data races
+test-races: setup ## run fused kernels on Oclgrind, which tells of data races
 	scripts/test-races
 
 bench: setup ## run the benchmarks, with the same drivers
