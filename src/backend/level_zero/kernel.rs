@@ -51,7 +51,7 @@ impl LzKernel {
         modules: &Arc<Modules>,
         module: &OwnedModule,
         name: &CStr,
-        known: &[Known],
+        known: &[Known<'_>],
     ) -> Result<Self, Code> {
         let api = modules.context.api;
         let description = ze_kernel_desc_t {
@@ -81,18 +81,19 @@ impl LzKernel {
             properties.requiredGroupSizeZ,
         ];
         let count = properties.numKernelArgs as usize;
-        let mut known = known.to_vec();
-        known.resize(count, Known::default());
-        let parameter = |known: &Known| Parameter {
-            name: known.name.clone(),
+        let known = &known[..known.len().min(count)];
+        let parameter = |known: &Known<'_>| Parameter {
+            name: known.name.map(str::to_owned),
             address_space: known.address_space(),
             size: known.bytes.filter(|_| known.kind == Some(Kind::Value)),
             ..Parameter::default()
         };
-        let handles = (0..).zip(&known).filter(|(_, known)| known.kind == Some(Kind::Handle));
+        let mut parameters: Vec<_> = known.iter().map(parameter).collect();
+        parameters.resize(count, Parameter::default());
+        let handles = (0..).zip(known).filter(|(_, known)| known.kind == Some(Kind::Handle));
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
-            parameters: known.iter().map(parameter).collect(),
+            parameters,
             handles: handles.map(|(index, _)| index).collect(),
             max_work_group_size: Some(largest.maxGroupSize as usize).filter(|&size| size > 0),
             local_memory: properties.localMemSize.into(),

@@ -63,7 +63,7 @@ impl LzProgram {
     pub(super) fn new(
         modules: Modules,
         build_log: String,
-        known: &[Signatures],
+        known: &[Signatures<'_>],
     ) -> Result<Self, Code> {
         let modules = Arc::new(modules);
         let kernels = create_kernels(&modules, known)?;
@@ -126,10 +126,14 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
     }
     let _call = exit::enter_or_fail()?;
     let (module, build_log) = create(context, source)?;
+    let made;
     let known = match source.format {
         ImageFormat::Native => signatures(source.code),
-        // Without a binary nothing is known that the image does not tell.
-        _ => binary(context, &module).map(|binary| signatures(&binary)).unwrap_or_default(),
+        _ => {
+            // Without a binary nothing is known that the image does not tell.
+            made = binary(context, &module).unwrap_or_default();
+            signatures(&made)
+        }
     };
     let modules =
         Modules { modules: vec![module], are_linked: false, context: Arc::clone(context) };
@@ -249,7 +253,7 @@ pub(super) fn take_log(context: &Context, log: ze_module_build_log_handle_t) -> 
 /// Creates the kernels of each module by their names.
 fn create_kernels(
     modules: &Arc<Modules>,
-    known: &[Signatures],
+    known: &[Signatures<'_>],
 ) -> Result<Vec<Arc<dyn Kernel>>, Code> {
     let get = modules.context.api.zeModuleGetKernelNames;
     let mut kernels: Vec<Arc<dyn Kernel>> = Vec::new();

@@ -17,17 +17,14 @@ const SECTION: u32 = 0xff00_0011;
 /// Parameters of a kernel. Arguments take up 2 KiB at most, so that more are a mistake.
 const MOST: usize = 2048;
 
-/// Lists and maps that stand in each other.
-const DEPTH: usize = 8;
-
 /// The parameters of a binary's kernels, by the kernels' names.
-pub(super) type Signatures = HashMap<String, Vec<Known>>;
+pub(super) type Signatures<'b> = HashMap<&'b str, Vec<Known<'b>>>;
 
 /// What is known of a parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct Known<'b> {
     pub(super) kind: Option<Kind>,
-    pub(super) name: Option<String>,
+    pub(super) name: Option<&'b str>,
     /// How long an argument for it is.
     pub(super) bytes: Option<usize>,
 }
@@ -41,7 +38,7 @@ pub(super) enum Kind {
     Handle,
 }
 
-impl Known {
+impl Known<'_> {
     /// The address space, where a parameter of this kind has one.
     pub(super) fn address_space(&self) -> Option<AddressSpace> {
         match self.kind? {
@@ -54,7 +51,7 @@ impl Known {
 }
 
 /// Reads a binary. Of what is no such binary nothing is known.
-pub(super) fn signatures(binary: &[u8]) -> Signatures {
+pub(super) fn signatures(binary: &[u8]) -> Signatures<'_> {
     let text = section(binary).and_then(|bytes| std::str::from_utf8(bytes).ok());
     text.map(read).unwrap_or_default()
 }
@@ -86,95 +83,178 @@ fn number(from: &[u8], at: usize) -> Option<u64> {
     bytes(from, at).map(u64::from_le_bytes)
 }
 
-fn read(text: &str) -> Signatures {
+fn read(text: &str) -> Signatures<'_> {
     let mut reader = Reader::default();
-    for line in text.lines() {
+    for line in text.split('\n') {
         reader.line(line);
     }
-    reader.end_item();
+    reader.end_kernel();
     reader.signatures
 }
 
-/// Takes lines one by one.
+/// Takes lines one by one. Every hit on disk waits for this, and a kernel has fifty lines, most of
+/// which tell nothing of parameters: of those, only the column is looked at.
 #[derive(Default)]
 struct Reader<'t> {
-    signatures: Signatures,
-    /// The keys that the line stands under, outermost first, with their columns.
-    path: Vec<(usize, &'t str)>,
-    /// The kernel that the lines speak of.
-    kernel: Option<&'t str>,
-    /// What they have said of one of its parameters, by key.
-    item: Vec<(&'t str, &'t str)>,
+    signatures: Signatures<'t>,
+    /// The list of kernels that the line stands in.
+    list: Option<List>,
+    /// The kernel that it speaks of, with what is known of its parameters.
+    kernel: Option<(&'t str, Vec<Known<'t>>)>,
+    /// The key of the kernel that it stands under.
+    section: Option<Section>,
+    /// What the lines have said of one parameter.
+    item: Option<Item<'t>>,
+}
+
+/// One of the two lists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List {
+    /// What the driver needs to know.
+    Kernels,
+    /// What `clGetKernelArgInfo` tells.
+    Misc,
+}
+
+/// A key that stands above others.
+struct Section {
+    column: usize,
+    /// Whether it is the one that tells of the parameters.
+    is_told: bool,
+}
+
+/// A parameter, as the lines have it.
+#[derive(Default)]
+struct Item<'t> {
+    /// Where its keys stand. What stands further to the right belongs to one of them.
+    column: usize,
+    /// Its place among the parameters, as each list calls it.
+    index: &'t str,
+    arg_index: &'t str,
+    arg_type: &'t str,
+    addrspace: &'t str,
+    size: &'t str,
+    source_offset: Option<&'t str>,
+    name: &'t str,
+    address_qualifier: Option<&'t str>,
+    type_name: &'t str,
 }
 
 impl<'t> Reader<'t> {
     fn line(&mut self, line: &'t str) {
-        // Every hit on disk waits for this, and a kernel has a hundred lines.
-        let Some(column) = line.bytes().position(|byte| !matches!(byte, b' ' | b'-')) else {
-            return;
-        };
-        let (indent, content) = line.split_at(column);
-        let Some(colon) = content.bytes().position(|byte| byte == b':') else { return };
-        let (key, value) = (&content[..colon], unquoted(content[colon + 1..].trim_ascii()));
-        if indent.as_bytes().contains(&b'-') {
-            self.end_item();
+        let (mut column, mut is_item) = (0, false);
+        for byte in line.bytes() {
+            match byte {
+                b' ' => {}
+                b'-' => is_item = true,
+                _ => break,
+            }
+            column += 1;
         }
-        while self.path.last().is_some_and(|(outer, _)| *outer >= column) {
-            self.end_item();
-            self.path.pop();
+        let content = &line[column..];
+        if self.section.as_ref().is_some_and(|section| section.column < column) {
+            return self.parameter(column, is_item, content);
         }
-        match self.path[..] {
-            [(_, "kernels" | "kernels_misc_info")] if key == "name" => self.kernel = Some(value),
-            [(_, "kernels"), (_, "payload_arguments")]
-            | [(_, "kernels_misc_info"), (_, "args_info")] => self.item.push((key, value)),
+        self.end_item();
+        self.section = None;
+        let Some((key, value)) = key_and_value(content) else { return };
+        match self.list {
+            _ if column == 0 => {
+                self.end_kernel();
+                self.list = match key {
+                    "kernels" => Some(List::Kernels),
+                    "kernels_misc_info" => Some(List::Misc),
+                    _ => None,
+                };
+            }
+            Some(_) if key == "name" => {
+                self.end_kernel();
+                self.kernel = Some((value, self.signatures.remove(value).unwrap_or_default()));
+            }
+            Some(list) if value.is_empty() => {
+                let told = match list {
+                    List::Kernels => "payload_arguments",
+                    List::Misc => "args_info",
+                };
+                self.section = Some(Section { column, is_told: key == told });
+            }
             _ => {}
         }
-        if value.is_empty() && self.path.len() < DEPTH {
-            self.path.push((column, key));
+    }
+
+    /// A line that stands under a key of a kernel.
+    fn parameter(&mut self, column: usize, is_item: bool, content: &'t str) {
+        if !self.section.as_ref().is_some_and(|section| section.is_told) {
+            return;
+        }
+        if is_item {
+            self.end_item();
+        }
+        let item = self.item.get_or_insert_with(|| Item { column, ..Item::default() });
+        if item.column != column {
+            return;
+        }
+        let Some((key, value)) = key_and_value(content) else { return };
+        match key {
+            "index" => item.index = value,
+            "arg_index" => item.arg_index = value,
+            "arg_type" => item.arg_type = value,
+            "addrspace" => item.addrspace = value,
+            "size" => item.size = value,
+            "source_offset" => item.source_offset = Some(value),
+            "name" => item.name = value,
+            "address_qualifier" => item.address_qualifier = Some(value),
+            "type_name" => item.type_name = value,
+            _ => {}
         }
     }
 
     /// Takes in what was said of a parameter. The lists tell different things of each.
     fn end_item(&mut self) {
-        if self.item.is_empty() {
-            return;
-        }
-        let item = std::mem::take(&mut self.item);
-        let get = |key: &str| item.iter().rev().find(|(known, _)| *known == key).map(|of| of.1);
-        let index = |key: &str| get(key)?.parse::<usize>().ok().filter(|index| *index < MOST);
-        let Some(kernel) = self.kernel else { return };
-        let Some(at) = index("arg_index").or_else(|| index("index")) else { return };
-        let known = match self.signatures.get_mut(kernel) {
-            Some(known) => known,
-            None => self.signatures.entry(kernel.to_owned()).or_default(),
-        };
+        let (Some(item), Some((_, known))) = (self.item.take(), &mut self.kernel) else { return };
+        let index = |told: &str| told.parse::<usize>().ok().filter(|index| *index < MOST);
+        let Some(at) = index(item.arg_index).or_else(|| index(item.index)) else { return };
         if known.len() <= at {
             known.resize(at + 1, Known::default());
         }
         let known = &mut known[at];
-        let size = get("size").and_then(|size| size.parse().ok());
-        match (get("arg_type"), get("addrspace")) {
-            (Some("arg_bypointer"), Some(space)) => known.kind = kind_of(space).or(known.kind),
-            (Some("arg_byvalue"), _) => {
+        match item.arg_type {
+            "arg_bypointer" => known.kind = kind_of(item.addrspace).or(known.kind),
+            "arg_byvalue" => {
                 known.kind = Some(Kind::Value);
                 // Of a structure the parts are told that the kernel reads.
-                if get("source_offset").is_none() {
-                    known.bytes = size;
+                if item.source_offset.is_none() {
+                    known.bytes = item.size.parse().ok();
                 }
             }
             _ => {}
         }
         // Such as `__global`, and `float*;8`: the size is told behind the type.
-        if let Some(qualifier) = get("address_qualifier") {
-            let ty = get("type_name").unwrap_or_default();
-            let (ty, bytes) = ty.rsplit_once(';').unwrap_or((ty, ""));
+        if let Some(qualifier) = item.address_qualifier {
+            let (ty, bytes) = item.type_name.rsplit_once(';').unwrap_or((item.type_name, ""));
             let is_handle = ty.ends_with("_t") && (ty.starts_with("image") || ty == "sampler_t");
             let told = if is_handle { Some(Kind::Handle) } else { kind_of(qualifier) };
             known.kind = known.kind.or(told);
             known.bytes = bytes.parse().ok().or(known.bytes);
-            known.name = get("name").filter(|name| !name.is_empty()).map(str::to_owned);
+            known.name = Some(item.name).filter(|name| !name.is_empty());
         }
     }
+
+    /// Keeps what was said of a kernel.
+    fn end_kernel(&mut self) {
+        self.end_item();
+        if let Some((name, known)) = self.kernel.take()
+            && !known.is_empty()
+        {
+            self.signatures.insert(name, known);
+        }
+    }
+}
+
+/// A line without what it begins with.
+fn key_and_value(content: &str) -> Option<(&str, &str)> {
+    let colon = content.bytes().position(|byte| byte == b':')?;
+    Some((&content[..colon], unquoted(content[colon + 1..].trim_ascii())))
 }
 
 fn kind_of(space: &str) -> Option<Kind> {
@@ -269,11 +349,12 @@ kernels_misc_info:
 
     #[test]
     fn parameters_are_read_of_both_lists() {
-        let found = signatures(&elf(INFO));
+        let binary = elf(INFO);
+        let found = signatures(&binary);
         let known = |kind, bytes| Known { kind: Some(kind), name: None, bytes };
         let unused = known(Kind::Memory(AddressSpace::Constant), Some(8));
         let expected = [
-            Known { name: Some("unused".to_owned()), ..unused },
+            Known { name: Some("unused"), ..unused },
             known(Kind::Memory(AddressSpace::Global), None),
             known(Kind::Value, Some(16)),
             known(Kind::Handle, Some(8)),
@@ -294,7 +375,8 @@ kernels_misc_info:
     #[test]
     fn numbers_that_cannot_be_take_no_memory() {
         let text = INFO.replace("arg_index:       0", "arg_index:       4294967295");
-        let found = signatures(&elf(&text));
+        let binary = elf(&text);
+        let found = signatures(&binary);
         assert_eq!((found["other"].len(), found["saxpy"].len()), (2, 4));
     }
 
