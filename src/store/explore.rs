@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::collect::{Collected, Found, Goal, remove, scan};
 use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
-use super::layout::{Address, key_of};
+use super::layout::{Address, entry_name};
 use super::publish::{Published, publish};
 use super::{BESIDE_PAYLOAD, Store, collect_now, open_file};
 use crate::digest::BuildKey;
@@ -165,40 +165,6 @@ impl Store {
         self.collect(false)?;
         Ok(removed as u64)
     }
-}
-
-fn entry_name(device: &str, key: &BuildKey) -> String {
-    let key = key.to_string();
-    let (shard, file) = key.split_at(2);
-    format!("{device}/{shard}/{file}.kiln")
-}
-
-impl Address {
-    /// The [name](EntryInfo::name) of its entry.
-    pub(crate) fn name(&self) -> String {
-        let device: String = self.device.iter().map(|byte| format!("{byte:02x}")).collect();
-        entry_name(&device, &self.key)
-    }
-
-    /// The address of the entry of this name.
-    pub(crate) fn named(name: &str) -> Result<Self> {
-        let (device, key) = parse_name(name)
-            .ok_or_else(|| Error::invalid(format!("{name:?} is not the name of an entry")))?;
-        Ok(Self { device, key })
-    }
-}
-
-fn parse_device(text: &str) -> Option<[u8; 8]> {
-    let number = u64::from_str_radix(text, 16).ok()?;
-    (format!("{number:016x}") == text).then(|| number.to_be_bytes())
-}
-
-fn parse_name(name: &str) -> Option<([u8; 8], BuildKey)> {
-    let (device, rest) = name.split_once('/')?;
-    let (shard, file) = rest.split_once('/')?;
-    // The same digits, divided elsewhere, are another name.
-    let key = key_of(shard, file).filter(|_| shard.len() == 2)?;
-    Some((parse_device(device)?, key))
 }
 
 fn refuse(unusable: &Unusable) -> Error {

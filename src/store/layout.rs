@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::digest::BuildKey;
+use crate::error::{Error, Result};
 
 /// The end of an entry's file name.
 const SUFFIX: &str = ".kiln";
@@ -33,6 +34,33 @@ pub(crate) struct Address {
     /// The first bytes of a digest over the device's part of the key.
     pub(crate) device: [u8; 8],
     pub(crate) key: BuildKey,
+}
+
+impl Address {
+    /// What the entry is called below the store's directory, on every system.
+    pub(crate) fn name(&self) -> String {
+        entry_name(&format!("{:016x}", u64::from_be_bytes(self.device)), &self.key)
+    }
+
+    /// The address of the entry of this name.
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let address = || {
+            let (device, rest) = name.split_once('/')?;
+            let (shard, file) = rest.split_once('/')?;
+            let number = u64::from_str_radix(device, 16).ok()?;
+            let address = Self { device: number.to_be_bytes(), key: key_of(shard, file)? };
+            // The same digits, written or divided in another way, are another name.
+            (address.name() == name).then_some(address)
+        };
+        address().ok_or_else(|| Error::invalid(format!("{name:?} is not the name of an entry")))
+    }
+}
+
+/// What the entry of a key is called that is in the folder of a device.
+pub(crate) fn entry_name(device: &str, key: &BuildKey) -> String {
+    let key = key.to_string();
+    let (shard, name) = key.split_at(2);
+    format!("{device}/{shard}/{name}{SUFFIX}")
 }
 
 /// The paths of a store.
@@ -64,12 +92,8 @@ impl Layout {
     }
 
     pub(crate) fn entry(&self, address: &Address) -> PathBuf {
-        let device: String = address.device.iter().map(|byte| format!("{byte:02x}")).collect();
-        let key = address.key.to_string();
-        let (shard, name) = key.split_at(2);
-        let mut path = self.version.join(device);
-        path.push(shard);
-        path.push(format!("{name}{SUFFIX}"));
+        let mut path = self.version.clone();
+        path.extend(address.name().split('/'));
         path
     }
 
