@@ -517,6 +517,7 @@ mod tests {
         assert_eq!(turned.bounds(&space), (0, 246));
     }
 
+    #[cfg(target_pointer_width = "64")]
     #[test]
     fn large_numbers_are_no_forms() {
         let space = space(usize::MAX / 2, None);

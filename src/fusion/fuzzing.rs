@@ -15,7 +15,7 @@ use crate::spirv::edit::Section;
 
 /// Sizes that mean something to somebody.
 const SIZES: [usize; 14] =
-    [1, 2, 3, 4, 8, 16, 64, 100, 0, 1 << 20, 1 << 31, 1 << 33, usize::MAX / 2, usize::MAX];
+    [1, 2, 3, 4, 8, 16, 64, 100, 0, 1 << 20, 1 << 31, 1 << 31 << 2, usize::MAX / 2, usize::MAX];
 
 /// Fuses launches of modules' kernels, as many as there are choices for. Nothing of that may panic,
 /// whatever the bytes. What is made must be a module.

@@ -554,7 +554,7 @@ fn damage_does_not_panic() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        usize::try_from(state >> 16).unwrap() % below
+        usize::try_from((state >> 16) % below as u64).unwrap()
     };
     let mut accepted = 0;
     for round in 0..20_000 {

@@ -66,8 +66,11 @@ fn panics_of_a_closure_fail_the_command() {
             only_kernel(&*device, "kernel void k(uint n, global const int *x, local int *t) {}");
         let mut lane = device.create_lane(false).unwrap();
         let memory = device.allocate(6).unwrap();
-        let arguments =
-            [Argument::Value(&[1, 0, 0, 0]), Argument::Memory(&*memory), Argument::Local(64)];
+        let arguments = [
+            Argument::Value(&1_u32.to_ne_bytes()),
+            Argument::Memory(&*memory),
+            Argument::Local(64),
+        ];
         let mut message = |closure: fn(&mut Invocation<'_>)| {
             simulator.kernel("k", closure);
             let event = launch(&mut *lane, &kernel, &arguments).unwrap();
