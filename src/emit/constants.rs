@@ -5,7 +5,7 @@ use rspirv::spirv::Op;
 use super::types::{Lanes, Scalar, Space, Type};
 use super::{Emitter, malformed, operand, unsupported};
 use crate::error::Result;
-use crate::spirv::edit::Instruction;
+use crate::spirv::edit::{Instruction, Section};
 
 /// Where a constant stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +19,34 @@ pub(super) enum Place {
 /// Constants within constants beyond this are not what a compiler makes.
 const DEPTH: u32 = 64;
 
+/// The most uses of constants, each part of each counted. What holds another one twice doubles them,
+/// so that a small module can have more of them than there is memory.
+const MOST: u32 = 1 << 20;
+
 impl Emitter<'_> {
     /// The text of a constant; `None` if the id is none, or one that only a function can express.
     pub(super) fn constant(&mut self, id: u32, place: Place) -> Result<Option<String>> {
-        self.nesting += 1;
-        let text = if self.nesting > DEPTH {
-            Err(unsupported("constants nested deeper than 64 levels"))
-        } else {
-            self.constant_within(id, place)
-        };
-        self.nesting -= 1;
+        self.enter_constant()?;
+        let text = self.constant_within(id, place);
+        self.leave_constant();
         text
+    }
+
+    /// Goes on to what a constant is made of.
+    pub(super) fn enter_constant(&mut self) -> Result<()> {
+        self.constants_used += 1;
+        if self.constants_used > MOST {
+            return Err(unsupported("constants of more than a million parts"));
+        }
+        if self.nesting >= DEPTH {
+            return Err(unsupported("constants nested deeper than 64 levels"));
+        }
+        self.nesting += 1;
+        Ok(())
+    }
+
+    pub(super) fn leave_constant(&mut self) {
+        self.nesting -= 1;
     }
 
     fn constant_within(&mut self, id: u32, place: Place) -> Result<Option<String>> {
@@ -127,12 +144,23 @@ impl Emitter<'_> {
 
     /// The bits of a constant integer or Boolean, if it is one.
     pub(super) fn evaluate(&self, id: u32) -> Result<Option<u64>> {
-        self.evaluate_within(id, 0)
+        self.definition(id)?;
+        Ok(self.integers.get(&id).copied())
     }
 
-    fn evaluate_within(&self, id: u32, depth: u32) -> Result<Option<u64>> {
-        let constant = self.definition(id)?;
-        let Some(ty) = constant.result_type().filter(|_| depth < DEPTH) else { return Ok(None) };
+    /// Evaluates the module's constant integers and Booleans. Each stands behind what it is made of.
+    pub(super) fn evaluate_all(&mut self) {
+        for constant in self.module.section(Section::Globals).iter() {
+            if let Some(id) = constant.result()
+                && let Ok(Some(bits)) = self.bits_of(id, &constant)
+            {
+                self.integers.insert(id, bits);
+            }
+        }
+    }
+
+    fn bits_of(&self, id: u32, constant: &Instruction<'_>) -> Result<Option<u64>> {
+        let Some(ty) = constant.result_type() else { return Ok(None) };
         let width = match self.ty(ty) {
             Ok(Type::Scalar(Scalar::Int(width))) => width,
             Ok(Type::Scalar(Scalar::Bool)) => 1,
@@ -146,18 +174,12 @@ impl Emitter<'_> {
             }
             Some(Op::ConstantTrue | Op::SpecConstantTrue) => 1,
             Some(Op::ConstantFalse | Op::SpecConstantFalse | Op::ConstantNull) => 0,
-            Some(Op::Constant | Op::SpecConstant) => self.bits(id, &constant, self.lanes(ty)?)?,
+            Some(Op::Constant | Op::SpecConstant) => self.bits(id, constant, self.lanes(ty)?)?,
             Some(Op::SpecConstantOp) => {
-                let Some(op) = Op::from_u32(operand(&constant, 2)?) else { return Ok(None) };
-                let mut values = Vec::new();
-                for id in constant.words_from(3) {
-                    match self.evaluate_within(id, depth + 1) {
-                        Ok(Some(value)) => values.push(value),
-                        _ => return Ok(None),
-                    }
-                }
-                let operand_width = match self.lanes(self.type_of(operand(&constant, 3)?)?)?.scalar
-                {
+                let Some(op) = Op::from_u32(operand(constant, 2)?) else { return Ok(None) };
+                let values = constant.words_from(3).map(|id| self.integers.get(&id).copied());
+                let Some(values) = values.collect::<Option<Vec<_>>>() else { return Ok(None) };
+                let operand_width = match self.lanes(self.type_of(operand(constant, 3)?)?)?.scalar {
                     Scalar::Int(width) => width,
                     _ => 1,
                 };

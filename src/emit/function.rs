@@ -518,7 +518,10 @@ impl<'m> Body<'_, 'm> {
         }
         match definition.op() {
             Some(Op::SpecConstantOp | Op::ConstantComposite | Op::SpecConstantComposite) => {
-                self.constant_expression(&definition)
+                self.emitter.enter_constant()?;
+                let text = self.constant_expression(&definition);
+                self.emitter.leave_constant();
+                text
             }
             Some(Op::Variable | Op::UntypedVariableKHR) => Ok(self.emitter.name(id, "local_")),
             Some(op) if format!("{op:?}").contains("Constant") => {

@@ -101,9 +101,11 @@ struct Emitter<'m> {
     definitions: Definitions<'m>,
     functions: HashMap<u32, &'m Function>,
     names: Names,
-    decorations: HashMap<u32, Vec<(Decoration, Vec<u32>)>>,
+    decorations: Decorations,
     /// The bits that were given for specialization constants.
     specialized: HashMap<u32, u64>,
+    /// The bits of constant integers and Booleans.
+    integers: HashMap<u32, u64>,
     pointer_bytes: u32,
     /// Whether memory of one type may be accessed as another.
     puns: bool,
@@ -119,6 +121,7 @@ struct Emitter<'m> {
     /// The functions whose emission has begun and not ended.
     calling: Vec<u32>,
     nesting: u32,
+    constants_used: u32,
     code: String,
 }
 
@@ -137,8 +140,9 @@ impl<'m> Emitter<'m> {
             definitions: module.definitions(),
             functions: module.functions.iter().map(|function| (function.id, function)).collect(),
             names: Names::of(module),
-            decorations: decorations(module),
+            decorations: Decorations::of(module),
             specialized: HashMap::new(),
+            integers: HashMap::new(),
             pointer_bytes,
             puns: false,
             pragmas: BTreeSet::new(),
@@ -150,16 +154,17 @@ impl<'m> Emitter<'m> {
             instances: HashMap::new(),
             calling: Vec::new(),
             nesting: 0,
+            constants_used: 0,
             code: String::new(),
         };
         emitter.puns = emitter.may_pun();
         emitter.specialize(values);
+        emitter.evaluate_all();
         Ok(emitter)
     }
 
     fn specialize(&mut self, values: &[(u32, Vec<u8>)]) {
-        let ids: Vec<_> = self.decorations.keys().copied().collect();
-        for id in ids {
+        for id in self.decorations.ids() {
             let spec_id = self.decoration(id, Decoration::SpecId).and_then(<[u32]>::first);
             let value = values.iter().find(|(given, _)| Some(given) == spec_id);
             if let Some((_, bytes)) = value {
@@ -199,8 +204,8 @@ impl<'m> Emitter<'m> {
     }
 
     fn decoration(&self, id: u32, decoration: Decoration) -> Option<&[u32]> {
-        let all = self.decorations.get(&id)?;
-        all.iter().find(|(found, _)| *found == decoration).map(|(_, operands)| operands.as_slice())
+        let mut all = self.decorations.get(id);
+        all.find(|(found, _)| *found == decoration).map(|(_, operands)| operands.as_slice())
     }
 
     fn decorated(&self, id: u32, decoration: Decoration) -> bool {
@@ -208,8 +213,7 @@ impl<'m> Emitter<'m> {
     }
 
     fn has_attribute(&self, parameter: u32, attribute: FunctionParameterAttribute) -> bool {
-        let all = self.decorations.get(&parameter).map(Vec::as_slice).unwrap_or_default();
-        all.iter().any(|(decoration, operands)| {
+        self.decorations.get(parameter).any(|(decoration, operands)| {
             *decoration == Decoration::FuncParamAttr
                 && operands.first() == Some(&(attribute as u32))
         })
@@ -291,28 +295,45 @@ impl<'m> Emitter<'m> {
     }
 }
 
-/// The decorations of each id, with those of groups said of each target.
-fn decorations(module: &Module) -> HashMap<u32, Vec<(Decoration, Vec<u32>)>> {
-    let mut decorations = HashMap::<_, Vec<_>>::new();
-    for annotation in module.section(Section::Annotations).iter() {
-        let target = annotation.word(0);
-        match (annotation.op(), target) {
-            (Some(Op::Decorate), Some(target)) => {
-                if let Some(decoration) = annotation.word(1).and_then(Decoration::from_u32) {
-                    let operands = annotation.words_from(2).collect();
-                    decorations.entry(target).or_default().push((decoration, operands));
+/// What is said of ids, by themselves and as members of groups.
+struct Decorations {
+    own: HashMap<u32, Vec<(Decoration, Vec<u32>)>>,
+    /// The groups of an id. What is said of a group is looked up there: a small module can have a large
+    /// group many times over.
+    groups: HashMap<u32, BTreeSet<u32>>,
+}
+
+impl Decorations {
+    fn of(module: &Module) -> Self {
+        let (mut own, mut groups) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, BTreeSet<_>>::new());
+        for annotation in module.section(Section::Annotations).iter() {
+            match (annotation.op(), annotation.word(0)) {
+                (Some(Op::Decorate), Some(target)) => {
+                    if let Some(decoration) = annotation.word(1).and_then(Decoration::from_u32) {
+                        let operands = annotation.words_from(2).collect();
+                        own.entry(target).or_default().push((decoration, operands));
+                    }
                 }
-            }
-            (Some(Op::GroupDecorate), Some(group)) => {
-                let said = decorations.get(&group).cloned().unwrap_or_default();
-                for target in annotation.words_from(1) {
-                    decorations.entry(target).or_default().extend(said.clone());
+                (Some(Op::GroupDecorate), Some(group)) => {
+                    for target in annotation.words_from(1) {
+                        groups.entry(target).or_default().insert(group);
+                    }
                 }
+                _ => {}
             }
-            _ => {}
         }
+        Self { own, groups }
     }
-    decorations
+
+    fn ids(&self) -> Vec<u32> {
+        self.own.keys().chain(self.groups.keys()).copied().collect()
+    }
+
+    /// What is said of an id. Groups are no members of groups.
+    fn get(&self, id: u32) -> impl Iterator<Item = &(Decoration, Vec<u32>)> {
+        let groups = self.groups.get(&id).into_iter().flatten();
+        std::iter::once(id).chain(groups.copied()).filter_map(|id| self.own.get(&id)).flatten()
+    }
 }
 
 /// Whether a kernel can have the name. What else the language reserves is for the compiler to say.

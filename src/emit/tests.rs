@@ -1,7 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use rspirv::spirv::{FunctionControl, Op};
+use rspirv::binary::Assemble;
+use rspirv::dr::{Builder, Operand};
+use rspirv::spirv::{
+    AddressingModel, Capability, Decoration, ExecutionModel, FunctionControl, MemoryModel, Op,
+    StorageClass,
+};
 
 use super::constants::{Place, literal, signed_literal};
 use super::types::{Lanes, Scalar};
@@ -143,6 +148,103 @@ fn specialization_constants_have_the_values_that_are_given() {
     let module = Module::parse(OPERATIONS).unwrap();
     let text = specialized(&module, &[(0, vec![77, 0, 0, 0])]).unwrap();
     assert!(text.contains("77u") && !text.contains("(uint2)(16u, 1u)"), "{text}");
+}
+
+/// A kernel that stores a value of the type that is made here, with the value, wherever it is told to.
+fn storing(make: impl FnOnce(&mut Builder) -> (u32, u32)) -> Vec<u8> {
+    let mut b = Builder::new();
+    b.set_version(1, 2);
+    b.capability(Capability::Kernel);
+    b.capability(Capability::Addresses);
+    b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
+    let (ty, value) = make(&mut b);
+    let void = b.type_void();
+    let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, ty);
+    let kernel = b.type_function(void, [pointer]);
+    let k = b.begin_function(void, None, FunctionControl::NONE, kernel).unwrap();
+    let to = b.function_parameter(pointer).unwrap();
+    b.begin_block(None).unwrap();
+    b.store(to, value, None, []).unwrap();
+    b.ret().unwrap();
+    b.end_function().unwrap();
+    b.entry_point(ExecutionModel::Kernel, k, "k", []);
+    b.module().assemble().into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// The constant `first`, and so often what `op` makes of the one before and itself.
+fn doubled(b: &mut Builder, op: Op, (ty, first): (u32, u32), times: u32) -> (u32, u32) {
+    let value = (0..times).fold(first, |before, _| {
+        let value = b.spec_constant_op(ty, op);
+        let made = b.module_mut().types_global_values.last_mut().unwrap();
+        made.operands.extend([before; 2].map(Operand::IdRef));
+        value
+    });
+    (ty, value)
+}
+
+#[test]
+fn constants_of_constants_are_followed_however_many_there_are() {
+    let sum = |times| {
+        let module = storing(|b| {
+            let int = b.type_int(32, 0);
+            let one = b.spec_constant_bit32(int, 1);
+            doubled(b, Op::IAdd, (int, one), times)
+        });
+        emit(&module).unwrap()
+    };
+    assert!(sum(20).contains("= 1048576u;"));
+    assert!(sum(100_000).contains("= 0u;"));
+}
+
+#[test]
+fn constants_that_are_too_large_to_be_written_are_refused() {
+    let sum = |times| {
+        storing(|b| {
+            let float = b.type_float(32, None);
+            let one = b.spec_constant_bit32(float, 1.0_f32.to_bits());
+            doubled(b, Op::FAdd, (float, one), times)
+        })
+    };
+    assert!(emit(&sum(3)).is_ok());
+    refused(&sum(40), "more than a million parts");
+    refused(&sum(100_000), "nested deeper than 64 levels");
+    let trees = |b: &mut Builder| {
+        let int = b.type_int(32, 0);
+        let one = b.constant_bit32(int, 1);
+        (0..40).fold((int, one), |(ty, value), _| {
+            let pair = b.type_struct([ty, ty]);
+            (pair, b.constant_composite(pair, [value, value]))
+        })
+    };
+    refused(&storing(trees), "more than a million parts");
+}
+
+#[test]
+fn what_is_said_of_a_group_is_not_repeated_for_each_member() {
+    let members = storing(|b| {
+        let group = b.decoration_group();
+        for _ in 0..20_000 {
+            b.decorate(group, Decoration::Volatile, []);
+        }
+        for member in 1_000_000..1_020_000 {
+            b.group_decorate(group, [member]);
+        }
+        let int = b.type_int(32, 0);
+        (int, b.constant_bit32(int, 1))
+    });
+    assert!(emit(&members).is_ok());
+    let nested = storing(|b| {
+        let first = b.decoration_group();
+        b.decorate(first, Decoration::Volatile, []);
+        (0..60).fold(first, |group, _| {
+            let member = b.decoration_group();
+            b.group_decorate(group, [member, member]);
+            member
+        });
+        let int = b.type_int(32, 0);
+        (int, b.constant_bit32(int, 1))
+    });
+    assert!(emit(&nested).is_ok());
 }
 
 #[test]
