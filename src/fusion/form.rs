@@ -62,7 +62,7 @@ impl Id {
 /// Operations are exact on the integers, not modulo a power of two: `None` stands for a result that
 /// is too large. A form that holds wherever an expression is evaluated may be weakened, by a wider
 /// rest, and holds still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     /// By [`Id`] and dimension.
     ids: [[i128; 3]; 3],
@@ -74,7 +74,7 @@ pub(super) struct Form {
 }
 
 /// `row * (n / width) + column * (n % width)`, where n is a global id plus `shift`, and not negative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Split {
     dimension: usize,
     shift: i128,

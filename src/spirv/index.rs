@@ -75,7 +75,7 @@ impl IdSet {
 }
 
 /// Where an instruction stands: the stream, as [`Module::stream`] counts them, and the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Location {
     pub(crate) stream: u32,
     pub(crate) offset: u32,

@@ -210,10 +210,10 @@ impl<'m> Evaluation<'m> {
             });
         }
         let certain = blocks.certain(|from, to| frame.live.contains(&(from, to)));
-        let mut accesses = Vec::new();
+        let (mut accesses, mut known) = (Vec::new(), HashSet::new());
         for (at, mut access) in frame.accesses {
             access.is_certain &= certain[at];
-            if !accesses.contains(&access) {
+            if known.insert(access.clone()) {
                 accesses.push(access);
             }
         }

@@ -44,7 +44,7 @@ pub(super) struct Accesses {
 }
 
 /// What one instruction does with one buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Access {
     /// The index of the kernel's parameter.
     pub(super) parameter: usize,
@@ -59,7 +59,7 @@ pub(super) struct Access {
     pub(super) location: Option<Location>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Read,
     Write,
@@ -76,7 +76,7 @@ impl Kind {
 }
 
 /// From `start`, counted in bytes from the buffer's first, as many as `width`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bytes {
     pub(super) start: Form,
     pub(super) width: i128,
