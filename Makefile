@@ -42,11 +42,12 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 # below `fuzz/`. For longer: `make fuzz SECONDS=3600`, which is the time of each target.
 SECONDS = 60
 
-fuzz: rust ## fuzz what reads stored and sent programs, reads SPIR-V modules and fuses kernels
+fuzz: rust ## fuzz what reads stored and sent programs, reads and translates SPIR-V modules and fuses kernels
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run entry -- -max_total_time=$(SECONDS) -max_len=4096
 	RUSTC_BOOTSTRAP=1 cargo fuzz run object -- -max_total_time=$(SECONDS) -max_len=4096
 	RUSTC_BOOTSTRAP=1 cargo fuzz run module -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
+	RUSTC_BOOTSTRAP=1 cargo fuzz run emit -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
 	RUSTC_BOOTSTRAP=1 cargo fuzz run fuse -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
 
 features: rust ## compile with each feature alone

@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
-const MODULES: [&[u8]; 18] = [
+const MODULES: [&[u8]; 26] = [
     include_bytes!("../../tests/data/application.spv"),
     include_bytes!("../../tests/data/library.spv"),
     include_bytes!("../../tests/data/library_O0.spv"),
@@ -22,6 +22,14 @@ const MODULES: [&[u8]; 18] = [
     include_bytes!("../../tests/data/patterns_O0.spv"),
     include_bytes!("../../tests/data/shapes.spv"),
     include_bytes!("../../tests/data/shapes_O0.spv"),
+    include_bytes!("../../tests/data/emitted/arithmetic_O2.spv"),
+    include_bytes!("../../tests/data/emitted/bits.spv"),
+    include_bytes!("../../tests/data/emitted/control_O0.spv"),
+    include_bytes!("../../tests/data/emitted/control_O2.spv"),
+    include_bytes!("../../tests/data/emitted/generic_O0.spv"),
+    include_bytes!("../../tests/data/emitted/groups_O0.spv"),
+    include_bytes!("../../tests/data/emitted/memory_O0.spv"),
+    include_bytes!("../../tests/data/emitted/phis.spv"),
 ];
 
 #[derive(Arbitrary, Debug)]
