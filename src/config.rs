@@ -3,7 +3,7 @@
 
 mod remote;
 
-use std::env::VarError;
+use std::ffi::OsString;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -178,7 +178,7 @@ impl CacheConfig {
         if self.mode(&Environment)? != Mode::On {
             return Ok(None);
         }
-        match self.directory(&Environment)? {
+        match self.directory(&Environment) {
             Some((directory, _)) => {
                 Store::open(directory, self.settings(&Environment)?, Arc::default()).map(Some)
             }
@@ -194,12 +194,12 @@ impl CacheConfig {
 
     fn resolve_in(&self, variables: &impl Variables, counters: &Arc<Counters>) -> Result<Caching> {
         let mode = self.mode(variables)?;
-        let trace = variables.get(TRACE)?.map(|to| match &*to {
-            "stderr" => TraceTo::Stderr,
-            file => TraceTo::File(file.into()),
+        let trace = variables.path(TRACE).map(|to| match to.to_str() {
+            Some("stderr") => TraceTo::Stderr,
+            _ => TraceTo::File(to),
         });
         let settings = self.settings(variables)?;
-        let directory = if mode == Mode::On { self.directory(variables)? } else { None };
+        let directory = if mode == Mode::On { self.directory(variables) } else { None };
         let store = match directory {
             _ if mode != Mode::On => None,
             Some((directory, chosen)) => match Store::open(directory, settings, counters.clone()) {
@@ -261,22 +261,16 @@ impl CacheConfig {
     }
 
     /// The directory, and whether somebody chose it.
-    fn directory(&self, variables: &impl Variables) -> Result<Option<(PathBuf, bool)>> {
-        if let Some(directory) = &self.directory {
-            return Ok(Some((directory.clone(), true)));
-        }
-        if let Some(directory) = variables.get(DIRECTORY)? {
-            return Ok(Some((directory.into(), true)));
+    fn directory(&self, variables: &impl Variables) -> Option<(PathBuf, bool)> {
+        if let Some(directory) = self.directory.clone().or_else(|| variables.path(DIRECTORY)) {
+            return Some((directory, true));
         }
         // The base directory specification has relative paths passed over.
-        let base = |name: &str| {
-            let path = PathBuf::from(variables.get(name).ok()??);
-            path.is_absolute().then_some(path)
-        };
+        let base = |name: &str| variables.path(name).filter(|path| path.is_absolute());
         let caches = base("XDG_CACHE_HOME")
             .or_else(|| if cfg!(windows) { base("LOCALAPPDATA") } else { None })
-            .or_else(|| Some(base("HOME")?.join(".cache")));
-        Ok(caches.map(|caches| (caches.join("kiln"), false)))
+            .or_else(|| Some(base("HOME")?.join(".cache")))?;
+        Some((caches.join("kiln"), false))
     }
 }
 
@@ -331,17 +325,16 @@ fn parse_size(text: &str) -> Result<u64> {
 
 /// Environment variables; one that is empty counts as not set.
 trait Variables {
-    fn value(&self, name: &str) -> Result<String, VarError>;
+    fn value(&self, name: &str) -> Option<OsString>;
 
     fn get(&self, name: &str) -> Result<Option<String>> {
-        match self.value(name) {
-            Ok(text) if text.is_empty() => Ok(None),
-            Ok(text) => Ok(Some(text)),
-            Err(VarError::NotPresent) => Ok(None),
-            Err(VarError::NotUnicode(text)) => {
-                Err(bad(name, format!("{text:?} is no Unicode text")))
-            }
-        }
+        let text = self.value(name).filter(|value| !value.is_empty()).map(OsString::into_string);
+        text.transpose().map_err(|value| bad(name, format!("{value:?} is no Unicode text")))
+    }
+
+    /// One that holds a path, which need not be Unicode.
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.value(name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 }
 
@@ -349,8 +342,8 @@ trait Variables {
 struct Environment;
 
 impl Variables for Environment {
-    fn value(&self, name: &str) -> Result<String, VarError> {
-        std::env::var(name)
+    fn value(&self, name: &str) -> Option<OsString> {
+        std::env::var_os(name)
     }
 }
 
@@ -363,18 +356,28 @@ mod tests {
     use super::*;
 
     impl Variables for HashMap<&str, &str> {
-        fn value(&self, name: &str) -> Result<String, VarError> {
+        fn value(&self, name: &str) -> Option<OsString> {
             match HashMap::get(self, name) {
-                Some(&"not unicode") => Err(VarError::NotUnicode(OsString::from("?"))),
-                Some(text) => Ok((*text).to_owned()),
-                None => Err(VarError::NotPresent),
+                Some(&"not unicode") => Some(not_unicode()),
+                text => text.map(OsString::from),
             }
         }
     }
 
+    /// A path from the file system's root on that is no text.
+    #[cfg(unix)]
+    fn not_unicode() -> OsString {
+        std::os::unix::ffi::OsStringExt::from_vec(b"/caf\xe9".to_vec())
+    }
+
+    #[cfg(windows)]
+    fn not_unicode() -> OsString {
+        std::os::windows::ffi::OsStringExt::from_wide(&[0x43, 0x3a, 0x5c, 0xd800])
+    }
+
     fn root(config: &CacheConfig, variables: &[(&str, &str)]) -> Option<PathBuf> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();
-        config.directory(&variables).expect("it is right").map(|(directory, _)| directory)
+        config.directory(&variables).map(|(directory, _)| directory)
     }
 
     #[test]
@@ -396,6 +399,24 @@ mod tests {
         assert_eq!(root(&unset, &[home, ("XDG_CACHE_HOME", "rel")]), root(&unset, &[home]));
         assert_eq!(root(&unset, &[home, xdg, own]), Some("/own".into()));
         assert_eq!(root(&CacheConfig::at("/set"), &[home, xdg, own]), Some("/set".into()));
+    }
+
+    #[test]
+    fn paths_need_not_be_unicode() {
+        let path = PathBuf::from(not_unicode());
+        for (name, expected) in [
+            ("KILN_CACHE_DIR", path.clone()),
+            ("XDG_CACHE_HOME", path.join("kiln")),
+            ("HOME", path.join(".cache").join("kiln")),
+        ] {
+            assert_eq!(root(&CacheConfig::new(), &[(name, "not unicode")]), Some(expected));
+        }
+        let variables = HashMap::from([("HOME", "/nowhere"), (TRACE, "not unicode")]);
+        let caching = CacheConfig::new().resolve_in(&variables, &Arc::default());
+        let Ok(Caching { trace: Some(TraceTo::File(file)), .. }) = caching else {
+            panic!("it is a file");
+        };
+        assert_eq!(file, path);
     }
 
     #[test]
@@ -423,8 +444,7 @@ mod tests {
             ("KILN_CACHE", "yes"),
             ("KILN_CACHE", "not unicode"),
             ("KILN_CACHE_MAX_SIZE", "much"),
-            ("KILN_CACHE_DIR", "not unicode"),
-            ("KILN_CACHE_TRACE", "not unicode"),
+            ("KILN_CACHE_MAX_SIZE", "not unicode"),
         ] {
             let variables = HashMap::from([("HOME", "/nowhere"), (name, value)]);
             let resolved = CacheConfig::new().resolve_in(&variables, &Arc::default());

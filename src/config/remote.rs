@@ -215,10 +215,10 @@ mod chosen {
     }
 
     fn secret_in(variables: &impl Variables) -> Result<Option<Secret>> {
-        match (variables.get(SECRET)?, variables.get(SECRET_FILE)?) {
+        match (variables.get(SECRET)?, variables.path(SECRET_FILE)) {
             (Some(_), Some(_)) => Err(bad(SECRET, format!("{SECRET_FILE} is set, too; unset one"))),
             (Some(secret), None) => Ok(Some(Secret::new(secret.as_bytes()))),
-            (None, Some(path)) => secret_file(Path::new(&path)).map(Some),
+            (None, Some(path)) => secret_file(&path).map(Some),
             (None, None) => Ok(None),
         }
     }
