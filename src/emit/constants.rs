@@ -19,8 +19,8 @@ pub(super) enum Place {
 /// Constants within constants beyond this are not what a compiler makes.
 const DEPTH: u32 = 64;
 
-/// The most uses of constants, each part of each counted. What holds another one twice doubles them,
-/// so that a small module can have more of them than there is memory.
+/// The most parts of constants, counted at each use. What holds another one twice doubles them, so
+/// that a small module can have more of them than there is memory.
 const MOST: u32 = 1 << 20;
 
 impl Emitter<'_> {
@@ -34,9 +34,9 @@ impl Emitter<'_> {
 
     /// Goes on to what a constant is made of.
     pub(super) fn enter_constant(&mut self) -> Result<()> {
-        self.constants_used += 1;
-        if self.constants_used > MOST {
-            return Err(unsupported("constants of more than a million parts"));
+        self.constant_parts += 1;
+        if self.constant_parts > MOST {
+            return Err(unsupported("constants of more than a million parts, each use counted,"));
         }
         if self.nesting >= DEPTH {
             return Err(unsupported("constants nested deeper than 64 levels"));

@@ -121,7 +121,8 @@ struct Emitter<'m> {
     /// The functions whose emission has begun and not ended.
     calling: Vec<u32>,
     nesting: u32,
-    constants_used: u32,
+    /// The parts of all constants that were written.
+    constant_parts: u32,
     code: String,
 }
 
@@ -154,7 +155,7 @@ impl<'m> Emitter<'m> {
             instances: HashMap::new(),
             calling: Vec::new(),
             nesting: 0,
-            constants_used: 0,
+            constant_parts: 0,
             code: String::new(),
         };
         emitter.puns = emitter.may_pun();

@@ -85,7 +85,7 @@ fn number(from: &[u8], at: usize) -> Option<u64> {
 
 fn read(text: &str) -> Signatures<'_> {
     let mut reader = Reader::default();
-    for line in text.split('\n') {
+    for line in text.lines() {
         reader.line(line);
     }
     reader.end_kernel();
@@ -152,6 +152,9 @@ impl<'t> Reader<'t> {
             column += 1;
         }
         let content = &line[column..];
+        if content.is_empty() {
+            return;
+        }
         if self.section.as_ref().is_some_and(|section| section.column < column) {
             return self.parameter(column, is_item, content);
         }
@@ -362,6 +365,15 @@ kernels_misc_info:
         assert_eq!(found["saxpy"], expected);
         assert_eq!(found["other"], [known(Kind::Local, None), known(Kind::Value, Some(4))]);
         assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn empty_lines_and_other_ends_of_lines_change_nothing() {
+        let plain = elf(INFO);
+        for end in ["\r\n", "\n\n", "\n    \n"] {
+            let binary = elf(&INFO.replace('\n', end));
+            assert_eq!(signatures(&binary), signatures(&plain), "{end:?}");
+        }
     }
 
     #[test]
