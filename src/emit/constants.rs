@@ -152,14 +152,14 @@ impl Emitter<'_> {
     pub(super) fn evaluate_all(&mut self) {
         for constant in self.module.section(Section::Globals).iter() {
             if let Some(id) = constant.result()
-                && let Ok(Some(bits)) = self.bits_of(id, &constant)
+                && let Ok(Some(bits)) = self.evaluate_one(id, &constant)
             {
                 self.integers.insert(id, bits);
             }
         }
     }
 
-    fn bits_of(&self, id: u32, constant: &Instruction<'_>) -> Result<Option<u64>> {
+    fn evaluate_one(&self, id: u32, constant: &Instruction<'_>) -> Result<Option<u64>> {
         let Some(ty) = constant.result_type() else { return Ok(None) };
         let width = match self.ty(ty) {
             Ok(Type::Scalar(Scalar::Int(width))) => width,

@@ -108,7 +108,7 @@ struct Reader<'t> {
 }
 
 /// One of the two lists.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum List {
     /// What the driver needs to know.
     Kernels,
@@ -155,8 +155,13 @@ impl<'t> Reader<'t> {
         if content.is_empty() {
             return;
         }
-        if self.section.as_ref().is_some_and(|section| section.column < column) {
-            return self.parameter(column, is_item, content);
+        if let Some(section) = &self.section
+            && section.column < column
+        {
+            if section.is_told {
+                self.parameter(column, is_item, content);
+            }
+            return;
         }
         self.end_item();
         self.section = None;
@@ -185,11 +190,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A line that stands under a key of a kernel.
+    /// A line that stands under the key that tells of the parameters.
     fn parameter(&mut self, column: usize, is_item: bool, content: &'t str) {
-        if !self.section.as_ref().is_some_and(|section| section.is_told) {
-            return;
-        }
         if is_item {
             self.end_item();
         }
