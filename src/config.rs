@@ -327,14 +327,18 @@ fn parse_size(text: &str) -> Result<u64> {
 trait Variables {
     fn value(&self, name: &str) -> Option<OsString>;
 
+    fn given(&self, name: &str) -> Option<OsString> {
+        self.value(name).filter(|value| !value.is_empty())
+    }
+
     fn get(&self, name: &str) -> Result<Option<String>> {
-        let text = self.value(name).filter(|value| !value.is_empty()).map(OsString::into_string);
+        let text = self.given(name).map(OsString::into_string);
         text.transpose().map_err(|value| bad(name, format!("{value:?} is no Unicode text")))
     }
 
     /// One that holds a path, which need not be Unicode.
     fn path(&self, name: &str) -> Option<PathBuf> {
-        self.value(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+        self.given(name).map(PathBuf::from)
     }
 }
 

@@ -14,7 +14,7 @@ use super::envelope::{self, Refused};
 use super::record::Record;
 use super::settings::Settings;
 use crate::stats::Counters;
-use crate::store::{Address, Entry};
+use crate::store::{Address, Entry, SUFFIX};
 
 /// The pauses before a try that failed is repeated, before jitter.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
@@ -300,7 +300,8 @@ impl From<opendal::Error> for Failure {
     }
 }
 
-/// Where the object of an address is: below the version of the store, like the entry on disk.
+/// Where the object of an address is: below the version of the store, like the entry on disk,
+/// but without what the names of entries end with.
 pub(super) fn path(address: &Address) -> String {
     let name = address.name();
     format!("{FOLDER}{}", name.strip_suffix(SUFFIX).unwrap_or(&name))
@@ -314,9 +315,6 @@ fn name_of(path: &str) -> Option<String> {
 
 /// That of all objects of this version.
 const FOLDER: &str = "v1/";
-
-/// What the names of entries end with, and paths of objects do not.
-const SUFFIX: &str = ".kiln";
 
 #[cfg(test)]
 mod tests {

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
 
-/// The end of an entry's file name.
-const SUFFIX: &str = ".kiln";
+/// The end of an entry's name.
+pub(crate) const SUFFIX: &str = ".kiln";
 
 /// The number of build locks: unrelated builds seldom share one, and all of them together stay a
 /// small directory.

@@ -84,6 +84,8 @@ pub use self::publish::Durability;
 pub(crate) use self::behind::{Behind, Pending};
 pub(crate) use self::entry::{decode_for, encode};
 pub(crate) use self::layout::Address;
+#[cfg(feature = "remote")]
+pub(crate) use self::layout::SUFFIX;
 pub(crate) use self::lock::{Lock, Try};
 
 use self::collect::{Goal, YOUNG, collect};
