@@ -246,7 +246,7 @@ impl RuntimeBuilder {
     /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
     ///   device cannot be opened.
     pub fn build(self) -> Starting {
-        let pool = Pool::new(self.compile_workers);
+        let pool = Pool::new("kiln-compile", self.compile_workers);
         Starting::new(async move {
             let start = pool.clone();
             pool.run(move || self.start(start)).await?
@@ -274,7 +274,7 @@ impl RuntimeBuilder {
         let setting = Setting {
             devices: slots.clone(),
             pool,
-            untrusted_pool: Pool::new(self.compile_workers),
+            untrusted_pool: Pool::new("kiln-compile", self.compile_workers),
             children: Children::new(self.build_child, self.build_child_limit)?,
             host: HostExecutor::new(),
             memory_limit: if caching.memory { self.memory_limit } else { 0 },

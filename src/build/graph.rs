@@ -171,7 +171,8 @@ impl BuildGraph {
             })
             .build_with_hasher(foldhash::fast::RandomState::default());
         let libraries = RwLock::new(Libraries::new(setting.duplicates));
-        let (flights, fusions, loaders) = (Mutex::default(), Fusions::new(), Pool::new(1));
+        let (flights, fusions, loaders) =
+            (Mutex::default(), Fusions::new(), Pool::new("kiln-load", 1));
         Arc::new(Self { setting, device_keys, kept, flights, libraries, fusions, loaders })
     }
 

@@ -44,6 +44,6 @@ pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
 pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Way};
 pub(crate) use graph::{BuildGraph, Setting};
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Pool, catch_panic, no_thread};
 pub(crate) use program::ResolvedKernel;
 pub(crate) use trace::LookupTrace;

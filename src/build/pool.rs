@@ -1,4 +1,4 @@
-//! Bounded worker threads for driver calls that block: builds above all.
+//! Bounded worker threads for driver calls that block: builds above all, and large transfers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,6 +21,7 @@ struct Handle(Arc<Workers>);
 
 /// What the threads share.
 struct Workers {
+    name: &'static str,
     limit: usize,
     queue: Mutex<Queue>,
     /// For threads without a job. Rung only once the lock is released: a thread that wakes up to
@@ -38,10 +39,11 @@ struct Queue {
 }
 
 impl Pool {
-    /// A pool of at most `limit` threads, and at least one. Starts none yet.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// A pool of at most `limit` threads, and at least one, called `name` and their number. Starts none
+    /// yet.
+    pub(crate) fn new(name: &'static str, limit: usize) -> Self {
         let limit = limit.max(1);
-        let workers = Workers { limit, queue: Mutex::default(), bell: Condvar::new() };
+        let workers = Workers { name, limit, queue: Mutex::default(), bell: Condvar::new() };
         Self(Arc::new(Handle(Arc::new(workers))))
     }
 
@@ -93,7 +95,7 @@ impl Workers {
     /// without any, the queued jobs are dropped, which their owners notice.
     fn start(workers: &Arc<Self>, number: usize) {
         if let Err(error) = Self::spawn(workers, number) {
-            tracing::warn!(%error, "cannot start a compile worker");
+            tracing::warn!(%error, name = workers.name, "cannot start a worker");
             let mut queue = workers.lock();
             queue.threads -= 1;
             if queue.threads == 0 {
@@ -108,7 +110,7 @@ impl Workers {
     fn spawn(workers: &Arc<Self>, number: usize) -> io::Result<()> {
         let workers = Arc::clone(workers);
         std::thread::Builder::new()
-            .name(format!("kiln-compile-{number}"))
+            .name(format!("{}-{number}", workers.name))
             .spawn(move || workers.work())
             .map(drop)
     }
@@ -118,10 +120,8 @@ impl Workers {
             // Jobs catch their own panics, to tell them to whoever waits; what gets here comes from
             // a waiter's waker or a destructor, and must not cost the pool a thread.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(job)) {
-                tracing::error!(
-                    message = panic_message(&*payload),
-                    "a compile worker caught a panic"
-                );
+                let message = panic_message(&*payload);
+                tracing::error!(message, name = self.name, "a worker caught a panic");
             }
             self.lock().unfinished -= 1;
         }

@@ -42,8 +42,8 @@ impl Bench {
         let slot = Arc::new(DeviceSlot::new(Device::new(0, info), adapter));
         let graph = BuildGraph::new(Setting {
             devices: [slot].into(),
-            pool: Pool::new(4),
-            untrusted_pool: Pool::new(4),
+            pool: Pool::new("kiln-compile", 4),
+            untrusted_pool: Pool::new("kiln-compile", 4),
             children: Children::new(None, CHILD_LIMIT).expect("none is chosen"),
             host: HostExecutor::new(),
             memory_limit,
@@ -511,7 +511,7 @@ fn the_image_tells_of_parameters_what_the_driver_does_not() {
 
 #[test]
 fn workers_are_bounded_and_survive_panics() {
-    let pool = Pool::new(2);
+    let pool = Pool::new("kiln-compile", 2);
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let runs: Vec<_> = (0..50)
         .map(|i| {
@@ -535,7 +535,7 @@ fn workers_are_bounded_and_survive_panics() {
 
 #[test]
 fn queued_jobs_run_after_the_pool_is_gone() {
-    let pool = Pool::new(1);
+    let pool = Pool::new("kiln-compile", 1);
     let (gate, wait) = std::sync::mpsc::channel::<()>();
     let first = pool.run(move || wait.recv().is_ok());
     let last = pool.run(|| std::thread::current().name().map(str::to_owned));

@@ -18,7 +18,7 @@ use crate::backend::{self, Access, Operation, Parameter};
 use crate::buffer::{Buffer, Region};
 use crate::build::{Kernel, ResolvedKernel};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::nd_range::{NdRange, NdSize};
 
 /// A future that a command waits for on the host. Boxed: it outlives the caller.
@@ -127,6 +127,11 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Box<dyn HostTarget>,
     },
+    /// A write or a read, while a thread does it.
+    Moving {
+        region: Arc<Region>,
+        access: Access,
+    },
     Fill {
         region: Arc<Region>,
         pattern: SmallVec<[u8; 16]>,
@@ -164,24 +169,48 @@ impl<T: Pod + Send> HostSource for Vec<T> {
 
 /// Host memory that the device writes.
 pub(crate) trait HostTarget: Send {
-    fn bytes_mut(&mut self) -> &mut [u8];
+    /// Where it writes, which need not hold anything before.
+    fn start(&mut self) -> *mut u8;
     /// The device has written all of it.
-    fn deliver(&mut self);
+    ///
+    /// # Safety
+    ///
+    /// That is so.
+    unsafe fn deliver(&mut self);
 }
 
 /// The elements of a read, and the slot where its future looks for them.
 pub(crate) struct Landing<T> {
-    pub(crate) elements: Vec<T>,
-    pub(crate) slot: Slot<T>,
+    /// None, until the device has written them into the vector's spare capacity: to clear it before
+    /// would cost as much as the read of a device whose memory is the host's.
+    elements: Vec<T>,
+    len: usize,
+    slot: Slot<T>,
+}
+
+impl<T: Pod> Landing<T> {
+    /// For so many elements.
+    pub(crate) fn new(len: usize, slot: Slot<T>) -> Result<Self> {
+        let mut elements = Vec::new();
+        elements.try_reserve_exact(len).map_err(|error| {
+            let bytes = len.saturating_mul(size_of::<T>());
+            let message = format!("there is no memory on the host for {bytes} bytes of a read");
+            Error::new(ErrorKind::OutOfResources, message).with_source(error)
+        })?;
+        Ok(Self { elements, len, slot })
+    }
 }
 
 impl<T: Pod + Send> HostTarget for Landing<T> {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.elements)
+    fn start(&mut self) -> *mut u8 {
+        self.elements.as_mut_ptr().cast()
     }
 
-    fn deliver(&mut self) {
-        let elements = std::mem::take(&mut self.elements);
+    unsafe fn deliver(&mut self) {
+        let mut elements = std::mem::take(&mut self.elements);
+        // SAFETY: the caller vouches that there are so many, for which there was room; and whatever
+        // bytes they are made of, they are elements.
+        unsafe { elements.set_len(self.len) };
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(elements);
     }
 }
@@ -191,8 +220,8 @@ impl Work {
     pub(crate) fn label(&self) -> String {
         match self {
             Self::Launch(launch) => launch.kernel.name().to_owned(),
-            Self::Write { .. } => "write".to_owned(),
-            Self::Read { .. } => "read".to_owned(),
+            Self::Write { .. } | Self::Moving { access: Access::Write, .. } => "write".to_owned(),
+            Self::Read { .. } | Self::Moving { .. } => "read".to_owned(),
             Self::Fill { .. } => "fill".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
             Self::Host => "host task".to_owned(),
@@ -234,6 +263,7 @@ impl Work {
                 SmallVec::from_iter([used(region, Access::Write)])
             }
             Self::Read { from, .. } => SmallVec::from_iter([used(from, Access::Read)]),
+            Self::Moving { region, access } => SmallVec::from_iter([used(region, *access)]),
             Self::Copy { from, to } => {
                 SmallVec::from_iter([used(from, Access::Read), used(to, Access::Write)])
             }
@@ -248,9 +278,29 @@ impl Work {
             // A read's elements have been delivered to its future.
             Self::Read { from: region, .. } | Self::Fill { region, .. } => shared(region),
             Self::Copy { from, to } => shared(from) && shared(to),
-            Self::Write { .. } | Self::Host => false,
+            Self::Write { .. } | Self::Moving { .. } | Self::Host => false,
             Self::Marker | Self::Drain => true,
         }
+    }
+
+    /// How many bytes it moves between the host's memory and the device's.
+    pub(crate) fn transferred(&self) -> usize {
+        match self {
+            Self::Write { to: region, .. } | Self::Read { from: region, .. } => {
+                region.bytes().len()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes a transfer, for a thread to do it.
+    pub(crate) fn take_transfer(&mut self) -> Option<Self> {
+        let (region, access) = match self {
+            Self::Write { to, .. } => (to.clone(), Access::Write),
+            Self::Read { from, .. } => (from.clone(), Access::Read),
+            _ => return None,
+        };
+        Some(std::mem::replace(self, Self::Moving { region, access }))
     }
 
     /// Calls `run` with the operation in the backend's form.
@@ -269,15 +319,12 @@ impl Work {
                     bytes: from.len(),
                 })
             }
-            Self::Read { from, to } => {
-                let to = to.bytes_mut();
-                run(&Operation::Read {
-                    from: from.memory(),
-                    offset: from.bytes().start,
-                    to: to.as_mut_ptr(),
-                    bytes: to.len(),
-                })
-            }
+            Self::Read { from, to } => run(&Operation::Read {
+                from: from.memory(),
+                offset: from.bytes().start,
+                to: to.start(),
+                bytes: from.bytes().len(),
+            }),
             Self::Fill { region, pattern } => run(&Operation::Fill {
                 memory: region.memory(),
                 offset: region.bytes().start,
@@ -291,7 +338,9 @@ impl Work {
                 to_offset: to.bytes().start,
                 bytes: to.bytes().len(),
             }),
-            Self::Host | Self::Marker | Self::Drain => run(&Operation::Marker),
+            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain => {
+                run(&Operation::Marker)
+            }
         }
     }
 }

@@ -2,8 +2,9 @@
 //! reaches. Knows no backend and no executor.
 //!
 //! A node waits until everything it depends on has been *dispatched*, not until it has ended: the
-//! device keeps the order among what it was given. Only what fails without ever being dispatched
-//! waits for the end of everything it depends on, so that the order holds across it too.
+//! device keeps the order among what it was given. Only what the device is not given as a whole, and
+//! what fails without ever being dispatched, waits for the end of everything it depends on, so that
+//! the order holds across it too.
 
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
@@ -53,6 +54,8 @@ struct Node<C> {
     /// Closed gates, and commands depended on that are not dispatched.
     blockers: u32,
     dispatched: bool,
+    /// Whether it waits for the ends of what it depends on.
+    after_ends: bool,
     /// Why the command cannot succeed any more: the root cause.
     poison: Option<Error>,
     /// The serial of the last command found to depend on this one, and the edge's place among that
@@ -184,6 +187,7 @@ impl<C> Dag<C> {
             serial,
             blockers: gates,
             dispatched: false,
+            after_ends: false,
             poison: None,
             last_dependent: (0, 0),
             searched: 0,
@@ -251,6 +255,18 @@ impl<C> Dag<C> {
         }
     }
 
+    /// The command, which nothing is in the way of, waits for the ends of what it depends on besides.
+    /// Tells whether all of that has ended; if not, [`Next::Dispatch`] comes again when it has.
+    pub(crate) fn wait_for_ends(&mut self, id: NodeId) -> bool {
+        self.graph[id.index].after_ends = true;
+        self.is_first(id.index)
+    }
+
+    /// Whether all that it depends on has ended.
+    fn is_first(&self, index: NodeIndex) -> bool {
+        self.graph.neighbors_directed(index, Incoming).next().is_none()
+    }
+
     /// The device has the command: from here on it keeps the order behind it.
     pub(crate) fn dispatched(&mut self, id: NodeId, next: &mut NextList) {
         self.graph[id.index].dispatched = true;
@@ -300,7 +316,7 @@ impl<C> Dag<C> {
         // Adjacency lists run backwards; dependents go on in the order in which they were added.
         for dependent in dependents.into_iter().rev() {
             let node = &self.graph[dependent.index];
-            if undispatched > 0 || node.poison.is_some() {
+            if undispatched > 0 || node.poison.is_some() || node.after_ends {
                 self.consider(dependent, next);
             }
         }
@@ -314,10 +330,10 @@ impl<C> Dag<C> {
             return;
         }
         if node.poison.is_some() {
-            if self.graph.neighbors_directed(id.index, Incoming).next().is_none() {
+            if self.is_first(id.index) {
                 next.push(Next::Fail(id));
             }
-        } else if node.blockers == 0 {
+        } else if node.blockers == 0 && (!node.after_ends || self.is_first(id.index)) {
             next.push(Next::Dispatch(id));
         }
     }

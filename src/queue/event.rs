@@ -32,13 +32,17 @@ pub(crate) struct Record {
     scheduler: Weak<Scheduler>,
     /// The node's index and serial; zero before it is added.
     node: (AtomicU32, AtomicU64),
-    /// The lane's index plus one, and the position on it; zero before it is enqueued.
+    /// The lane's index plus one, or [`ON_NO_LANE`], and the position on it; zero before the device is
+    /// given the command.
     place: (AtomicU32, AtomicU64),
     failure: OnceLock<Error>,
     profile: OnceLock<Box<Profile>>,
     /// The native event of a command that was settled before its callback came. Kept until then.
     early: Mutex<Option<Arc<dyn NativeEvent>>>,
 }
+
+/// In the place of a lane: the device is given the command in pieces.
+const ON_NO_LANE: u32 = u32::MAX;
 
 impl Record {
     pub(crate) fn new(scheduler: Weak<Scheduler>) -> Arc<Self> {
@@ -80,8 +84,21 @@ impl Record {
     }
 
     pub(crate) fn place(&self) -> Option<Place> {
-        let lane = self.place.0.load(Acquire).checked_sub(1)? as usize;
-        Some(Place { lane, position: self.place.1.load(Relaxed) })
+        let lane = self.place.0.load(Acquire);
+        if lane == ON_NO_LANE {
+            return None;
+        }
+        let position = self.place.1.load(Relaxed);
+        lane.checked_sub(1).map(|lane| Place { lane: lane as usize, position })
+    }
+
+    pub(crate) fn set_on_no_lane(&self) {
+        self.place.0.store(ON_NO_LANE, Release);
+    }
+
+    /// Whether the device was given the command.
+    pub(crate) fn is_dispatched(&self) -> bool {
+        self.place.0.load(Acquire) != 0
     }
 
     /// The command has ended: tells all who wait. Gives the event back that the driver is done
@@ -168,7 +185,9 @@ impl Event {
 
     /// If it is that of a launch whose fusion scope still collects, `who` makes the launches run.
     pub(crate) fn release_group(&self, who: &str) {
-        if let (None, Some(scheduler)) = (self.record.place(), self.record.scheduler()) {
+        if !self.record.is_dispatched()
+            && let Some(scheduler) = self.record.scheduler()
+        {
             scheduler.release_group_of(&self.record, who);
         }
     }
@@ -179,7 +198,7 @@ impl Event {
         match self.record.outcome() {
             Some(Ok(())) => Status::Complete,
             Some(Err(error)) => Status::Failed(error),
-            None if self.record.place().is_some() => Status::Enqueued,
+            None if self.record.is_dispatched() => Status::Enqueued,
             None => Status::Waiting,
         }
     }

@@ -48,7 +48,10 @@ use crate::error::{Error, Result};
 /// run at the same time. [`Launch::after`] orders what data does not.
 ///
 /// Submitting never blocks and never waits for a build. A command keeps alive whatever it uses until
-/// the device is done with it; its [`Event`] may be dropped at any time.
+/// the device is done with it; its [`Event`] may be dropped at any time. Drivers keep whoever hands
+/// them a large read or write waiting, so on a device that is no CPU, those of more than 4 MiB, or
+/// beyond 32 MiB in flight, are moved by two threads of Kiln's own, in pieces, once what they depend
+/// on has ended.
 ///
 /// # Failures
 ///
@@ -130,14 +133,14 @@ impl Queue {
 
     /// Copies the elements of a buffer to the host. The future can be dropped; mistakes come out of
     /// it too: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of another
-    /// device.
+    /// device, and [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for
+    /// the elements.
     pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
-        Read::new(self.check_device(buffer.region(), || "a read".to_owned()).map(|()| {
-            let slot = event::Slot::default();
-            let landing =
-                Landing { elements: bytemuck::zeroed_vec(buffer.len()), slot: slot.clone() };
-            let event =
-                self.run(Work::Read { from: buffer.region().clone(), to: Box::new(landing) });
+        let checked = self.check_device(buffer.region(), || "a read".to_owned());
+        let slot = event::Slot::default();
+        let landing = checked.and_then(|()| Landing::new(buffer.len(), slot.clone()));
+        Read::new(landing.map(|to| {
+            let event = self.run(Work::Read { from: buffer.region().clone(), to: Box::new(to) });
             (event, slot)
         }))
     }

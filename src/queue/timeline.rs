@@ -220,7 +220,7 @@ pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
         }
     }
     scheduler.visit(|id, command, after| {
-        let look = if command.record.place().is_some() { "solid" } else { "dashed" };
+        let look = if command.record.is_dispatched() { "solid" } else { "dashed" };
         // The edges to what has ended are known where somebody records.
         let after = command.traced.as_ref().map_or(after, |traced| &traced.after);
         nodes.push((id.serial(), command.label(), look, after.to_vec()));

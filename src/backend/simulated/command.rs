@@ -127,6 +127,14 @@ impl Action {
         Ok(Self::Launch { kernel: kernel.clone(), call })
     }
 
+    /// How many bytes it moves between the host's memory and the device's.
+    fn transferred(&self) -> usize {
+        match self {
+            Self::Write { to: region, .. } | Self::Read { from: region, .. } => region.len(),
+            _ => 0,
+        }
+    }
+
     /// Does it.
     fn run(self) -> Result<()> {
         match self {
@@ -207,6 +215,9 @@ pub(super) struct Command {
     action: Action,
     wait: Vec<Arc<Event>>,
     pub(super) event: Arc<Event>,
+    /// How many bytes of the driver's own memory it takes, and whether so many were left.
+    staged: usize,
+    pub(super) has_room: bool,
 }
 
 impl Command {
@@ -218,7 +229,10 @@ impl Command {
         event: Arc<Event>,
     ) -> Result<Self> {
         let wait = wait.iter().map(|event| Event::shared_of(event, shared));
-        Ok(Self { action, wait: wait.collect::<Result<_>>()?, event })
+        let wait = wait.collect::<Result<_>>()?;
+        let staged = action.transferred();
+        let has_room = shared.staging.take(staged);
+        Ok(Self { action, wait, event, staged, has_room })
     }
 
     /// Blocks until all that it waits for has ended.
@@ -230,11 +244,13 @@ impl Command {
 
     /// Runs it, all that it waits for having ended, and ends its event.
     pub(super) fn run(self, shared: &Shared) {
-        let Self { action, wait, event } = self;
+        let Self { action, wait, event, staged, .. } = self;
         let blocked = wait.iter().any(|other| other.failed());
         // Whoever learns of the end finds that the command no longer holds anything.
         drop(wait);
-        event.end(perform(shared, action, &event, blocked));
+        let outcome = perform(shared, action, &event, blocked);
+        shared.staging.give(staged);
+        event.end(outcome);
     }
 }
 

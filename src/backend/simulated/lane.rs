@@ -69,8 +69,13 @@ impl Lane for ThreadedLane {
         // SAFETY: The caller's promise; the command runs before its event ends.
         let action = unsafe { admit(&self.shared, operation, wait) }?;
         let event = Event::new(&self.shared, self.profiling);
-        self.queued.push(Command::new(&self.shared, action, wait, event.clone())?);
-        if self.queued.len() >= BATCH {
+        let command = Command::new(&self.shared, action, wait, event.clone())?;
+        let has_room = command.has_room;
+        self.queued.push(command);
+        if !has_room {
+            self.submit();
+            event.wait();
+        } else if self.queued.len() >= BATCH {
             self.submit();
         }
         Ok(event)

@@ -148,6 +148,13 @@ impl Simulator {
         self.shared.command_delay.set(delay);
     }
 
+    /// Gives the driver so many bytes for reads and writes that wait, where it has no limit unless one
+    /// is set: whoever hands over one for which there is no room waits for its end, as on NVIDIA's
+    /// driver. Not on [immediate](Self::immediate) devices.
+    pub fn limit_staging(&self, bytes: usize) {
+        self.shared.staging.set_limit(bytes);
+    }
+
     /// Hangs the device: until the guard is dropped, no command starts. One that has started ends
     /// as usual. Several guards hold until the last is dropped.
     pub fn pause(&self) -> Pause {

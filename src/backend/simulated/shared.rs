@@ -28,6 +28,7 @@ pub(super) struct Shared {
     pub(super) compiles: Gate,
     pub(super) commands: Gate,
     pub(super) backlog: Backlog,
+    pub(super) staging: Staging,
     notifications_to_lose: AtomicUsize,
     slots: Mutex<HashMap<Box<str>, Arc<Slot>>>,
 }
@@ -47,6 +48,7 @@ impl Shared {
             compiles: Gate::default(),
             commands: Gate::default(),
             backlog: Backlog::default(),
+            staging: Staging::default(),
             notifications_to_lose: AtomicUsize::new(0),
             slots: Mutex::default(),
         }
@@ -168,6 +170,33 @@ impl Delay {
             0 => {}
             nanoseconds => thread::sleep(Duration::from_nanos(nanoseconds)),
         }
+    }
+}
+
+/// The driver's own memory, for the bytes of transfers that wait.
+pub(super) struct Staging {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+}
+
+impl Default for Staging {
+    fn default() -> Self {
+        Self { limit: AtomicUsize::new(usize::MAX), used: AtomicUsize::new(0) }
+    }
+}
+
+impl Staging {
+    pub(super) fn set_limit(&self, bytes: usize) {
+        self.limit.store(bytes, SeqCst);
+    }
+
+    /// Tells whether there was room.
+    pub(super) fn take(&self, bytes: usize) -> bool {
+        self.used.fetch_add(bytes, SeqCst) + bytes <= self.limit.load(SeqCst)
+    }
+
+    pub(super) fn give(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, SeqCst);
     }
 }
 

@@ -10,6 +10,7 @@ mod held;
 mod settle;
 #[cfg(all(test, feature = "simulated"))]
 mod tests;
+mod transfer;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{
@@ -41,6 +42,7 @@ use crate::stats::Counters;
 use group::Group;
 pub(crate) use group::{Aborted, GroupId};
 use held::Newcomer;
+use transfer::{Movers, Transfer};
 
 /// How a device's commands are run.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,7 @@ pub(crate) struct Scheduler {
     options: Options,
     shared: Shared,
     freed: Arc<Freed>,
+    movers: Movers,
     /// Commands submitted and not ended, for those who look without the lock.
     live: AtomicUsize,
     /// Commands that the device was not given yet. Callbacks look at it, which must not own the
@@ -86,6 +89,8 @@ struct State {
     live: usize,
     /// Commands in flight on all lanes.
     in_flight: usize,
+    /// The bytes of transfers in flight on all lanes.
+    transferring: usize,
     /// Keeps the scheduler alive while there are commands.
     keep_alive: Option<Arc<Scheduler>>,
     /// Commands that nothing but the bound on those in flight holds back, in order.
@@ -103,6 +108,10 @@ struct State {
 struct Effects {
     wakers: Wakers,
     arm: Vec<Armed>,
+    /// Commands whose end is to be noticed though nobody awaits it.
+    unwatched: SmallVec<[Arc<Record>; 1]>,
+    /// Transfers that are to begin.
+    transfers: SmallVec<[Transfer; 1]>,
     garbage: Vec<Garbage>,
     /// What was to run and does not.
     unused: SmallVec<[Box<LaunchWork>; 1]>,
@@ -176,6 +185,7 @@ impl Scheduler {
             options,
             shared,
             freed: Arc::new(Freed::unbounded()),
+            movers: Movers::new(),
             live: AtomicUsize::new(0),
             waiting: Arc::default(),
             state: Mutex::new(State {
@@ -184,6 +194,7 @@ impl Scheduler {
                 submissions: 0,
                 live: 0,
                 in_flight: 0,
+                transferring: 0,
                 keep_alive: None,
                 parked: VecDeque::new(),
                 groups: HashMap::default(),
@@ -443,6 +454,9 @@ impl Scheduler {
         if state.is_host(id) {
             return self.finish(state, id, Ok(()), Ending::default(), next, effects);
         }
+        if self.slot.handle().kind != DeviceKind::Cpu && state.is_for_movers(id) {
+            return self.move_apart(state, id, effects);
+        }
         let members = state.members(id);
         match self.enqueue(state, &members, effects) {
             Ok(()) => {
@@ -470,7 +484,7 @@ impl Scheduler {
         let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
         let wait = wait_list(&mut state.lanes, lane, places)?;
         let count = state.count(members);
-        let State { dag, lanes, in_flight, .. } = state;
+        let State { dag, lanes, in_flight, transferring, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
         let position = command.with_operation(|operation| {
             // SAFETY: the command owns all that the operation names, and it stays in the DAG until
@@ -480,6 +494,7 @@ impl Scheduler {
             unsafe { lanes[lane].enqueue(id, count, operation, &wait) }
         })?;
         *in_flight += count;
+        *transferring += command.work.transferred();
         let last = command.record.clone();
         let mut is_awaited = false;
         for &id in members {
@@ -568,7 +583,8 @@ impl Scheduler {
         match &outcome {
             Ok(()) => {
                 if let Work::Read { to, .. } = &mut command.work {
-                    to.deliver();
+                    // SAFETY: the read has ended well.
+                    unsafe { to.deliver() };
                 }
             }
             Err(_) => self.shared.counters.failed_commands.add(command.count() as u64),

@@ -58,6 +58,7 @@ impl Scheduler {
             };
             settled += 1;
             state.in_flight -= state.count(&members);
+            state.transferring -= state.dag.command(id).map_or(0, |it| it.work.transferred());
             // A marker waits for the ends of commands, whatever they are.
             let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
             let is_timed = self.options.profiling || state.is_timed(&members);
@@ -103,6 +104,12 @@ impl Scheduler {
     pub(super) fn apply(&self, effects: Effects) {
         for armed in effects.arm {
             self.arm(armed);
+        }
+        for record in effects.unwatched {
+            self.leave_to_reactor(&record);
+        }
+        for transfer in effects.transfers {
+            self.movers.start(transfer);
         }
         for (stopwatch, profile) in effects.timed {
             stopwatch.ended(profile);

@@ -1,0 +1,234 @@
+//! Large transfers: moved in pieces, by threads that may wait.
+//!
+//! A driver takes a transfer at once only while it has memory of its own to put the bytes in. NVIDIA's
+//! OpenCL driver has some 50 MiB; beyond that it keeps the caller waiting until the device gets
+//! there, and with the caller all who want the scheduler's lock. On Level Zero it is this crate that
+//! copies the bytes. Therefore a transfer that is large, or one of too many, is not enqueued behind
+//! what it depends on: once that has ended, a thread hands it over piece by piece, on a lane that
+//! nothing else uses.
+//!
+//! Not on a CPU: what its driver moves stays in the host's memory.
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{Effects, Ending, Scheduler, State};
+use crate::backend::{DeviceSlot, Lane, NativeEvent, Operation, Profile, Progress};
+use crate::build::{Pool, catch_panic, no_thread};
+use crate::error::Result;
+use crate::queue::command::Work;
+use crate::queue::dag::NodeId;
+use crate::queue::lane::Place;
+
+/// A transfer of more bytes is moved in pieces.
+const LARGE: usize = 4 << 20;
+
+/// So is one with which more bytes of transfers would be enqueued at the same time.
+const MOST_ENQUEUED: usize = 32 << 20;
+
+const PIECE: usize = 8 << 20;
+
+/// So many pieces of a transfer are on their way at the same time: the device moves one while the
+/// host copies the other.
+const PIECES: usize = 2;
+
+/// So many transfers of a device are moved at the same time: it can do one in each direction.
+const TRANSFERS: usize = 2;
+
+/// How often the driver is asked for the end of a piece for which it does not call back.
+const TICK: Duration = Duration::from_millis(2);
+
+/// What moves the large transfers of a device.
+pub(super) struct Movers {
+    threads: Pool,
+    /// Those that no transfer uses.
+    lanes: Mutex<Vec<Box<dyn Lane>>>,
+}
+
+/// A command whose work is done by a thread. It ends when this is dropped.
+pub(super) struct Transfer {
+    scheduler: Arc<Scheduler>,
+    id: NodeId,
+    /// Unless it must be kept for ever: the device may still use it.
+    work: Option<Work>,
+    outcome: Result<Option<Profile>>,
+}
+
+impl Movers {
+    /// Starts no thread yet.
+    pub(super) fn new() -> Self {
+        Self { threads: Pool::new("kiln-transfer", TRANSFERS), lanes: Mutex::default() }
+    }
+
+    pub(super) fn start(&self, transfer: Transfer) {
+        self.threads.submit(move || transfer.run());
+    }
+
+    fn take_lane(&self, slot: &DeviceSlot, profiling: bool) -> Result<Box<dyn Lane>> {
+        let kept = self.lanes.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| slot.open()?.create_lane(profiling), Ok)
+    }
+
+    fn keep_lane(&self, lane: Box<dyn Lane>) {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+    }
+}
+
+impl State {
+    /// Whether the command is a transfer that the driver may not take at once.
+    pub(super) fn is_for_movers(&self, id: NodeId) -> bool {
+        let bytes = self.dag.command(id).map_or(0, |command| command.work.transferred());
+        bytes > LARGE || bytes > 0 && self.transferring + bytes > MOST_ENQUEUED
+    }
+}
+
+impl Scheduler {
+    /// Has a thread move a transfer, if what it depends on has ended; else this is to be called again
+    /// when that has.
+    pub(super) fn move_apart(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: NodeId,
+        effects: &mut Effects,
+    ) {
+        if !state.dag.wait_for_ends(id) {
+            // Perhaps nobody else waits for these. The latest of a lane ends last.
+            let before = state.dag.dependencies(id).map(|(.., command)| &command.record);
+            let mut latest: SmallVec<[(Place, _); 4]> = SmallVec::new();
+            for (place, record) in before.filter_map(|record| Some((record.place()?, record))) {
+                match latest.iter_mut().find(|(known, _)| known.lane == place.lane) {
+                    Some(known) if known.0 < place => *known = (place, record.clone()),
+                    Some(_) => {}
+                    None => latest.push((place, record.clone())),
+                }
+            }
+            return effects.unwatched.extend(latest.into_iter().map(|(_, record)| record));
+        }
+        let Some(command) = state.dag.command_mut(id) else { return };
+        let Some(work) = command.work.take_transfer() else { return };
+        command.record.set_on_no_lane();
+        if let Some(traced) = &mut command.traced {
+            traced.enqueued();
+        }
+        let (scheduler, outcome) = (self.clone(), Err(no_thread()));
+        effects.transfers.push(Transfer { scheduler, id, work: Some(work), outcome });
+    }
+
+    fn moved(self: &Arc<Self>, id: NodeId, work: Option<Work>, outcome: Result<Option<Profile>>) {
+        self.change(|scheduler, state, next, effects| {
+            if let (Some(command), Some(work)) = (state.dag.command_mut(id), work) {
+                command.work = work;
+            }
+            let profile = outcome.as_ref().ok().copied().flatten();
+            let ending = Ending { native: None, profile };
+            scheduler.finish(state, id, outcome.map(drop), ending, next, effects);
+            scheduler.pump(state, next, effects);
+        });
+    }
+}
+
+impl Transfer {
+    fn run(mut self) {
+        self.outcome = catch_panic(|| {
+            let Scheduler { movers, slot, options, .. } = &*self.scheduler;
+            let mut lane = movers.take_lane(slot, options.profiling)?;
+            let Some(work) = self.work.take() else { return Ok(None) };
+            // Forgotten if what follows panics.
+            let mut work = ManuallyDrop::new(work);
+            let outcome = move_in_pieces(&mut *lane, &mut work);
+            self.work = Some(ManuallyDrop::into_inner(work));
+            if outcome.is_ok() {
+                movers.keep_lane(lane);
+            }
+            outcome
+        });
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        let outcome = std::mem::replace(&mut self.outcome, Ok(None));
+        self.scheduler.moved(self.id, self.work.take(), outcome);
+    }
+}
+
+/// Blocks until all is moved, or as much as could be.
+fn move_in_pieces(lane: &mut dyn Lane, work: &mut Work) -> Result<Option<Profile>> {
+    work.with_operation(|whole| {
+        let mut pieces = (0..).step_by(PIECE).map_while(|start| piece(whole, start));
+        let mut on_the_way = VecDeque::with_capacity(PIECES);
+        let mut outcome: Result<Option<Profile>> = Ok(None);
+        loop {
+            let has_room = on_the_way.len() < PIECES && outcome.is_ok();
+            if let Some(piece) = has_room.then(|| pieces.next()).flatten() {
+                // SAFETY: the piece lies inside the operation, and what that names the work owns,
+                // which nobody else has and which is kept until the ends of all pieces are known.
+                match unsafe { lane.enqueue(&piece, &[]) } {
+                    Ok(event) => on_the_way.push_back(event),
+                    Err(error) => outcome = Err(error),
+                }
+                if let Err(error) = lane.flush() {
+                    // The events tell what became of the pieces.
+                    tracing::debug!(%error, "a lane could not be flushed");
+                }
+            } else if let Some(oldest) = on_the_way.pop_front() {
+                let ended = wait(&*oldest);
+                outcome = outcome.and_then(|first| ended.map(|()| joined(first, oldest.profile())));
+            } else {
+                return outcome;
+            }
+        }
+    })
+}
+
+/// The piece of a transfer that begins after so many bytes, if there are more.
+fn piece<'a>(whole: &Operation<'a>, start: usize) -> Option<Operation<'a>> {
+    match *whole {
+        Operation::Write { to, offset, from, bytes } if start < bytes => Some(Operation::Write {
+            to,
+            offset: offset + start,
+            from: from.wrapping_add(start),
+            bytes: PIECE.min(bytes - start),
+        }),
+        Operation::Read { from, offset, to, bytes } if start < bytes => Some(Operation::Read {
+            from,
+            offset: offset + start,
+            to: to.wrapping_add(start),
+            bytes: PIECE.min(bytes - start),
+        }),
+        _ => None,
+    }
+}
+
+/// From the beginning of the first piece to the end of the latest.
+fn joined(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
+    let latest = latest?;
+    Some(first.map_or(latest, |first| Profile { ended: latest.ended, ..first }))
+}
+
+fn wait(event: &dyn NativeEvent) -> Result<()> {
+    let has_called_back = Arc::new(AtomicBool::new(false));
+    let (called_back, waiting) = (has_called_back.clone(), thread::current());
+    let notify = Box::new(move || {
+        called_back.store(true, SeqCst);
+        waiting.unpark();
+    });
+    if let Err(error) = event.notify(notify) {
+        tracing::debug!(%error, "the driver takes no callback; it is asked now and then");
+    }
+    loop {
+        // A driver that has called back before its event tells the end is believed.
+        let has_ended = has_called_back.load(SeqCst);
+        match event.progress() {
+            Progress::Failed(error) => return Err(error),
+            Progress::Pending if !has_ended => thread::park_timeout(TICK),
+            Progress::Pending | Progress::Complete => return Ok(()),
+        }
+    }
+}

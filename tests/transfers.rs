@@ -1,0 +1,276 @@
+//! Large reads and writes: nobody who submits one waits for the device, and they keep their place
+//! among the commands around them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+mod support;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures::executor::block_on;
+use futures::future::join_all;
+use kiln::simulated::{Fault, Simulator};
+use kiln::{Buffer, ErrorKind, Queue, Read, Runtime, Status};
+use simulation::{eventually, runtime, runtime_with};
+
+const MIB: usize = 1 << 20;
+
+/// What NVIDIA's driver has for transfers that wait, about.
+const STAGING: usize = 48 * MIB;
+
+/// More than any driver takes long for, and less than a test may.
+const FOR_EVER: Duration = Duration::from_secs(30);
+
+/// Bytes that differ from part to part: parts are shorter than what is moved at once, and are not a
+/// whole number of them.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    const PART: usize = 60_000;
+    let mut rng = Rng::with_seed(seed);
+    let mut bytes = vec![0; len];
+    bytes.chunks_mut(PART).for_each(|part| part.fill(rng.u8(..)));
+    bytes
+}
+
+/// Runs `test` with simulated devices of both kinds, and with every real one.
+fn everywhere(test: impl AsyncFn(Runtime)) {
+    block_on(async {
+        for simulator in [Simulator::new(), Simulator::immediate()] {
+            test(runtime(&simulator).await).await;
+        }
+        support::on_each_device(test).await;
+    });
+}
+
+/// Has a thread submit something to a device that hangs, whose driver keeps callers waiting once its
+/// staging memory is full, and fails if the thread does not come back.
+fn submits_at_once(submit: impl FnOnce(&Runtime, &Queue) + Send + 'static) {
+    let simulator = Simulator::new();
+    simulator.limit_staging(STAGING);
+    let rt = block_on(runtime(&simulator));
+    let hangs = simulator.pause();
+    let (sender, done) = mpsc::channel();
+    let submitter = rt.clone();
+    let thread = thread::spawn(move || {
+        submit(&submitter, &submitter.queue());
+        sender.send(()).unwrap();
+    });
+    let came_back = done.recv_timeout(FOR_EVER);
+    drop(hangs);
+    thread.join().unwrap();
+    came_back.expect("whoever submits does not wait for the device");
+    block_on(rt.drain());
+}
+
+#[test]
+fn a_large_write_keeps_nobody_waiting() {
+    submits_at_once(|rt, queue| {
+        let x = rt.buffer(2 * STAGING).unwrap();
+        let _ = queue.write(&x, vec![1u8; 2 * STAGING]).unwrap();
+        // The next is not kept waiting by the first.
+        let _ = queue.fill(&x, 2).unwrap();
+    });
+}
+
+#[test]
+fn a_large_read_keeps_nobody_waiting() {
+    submits_at_once(|rt, queue| {
+        let x = rt.buffer(2 * STAGING).unwrap();
+        let _ = queue.fill(&x, 2u8).unwrap();
+        drop(queue.read(&x));
+    });
+}
+
+#[test]
+fn many_small_transfers_keep_nobody_waiting() {
+    submits_at_once(|rt, queue| {
+        let parts: Vec<Buffer<u8>> = (0..96).map(|_| rt.buffer(MIB).unwrap()).collect();
+        for part in &parts {
+            let _ = queue.write(part, vec![1; MIB]).unwrap();
+        }
+        for part in &parts {
+            drop(queue.read(part));
+        }
+    });
+}
+
+#[test]
+fn large_transfers_arrive_whole() {
+    everywhere(async |rt| {
+        let queue = rt.queue();
+        for len in [4 * MIB, 4 * MIB + 1, 8 * MIB, 16 * MIB, 16 * MIB + 4097, 40 * MIB + 3] {
+            let (x, y) = (rt.buffer::<u8>(len).unwrap(), rt.buffer::<u8>(len).unwrap());
+            let bytes = pattern(len, len as u64);
+            let _ = queue.write(&x, bytes.clone()).unwrap();
+            let _ = queue.copy(&x, &y).unwrap();
+            let _ = queue.fill(&x.slice(..100).unwrap(), 7).unwrap();
+            let (x, y) = (queue.read(&x), queue.read(&y));
+            assert!(y.await.unwrap() == bytes, "{len} bytes");
+            let x = x.await.unwrap();
+            assert!(x[..100] == [7; 100] && x[100..] == bytes[100..], "{len} bytes");
+        }
+    });
+}
+
+#[test]
+fn parts_of_a_buffer_are_moved_to_their_places() {
+    everywhere(async |rt| {
+        let queue = rt.queue();
+        let x = rt.buffer::<u8>(24 * MIB).unwrap();
+        let _ = queue.fill(&x, 0).unwrap();
+        let part = x.slice(5 * MIB + 3..22 * MIB + 1).unwrap();
+        let bytes = pattern(part.len(), 1);
+        let _ = queue.write(&part, bytes.clone()).unwrap();
+        let (all, read) = (queue.read(&x), queue.read(&part));
+        assert!(read.await.unwrap() == bytes);
+        let all = all.await.unwrap();
+        assert!(all[5 * MIB + 3..22 * MIB + 1] == bytes);
+        let around = [&all[..5 * MIB + 3], &all[22 * MIB + 1..]];
+        assert!(around.iter().all(|bytes| **bytes == vec![0; bytes.len()]));
+    });
+}
+
+/// Submits commands on parts of three buffers, large and small, without waiting for any, and
+/// compares what the reads brought with the same done on the host.
+async fn submit_at_random(rt: &Runtime, rng: &mut Rng, commands: usize) {
+    const LEN: usize = 9 * MIB;
+    let queues = [rt.queue(), rt.queue()];
+    let buffers: Vec<Buffer<u8>> = (0..3).map(|_| rt.buffer(LEN).unwrap()).collect();
+    let mut expected = vec![vec![0u8; LEN]; 3];
+    let mut reads: Vec<(Read<u8>, Vec<u8>)> = Vec::new();
+    for buffer in &buffers {
+        let _ = queues[0].fill(buffer, 0).unwrap();
+    }
+    for command in 0..commands {
+        let (at, queue) = (rng.usize(..3), &queues[rng.usize(..2)]);
+        let start = rng.usize(..LEN - 1);
+        let most = if rng.bool() { LEN - start } else { (LEN - start).min(100_000) };
+        let range = start..start + rng.usize(1..=most);
+        let part = buffers[at].slice(range.clone()).unwrap();
+        match rng.usize(..4) {
+            0 => {
+                let bytes = pattern(range.len(), command as u64);
+                expected[at][range].copy_from_slice(&bytes);
+                let _ = queue.write(&part, bytes).unwrap();
+            }
+            1 => reads.push((queue.read(&part), expected[at][range].to_vec())),
+            2 => {
+                let value = rng.u8(..);
+                expected[at][range].fill(value);
+                let _ = queue.fill(&part, value).unwrap();
+            }
+            _ => {
+                let to = (at + 1) % 3;
+                let bytes = expected[at][range.clone()].to_vec();
+                expected[to][range.clone()].copy_from_slice(&bytes);
+                let _ = queue.copy(&part, &buffers[to].slice(range).unwrap()).unwrap();
+            }
+        }
+    }
+    for (buffer, bytes) in buffers.iter().zip(expected) {
+        reads.push((queues[1].read(buffer), bytes));
+    }
+    for (number, (read, bytes)) in reads.into_iter().enumerate() {
+        assert!(read.await.unwrap() == bytes, "read {number}");
+    }
+}
+
+#[test]
+fn transfers_of_all_sizes_keep_their_places() {
+    everywhere(async |rt| {
+        for seed in 0..2 {
+            submit_at_random(&rt, &mut Rng::with_seed(seed), 40).await;
+        }
+    });
+}
+
+#[test]
+fn several_tasks_move_at_once() {
+    everywhere(async |rt| {
+        let tasks = (0..4u64).map(|seed| {
+            let rt = rt.clone();
+            async move { submit_at_random(&rt, &mut Rng::with_seed(100 + seed), 8).await }
+        });
+        join_all(tasks).await;
+    });
+}
+
+#[test]
+fn completions_that_are_not_told_are_found() {
+    let simulator = Simulator::new();
+    block_on(async {
+        let rt = runtime(&simulator).await;
+        simulator.lose_notifications(usize::MAX / 2);
+        submit_at_random(&rt, &mut Rng::with_seed(7), 20).await;
+    });
+}
+
+#[test]
+fn a_transfer_that_fails_half_way_fails_what_needs_it() {
+    let simulator = Simulator::new();
+    block_on(async {
+        let rt = runtime(&simulator).await;
+        let queue = rt.queue();
+        let x = rt.buffer::<u8>(40 * MIB).unwrap();
+        queue.fill(&x, 1).unwrap().await.unwrap();
+        let before = simulator.counts().commands;
+        let hangs = simulator.pause();
+        let write = queue.write(&x, vec![2; x.len()]).unwrap();
+        let read = queue.read(&x);
+        eventually("the first pieces are on their way", || {
+            simulator.counts().commands >= before + 2
+        });
+        simulator.fail_enqueues(1, Fault::OutOfResources);
+        drop(hangs);
+        assert_eq!(write.await.unwrap_err().kind(), ErrorKind::OutOfResources);
+        assert_eq!(read.await.unwrap_err().kind(), ErrorKind::OutOfResources);
+        let _ = queue.write(&x, vec![3; x.len()]).unwrap();
+        assert!(queue.read(&x).await.unwrap() == vec![3; x.len()], "it has healed");
+    });
+}
+
+#[test]
+fn nothing_is_freed_before_it_is_moved() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        let hangs = simulator.pause();
+        block_on(async {
+            let rt = runtime(&simulator).await;
+            let (x, queue) = (rt.buffer::<u8>(20 * MIB).unwrap(), rt.queue());
+            let _ = queue.write(&x, vec![2; x.len()]).unwrap();
+            drop(queue.read(&x));
+            let y = rt.buffer::<u8>(20 * MIB).unwrap();
+            drop(queue.read(&y));
+        });
+        assert_eq!(simulator.counts().live_allocations, 2, "the runtime and all handles are gone");
+        drop(hangs);
+        eventually("all is freed", || simulator.counts().live_allocations == 0);
+    }
+}
+
+#[test]
+fn an_event_tells_how_far_a_transfer_has_come() {
+    let simulator = Simulator::new();
+    block_on(async {
+        let rt = runtime_with(&simulator, Runtime::builder().profiling(true)).await;
+        let (x, queue) = (rt.buffer::<u8>(20 * MIB).unwrap(), rt.queue());
+        let hangs = simulator.pause();
+        let first = queue.write(&x, vec![2; x.len()]).unwrap();
+        let second = queue.write(&x, vec![3; x.len()]).unwrap();
+        assert!(matches!(first.status(), Status::Enqueued), "a thread has it");
+        assert!(matches!(second.status(), Status::Waiting), "for the first to end");
+        let picture = queue.dot();
+        assert_eq!(picture.matches("label=\"write\", style=\"solid\"").count(), 1, "{picture}");
+        assert_eq!(picture.matches("label=\"write\", style=\"dashed\"").count(), 1, "{picture}");
+        drop(hangs);
+        second.await.unwrap();
+        assert!(matches!(first.status(), Status::Complete));
+        let profile = first.profile().expect("it was asked for");
+        let stations = [profile.queued, profile.submitted, profile.started, profile.ended];
+        assert!(stations.is_sorted(), "{stations:?}");
+    });
+}
