@@ -356,6 +356,29 @@ fn fused() {
 }
 
 #[test]
+fn a_fill_of_more_than_4_gib_reaches_the_end() {
+    on_each(&["bmg"], "filled", &[]);
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn filled() {
+    // No whole number of work-groups of the driver's.
+    const LEN: usize = (4 << 30) + 4099;
+    smol::block_on(async {
+        let rt = runtime().await;
+        let (queue, x) = (rt.queue(), rt.buffer::<u8>(LEN).unwrap());
+        queue.fill(&x, 7).unwrap().await.unwrap();
+        for start in [0, 1 << 31, (1 << 32) - 8, 1 << 32, LEN - 16] {
+            let part = x.slice(start..start + 16).unwrap();
+            assert_eq!(queue.read(&part).await.unwrap(), [7; 16], "from {start}");
+        }
+        report("filled", 1);
+    });
+    wait_for_the_threads();
+}
+
+#[test]
 fn the_validation_layer_has_nothing_to_report() {
     let scarce = [("DRMSHIM_MEM_MB", "512"), EVENTS[0]];
     let runs: [(&str, &str, &[_]); 4] = [
