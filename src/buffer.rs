@@ -13,7 +13,9 @@ use crate::backend::{Access, DeviceSlot, Memory};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Elements of device memory: a handle, cheap to clone. The memory is freed when the last handle
-/// is gone and the last command that uses it has ended.
+/// is gone and the last command that uses it has ended. NVIDIA's driver frees none until the device
+/// has nothing to do, and blocks until then; there, what is freed earlier is kept for the next
+/// buffers of the same size, up to an eighth of the device's memory.
 ///
 /// What a new buffer holds is not specified until something is written to it.
 pub struct Buffer<T> {

@@ -12,7 +12,7 @@ use super::adapter::{ClAdapter, Version};
 use super::codes::error;
 use super::handle::{DeviceId, OwnedContext};
 use super::lane::ClLane;
-use super::memory::ClMemory;
+use super::memory::{ClMemory, SpareMemory};
 use super::program;
 use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source};
@@ -21,6 +21,9 @@ use crate::error::Result;
 
 /// A context of one device. Everything that is made in it keeps it alive.
 pub(super) struct Context {
+    /// For a driver that releases no memory while there are commands. Declared before the context, so
+    /// released before it.
+    pub(super) spare: Option<SpareMemory>,
     context: OwnedContext,
     device: DeviceId,
     pub(super) version: Version,
@@ -45,28 +48,33 @@ pub(super) struct ClDevice {
 
 impl ClDevice {
     pub(super) fn open(adapter: &ClAdapter) -> Result<Self> {
-        Self::open_with(adapter, calls_back_late(&adapter.info))
+        Self::open_with(adapter, is_nvidia(&adapter.info))
     }
 
-    /// With the ends of commands found by asking for them, or else by the driver's callbacks.
-    pub(super) fn open_with(adapter: &ClAdapter, asks_for_ends: bool) -> Result<Self> {
+    /// With what NVIDIA's driver needs done otherwise than others, or without.
+    pub(super) fn open_with(adapter: &ClAdapter, as_nvidia: bool) -> Result<Self> {
         let ClAdapter { platform, device, version, ref info } = *adapter;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
             .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
-        let watcher = asks_for_ends.then(|| Arc::new(Watcher::new()));
-        let context = Context { context, device, version, info: Arc::clone(info), watcher };
+        let info = Arc::clone(info);
+        let spare = as_nvidia.then(|| SpareMemory::new(info.limits.global_memory));
+        let watcher = as_nvidia.then(|| Arc::new(Watcher::new()));
+        let context = Context { spare, context, device, version, info, watcher };
         Ok(Self { context: Arc::new(context) })
     }
 }
 
-/// Whether the driver reports the ends of commands so late that asking for them serves better.
+/// Whether the driver is NVIDIA's (580.159), which
 ///
-/// NVIDIA's calls back up to 20 ms late (H100, driver 580, `cargo bench --bench wake`), those of CPUs
-/// within 20 us.
-fn calls_back_late(info: &DeviceInfo) -> bool {
+/// * reports the ends of commands up to 20 ms late (H100, `cargo bench --bench wake`; those of CPUs
+///   within 20 us), so that asking for them serves better: see [`watch`](super::watch);
+/// * crashes when of two views of a buffer that overlap and that kernels were given the older one is
+///   released first, and has whoever releases memory wait for all commands: see
+///   [`memory`](super::memory).
+fn is_nvidia(info: &DeviceInfo) -> bool {
     info.platform.contains("NVIDIA")
 }
 

@@ -20,7 +20,7 @@ pub(super) struct ClEvent {
     profiling: bool,
     /// Who finds its end, and its position on its lane, if the driver reports it too late.
     watch: Option<(Arc<LaneWatch>, u64)>,
-    _context: Arc<Context>,
+    context: Arc<Context>,
 }
 
 impl ClEvent {
@@ -30,11 +30,22 @@ impl ClEvent {
         watch: Option<(Arc<LaneWatch>, u64)>,
         context: &Arc<Context>,
     ) -> Self {
-        Self { event, profiling, watch, _context: Arc::clone(context) }
+        if let Some(spare) = &context.spare {
+            spare.begin();
+        }
+        Self { event, profiling, watch, context: Arc::clone(context) }
     }
 
     fn time(&self, station: cl_profiling_info) -> Option<u64> {
         get_event_profiling_info(self.event.raw(), station).ok().map(cl_ulong::from)
+    }
+}
+
+impl Drop for ClEvent {
+    fn drop(&mut self) {
+        if let Some(spare) = &self.context.spare {
+            spare.end();
+        }
     }
 }
 

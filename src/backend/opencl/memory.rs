@@ -1,8 +1,13 @@
 //! Buffers and the parts of them that kernels get.
 
 use std::any::Any;
+use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opencl3::memory::{
@@ -29,10 +34,19 @@ pub(super) struct ClMemory {
 
 /// What was allocated at once.
 struct Whole {
-    /// See [`Whole::keeps_views`].
+    /// Taken when it is dropped.
+    piece: ManuallyDrop<Piece>,
+    bytes: usize,
+    context: Arc<Context>,
+}
+
+/// Memory, and the views of it that are kept.
+struct Piece {
+    /// Where memory is [spared](SpareMemory), views are kept until it is released, and then released
+    /// from the last to the first: NVIDIA's driver crashes when of two views that overlap and that
+    /// kernels were given the older one is released first.
     kept: Mutex<Vec<KeptView>>,
     memory: OwnedMemory,
-    context: Arc<Context>,
 }
 
 struct KeptView {
@@ -41,21 +55,28 @@ struct KeptView {
     view: Arc<OwnedMemory>,
 }
 
-impl Whole {
-    /// Whether views are kept until the whole goes, and then released from the last to the first.
-    ///
-    /// NVIDIA's driver (580.159) crashes when of two views that overlap and that kernels were
-    /// given the older one is released first.
-    fn keeps_views(&self) -> bool {
-        self.context.info.vendor.to_lowercase().contains("nvidia")
+impl Piece {
+    fn kept(&self) -> MutexGuard<'_, Vec<KeptView>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let mut kept = self.kept();
+        while let Some(view) = kept.pop() {
+            drop(view);
+        }
+    }
+}
+
+impl Whole {
     fn create_view(&self, start: usize, bytes: usize) -> Result<Arc<OwnedMemory>> {
         let region = cl_buffer_region { origin: start, size: bytes };
         // SAFETY: the buffer is alive and no view itself; the region is what its type says.
         let created = unsafe {
             create_sub_buffer(
-                self.memory.raw(),
+                self.piece.memory.raw(),
                 CL_MEM_READ_WRITE,
                 CL_BUFFER_CREATE_TYPE_REGION,
                 (&raw const region).cast(),
@@ -67,18 +88,133 @@ impl Whole {
         // SAFETY: just created, and referenced here alone.
         Ok(Arc::new(unsafe { OwnedMemory::new(raw) }))
     }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<KeptView>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        let mut kept = self.kept();
-        while let Some(view) = kept.pop() {
-            drop(view);
+        // SAFETY: taken once, here, and not used again.
+        let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
+        match &self.context.spare {
+            Some(spare) => spare.give(piece, self.bytes),
+            None => drop(piece),
         }
+    }
+}
+
+/// Memory that nobody uses any more, for buffers of the same size.
+///
+/// NVIDIA's driver releases memory that a command has used only once the device has nothing to do, and
+/// keeps whoever releases it waiting until then, and whoever else calls it meanwhile. So memory is
+/// not released while there are commands, unless it is too much.
+pub(super) struct SpareMemory {
+    /// How many events of commands there are.
+    commands: AtomicUsize,
+    /// The most bytes that are kept, and the most that are kept and used together.
+    most: [usize; 2],
+    pieces: Mutex<Pieces>,
+}
+
+#[derive(Default)]
+struct Pieces {
+    /// Bytes that buffers have.
+    used: usize,
+    /// Bytes that are kept.
+    kept: usize,
+    by_size: HashMap<usize, Vec<Piece>>,
+}
+
+/// So much is released along with other memory, when the device has nothing to do.
+const RELEASED_AT_ONCE: usize = 4;
+
+impl SpareMemory {
+    /// For a device with so many bytes.
+    pub(super) fn new(all: u64) -> Self {
+        let part = usize::try_from(all / 8).unwrap_or(usize::MAX / 8);
+        Self { commands: AtomicUsize::new(0), most: [part, 7 * part], pieces: Mutex::default() }
+    }
+
+    /// A command has been handed over.
+    pub(super) fn begin(&self) {
+        self.commands.fetch_add(1, SeqCst);
+    }
+
+    /// Its end is known.
+    pub(super) fn end(&self) {
+        self.commands.fetch_sub(1, SeqCst);
+    }
+
+    fn pieces(&self) -> MutexGuard<'_, Pieces> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes are kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.pieces().kept
+    }
+
+    fn is_idle(&self) -> bool {
+        self.commands.load(SeqCst) == 0
+    }
+
+    /// What is kept of this size. If nothing is, makes room for so much.
+    fn take(&self, bytes: usize) -> Option<Piece> {
+        let mut pieces = self.pieces();
+        let piece = pieces.by_size.get_mut(&bytes).and_then(Vec::pop);
+        pieces.used += bytes;
+        if piece.is_some() {
+            pieces.kept -= bytes;
+            return piece;
+        }
+        let released = if pieces.used.saturating_add(pieces.kept) > self.most[1] {
+            pieces.release(usize::MAX)
+        } else if self.is_idle() {
+            pieces.release(RELEASED_AT_ONCE)
+        } else {
+            Vec::new()
+        };
+        drop(pieces);
+        drop(released);
+        None
+    }
+
+    /// A buffer of this size could not be had.
+    fn fail(&self, bytes: usize) {
+        self.pieces().used -= bytes;
+    }
+
+    fn give(&self, piece: Piece, bytes: usize) {
+        let mut pieces = self.pieces();
+        pieces.used -= bytes;
+        let released = if self.is_idle() {
+            pieces.release(RELEASED_AT_ONCE)
+        } else if pieces.kept + bytes <= self.most[0] {
+            pieces.kept += bytes;
+            return pieces.by_size.entry(bytes).or_default().push(piece);
+        } else {
+            Vec::new()
+        };
+        drop(pieces);
+        drop((piece, released));
+    }
+}
+
+impl Pieces {
+    /// Takes out so many, or all, for the caller to drop without the lock.
+    fn release(&mut self, most: usize) -> Vec<Piece> {
+        let mut released = Vec::new();
+        while released.len() < most
+            && let Some((&bytes, pieces)) = self.by_size.iter_mut().next()
+        {
+            match pieces.pop() {
+                Some(piece) => {
+                    self.kept -= bytes;
+                    released.push(piece);
+                }
+                None => drop(self.by_size.remove(&bytes)),
+            }
+        }
+        released
     }
 }
 
@@ -93,18 +229,29 @@ impl ClMemory {
             );
             return Err(Error::new(ErrorKind::OutOfResources, message));
         }
+        let kept = context.spare.as_ref().and_then(|spare| spare.take(bytes));
+        let piece = kept.map_or_else(|| Self::create(context, bytes), Ok);
+        let piece = piece.inspect_err(|_| {
+            if let Some(spare) = &context.spare {
+                spare.fail(bytes);
+            }
+        })?;
+        let context = Arc::clone(context);
+        let whole = Arc::new(Whole { piece: ManuallyDrop::new(piece), bytes, context });
+        Ok(Self { id: next_id(), view: None, start: 0, bytes, whole })
+    }
+
+    fn create(context: &Context, bytes: usize) -> Result<Piece> {
         // SAFETY: the context is alive, and these flags take no host memory.
         let created =
             unsafe { create_buffer(context.raw(), CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
         let raw = created.map_err(|code| {
             let kind = allocation_kind(code);
-            error_of(kind, code, format!("{bytes} bytes cannot be allocated on `{}`", info.name))
+            let name = &context.info.name;
+            error_of(kind, code, format!("{bytes} bytes cannot be allocated on `{name}`"))
         })?;
         // SAFETY: just created, and referenced here alone.
-        let memory = unsafe { OwnedMemory::new(raw) };
-        let whole =
-            Arc::new(Whole { kept: Mutex::default(), memory, context: Arc::clone(context) });
-        Ok(Self { id: next_id(), view: None, start: 0, bytes, whole })
+        Ok(Piece { kept: Mutex::default(), memory: unsafe { OwnedMemory::new(raw) } })
     }
 
     /// This backend's memory behind the trait.
@@ -121,7 +268,7 @@ impl ClMemory {
     }
 
     pub(super) fn raw(&self) -> cl_mem {
-        self.view.as_deref().unwrap_or(&self.whole.memory).raw()
+        self.view.as_deref().unwrap_or(&self.whole.piece.memory).raw()
     }
 }
 
@@ -139,8 +286,8 @@ impl Memory for ClMemory {
         }
         // OpenCL makes no views of views, so each is one of the whole.
         let start = self.start + offset;
-        let view = if self.whole.keeps_views() {
-            let mut kept = self.whole.kept();
+        let view = if self.whole.context.spare.is_some() {
+            let mut kept = self.whole.piece.kept();
             let same = kept.iter().find(|view| (view.start, view.bytes) == (start, bytes));
             if let Some(same) = same {
                 Arc::clone(&same.view)
@@ -159,5 +306,5 @@ impl Memory for ClMemory {
 
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT.fetch_add(1, Relaxed)
 }

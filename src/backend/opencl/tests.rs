@@ -12,6 +12,7 @@ use super::adapter::discover;
 use super::device::ClDevice;
 use super::event::ClEvent;
 use super::handle::OwnedEvent;
+use super::memory::ClMemory;
 use crate::backend::*;
 use crate::device::{DeviceInfo, ImageFormat};
 use crate::error::{Error, ErrorKind};
@@ -45,10 +46,10 @@ fn on_every_device(test: &str, run: impl Fn(&DeviceInfo, &ClDevice)) {
         }
     };
     for adapter in adapters {
-        for asks_for_ends in [false, true] {
-            let how = if asks_for_ends { "asked for ends" } else { "calling back" };
+        for as_nvidia in [false, true] {
+            let how = if as_nvidia { "as NVIDIA's driver needs it" } else { "plainly" };
             println!("{test} on {} ({}), {how}", adapter.info.name, adapter.info.platform);
-            run(&adapter.info, &ClDevice::open_with(&adapter, asks_for_ends).unwrap());
+            run(&adapter.info, &ClDevice::open_with(&adapter, as_nvidia).unwrap());
         }
     }
 }
@@ -376,6 +377,65 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
         let progress = ended(&mut *lane, &fill);
         assert!(!matches!(progress, Progress::Pending));
         println!("what waited for a failed event: {progress:?}");
+    });
+}
+
+#[test]
+fn memory_is_not_released_while_there_are_commands() {
+    on_every_device("memory_is_not_released_while_there_are_commands", |_, device| {
+        let Some(spare) = &device.context.spare else { return };
+        let raw = |memory: &Arc<dyn Memory>| ClMemory::of(&**memory).unwrap().raw();
+        let mut lane = device.create_lane(false).unwrap();
+        let [first, second] = [(); 2].map(|()| device.allocate(4096).unwrap());
+        let view = first.view(0, 1024).unwrap();
+        let marker = |lane: &mut dyn Lane| {
+            // SAFETY: a marker touches no memory.
+            unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap()
+        };
+        let command = marker(&mut *lane);
+        let raws = [raw(&first), raw(&second), raw(&view)];
+        drop((first, second));
+        assert_eq!(spare.kept(), 4096, "a view keeps the other");
+        drop(view);
+        assert_eq!(spare.kept(), 2 * 4096);
+
+        let other = device.allocate(64).unwrap();
+        assert!(!raws.contains(&raw(&other)), "it is of another size");
+        let [first, second] = [(); 2].map(|()| device.allocate(4096).unwrap());
+        assert_eq!(
+            [raw(&first), raw(&second)],
+            raws[..2],
+            "the latest is the first to serve again"
+        );
+        assert_eq!(raw(&first.view(0, 1024).unwrap()), raws[2], "with its views");
+        assert_eq!(spare.kept(), 0);
+        write(&mut *lane, &*first, 0, &[1.0; 1024]);
+        assert_eq!(read(&mut *lane, &*first, 0, 1024), [1.0; 1024]);
+
+        drop((second, other));
+        assert_eq!(spare.kept(), 4096 + 64);
+        completed(&mut *lane, &command);
+        drop(command);
+        drop(first);
+        assert_eq!(spare.kept(), 0, "the device has nothing to do");
+    });
+}
+
+#[test]
+fn no_more_memory_is_kept_than_a_part() {
+    on_every_device("no_more_memory_is_kept_than_a_part", |info, device| {
+        let Some(spare) = &device.context.spare else { return };
+        let mut lane = device.create_lane(false).unwrap();
+        // SAFETY: a marker touches no memory.
+        let command = unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap();
+        let part = usize::try_from(info.limits.global_memory / 8).unwrap();
+        // Never written to, so that the system gives none of it.
+        let [half, third] = [part / 2, part / 3].map(|bytes| device.allocate(bytes).unwrap());
+        drop((half, third));
+        assert_eq!(spare.kept(), part / 2 + part / 3);
+        drop(device.allocate(part / 3 + 1).unwrap());
+        assert_eq!(spare.kept(), part / 2 + part / 3, "there was no room for this");
+        completed(&mut *lane, &command);
     });
 }
 
