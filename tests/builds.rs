@@ -4,12 +4,15 @@
 #![cfg(feature = "simulated")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/children.rs"]
+mod children;
 mod support;
 
 use std::collections::VecDeque;
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
+use children::{Child, report, told};
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::poll;
@@ -628,5 +631,28 @@ fn binaries_are_programs_of_their_own() {
         assert_ne!(compiled.key(), loaded.key());
         assert_eq!((simulator.counts().builds, simulator.counts().loads), (1, 1));
         assert_eq!(origin(&rt, &binary).await, Origin::Memory);
+    });
+}
+
+/// The number of a device.
+const DEVICE: &str = "KILN_TEST_DEVICE";
+
+#[test]
+fn a_process_can_end_while_a_program_is_compiled() {
+    block_on(support::on_each_device(async |rt| {
+        let device = rt.device().index().to_string();
+        for _ in 0..4 {
+            Child::start("leaves_a_compile_behind", [(DEVICE, &device)]).report();
+        }
+    }));
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn leaves_a_compile_behind() {
+    block_on(async {
+        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        drop(rt.build(&image_for(&rt, &source(1)).await).start());
+        report("started", 1);
     });
 }

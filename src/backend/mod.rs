@@ -4,6 +4,8 @@
 //! tells when a command ended. It keeps nothing alive for its callers, orders nothing between
 //! lanes, caches nothing and retries nothing; the rooms above do all that, for every backend alike.
 
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod exit;
 #[cfg(feature = "level-zero")]
 pub(crate) mod level_zero;
 #[cfg(feature = "opencl")]

@@ -9,11 +9,11 @@ use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
 use super::device::LzDevice;
+use super::extensions;
 use super::handle::{DeviceHandle, DriverHandle};
 use super::loader::{Api, INSTALL, LIBRARY, api};
 use super::{NAME, text};
-use super::{exit, extensions};
-use crate::backend::{Adapter, Device};
+use crate::backend::{Adapter, Device, exit};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::{Error, ErrorKind, Result};
 

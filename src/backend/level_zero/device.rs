@@ -1,21 +1,20 @@
 //! An opened device: its context, and what is made in it.
 
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::adapter::LzAdapter;
 use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
 use super::event::{EventPool, Kind};
-use super::exit;
 use super::handle::{DeviceHandle, OwnedContext};
 use super::lane::LzLane;
 use super::loader::Api;
 use super::memory::{LzMemory, StagingPool};
 use super::{objects, program};
 use crate::backend::watcher::Watcher;
-use crate::backend::{Device, Lane, Memory, Program, Source};
+use crate::backend::{Device, Lane, Memory, Program, Source, exit};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 
@@ -115,8 +114,15 @@ impl LzDevice {
             context: Arc::new(context),
         };
         let context = Arc::new(context);
-        exit::look_after(Arc::downgrade(&context));
+        let commands: Weak<Context> = Arc::downgrade(&context);
+        exit::look_after(commands);
         Ok(Self { context })
+    }
+}
+
+impl exit::Commands for Context {
+    fn are_in_flight(&self) -> bool {
+        self.in_flight.load(SeqCst) > 0
     }
 }
 

@@ -16,12 +16,11 @@ use smallvec::SmallVec;
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::device::Context;
-use super::exit;
 use super::handle::{OwnedEvent, OwnedPool};
 use super::lane::LaneState;
 use super::lock;
 use super::memory::Staging;
-use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, exit, tell};
 use crate::error::{Error, Result};
 
 /// How many events the driver makes room for at once.

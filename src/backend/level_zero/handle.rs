@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::bindings::*;
 use super::codes::check;
-use super::exit;
 use super::loader::Api;
+use crate::backend::exit;
 
 macro_rules! owned {
     ($(#[$attribute:meta])* $name:ident, $raw:ty, $destroy:ident) => {

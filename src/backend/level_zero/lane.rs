@@ -12,13 +12,12 @@ use super::bindings::*;
 use super::codes::{Code, check};
 use super::device::Context;
 use super::event::{Destination, Due, LzEvent, RawEvent};
-use super::exit;
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::lock;
 use super::memory::{LzMemory, Staging};
 use crate::backend::watcher::{Found, Watched};
-use crate::backend::{Lane, NativeEvent, Operation};
+use crate::backend::{Lane, NativeEvent, Operation, exit};
 use crate::error::{Error, Result};
 
 /// Reads of more bytes are copied to where they go by the watcher, so that nobody else waits for that.

@@ -15,10 +15,9 @@ use std::sync::{Arc, Mutex};
 use super::bindings::*;
 use super::codes::check;
 use super::device::Context;
-use super::exit;
 use super::handle::OwnedMemory;
 use super::lock;
-use crate::backend::Memory;
+use crate::backend::{Memory, exit};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the device's compiler may assume of where a buffer starts, and no page is smaller.

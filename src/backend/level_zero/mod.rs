@@ -16,7 +16,6 @@ mod clock;
 mod codes;
 mod device;
 mod event;
-mod exit;
 mod extensions;
 mod handle;
 mod kernel;

@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use super::codes::{Code, check};
 use super::device::Context;
-use super::exit;
 use super::program::{self, LzProgram, Modules, one_at_a_time, take_log};
 use super::ze_info::signatures;
-use crate::backend::{Kernel, Program, Source};
+use crate::backend::{Kernel, Program, Source, exit};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 

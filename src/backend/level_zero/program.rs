@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::device::Context;
-use super::exit;
 use super::handle::OwnedModule;
 use super::kernel::LzKernel;
 use super::ze_info::{Signatures, signatures};
 use super::{lock, objects, text};
-use crate::backend::{Kernel, Program, Source};
+use crate::backend::{Kernel, Program, Source, exit};
 use crate::device::{ImageFormat, spirv_versions};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -48,7 +47,7 @@ impl Program for LzProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        let _call = exit::enter_or_fail()?;
+        let _call = exit::compile()?;
         let Modules { modules, are_linked, context } = &*self.modules;
         let mut binaries = modules.iter().map(|module| binary(context, module));
         if *are_linked {
@@ -124,7 +123,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
-    let _call = exit::enter_or_fail()?;
+    let _call = exit::compile()?;
     let (module, build_log) = create(context, source)?;
     let made;
     let known = match source.format {

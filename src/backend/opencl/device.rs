@@ -15,7 +15,7 @@ use super::lane::ClLane;
 use super::memory::{ClMemory, SpareMemory};
 use super::program;
 use crate::backend::watcher::Watcher;
-use crate::backend::{Device, Lane, Memory, Program, Source};
+use crate::backend::{Device, Lane, Memory, Program, Source, exit};
 use crate::device::DeviceInfo;
 use crate::error::Result;
 
@@ -59,6 +59,7 @@ impl ClDevice {
             .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
+        exit::prepare();
         let info = Arc::clone(info);
         let spare = as_nvidia.then(|| SpareMemory::new(info.limits.global_memory));
         let watcher = as_nvidia.then(|| Arc::new(Watcher::new()));

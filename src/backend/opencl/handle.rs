@@ -9,6 +9,7 @@ use opencl3::program::{cl_program, release_program};
 use opencl3::types::{cl_device_id, cl_int, cl_platform_id};
 
 use super::codes::driver_code;
+use crate::backend::exit;
 
 macro_rules! owned {
     ($(#[$attribute:meta])* $name:ident, $raw:ty, $release:path) => {
@@ -33,6 +34,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
+                let Some(_call) = exit::enter() else { return };
                 // SAFETY: the reference is this value's own, and it ends here.
                 let released = unsafe { $release(self.0) };
                 if let Err(code) = released {

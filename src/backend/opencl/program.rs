@@ -16,7 +16,7 @@ use super::device::Context;
 use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
 use super::text;
-use crate::backend::{Kernel, Program, Source};
+use crate::backend::{Kernel, Program, Source, exit};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -58,6 +58,7 @@ impl Program for ClProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
+        let _call = exit::compile()?;
         let device = &self.object.context.info.name;
         let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let binaries =
@@ -86,6 +87,7 @@ impl ClProgram {
 
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
+    let _call = exit::compile()?;
     let options = c_string(source.options)?;
     let object = prepare(context, source)?;
     let (built, build_log) = match source.format {
@@ -100,6 +102,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
 
 /// Compiles an object, or takes the binary of one.
 pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
+    let _call = exit::compile()?;
     let object = prepare(context, source)?;
     let device = context.device();
     if source.format == ImageFormat::Native {
@@ -127,6 +130,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
 
 /// Links objects to a program and creates all its kernels.
 pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<ClProgram> {
+    let _call = exit::compile()?;
     let mut raw = Vec::with_capacity(objects.len());
     for object in objects {
         let object = (*object as &dyn Any).downcast_ref::<ClProgram>().ok_or_else(|| {
