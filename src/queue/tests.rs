@@ -47,6 +47,41 @@ fn readers_run_side_by_side_and_the_next_writer_waits_for_all() {
 }
 
 #[test]
+fn what_waits_for_ends_comes_up_again_when_the_last_has_come() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let writes =
+        [0, 1].map(|n| add(&mut dag, n, &[used(n as u64, 0..8, Access::Write)], &mut next));
+    let both = [used(0, 0..8, Access::Read), used(1, 0..8, Access::Read)];
+    let reader = add(&mut dag, 2, &both, &mut next);
+    let after = add(&mut dag, 3, &[used(0, 0..8, Access::Write)], &mut next);
+    next.clear();
+    writes.iter().for_each(|&write| dag.dispatched(write, &mut next));
+    assert_eq!(next.as_slice(), [Next::Dispatch(reader)], "the device keeps the order");
+    assert!(!dag.wait_for_ends(reader));
+    next.clear();
+    dag.complete(writes[1], Ok(()), &mut next);
+    assert_eq!(next.as_slice(), [], "the other has not ended");
+    dag.complete(writes[0], Ok(()), &mut next);
+    assert_eq!(next.as_slice(), [Next::Dispatch(reader)]);
+    assert!(dag.wait_for_ends(reader));
+    next.clear();
+    dag.complete(reader, Ok(()), &mut next);
+    assert_eq!(next.as_slice(), [Next::Dispatch(after)], "it has ended, though never dispatched");
+}
+
+#[test]
+fn what_waits_for_the_end_of_a_failure_fails_with_it() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let write = add(&mut dag, 0, &[used(0, 0..8, Access::Write)], &mut next);
+    let reader = add(&mut dag, 1, &[used(0, 0..8, Access::Read)], &mut next);
+    dag.dispatched(write, &mut next);
+    assert!(!dag.wait_for_ends(reader));
+    next.clear();
+    dag.complete(write, Err(failure()), &mut next);
+    assert_eq!(next.as_slice(), [Next::Fail(reader)]);
+}
+
+#[test]
 fn slices_conflict_only_where_they_overlap() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
