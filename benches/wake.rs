@@ -13,16 +13,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use kiln::{CacheConfig, Image, Runtime};
-use raw::Raw;
-use support::{interleave, median, time};
-
-/// One work-item that takes as long as `count` says.
-const SOURCE: &str = "kernel void work(float count, global const float *x, global float *y) {
-    uint value = as_uint(x[0]);
-    for (uint left = (uint)count; left > 0; --left)
-        value ^= value * 1664525u + left;
-    y[0] = as_float(value);
-}";
+use raw::{Raw, WORK};
+use support::{interleave, time};
 
 /// How long the commands take.
 const LENGTHS: [Duration; 4] = [
@@ -34,7 +26,7 @@ const LENGTHS: [Duration; 4] = [
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        if let Some(mut raw) = Raw::new(platform, SOURCE, "work", 1) {
+        if let Some(mut raw) = Raw::new(platform, WORK, "work", 1) {
             futures_lite::future::block_on(measure(platform, &mut raw))?;
         }
     }
@@ -43,7 +35,7 @@ fn main() -> kiln::Result<()> {
 
 async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
     let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
-    let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+    let program = rt.build(&Image::opencl_c(WORK)).await?;
     // SAFETY: `work` touches the first elements only.
     let work = unsafe { program.kernel("work")? };
     let x = rt.buffer_from(vec![1.0f32]).await?;
@@ -55,7 +47,7 @@ async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
         "", "spinning, us", "callback", "Kiln", "late", "Kiln late"
     );
     for length in LENGTHS {
-        raw.number = calibrate(raw, length);
+        raw.number = raw.count_for(length);
         let launch = || queue.submit(work.launch(1).args((raw.number, &x, &y)));
         let rounds = (400_000 / length.as_micros()).clamp(30, 2000) as usize;
         let [spinning, kiln] = interleave(
@@ -79,16 +71,4 @@ async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
         );
     }
     Ok(())
-}
-
-/// The count for which a command takes that long.
-fn calibrate(raw: &mut Raw, length: Duration) -> f32 {
-    let mut took = |count: f32| {
-        raw.number = count;
-        median((0..9).map(|_| time(|| raw.enqueue_and_spin())).collect()).as_secs_f64()
-    };
-    const COUNTS: [f32; 2] = [100_000.0, 1_100_000.0];
-    let [few, many] = COUNTS.map(&mut took);
-    let each = (many - few) / f64::from(COUNTS[1] - COUNTS[0]);
-    (length.as_secs_f64() / each) as f32
 }

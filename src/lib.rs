@@ -155,8 +155,9 @@
 //! [two](RuntimeBuilder::compile_workers) for compilers, and as many that wait for the compilers of
 //! untrusted images; with a remote cache one that speaks to it; with Level Zero, which calls nobody
 //! back, and NVIDIA's OpenCL, which does so late, one for each opened device that finds out when
-//! commands end, and sleeps while none is awaited. Waiting for another process's build adds the timer
-//! thread of `async-io`, a store that is too large one that collects while it needs to.
+//! commands end, and sleeps while none is awaited; for each device that is no CPU two that move large
+//! reads and writes. Waiting for another process's build adds the timer thread of `async-io`, a store
+//! that is too large one that collects while it needs to.
 //!
 //! # Features
 //!

@@ -16,7 +16,7 @@ use fastrand::Rng;
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, ErrorKind, Queue, Read, Runtime, Status};
+use kiln::{Buffer, DeviceKind, ErrorKind, Queue, Read, Runtime, Status};
 use simulation::{eventually, runtime, runtime_with};
 
 const MIB: usize = 1 << 20;
@@ -133,6 +133,22 @@ fn parts_of_a_buffer_are_moved_to_their_places() {
         let around = [&all[..5 * MIB + 3], &all[22 * MIB + 1..]];
         assert!(around.iter().all(|bytes| **bytes == vec![0; bytes.len()]));
     });
+}
+
+#[test]
+fn large_fills_reach_the_end() {
+    block_on(support::on_each_device(async |rt| {
+        // From a fill of 7 GiB NVIDIA's driver does not come back.
+        let len = if rt.device().kind == DeviceKind::Cpu { 600 * MIB } else { 7 << 30 } + 3;
+        let (queue, x) = (rt.queue(), rt.buffer::<u8>(len).unwrap());
+        let _ = queue.fill(&x.slice(len - 8..).unwrap(), 9).unwrap();
+        let _ = queue.fill(&x.slice(..len - 2).unwrap(), 7).unwrap();
+        for start in [0, 256 * MIB - 4, len / 2, len / 256 / MIB * 256 * MIB - 4, len - 11] {
+            let part = x.slice(start..start + 9).unwrap();
+            assert_eq!(queue.read(&part).await.unwrap(), [7; 9], "from {start}");
+        }
+        assert_eq!(queue.read(&x.slice(len - 4..).unwrap()).await.unwrap(), [7, 7, 9, 9]);
+    }));
 }
 
 /// Submits commands on parts of three buffers, large and small, without waiting for any, and

@@ -8,8 +8,12 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
-use cl3::command_queue::{create_command_queue, finish, flush, release_command_queue};
+use cl3::command_queue::{
+    create_command_queue, enqueue_read_buffer, enqueue_write_buffer, finish, flush,
+    release_command_queue,
+};
 use cl3::context::create_context;
 use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
 use cl3::event::{
@@ -17,15 +21,27 @@ use cl3::event::{
     set_event_callback,
 };
 use cl3::kernel::{create_kernel, create_kernels_in_program, release_kernel, set_kernel_arg};
-use cl3::memory::{CL_MEM_READ_WRITE, create_buffer};
+use cl3::memory::{CL_MEM_READ_WRITE, create_buffer, release_mem_object};
 use cl3::platform::{CL_PLATFORM_NAME, get_platform_ids, get_platform_info};
 use cl3::program::{
     build_program, compile_program, create_program_with_binary, create_program_with_source,
     link_program, release_program,
 };
 use cl3::types::{
-    cl_command_queue, cl_context, cl_device_id, cl_event, cl_kernel, cl_mem, cl_program,
+    CL_NON_BLOCKING, cl_command_queue, cl_context, cl_device_id, cl_event, cl_kernel, cl_mem,
+    cl_program,
 };
+
+use crate::support::{median, time};
+
+/// One work-item that takes as long as `count` says.
+pub(crate) const WORK: &str =
+    "kernel void work(float count, global const float *x, global float *y) {
+    uint value = as_uint(x[0]);
+    for (uint left = (uint)count; left > 0; --left)
+        value ^= value * 1664525u + left;
+    y[0] = as_float(value);
+}";
 
 /// A kernel of two buffers and a number, and an in-order queue. Lives as long as the benchmark.
 pub(crate) struct Raw {
@@ -91,6 +107,63 @@ impl Raw {
             event.map_or(null_mut(), |event| event),
         );
         assert_eq!(status, Some(0), "it is enqueued");
+    }
+
+    /// The count for which [`WORK`] takes that long.
+    pub(crate) fn count_for(&mut self, length: Duration) -> f32 {
+        let mut took = |count: f32| {
+            self.number = count;
+            median((0..9).map(|_| time(|| self.enqueue_and_spin())).collect()).as_secs_f64()
+        };
+        const COUNTS: [f32; 2] = [100_000.0, 1_100_000.0];
+        let [few, many] = COUNTS.map(&mut took);
+        let each = (many - few) / f64::from(COUNTS[1] - COUNTS[0]);
+        (length.as_secs_f64() / each) as f32
+    }
+
+    /// Memory of the device's.
+    pub(crate) fn buffer(&self, bytes: usize) -> RawBuffer {
+        // SAFETY: no host memory is given.
+        let buffer = unsafe { create_buffer(self.context, CL_MEM_READ_WRITE, bytes, null_mut()) };
+        RawBuffer(buffer.expect("there is room"))
+    }
+
+    /// Enqueues a write, without waiting for it.
+    pub(crate) fn write(&self, to: &RawBuffer, from: &[u8]) {
+        // SAFETY: both have so many bytes, and benchmarks finish before they drop them.
+        let enqueued = unsafe {
+            enqueue_write_buffer(
+                self.queue,
+                to.0,
+                CL_NON_BLOCKING,
+                0,
+                from.len(),
+                from.as_ptr().cast(),
+                0,
+                null(),
+            )
+        };
+        drop(KeptEvent(enqueued.expect("it is enqueued")));
+        self.flush();
+    }
+
+    /// Enqueues a read of as much as there is room for, without waiting for it.
+    pub(crate) fn read(&self, from: &RawBuffer, to: &mut Vec<u8>) {
+        // SAFETY: both have so many bytes, and benchmarks finish before they drop them.
+        let enqueued = unsafe {
+            enqueue_read_buffer(
+                self.queue,
+                from.0,
+                CL_NON_BLOCKING,
+                0,
+                to.capacity(),
+                to.as_mut_ptr().cast(),
+                0,
+                null(),
+            )
+        };
+        drop(KeptEvent(enqueued.expect("it is enqueued")));
+        self.flush();
     }
 
     /// Reads a file that holds a program's binary, up to `bytes`, and makes the program.
@@ -169,6 +242,16 @@ impl Drop for KeptEvent {
     fn drop(&mut self) {
         // SAFETY: the event is this object's own.
         unsafe { release_event(self.0) }.expect("it is released");
+    }
+}
+
+/// Memory of the device's, released when dropped.
+pub(crate) struct RawBuffer(cl_mem);
+
+impl Drop for RawBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the buffer is this object's own.
+        unsafe { release_mem_object(self.0) }.expect("it is released");
     }
 }
 

@@ -106,6 +106,7 @@ extern "C" fn ended(_event: cl_event, _status: cl_int, data: *mut c_void) {
 }
 
 /// Events as the driver takes them.
+#[derive(Default)]
 pub(super) struct WaitList(SmallVec<[cl_event; 8]>);
 
 impl WaitList {

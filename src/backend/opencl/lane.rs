@@ -13,7 +13,11 @@ use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::watch::LaneWatch;
 use crate::backend::{Lane, NativeEvent, Operation};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What is filled at once. With some sizes beyond 1 GiB, NVIDIA's driver (580.159.04) never comes back
+/// from the call. A multiple of all patterns.
+const MOST_FILLED: usize = 256 << 20;
 
 pub(super) struct ClLane {
     queue: OwnedQueue,
@@ -60,19 +64,17 @@ fn create_queue(
     unsafe { create_command_queue(context.raw(), context.device(), flags) }
 }
 
-impl Lane for ClLane {
-    unsafe fn enqueue(
-        &mut self,
-        operation: &Operation<'_>,
-        wait: &[Arc<dyn NativeEvent>],
-    ) -> Result<Arc<dyn NativeEvent>> {
-        let wait = WaitList::new(wait)?;
+impl ClLane {
+    /// # Safety
+    ///
+    /// As for [`Lane::enqueue`].
+    unsafe fn hand_over(&self, operation: &Operation<'_>, wait: &WaitList) -> Result<cl_event> {
         let queue = self.queue.raw();
-        let raw = match *operation {
+        match *operation {
             Operation::Launch { kernel, arguments, range } => {
                 let kernel = ClKernel::of(kernel)?;
                 // SAFETY: the queue is alive; the caller answers for the rest.
-                unsafe { kernel.enqueue(queue, arguments, range, &wait) }
+                unsafe { kernel.enqueue(queue, arguments, range, wait) }
             }
             // Drivers of OpenCL 1.2 refuse transfers of nothing.
             Operation::Write { bytes: 0, .. }
@@ -123,21 +125,40 @@ impl Lane for ClLane {
             }
             Operation::Fill { memory, offset, bytes, pattern } => {
                 let memory = ClMemory::of(memory)?.raw();
-                // SAFETY: the queue, the memory and the events are alive, the range is inside the
-                // memory, and the driver copies the pattern before it returns.
-                let enqueued = unsafe {
-                    enqueue_fill_buffer(
-                        queue,
-                        memory,
-                        pattern.as_ptr().cast(),
-                        pattern.len(),
-                        offset,
-                        bytes,
-                        wait.len(),
-                        wait.as_ptr(),
-                    )
+                let fill = |start: usize, bytes: usize| {
+                    let wait = if start == 0 { wait } else { &WaitList::default() };
+                    // SAFETY: the queue, the memory and the events are alive, the range is inside the
+                    // memory, and the driver copies the pattern before it returns.
+                    unsafe {
+                        enqueue_fill_buffer(
+                            queue,
+                            memory,
+                            pattern.as_ptr().cast(),
+                            pattern.len(),
+                            offset + start,
+                            bytes,
+                            wait.len(),
+                            wait.as_ptr(),
+                        )
+                    }
                 };
-                enqueued.map_err(|code| refused(code, "a fill", bytes, offset))
+                let mut start = 0;
+                loop {
+                    let piece = MOST_FILLED.min(bytes - start);
+                    let filled = fill(start, piece).map_err(|code| {
+                        if start > 0 {
+                            // Nobody would know when the pieces before have ended.
+                            let _ = finish(queue);
+                        }
+                        refused(code, "a fill", bytes, offset)
+                    })?;
+                    start += piece;
+                    if start == bytes {
+                        return Ok(filled);
+                    }
+                    // SAFETY: the driver made the event for this call, with one reference.
+                    drop(unsafe { OwnedEvent::new(filled) });
+                }
             }
             Operation::Copy { from, from_offset, to, to_offset, bytes } => {
                 let from = ClMemory::of(from)?.raw();
@@ -158,7 +179,28 @@ impl Lane for ClLane {
                 };
                 enqueued.map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
-        }?;
+        }
+    }
+}
+
+impl Lane for ClLane {
+    unsafe fn enqueue(
+        &mut self,
+        operation: &Operation<'_>,
+        wait: &[Arc<dyn NativeEvent>],
+    ) -> Result<Arc<dyn NativeEvent>> {
+        let wait = WaitList::new(wait)?;
+        // SAFETY: the caller promises what the callee asks for.
+        let mut enqueued = unsafe { self.hand_over(operation, &wait) };
+        // Memory is often given only when a command first uses it.
+        if let (Err(error), Some(spare)) = (&enqueued, &self.context.spare)
+            && error.kind() == ErrorKind::OutOfResources
+            && spare.release()
+        {
+            // SAFETY: as above; nothing is left of the first attempt.
+            enqueued = unsafe { self.hand_over(operation, &wait) };
+        }
+        let raw = enqueued?;
         // SAFETY: the driver made the event for this call, with one reference.
         let event = unsafe { OwnedEvent::new(raw) };
         let position = self.enqueued;

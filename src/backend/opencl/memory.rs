@@ -183,6 +183,13 @@ impl SpareMemory {
         self.pieces().used -= bytes;
     }
 
+    /// Releases all that is kept, and tells whether there was any. Blocks until the device has nothing
+    /// to do.
+    pub(super) fn release(&self) -> bool {
+        let released = self.pieces().release(usize::MAX);
+        !released.is_empty()
+    }
+
     fn give(&self, piece: Piece, bytes: usize) {
         let mut pieces = self.pieces();
         pieces.used -= bytes;

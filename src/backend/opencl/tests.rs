@@ -435,6 +435,8 @@ fn no_more_memory_is_kept_than_a_part() {
         assert_eq!(spare.kept(), part / 2 + part / 3);
         drop(device.allocate(part / 3 + 1).unwrap());
         assert_eq!(spare.kept(), part / 2 + part / 3, "there was no room for this");
+        assert!(spare.release() && !spare.release());
+        assert_eq!(spare.kept(), 0);
         completed(&mut *lane, &command);
     });
 }

@@ -1,0 +1,133 @@
+//! What large reads, writes and freed buffers cost: `cargo bench --bench transfer`.
+//!
+//! First how long the calls alone keep their caller while the device runs something else, as an
+//! executor's thread would feel it; then how long the whole takes.
+
+#![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
+
+#[path = "support/raw.rs"]
+mod raw;
+mod support;
+
+use std::time::Duration;
+
+use kiln::{Buffer, CacheConfig, Image, Runtime};
+use raw::{Raw, WORK};
+use support::{compare, heading, interleave, time};
+
+/// How long the device is busy.
+const BUSY: Duration = Duration::from_millis(200);
+
+const LARGE: usize = 256 << 20;
+
+const ROUNDS: usize = 5;
+
+fn main() -> kiln::Result<()> {
+    for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
+        if let Some(mut raw) = Raw::new(platform, WORK, "work", 1) {
+            raw.number = raw.count_for(BUSY);
+            futures_lite::future::block_on(measure(platform, &raw))?;
+        }
+    }
+    Ok(())
+}
+
+async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
+    let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
+    let program = rt.build(&Image::opencl_c(WORK)).await?;
+    // SAFETY: `work` touches the first elements only.
+    let work = unsafe { program.kernel("work")? };
+    let x = rt.buffer_from(vec![1.0f32]).await?;
+    let y = rt.buffer_from(vec![1.0f32]).await?;
+    let queue = rt.queue();
+    let new = || -> Buffer<u8> {
+        let buffer = rt.buffer(LARGE).expect("there is room");
+        queue.fill(&buffer, 1).expect("it is right").wait().expect("it runs");
+        buffer
+    };
+    // The device is busy, then somebody calls.
+    let kiln = |call: &mut dyn FnMut()| {
+        let busy = queue.submit(work.launch(1).args((raw.number, &x, &y))).expect("it is right");
+        let took = time(call);
+        busy.wait().expect("it runs");
+        queue.marker().expect("it is right").wait().expect("all ends");
+        took
+    };
+    let driver = |call: &mut dyn FnMut()| {
+        raw.enqueue(None);
+        raw.flush();
+        let took = time(call);
+        raw.finish();
+        took
+    };
+    let (buffer, raw_buffer) = (new(), raw.buffer(LARGE));
+    let data = vec![2; LARGE];
+    raw.write(&raw_buffer, &data);
+    raw.finish();
+
+    heading(&format!("{}: calls while it is busy for {BUSY:?}", rt.device()));
+    let mut read = Vec::with_capacity(LARGE);
+    let write = |len: usize| {
+        let part = buffer.slice(..len).expect("it is inside");
+        let mut kiln_write = || {
+            let mut given = data[..len].to_vec();
+            kiln(&mut || drop(queue.write(&part, std::mem::take(&mut given))))
+        };
+        let mut raw_write = || driver(&mut || raw.write(&raw_buffer, &data[..len]));
+        interleave(ROUNDS, [&mut kiln_write, &mut raw_write])
+    };
+    let [small, raw_small] = write(64 << 10);
+    compare("a write of 64 KiB", small, raw_small, 1, 0.0);
+    let [large, raw_large] = write(LARGE);
+    compare("a write of 256 MiB", large, raw_large, 1, 0.0);
+    let [large, raw_large] = interleave(
+        ROUNDS,
+        [&mut || kiln(&mut || drop(queue.read(&buffer))), &mut || {
+            driver(&mut || raw.read(&raw_buffer, &mut read))
+        }],
+    );
+    compare("a read of 256 MiB", large, raw_large, 1, 0.0);
+    let [freed, raw_freed] = interleave(
+        ROUNDS,
+        [
+            &mut || {
+                let mut buffer = Some(new());
+                kiln(&mut || drop(buffer.take()))
+            },
+            &mut || {
+                let mut buffer = Some(raw.buffer(LARGE));
+                buffer.iter().for_each(|buffer| raw.write(buffer, &data));
+                raw.finish();
+                driver(&mut || drop(buffer.take()))
+            },
+        ],
+    );
+    compare("freeing 256 MiB", freed, raw_freed, 1, 0.0);
+
+    heading(&format!("{}: until the end", rt.device()));
+    let mut kiln_write = || {
+        let given = data.clone();
+        time(|| queue.write(&buffer, given).expect("it is right").wait().expect("it runs"))
+    };
+    let mut raw_write = || {
+        let given = data.clone();
+        time(|| {
+            raw.write(&raw_buffer, &given);
+            raw.finish();
+        })
+    };
+    let [written, raw_written] = interleave(ROUNDS, [&mut kiln_write, &mut raw_write]);
+    compare("a write of 256 MiB", written, raw_written, 1, 1.10);
+    let [read, raw_read] = interleave(
+        ROUNDS,
+        [&mut || time(|| drop(futures_lite::future::block_on(queue.read(&buffer)))), &mut || {
+            time(|| {
+                let mut read = Vec::with_capacity(LARGE);
+                raw.read(&raw_buffer, &mut read);
+                raw.finish();
+            })
+        }],
+    );
+    compare("a read of 256 MiB", read, raw_read, 1, 1.10);
+    Ok(())
+}
