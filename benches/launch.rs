@@ -22,18 +22,22 @@ const SOURCE: &str = "kernel void axpy(float a, global const float *x, global fl
 /// Work-items of the small kernel.
 const ITEMS: usize = 64;
 
+/// Work-items of the large one.
+const LARGE: usize = 16 << 20;
+
 /// Launches of the throughput runs.
 const MANY: u32 = 10_000;
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        let Some(raw) = Raw::new(platform, SOURCE, "axpy", ITEMS) else { continue };
-        futures_lite::future::block_on(measure(platform, &raw))?;
+        let [raw, large] = [ITEMS, LARGE].map(|items| Raw::new(platform, SOURCE, "axpy", items));
+        let (Some(raw), Some(large)) = (raw, large) else { continue };
+        futures_lite::future::block_on(measure(platform, &raw, &large))?;
     }
     Ok(())
 }
 
-async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
+async fn measure(platform: &str, raw: &Raw, large: &Raw) -> kiln::Result<()> {
     let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
     let program = rt.build(&Image::opencl_c(SOURCE)).await?;
     // SAFETY: `axpy` stays below the global size, which is the buffers' length.
@@ -135,5 +139,19 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     );
     compare("a diamond, over four in order and a finish", kiln, finished, 1, 1.20);
     compare("the same, over four in order and a callback", kiln, woken, 1, 0.0);
+
+    let x = rt.buffer_from(vec![1.0f32; LARGE]).await?;
+    let y = rt.buffer_from(vec![1.0f32; LARGE]).await?;
+    let launch = || queue.submit(axpy.launch(LARGE).args((1.0f32, &x, &y))).expect("it is right");
+    let [kiln, finished] = interleave(
+        60,
+        [&mut || time(|| block_on(launch()).expect("it runs")), &mut || {
+            time(|| {
+                large.enqueue(None);
+                large.finish();
+            })
+        }],
+    );
+    compare("one of 16 Mi work-items, over a finish", kiln, finished, 1, 1.10);
     Ok(())
 }

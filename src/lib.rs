@@ -153,11 +153,13 @@
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
 //! [two](RuntimeBuilder::compile_workers) for compilers, and as many that wait for the compilers of
-//! untrusted images; with a remote cache one that speaks to it; with Level Zero, which calls nobody
-//! back, and NVIDIA's OpenCL, which does so late, one for each opened device that finds out when
-//! commands end, and sleeps while none is awaited; for each device that is no CPU two that move large
-//! reads and writes. Waiting for another process's build adds the timer thread of `async-io`, a store
-//! that is too large one that collects while it needs to.
+//! untrusted images; with a remote cache one that speaks to it. For each opened device there may be
+//! more: with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that
+//! finds out when commands end; with Intel's runtime for CPUs, which counts on those who wait to work
+//! along, one that does, while a long command is awaited; without, all units but one would work; where
+//! the device is no CPU, two that move large reads and writes. Waiting for another process's build adds
+//! the timer thread of `async-io`, a store that is too large one that collects while it needs to. Those
+//! that have nothing to do sleep.
 //!
 //! # Features
 //!

@@ -1,7 +1,15 @@
 //! The main job, from source text to results, on every device under every executor.
 
+#[path = "support/children.rs"]
+mod children;
 mod support;
 
+use std::thread;
+use std::time::Duration;
+
+use children::{Child, report, told};
+use futures::executor::block_on;
+use futures::poll;
 use kiln::{ErrorKind, Image, Origin, Status};
 use support::{SAXPY, kernel};
 
@@ -186,7 +194,7 @@ everywhere! {
 
 #[test]
 fn drain_waits_for_everything() {
-    futures::executor::block_on(support::on_each_device(async |rt| {
+    block_on(support::on_each_device(async |rt| {
         let buffers: Vec<_> = (0..16).map(|_| rt.buffer::<u64>(1 << 16).unwrap()).collect();
         let events: Vec<_> =
             buffers.iter().map(|buffer| rt.queue().fill(buffer, 1).unwrap()).collect();
@@ -194,4 +202,64 @@ fn drain_waits_for_everything() {
         assert!(events.iter().all(|event| matches!(event.status(), Status::Complete)));
         assert_eq!(rt.stats().commands_in_flight, 0);
     }));
+}
+
+/// Work-groups that wait for each other.
+const MEET: &str = "
+    kernel void meet(uint groups, volatile global uint *arrived, global uint *met) {
+        size_t group = get_group_id(0);
+        met[group] = 0;
+        atomic_inc(arrived);
+        for (uint left = 1u << 27; left > 0 && !met[group]; --left)
+            met[group] = atomic_or(arrived, 0) == groups;
+    }
+";
+
+everywhere! {
+    async fn a_command_that_is_awaited_has_all_units(rt: Runtime) {
+        let units = rt.device().limits.compute_units;
+        let meet = kernel(&rt, MEET, "meet").await;
+        let (arrived, met) = (rt.buffer(1).unwrap(), rt.buffer::<u32>(units).unwrap());
+        let queue = rt.queue();
+        queue.fill(&arrived, 0u32).unwrap();
+        let launch = meet.launch(units).local(1).args((units as u32, &arrived, &met));
+        queue.submit(launch).unwrap().await.unwrap();
+        assert_eq!(queue.read(&met).await.unwrap(), vec![1; units]);
+    }
+}
+
+/// One work-item that works for half a second and more.
+const LONG: &str = "kernel void work(global uint *x) {
+    uint value = x[0];
+    for (uint left = 1u << 28; left > 0; --left)
+        value ^= value * 1664525u + left;
+    x[0] = value;
+}";
+
+/// The number of a device.
+const DEVICE: &str = "KILN_TEST_DEVICE";
+
+#[test]
+fn a_process_can_end_while_a_command_is_awaited() {
+    block_on(support::on_each_device(async |rt| {
+        let device = rt.device().index().to_string();
+        for _ in 0..4 {
+            Child::start("leaves_a_command_behind", [(DEVICE, &device)]).report();
+        }
+    }));
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn leaves_a_command_behind() {
+    block_on(async {
+        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        let work = kernel(&rt, LONG, "work").await;
+        let x = rt.buffer_from(vec![1u32; 16]).await.unwrap();
+        let mut event = rt.queue().submit(work.launch(1).args((&x,))).unwrap();
+        assert!(poll!(&mut event).is_pending());
+        thread::sleep(Duration::from_millis(20));
+        std::mem::forget((rt, x, event));
+        report("submitted", 1);
+    });
 }

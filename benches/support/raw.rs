@@ -11,8 +11,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use cl3::command_queue::{
-    create_command_queue, enqueue_read_buffer, enqueue_write_buffer, finish, flush,
-    release_command_queue,
+    create_command_queue, enqueue_fill_buffer, enqueue_read_buffer, enqueue_write_buffer, finish,
+    flush, release_command_queue,
 };
 use cl3::context::create_context;
 use cl3::device::{CL_DEVICE_TYPE_ALL, get_device_ids};
@@ -76,6 +76,24 @@ impl Raw {
             unsafe { create_buffer(context, CL_MEM_READ_WRITE, items * 4, null_mut()) }.ok()
         };
         let buffers = [buffer()?, buffer()?];
+        for buffer in buffers {
+            let one = 1.0f32;
+            // Else all of it may be one page of zeros.
+            // SAFETY: the pattern is copied, and the range is the buffer's.
+            let filled = unsafe {
+                enqueue_fill_buffer(
+                    queue,
+                    buffer,
+                    (&raw const one).cast(),
+                    4,
+                    0,
+                    items * 4,
+                    0,
+                    null(),
+                )
+            };
+            drop(KeptEvent(filled.ok()?));
+        }
         Some(Self { context, device, queue, kernel, buffers, items, number: 1.0 })
     }
 

@@ -3,12 +3,11 @@
 //! When a process ends, its drivers take themselves apart, whoever calls them meanwhile: a thread that
 //! still compiles, or frees the last of a runtime that was dropped, then crashes the process. So
 //! whoever compiles or frees, and on Level Zero whoever calls the driver at all, enters here first, and
-//! nobody does any more once the process ends. Intel's driver of Level Zero, too, waits for all that it
-//! has given to the device: with a device that hangs that is for ever. A process whose commands or
-//! calls have not ended a moment later ends without the driver: the system takes the device's memory
-//! back. So does one that compiles.
+//! nobody does any more once the process ends. Commands in flight come in the way, too: PoCL crashes
+//! over them, and Intel's driver of Level Zero waits for all that it has given to the device, with a
+//! device that hangs for ever. A process whose commands or calls have not ended a moment later ends
+//! without the driver: the system takes the device's memory back. So does, at once, one that compiles.
 
-#[cfg(feature = "level-zero")]
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -64,7 +63,6 @@ fn ends() -> Error {
 }
 
 /// What commands run on.
-#[cfg(feature = "level-zero")]
 pub(super) trait Commands: Send + Sync {
     /// Whether the end of one is not known.
     #[cfg_attr(
@@ -82,7 +80,6 @@ pub(super) fn prepare() {
 }
 
 /// The same while commands run.
-#[cfg(feature = "level-zero")]
 pub(super) fn look_after(commands: Weak<dyn Commands>) {
     prepare();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -97,21 +94,17 @@ mod linux {
     use std::ptr;
     use std::sync::Once;
     use std::sync::atomic::Ordering::SeqCst;
-    #[cfg(feature = "level-zero")]
     use std::sync::{Mutex, PoisonError, Weak};
     use std::thread;
     use std::time::{Duration, Instant};
 
-    #[cfg(feature = "level-zero")]
-    use super::Commands;
-    use super::{CALLS, CLOSED, COMPILES};
+    use super::{CALLS, CLOSED, COMPILES, Commands};
 
     /// How long commands and calls have to end once the process wants to.
     const GRACE: Duration = Duration::from_secs(1);
 
     const PAUSE: Duration = Duration::from_millis(1);
 
-    #[cfg(feature = "level-zero")]
     static COMMANDS: Mutex<Vec<Weak<dyn Commands>>> = Mutex::new(Vec::new());
 
     unsafe extern "C" {
@@ -134,7 +127,6 @@ mod linux {
         });
     }
 
-    #[cfg(feature = "level-zero")]
     pub(super) fn look_after(commands: Weak<dyn Commands>) {
         let mut all = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.strong_count() > 0);
@@ -160,17 +152,10 @@ mod linux {
         }
     }
 
-    #[cfg(feature = "level-zero")]
     fn has_commands() -> bool {
-        // Whoever holds the lock opens a device, and has nothing in flight there.
-        let Ok(all) = COMMANDS.try_lock() else { return false };
+        let all = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner);
         let alive: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         drop(all);
         alive.iter().any(|commands| commands.are_in_flight())
-    }
-
-    #[cfg(not(feature = "level-zero"))]
-    fn has_commands() -> bool {
-        false
     }
 }

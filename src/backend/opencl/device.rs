@@ -11,12 +11,13 @@ use opencl3::types::cl_device_id;
 use super::adapter::{ClAdapter, Version};
 use super::codes::error;
 use super::handle::{DeviceId, OwnedContext};
+use super::helper::Helper;
 use super::lane::ClLane;
 use super::memory::{ClMemory, SpareMemory};
 use super::program;
 use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source, exit};
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, DeviceKind};
 use crate::error::Result;
 
 /// A context of one device. Everything that is made in it keeps it alive.
@@ -30,6 +31,8 @@ pub(super) struct Context {
     pub(super) info: Arc<DeviceInfo>,
     /// For a driver that reports the ends of commands too late.
     pub(super) watcher: Option<Arc<Watcher>>,
+    /// For a driver that counts on those who wait.
+    pub(super) helper: Option<Helper>,
 }
 
 impl Context {
@@ -63,7 +66,8 @@ impl ClDevice {
         let info = Arc::clone(info);
         let spare = as_nvidia.then(|| SpareMemory::new(info.limits.global_memory));
         let watcher = as_nvidia.then(|| Arc::new(Watcher::new()));
-        let context = Context { spare, context, device, version, info, watcher };
+        let helper = counts_on_who_waits(&info).then(Helper::new);
+        let context = Context { spare, context, device, version, info, watcher, helper };
         Ok(Self { context: Arc::new(context) })
     }
 }
@@ -77,6 +81,11 @@ impl ClDevice {
 ///   [`memory`](super::memory).
 fn is_nvidia(info: &DeviceInfo) -> bool {
     info.platform.contains("NVIDIA")
+}
+
+/// Whether the driver is Intel's for CPUs: see [`helper`](super::helper).
+fn counts_on_who_waits(info: &DeviceInfo) -> bool {
+    info.platform.contains("Intel") && info.kind == DeviceKind::Cpu
 }
 
 impl Device for ClDevice {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use opencl3::event::*;
 use smallvec::SmallVec;
 
-use super::codes::{command_kind, error, error_of};
-use super::device::Context;
+use super::codes::error;
 use super::handle::OwnedEvent;
+use super::queue::Queue;
 use super::watch::LaneWatch;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub(super) struct ClEvent {
     profiling: bool,
     /// Who finds its end, and its position on its lane, if the driver reports it too late.
     watch: Option<(Arc<LaneWatch>, u64)>,
-    context: Arc<Context>,
+    queue: Arc<Queue>,
 }
 
 impl ClEvent {
@@ -28,12 +28,12 @@ impl ClEvent {
         event: OwnedEvent,
         profiling: bool,
         watch: Option<(Arc<LaneWatch>, u64)>,
-        context: &Arc<Context>,
+        queue: &Arc<Queue>,
     ) -> Self {
-        if let Some(spare) = &context.spare {
+        if let Some(spare) = &queue.context.spare {
             spare.begin();
         }
-        Self { event, profiling, watch, context: Arc::clone(context) }
+        Self { event, profiling, watch, queue: Arc::clone(queue) }
     }
 
     fn time(&self, station: cl_profiling_info) -> Option<u64> {
@@ -43,28 +43,15 @@ impl ClEvent {
 
 impl Drop for ClEvent {
     fn drop(&mut self) {
-        if let Some(spare) = &self.context.spare {
+        if let Some(spare) = &self.queue.context.spare {
             spare.end();
-        }
-    }
-}
-
-/// Asks the driver how far the command has come.
-pub(super) fn progress(event: &OwnedEvent) -> Progress {
-    let answer = get_event_info(event.raw(), CL_EVENT_COMMAND_EXECUTION_STATUS);
-    match answer.map(cl_int::from) {
-        Ok(CL_COMPLETE) => Progress::Complete,
-        Ok(1..) => Progress::Pending,
-        Ok(code) => Progress::Failed(error_of(command_kind(code), code, "the command failed")),
-        Err(code) => {
-            Progress::Failed(error(code, "the driver does not tell how the command ended"))
         }
     }
 }
 
 impl NativeEvent for ClEvent {
     fn progress(&self) -> Progress {
-        progress(&self.event)
+        self.event.progress()
     }
 
     fn profile(&self) -> Option<Profile> {
@@ -86,6 +73,11 @@ impl NativeEvent for ClEvent {
                 error(code, "the driver does not keep the event of a command that is awaited")
             })?;
             return lane.watch(*position, event, notify);
+        }
+        if let Some(helper) = &self.queue.context.helper
+            && let Ok(event) = self.event.again()
+        {
+            helper.awaited(event);
         }
         // Boxed once more: the driver hands on one thin pointer.
         let data = Box::into_raw(Box::new(notify));

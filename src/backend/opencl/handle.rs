@@ -2,14 +2,17 @@
 
 use opencl3::command_queue::{cl_command_queue, release_command_queue};
 use opencl3::context::context::{cl_context, release_context};
-use opencl3::event::{cl_event, release_event, retain_event};
+use opencl3::event::{
+    CL_COMPLETE, CL_EVENT_COMMAND_EXECUTION_STATUS, cl_event, get_event_info, release_event,
+    retain_event,
+};
 use opencl3::kernel::{cl_kernel, release_kernel};
 use opencl3::memory::{cl_mem, release_mem_object};
 use opencl3::program::{cl_program, release_program};
 use opencl3::types::{cl_device_id, cl_int, cl_platform_id};
 
-use super::codes::driver_code;
-use crate::backend::exit;
+use super::codes::{command_kind, driver_code, error, error_of};
+use crate::backend::{Progress, exit};
 
 macro_rules! owned {
     ($(#[$attribute:meta])* $name:ident, $raw:ty, $release:path) => {
@@ -64,6 +67,24 @@ impl OwnedEvent {
         unsafe { retain_event(self.0) }?;
         Ok(Self(self.0))
     }
+
+    /// Asks the driver how far the command has come.
+    pub(super) fn progress(&self) -> Progress {
+        let answer = get_event_info(self.0, CL_EVENT_COMMAND_EXECUTION_STATUS);
+        match answer.map(cl_int::from) {
+            Ok(CL_COMPLETE) => Progress::Complete,
+            Ok(1..) => Progress::Pending,
+            Ok(code) => Progress::Failed(error_of(command_kind(code), code, "the command failed")),
+            Err(code) => {
+                Progress::Failed(error(code, "the driver does not tell how the command ended"))
+            }
+        }
+    }
+
+    /// Whether the command has not ended, well or not.
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(self.progress(), Progress::Pending)
+    }
 }
 
 // SAFETY: all functions on contexts are thread-safe.
@@ -72,6 +93,8 @@ unsafe impl Sync for OwnedContext {}
 unsafe impl Sync for OwnedProgram {}
 // SAFETY: all functions on memory objects are thread-safe.
 unsafe impl Sync for OwnedMemory {}
+// SAFETY: all functions on queues are thread-safe.
+unsafe impl Sync for OwnedQueue {}
 // SAFETY: all functions on events are thread-safe.
 unsafe impl Sync for OwnedEvent {}
 

@@ -1,70 +1,38 @@
-//! In-order queues.
+//! What lanes hand to the driver.
 
 use std::sync::Arc;
 
 use opencl3::command_queue::*;
-use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 
 use super::codes::error;
 use super::device::Context;
 use super::event::{ClEvent, WaitList};
-use super::handle::{OwnedEvent, OwnedQueue};
+use super::handle::OwnedEvent;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
+use super::queue::Queue;
 use super::watch::LaneWatch;
 use crate::backend::{Lane, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is filled at once. With some sizes beyond 1 GiB, NVIDIA's driver (580.159.04) never comes back
-/// from the call. A multiple of all patterns.
+/// What is filled at once. From some fills of several GiB, of 7 GiB for one, NVIDIA's driver (580.159.04)
+/// never comes back. A multiple of all patterns.
 const MOST_FILLED: usize = 256 << 20;
 
 pub(super) struct ClLane {
-    queue: OwnedQueue,
+    queue: Arc<Queue>,
     profiling: bool,
     enqueued: u64,
     watch: Option<Arc<LaneWatch>>,
-    context: Arc<Context>,
 }
 
 impl ClLane {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
-        let flags = if profiling { CL_QUEUE_PROFILING_ENABLE } else { 0 };
-        let raw = create_queue(context, flags).map_err(|code| {
-            error(code, format!("no queue can be created on `{}`", context.info.name))
-        })?;
-        // SAFETY: just created, and referenced here alone.
-        let queue = unsafe { OwnedQueue::new(raw) };
+        let queue = Queue::create(context, profiling)?;
         let watch = context.watcher.as_ref().map(LaneWatch::new);
-        Ok(Self { queue, profiling, enqueued: 0, watch, context: Arc::clone(context) })
+        Ok(Self { queue, profiling, enqueued: 0, watch })
     }
-}
 
-/// Without more flags than profiling, a queue is in order.
-fn create_queue(
-    context: &Context,
-    flags: cl_command_queue_properties,
-) -> Result<cl_command_queue, cl_int> {
-    if context.version.at_least(2, 0) {
-        let properties = [CL_QUEUE_PROPERTIES.into(), flags, 0];
-        // SAFETY: context and device are alive and belong together; the list ends in 0.
-        let created = unsafe {
-            create_command_queue_with_properties(
-                context.raw(),
-                context.device(),
-                properties.as_ptr(),
-            )
-        };
-        // A loader older than the driver may lack the function.
-        if created != Err(DLOPEN_FUNCTION_NOT_AVAILABLE) {
-            return created;
-        }
-    }
-    // SAFETY: context and device are alive and belong together.
-    unsafe { create_command_queue(context.raw(), context.device(), flags) }
-}
-
-impl ClLane {
     /// # Safety
     ///
     /// As for [`Lane::enqueue`].
@@ -193,7 +161,7 @@ impl Lane for ClLane {
         // SAFETY: the caller promises what the callee asks for.
         let mut enqueued = unsafe { self.hand_over(operation, &wait) };
         // Memory is often given only when a command first uses it.
-        if let (Err(error), Some(spare)) = (&enqueued, &self.context.spare)
+        if let (Err(error), Some(spare)) = (&enqueued, &self.queue.context.spare)
             && error.kind() == ErrorKind::OutOfResources
             && spare.release()
         {
@@ -206,12 +174,11 @@ impl Lane for ClLane {
         let position = self.enqueued;
         self.enqueued += 1;
         let watch = self.watch.clone().map(|lane| (lane, position));
-        Ok(Arc::new(ClEvent::new(event, self.profiling, watch, &self.context)))
+        Ok(Arc::new(ClEvent::new(event, self.profiling, watch, &self.queue)))
     }
 
     fn flush(&mut self) -> Result<()> {
-        flush(self.queue.raw())
-            .map_err(|code| error(code, "the driver failed to start the commands"))
+        self.queue.flush()
     }
 }
 

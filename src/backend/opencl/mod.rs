@@ -12,10 +12,12 @@ mod codes;
 mod device;
 mod event;
 mod handle;
+mod helper;
 mod kernel;
 mod lane;
 mod memory;
 mod program;
+mod queue;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -13,6 +13,7 @@ use super::device::ClDevice;
 use super::event::ClEvent;
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
+use super::queue::Queue;
 use crate::backend::*;
 use crate::device::{DeviceInfo, ImageFormat};
 use crate::error::{Error, ErrorKind};
@@ -362,7 +363,8 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
         let raw = create_user_event(device.context.raw()).unwrap();
         // SAFETY: just created, and referenced here alone.
         let user = unsafe { OwnedEvent::new(raw) };
-        let user: Arc<dyn NativeEvent> = Arc::new(ClEvent::new(user, false, None, &device.context));
+        let queue = Queue::create(&device.context, false).unwrap();
+        let user: Arc<dyn NativeEvent> = Arc::new(ClEvent::new(user, false, None, &queue));
         assert!(matches!(user.progress(), Progress::Pending));
         let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 64, pattern: &[0; 4] };
         // SAFETY: the range is inside the memory, and the end is awaited below.

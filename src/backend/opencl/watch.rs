@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::event::progress;
 use super::handle::OwnedEvent;
 use crate::backend::watcher::{Found, Watched, Watcher};
-use crate::backend::{Notify, Progress, tell};
+use crate::backend::{Notify, tell};
 use crate::error::Result;
 
 pub(super) struct LaneWatch {
@@ -40,7 +39,7 @@ impl LaneWatch {
         event: OwnedEvent,
         notify: Notify,
     ) -> Result<()> {
-        if !matches!(progress(&event), Progress::Pending) {
+        if !event.is_pending() {
             tell(notify);
             return Ok(());
         }
@@ -72,7 +71,7 @@ impl Watched for LaneWatch {
             Arc::clone(&oldest.event)
         };
         // Whether well or not is for whoever is told.
-        if matches!(progress(&oldest), Progress::Pending) {
+        if oldest.is_pending() {
             return Found::Pending;
         }
         let ended = {

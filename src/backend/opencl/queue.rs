@@ -1,0 +1,89 @@
+//! In-order queues of the driver's.
+
+use std::ptr;
+use std::sync::{Arc, OnceLock, Weak};
+
+use opencl3::command_queue::*;
+use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
+
+use super::codes::error;
+use super::device::Context;
+use super::handle::{OwnedEvent, OwnedQueue};
+use crate::backend::exit;
+use crate::device::DeviceKind;
+use crate::error::Result;
+
+/// Lives until the end of its last command is known.
+pub(super) struct Queue {
+    raw: OwnedQueue,
+    /// Behind all commands, once the process ends.
+    last: OnceLock<Option<OwnedEvent>>,
+    pub(super) context: Arc<Context>,
+}
+
+impl Queue {
+    pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Arc<Self>> {
+        let flags = if profiling { CL_QUEUE_PROFILING_ENABLE } else { 0 };
+        let raw = create_queue(context, flags).map_err(|code| {
+            error(code, format!("no queue can be created on `{}`", context.info.name))
+        })?;
+        // SAFETY: just created, and referenced here alone.
+        let raw = unsafe { OwnedQueue::new(raw) };
+        let queue = Arc::new(Self { raw, last: OnceLock::new(), context: Arc::clone(context) });
+        // The threads of this process are such a driver's device.
+        if context.info.kind == DeviceKind::Cpu {
+            let commands: Weak<Self> = Arc::downgrade(&queue);
+            exit::look_after(commands);
+        }
+        Ok(queue)
+    }
+
+    pub(super) fn raw(&self) -> cl_command_queue {
+        self.raw.raw()
+    }
+
+    /// Has all commands started that were enqueued.
+    pub(super) fn flush(&self) -> Result<()> {
+        flush(self.raw()).map_err(|code| error(code, "the driver failed to start the commands"))
+    }
+
+    fn marker(&self) -> Result<OwnedEvent> {
+        // SAFETY: the queue is alive, and no events are given.
+        let marker = unsafe { enqueue_marker_with_wait_list(self.raw(), 0, ptr::null()) };
+        let marker = marker.map_err(|code| error(code, "the driver refused a marker"))?;
+        // SAFETY: the driver made the event for this call, with one reference.
+        let marker = unsafe { OwnedEvent::new(marker) };
+        self.flush()?;
+        Ok(marker)
+    }
+}
+
+/// Without more flags than profiling, a queue is in order.
+fn create_queue(
+    context: &Context,
+    flags: cl_command_queue_properties,
+) -> Result<cl_command_queue, cl_int> {
+    if context.version.at_least(2, 0) {
+        let properties = [CL_QUEUE_PROPERTIES.into(), flags, 0];
+        // SAFETY: context and device are alive and belong together; the list ends in 0.
+        let created = unsafe {
+            create_command_queue_with_properties(
+                context.raw(),
+                context.device(),
+                properties.as_ptr(),
+            )
+        };
+        // A loader older than the driver may lack the function.
+        if created != Err(DLOPEN_FUNCTION_NOT_AVAILABLE) {
+            return created;
+        }
+    }
+    // SAFETY: context and device are alive and belong together.
+    unsafe { create_command_queue(context.raw(), context.device(), flags) }
+}
+
+impl exit::Commands for Queue {
+    fn are_in_flight(&self) -> bool {
+        self.last.get_or_init(|| self.marker().ok()).as_ref().is_some_and(OwnedEvent::is_pending)
+    }
+}
