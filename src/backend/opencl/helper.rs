@@ -5,6 +5,7 @@
 //! would get it done by the others alone: on two units in 106 ms instead of 53. So this thread waits
 //! there for commands that somebody awaits and that take long. Their ends are told as without it.
 
+use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,6 +18,10 @@ use crate::backend::exit;
 /// A command takes long if it is awaited in one look and still in the next, so long after. With each
 /// shorter one, waking up would cost more than is won.
 const PAUSE: Duration = Duration::from_micros(500);
+
+/// It has so many in view, and keeps what they use until the next look. Where more are awaited,
+/// working on these is working on what the others wait for.
+const MOST: usize = 16;
 
 /// After so many looks at which nothing was awaited it sleeps until something is.
 const LOOKS: u32 = 20;
@@ -35,8 +40,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What was awaited last, since the last look.
-    awaited: Option<OwnedEvent>,
+    /// What somebody began to await since the last look.
+    awaited: Vec<OwnedEvent>,
     started: bool,
     asleep: bool,
     closed: bool,
@@ -50,18 +55,23 @@ impl Helper {
     /// Somebody awaits a command that was handed to the device.
     pub(super) fn awaited(&self, event: OwnedEvent) {
         let mut state = self.shared.lock();
-        let former = state.awaited.replace(event);
+        if state.awaited.len() == MOST {
+            return;
+        }
+        state.awaited.push(event);
         if !state.started {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("kiln-helper".to_owned());
             match thread.spawn(move || shared.run()) {
                 Ok(_) => state.started = true,
-                Err(error) => tracing::debug!(%error, "commands take longer without a helper"),
+                Err(error) => {
+                    state.awaited.clear();
+                    tracing::debug!(%error, "commands take longer without a helper");
+                }
             }
         }
         let asleep = state.asleep;
         drop(state);
-        drop(former);
         if asleep {
             self.shared.wake.notify_one();
         }
@@ -82,17 +92,21 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut long = None;
+        let mut seen: Vec<OwnedEvent> = Vec::new();
         let mut looks = 0;
         while !self.sleep(looks >= LOOKS) {
-            let awaited = self.lock().awaited.take();
-            looks = if awaited.is_some() { 0 } else { looks + 1 };
-            if let Some(event) = long.take().filter(OwnedEvent::is_pending) {
+            let awaited = mem::take(&mut self.lock().awaited);
+            looks = if awaited.is_empty() { looks + 1 } else { 0 };
+            seen.retain(OwnedEvent::is_pending);
+            if let Some(long) = seen.pop() {
+                looks = 0;
                 let Some(_call) = exit::enter() else { return };
                 // How it ended is for those who await it.
-                let _ = wait_for_events(&[event.raw()]);
+                let _ = wait_for_events(&[long.raw()]);
             }
-            long = awaited.filter(OwnedEvent::is_pending);
+            seen.extend(awaited);
+            seen.retain(OwnedEvent::is_pending);
+            seen.truncate(MOST);
         }
     }
 
@@ -102,7 +116,7 @@ impl Shared {
         if soundly {
             let mut state = self.lock();
             state.asleep = true;
-            let is_idle = |state: &mut State| state.awaited.is_none() && !state.closed;
+            let is_idle = |state: &mut State| state.awaited.is_empty() && !state.closed;
             state = self.wake.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
             state.asleep = false;
         }
