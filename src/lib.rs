@@ -156,7 +156,7 @@
 //! untrusted images; with a remote cache one that speaks to it. For each opened device there may be
 //! more: with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that
 //! finds out when commands end; with Intel's runtime for CPUs, which counts on those who wait to work
-//! along, one that does, while a long command is awaited; without, all units but one would work; where
+//! along, one that does so while a long command is awaited, lest one of the device's units idle; where
 //! the device is no CPU, two that move large reads and writes. Waiting for another process's build adds
 //! the timer thread of `async-io`, a store that is too large one that collects while it needs to. Those
 //! that have nothing to do sleep.
