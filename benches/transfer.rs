@@ -8,12 +8,15 @@
 #[path = "support/raw.rs"]
 mod raw;
 mod support;
+#[path = "support/work.rs"]
+mod work;
 
 use std::time::Duration;
 
-use kiln::{Buffer, CacheConfig, Image, Runtime};
-use raw::{Raw, WORK};
+use kiln::Buffer;
+use raw::Raw;
 use support::{compare, heading, interleave, time};
+use work::Work;
 
 /// How long the device is busy.
 const BUSY: Duration = Duration::from_millis(200);
@@ -24,8 +27,8 @@ const ROUNDS: usize = 5;
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        if let Some(mut raw) = Raw::new(platform, WORK, "work", 1) {
-            raw.number = raw.count_for(BUSY);
+        if let Some(mut raw) = work::raw(platform) {
+            work::set_length(&mut raw, BUSY);
             futures_lite::future::block_on(measure(platform, &raw))?;
         }
     }
@@ -33,13 +36,8 @@ fn main() -> kiln::Result<()> {
 }
 
 async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
-    let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
-    let program = rt.build(&Image::opencl_c(WORK)).await?;
-    // SAFETY: `work` touches the first elements only.
-    let work = unsafe { program.kernel("work")? };
-    let x = rt.buffer_from(vec![1.0f32]).await?;
-    let y = rt.buffer_from(vec![1.0f32]).await?;
-    let queue = rt.queue();
+    let work = Work::new(platform).await?;
+    let (rt, queue) = (&work.rt, &work.queue);
     let new = || -> Buffer<u8> {
         let buffer = rt.buffer(LARGE).expect("there is room");
         queue.fill(&buffer, 1).expect("it is right").wait().expect("it runs");
@@ -47,7 +45,7 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     };
     // The device is busy, then somebody calls.
     let kiln = |call: &mut dyn FnMut()| {
-        let busy = queue.submit(work.launch(1).args((raw.number, &x, &y))).expect("it is right");
+        let busy = work.submit(raw.number);
         let took = time(call);
         busy.wait().expect("it runs");
         queue.marker().expect("it is right").wait().expect("all ends");

@@ -8,13 +8,15 @@
 #[path = "support/raw.rs"]
 mod raw;
 mod support;
+#[path = "support/work.rs"]
+mod work;
 
 use std::time::Duration;
 
 use futures::executor::block_on;
-use kiln::{CacheConfig, Image, Runtime};
-use raw::{Raw, WORK};
+use raw::Raw;
 use support::{interleave, time};
+use work::Work;
 
 /// How long the commands take.
 const LENGTHS: [Duration; 4] = [
@@ -26,7 +28,7 @@ const LENGTHS: [Duration; 4] = [
 
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
-        if let Some(mut raw) = Raw::new(platform, WORK, "work", 1) {
+        if let Some(mut raw) = work::raw(platform) {
             futures_lite::future::block_on(measure(platform, &mut raw))?;
         }
     }
@@ -34,26 +36,19 @@ fn main() -> kiln::Result<()> {
 }
 
 async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
-    let rt = Runtime::builder().device(platform).cache(CacheConfig::memory_only()).build().await?;
-    let program = rt.build(&Image::opencl_c(WORK)).await?;
-    // SAFETY: `work` touches the first elements only.
-    let work = unsafe { program.kernel("work")? };
-    let x = rt.buffer_from(vec![1.0f32]).await?;
-    let y = rt.buffer_from(vec![1.0f32]).await?;
-    let queue = rt.queue();
-    println!("\n{}", rt.device());
+    let work = Work::new(platform).await?;
+    println!("\n{}", work.rt.device());
     println!(
         "{:24} {:>11} {:>11} {:>11} {:>11} {:>11}",
         "", "spinning, us", "callback", "Kiln", "late", "Kiln late"
     );
     for length in LENGTHS {
-        raw.number = raw.count_for(length);
-        let launch = || queue.submit(work.launch(1).args((raw.number, &x, &y)));
+        work::set_length(raw, length);
         let rounds = (400_000 / length.as_micros()).clamp(30, 2000) as usize;
         let [spinning, kiln] = interleave(
             rounds,
             [&mut || time(|| raw.enqueue_and_spin()), &mut || {
-                time(|| block_on(launch().expect("it is right")).expect("it runs"))
+                time(|| block_on(work.submit(raw.number)).expect("it runs"))
             }],
         );
         // Apart: a driver that is late with callbacks is slow with all else meanwhile.

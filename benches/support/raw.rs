@@ -8,7 +8,6 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
 use cl3::command_queue::{
     create_command_queue, enqueue_fill_buffer, enqueue_read_buffer, enqueue_write_buffer, finish,
@@ -31,17 +30,6 @@ use cl3::types::{
     CL_NON_BLOCKING, cl_command_queue, cl_context, cl_device_id, cl_event, cl_kernel, cl_mem,
     cl_program,
 };
-
-use crate::support::{median, time};
-
-/// One work-item that takes as long as `count` says.
-pub(crate) const WORK: &str =
-    "kernel void work(float count, global const float *x, global float *y) {
-    uint value = as_uint(x[0]);
-    for (uint left = (uint)count; left > 0; --left)
-        value ^= value * 1664525u + left;
-    y[0] = as_float(value);
-}";
 
 /// A kernel of two buffers and a number, and an in-order queue. Lives as long as the benchmark.
 pub(crate) struct Raw {
@@ -125,18 +113,6 @@ impl Raw {
             event.map_or(null_mut(), |event| event),
         );
         assert_eq!(status, Some(0), "it is enqueued");
-    }
-
-    /// The count for which [`WORK`] takes that long.
-    pub(crate) fn count_for(&mut self, length: Duration) -> f32 {
-        let mut took = |count: f32| {
-            self.number = count;
-            median((0..9).map(|_| time(|| self.enqueue_and_spin())).collect()).as_secs_f64()
-        };
-        const COUNTS: [f32; 2] = [100_000.0, 1_100_000.0];
-        let [few, many] = COUNTS.map(&mut took);
-        let each = (many - few) / f64::from(COUNTS[1] - COUNTS[0]);
-        (length.as_secs_f64() / each) as f32
     }
 
     /// Memory of the device's.

@@ -1,0 +1,60 @@
+//! A command that takes as long as it is told to, by the raw driver and by Kiln.
+
+use std::time::Duration;
+
+use kiln::{Buffer, CacheConfig, Event, Image, Kernel, Queue, Runtime};
+
+use crate::raw::Raw;
+use crate::support::{median, time};
+
+/// One work-item.
+const SOURCE: &str = "kernel void work(float count, global const float *x, global float *y) {
+    uint value = as_uint(x[0]);
+    for (uint left = (uint)count; left > 0; --left)
+        value ^= value * 1664525u + left;
+    y[0] = as_float(value);
+}";
+
+/// The raw driver's, if the platform is there.
+pub(crate) fn raw(platform: &str) -> Option<Raw> {
+    Raw::new(platform, SOURCE, "work", 1)
+}
+
+/// Has the raw driver's take that long. Its number is then what [`Work::submit`] takes, too.
+pub(crate) fn set_length(raw: &mut Raw, length: Duration) {
+    let mut took = |count: f32| {
+        raw.number = count;
+        median((0..9).map(|_| time(|| raw.enqueue_and_spin())).collect()).as_secs_f64()
+    };
+    const COUNTS: [f32; 2] = [100_000.0, 1_100_000.0];
+    let [few, many] = COUNTS.map(&mut took);
+    let each = (many - few) / f64::from(COUNTS[1] - COUNTS[0]);
+    raw.number = (length.as_secs_f64() / each) as f32;
+}
+
+/// Kiln's.
+pub(crate) struct Work {
+    pub(crate) rt: Runtime,
+    pub(crate) queue: Queue,
+    kernel: Kernel,
+    buffers: [Buffer<f32>; 2],
+}
+
+impl Work {
+    pub(crate) async fn new(platform: &str) -> kiln::Result<Self> {
+        let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        let rt = builder.build().await?;
+        let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+        // SAFETY: `work` touches the first elements only.
+        let kernel = unsafe { program.kernel("work")? };
+        let x = rt.buffer_from(vec![1.0f32]).await?;
+        let y = rt.buffer_from(vec![1.0f32]).await?;
+        Ok(Self { queue: rt.queue(), rt, kernel, buffers: [x, y] })
+    }
+
+    pub(crate) fn submit(&self, count: f32) -> Event {
+        let [x, y] = &self.buffers;
+        let launch = self.kernel.launch(1).args((count, x, y));
+        self.queue.submit(launch).expect("it is right")
+    }
+}
