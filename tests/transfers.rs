@@ -8,10 +8,12 @@
 mod simulation;
 mod support;
 
+use std::fmt::Debug;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use bytemuck::Pod;
 use fastrand::Rng;
 use futures::executor::block_on;
 use futures::future::join_all;
@@ -20,6 +22,7 @@ use kiln::{Buffer, ErrorKind, Queue, Read, Runtime, Status};
 use simulation::{eventually, runtime, runtime_with};
 
 const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
 
 /// What NVIDIA's driver has for transfers that wait, about.
 const STAGING: usize = 48 * MIB;
@@ -137,10 +140,10 @@ fn parts_of_a_buffer_are_moved_to_their_places() {
 
 #[test]
 fn large_fills_reach_the_end() {
-    block_on(support::on_each_device(async |rt| {
+    everywhere(async |rt| {
         // From a fill of 7 GiB NVIDIA's driver does not come back.
         let is_nvidia = rt.device().platform.contains("NVIDIA");
-        let len = if is_nvidia { 7 << 30 } else { 600 * MIB } + 3;
+        let len = if is_nvidia { 7 * GIB + MIB } else { 600 * MIB } + 3;
         let (queue, x) = (rt.queue(), rt.buffer::<u8>(len).unwrap());
         let _ = queue.fill(&x.slice(len - 8..).unwrap(), 9).unwrap();
         let _ = queue.fill(&x.slice(..len - 2).unwrap(), 7).unwrap();
@@ -149,6 +152,39 @@ fn large_fills_reach_the_end() {
             assert_eq!(queue.read(&part).await.unwrap(), [7; 9], "from {start}");
         }
         assert_eq!(queue.read(&x.slice(len - 4..).unwrap()).await.unwrap(), [7, 7, 9, 9]);
+    });
+}
+
+#[test]
+fn fills_far_into_a_buffer_find_their_place() {
+    async fn fill<T: Pod + Send + Sync + Debug + PartialEq>(
+        rt: &Runtime,
+        value: impl Fn(usize) -> T,
+    ) {
+        let most = rt.device().limits.max_allocation.min(9 * GIB as u64) as usize;
+        let (queue, x) = (rt.queue(), rt.buffer::<T>(most / size_of::<T>()).unwrap());
+        // Where a driver's numbers of 31, 32 or 33 bits end, of bytes and of elements.
+        let ends = [GIB, 2 * GIB, 4 * GIB, 8 * GIB, most];
+        let mut starts: Vec<_> = ends.into_iter().flat_map(|end| [end - 64, end]).collect();
+        starts.retain(|start| start + 64 <= most);
+        starts.dedup();
+        let parts: Vec<_> = starts
+            .into_iter()
+            .map(|start| start / size_of::<T>())
+            .map(|start| x.slice(start..start + 64 / size_of::<T>()).unwrap())
+            .collect();
+        for (index, part) in parts.iter().enumerate() {
+            let _ = queue.fill(part, value(index)).unwrap();
+        }
+        for (index, part) in parts.iter().enumerate() {
+            let found = queue.read(part).await.unwrap();
+            assert!(found.iter().all(|it| *it == value(index)), "part {index}: {found:?}");
+        }
+    }
+    block_on(support::on_each_device(async |rt| {
+        fill(&rt, |index| 1 + index as u8).await;
+        fill(&rt, |index| 1 + index as u32).await;
+        fill(&rt, |index| [index as u64; 4]).await;
     }));
 }
 

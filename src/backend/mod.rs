@@ -202,6 +202,7 @@ impl fmt::Display for Argument<'_> {
 }
 
 /// What a lane can run. Ranges are in bytes and lie inside their memory.
+#[derive(Clone, Copy)]
 pub(crate) enum Operation<'a> {
     Launch {
         kernel: &'a dyn Kernel,

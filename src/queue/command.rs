@@ -127,10 +127,11 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Box<dyn HostTarget>,
     },
-    /// A write or a read, while a thread does it.
+    /// A write, a read or a fill, while a thread does it.
     Moving {
         region: Arc<Region>,
         access: Access,
+        label: &'static str,
     },
     Fill {
         region: Arc<Region>,
@@ -155,6 +156,10 @@ pub(crate) struct LaunchWork {
     pub(crate) range: NdRange,
     pub(crate) arguments: ArgumentList,
 }
+
+const WRITE: &str = "write";
+const READ: &str = "read";
+const FILL: &str = "fill";
 
 /// Host memory that the device reads.
 pub(crate) trait HostSource: Send {
@@ -220,9 +225,10 @@ impl Work {
     pub(crate) fn label(&self) -> String {
         match self {
             Self::Launch(launch) => launch.kernel.name().to_owned(),
-            Self::Write { .. } | Self::Moving { access: Access::Write, .. } => "write".to_owned(),
-            Self::Read { .. } | Self::Moving { .. } => "read".to_owned(),
-            Self::Fill { .. } => "fill".to_owned(),
+            Self::Moving { label, .. } => (*label).to_owned(),
+            Self::Write { .. } => WRITE.to_owned(),
+            Self::Read { .. } => READ.to_owned(),
+            Self::Fill { .. } => FILL.to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
@@ -263,7 +269,7 @@ impl Work {
                 SmallVec::from_iter([used(region, Access::Write)])
             }
             Self::Read { from, .. } => SmallVec::from_iter([used(from, Access::Read)]),
-            Self::Moving { region, access } => SmallVec::from_iter([used(region, *access)]),
+            Self::Moving { region, access, .. } => SmallVec::from_iter([used(region, *access)]),
             Self::Copy { from, to } => {
                 SmallVec::from_iter([used(from, Access::Read), used(to, Access::Write)])
             }
@@ -293,14 +299,24 @@ impl Work {
         }
     }
 
-    /// Takes a transfer, for a thread to do it.
-    pub(crate) fn take_transfer(&mut self) -> Option<Self> {
-        let (region, access) = match self {
-            Self::Write { to, .. } => (to.clone(), Access::Write),
-            Self::Read { from, .. } => (from.clone(), Access::Read),
+    /// How many bytes of the device's memory it fills.
+    pub(crate) fn filled(&self) -> usize {
+        match self {
+            Self::Fill { region, .. } => region.bytes().len(),
+            _ => 0,
+        }
+    }
+
+    /// Takes a transfer or a fill, for a thread to do it.
+    pub(crate) fn take_apart(&mut self) -> Option<Self> {
+        let (region, access, label) = match self {
+            Self::Write { to, .. } => (to, Access::Write, WRITE),
+            Self::Read { from, .. } => (from, Access::Read, READ),
+            Self::Fill { region, .. } => (region, Access::Write, FILL),
             _ => return None,
         };
-        Some(std::mem::replace(self, Self::Moving { region, access }))
+        let region = region.clone();
+        Some(std::mem::replace(self, Self::Moving { region, access, label }))
     }
 
     /// Calls `run` with the operation in the backend's form.

@@ -23,10 +23,6 @@ use crate::error::{Error, Result};
 /// Reads of more bytes are copied to where they go by the watcher, so that nobody else waits for that.
 const READ_BY_ANYBODY: usize = 64 << 10;
 
-/// What is filled at once. Of more than 4 GiB, Intel's driver (1.3.39122) fills the last bytes, those
-/// beyond a whole number of its work-groups, 4 GiB too early. A multiple of all patterns.
-const MOST_FILLED: usize = 1 << 31;
-
 pub(super) struct LzLane {
     /// Taken when it is dropped.
     list: Option<OwnedList>,
@@ -256,34 +252,22 @@ impl LzLane {
                     .map_err(|code| refused(code, "a read", bytes, offset))
             }
             Operation::Fill { memory, offset, bytes, pattern } => {
-                let memory = LzMemory::of(memory)?;
-                let nothing = WaitList::default();
-                for start in (0..bytes).step_by(MOST_FILLED) {
-                    let is_last = bytes - start <= MOST_FILLED;
-                    let wait = if start == 0 { wait } else { &nothing };
-                    // SAFETY: the list, the memory and the events are alive, the range is inside the
-                    // memory, and the driver copies the pattern before it returns.
-                    let appended = unsafe {
-                        (context.api.zeCommandListAppendMemoryFill)(
-                            list,
-                            memory.at(offset + start),
-                            pattern.as_ptr().cast(),
-                            pattern.len(),
-                            MOST_FILLED.min(bytes - start),
-                            if is_last { signal } else { ptr::null_mut() },
-                            wait.len(),
-                            wait.as_ptr(),
-                        )
-                    };
-                    check(appended).map_err(|code| {
-                        if start > 0 {
-                            // What was appended before goes on, and nobody will know its end.
-                            memory.leak();
-                        }
-                        refused(code, "a fill", bytes, offset)
-                    })?;
-                }
-                Ok(())
+                let memory = LzMemory::of(memory)?.at(offset);
+                // SAFETY: the list and the events are alive, the range is inside the memory, and the
+                // driver copies the pattern before it returns.
+                let appended = unsafe {
+                    (context.api.zeCommandListAppendMemoryFill)(
+                        list,
+                        memory,
+                        pattern.as_ptr().cast(),
+                        pattern.len(),
+                        bytes,
+                        signal,
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
+                };
+                check(appended).map_err(|code| refused(code, "a fill", bytes, offset))
             }
             Operation::Copy { from, from_offset, to, to_offset, bytes } => {
                 let from = LzMemory::of(from)?.at(from_offset);

@@ -94,11 +94,6 @@ impl LzMemory {
         self.id
     }
 
-    /// Gives the memory up for good: the device may still use it.
-    pub(super) fn leak(&self) {
-        std::mem::forget(Arc::clone(&self.whole));
-    }
-
     /// Where the byte at `offset` is for the device, which may be no address of the host.
     pub(super) fn at(&self, offset: usize) -> *mut c_void {
         self.whole.memory.start().wrapping_byte_add(self.start + offset)

@@ -15,10 +15,6 @@ use super::watch::LaneWatch;
 use crate::backend::{Lane, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is filled at once. From some fills of several GiB, of 7 GiB for one, NVIDIA's driver (580.159.04)
-/// never comes back. A multiple of all patterns.
-const MOST_FILLED: usize = 256 << 20;
-
 pub(super) struct ClLane {
     queue: Arc<Queue>,
     profiling: bool,
@@ -92,41 +88,26 @@ impl ClLane {
                 enqueued.map_err(|code| refused(code, "a read", bytes, offset))
             }
             Operation::Fill { memory, offset, bytes, pattern } => {
-                let memory = ClMemory::of(memory)?.raw();
-                let fill = |start: usize, bytes: usize| {
-                    let wait = if start == 0 { wait } else { &WaitList::default() };
-                    // SAFETY: the queue, the memory and the events are alive, the range is inside the
-                    // memory, and the driver copies the pattern before it returns.
-                    unsafe {
-                        enqueue_fill_buffer(
-                            queue,
-                            memory,
-                            pattern.as_ptr().cast(),
-                            pattern.len(),
-                            offset + start,
-                            bytes,
-                            wait.len(),
-                            wait.as_ptr(),
-                        )
-                    }
+                let whole = ClMemory::of(memory)?;
+                let window = whole.window(offset, bytes, pattern.len())?;
+                let (memory, start) =
+                    window.as_ref().map_or((whole, offset), |(view, start)| (view, *start));
+                // SAFETY: the queue, the memory and the events are alive, the range is inside the
+                // memory, and the driver copies the pattern before it returns. It keeps a view that
+                // a command is on.
+                let enqueued = unsafe {
+                    enqueue_fill_buffer(
+                        queue,
+                        memory.raw(),
+                        pattern.as_ptr().cast(),
+                        pattern.len(),
+                        start,
+                        bytes,
+                        wait.len(),
+                        wait.as_ptr(),
+                    )
                 };
-                let mut start = 0;
-                loop {
-                    let piece = MOST_FILLED.min(bytes - start);
-                    let filled = fill(start, piece).map_err(|code| {
-                        if start > 0 {
-                            // Nobody would know when the pieces before have ended.
-                            let _ = finish(queue);
-                        }
-                        refused(code, "a fill", bytes, offset)
-                    })?;
-                    start += piece;
-                    if start == bytes {
-                        return Ok(filled);
-                    }
-                    // SAFETY: the driver made the event for this call, with one reference.
-                    drop(unsafe { OwnedEvent::new(filled) });
-                }
+                enqueued.map_err(|code| refused(code, "a fill", bytes, offset))
             }
             Operation::Copy { from, from_offset, to, to_offset, bytes } => {
                 let from = ClMemory::of(from)?.raw();

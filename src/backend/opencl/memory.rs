@@ -83,7 +83,10 @@ impl Whole {
             )
         };
         let raw = created.map_err(|code| {
-            error(code, format!("a kernel cannot be given {bytes} bytes at {start} of a buffer"))
+            error(
+                code,
+                format!("the driver refused a view of {bytes} bytes at {start} of a buffer"),
+            )
         })?;
         // SAFETY: just created, and referenced here alone.
         Ok(Arc::new(unsafe { OwnedMemory::new(raw) }))
@@ -277,20 +280,28 @@ impl ClMemory {
     pub(super) fn raw(&self) -> cl_mem {
         self.view.as_deref().unwrap_or(&self.whole.piece.memory).raw()
     }
-}
 
-impl Memory for ClMemory {
-    fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
-        // Checked here because there are drivers that take any region.
-        let align = self.whole.context.info.limits.slice_alignment;
-        let end = offset.checked_add(bytes);
-        if end.is_none_or(|end| end > self.bytes) || !offset.is_multiple_of(align) {
-            return Err(Error::invalid(format!(
-                "a kernel cannot be given {bytes} bytes at {offset} of a buffer of {} bytes: they must \
-                 lie inside it and start at a multiple of {align}",
-                self.bytes
-            )));
+    /// The part that a fill has to go through, and where in that it starts, if it goes too far into
+    /// the memory for a driver that counts patterns in 32 bits with a sign. NVIDIA's (580.159.04) then
+    /// fills other memory, or the host's.
+    pub(super) fn window(
+        &self,
+        offset: usize,
+        bytes: usize,
+        pattern: usize,
+    ) -> Result<Option<(Self, usize)>> {
+        /// Few, because views may be kept.
+        const STRIDE: usize = 256 << 20;
+        if (offset + bytes) / pattern <= i32::MAX as usize {
+            return Ok(None);
         }
+        let start = offset / STRIDE * STRIDE;
+        let end = (start + 2 * STRIDE).min(self.bytes).max(offset + bytes);
+        Ok(Some((self.part(start, end - start)?, offset - start)))
+    }
+
+    /// Bytes of the memory that start at a multiple of what the device demands.
+    fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
         // OpenCL makes no views of views, so each is one of the whole.
         let start = self.start + offset;
         let view = if self.whole.context.spare.is_some() {
@@ -307,7 +318,23 @@ impl Memory for ClMemory {
             self.whole.create_view(start, bytes)?
         };
         let whole = Arc::clone(&self.whole);
-        Ok(Arc::new(Self { id: next_id(), view: Some(view), start, bytes, whole }))
+        Ok(Self { id: next_id(), view: Some(view), start, bytes, whole })
+    }
+}
+
+impl Memory for ClMemory {
+    fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
+        // Checked here because there are drivers that take any region.
+        let align = self.whole.context.info.limits.slice_alignment;
+        let end = offset.checked_add(bytes);
+        if end.is_none_or(|end| end > self.bytes) || !offset.is_multiple_of(align) {
+            return Err(Error::invalid(format!(
+                "a kernel cannot be given {bytes} bytes at {offset} of a buffer of {} bytes: they must \
+                 lie inside it and start at a multiple of {align}",
+                self.bytes
+            )));
+        }
+        Ok(Arc::new(self.part(offset, bytes)?))
     }
 }
 

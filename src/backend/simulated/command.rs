@@ -156,8 +156,12 @@ impl Action {
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) }
             }),
             Self::Fill { region, pattern } => region.with_mut(|bytes| {
-                for chunk in bytes.chunks_exact_mut(pattern.len()) {
-                    chunk.copy_from_slice(&pattern);
+                let mut filled = pattern.len().min(bytes.len());
+                bytes[..filled].copy_from_slice(&pattern[..filled]);
+                while filled < bytes.len() {
+                    let more = filled.min(bytes.len() - filled);
+                    bytes.copy_within(..more, filled);
+                    filled += more;
                 }
             }),
             // By way of the host: holding two locks at a time could deadlock with another lane.

@@ -1,11 +1,11 @@
-//! Large transfers: moved in pieces, by threads that may wait.
+//! Large transfers and fills: done in pieces, by threads that may wait.
 //!
 //! A driver takes a transfer at once only while it has memory of its own to put the bytes in. NVIDIA's
 //! OpenCL driver has some 50 MiB; beyond that it keeps the caller waiting until the device gets
 //! there, and with the caller all who want the scheduler's lock. On Level Zero it is this crate that
 //! copies the bytes. Therefore a transfer that is large, or one of too many, is not enqueued behind
 //! what it depends on: once that has ended, a thread hands it over piece by piece, on a lane that
-//! nothing else uses.
+//! nothing else uses. So is a large fill, because drivers do that wrong.
 //!
 //! Not on a CPU: what its driver moves stays in the host's memory.
 
@@ -32,7 +32,14 @@ const LARGE: usize = 4 << 20;
 /// So is one with which more bytes of transfers would be enqueued at the same time.
 const MOST_ENQUEUED: usize = 32 << 20;
 
-const PIECE: usize = 8 << 20;
+/// So much of a transfer is moved at once.
+const MOST_MOVED: usize = 8 << 20;
+
+/// So much is filled at once. From a fill of 2 GiB, in single bytes, NVIDIA's OpenCL driver
+/// (580.159.04) never comes back, and of one of more than 4 GiB Intel's Level Zero driver (1.3.39122)
+/// fills the last bytes, those beyond a whole number of its work-groups, 4 GiB too early. A
+/// multiple of all patterns.
+const MOST_FILLED: usize = 256 << 20;
 
 /// So many pieces of a transfer are on their way at the same time: the device moves one while the
 /// host copies the other.
@@ -81,15 +88,18 @@ impl Movers {
 }
 
 impl State {
-    /// Whether the command is a transfer that the driver may not take at once.
+    /// Whether the command is one that the driver may not take at once.
     pub(super) fn is_for_movers(&self, id: NodeId) -> bool {
-        let bytes = self.dag.command(id).map_or(0, |command| command.work.transferred());
-        bytes > LARGE || bytes > 0 && self.transferring + bytes > MOST_ENQUEUED
+        let Some(command) = self.dag.command(id) else { return false };
+        let bytes = command.work.transferred();
+        bytes > LARGE
+            || bytes > 0 && self.transferring + bytes > MOST_ENQUEUED
+            || command.work.filled() > MOST_FILLED
     }
 }
 
 impl Scheduler {
-    /// Has a thread move a transfer, if what it depends on has ended; else this is to be called again
+    /// Has a thread do a command, if what it depends on has ended; else this is to be called again
     /// when that has.
     pub(super) fn move_apart(
         self: &Arc<Self>,
@@ -111,7 +121,7 @@ impl Scheduler {
             return effects.unwatched.extend(latest.into_iter().map(|(_, record)| record));
         }
         let Some(command) = state.dag.command_mut(id) else { return };
-        let Some(work) = command.work.take_transfer() else { return };
+        let Some(work) = command.work.take_apart() else { return };
         command.record.set_on_no_lane();
         if let Some(traced) = &mut command.traced {
             traced.enqueued();
@@ -161,7 +171,7 @@ impl Drop for Transfer {
 /// Blocks until all is moved, or as much as could be.
 fn move_in_pieces(lane: &mut dyn Lane, work: &mut Work) -> Result<Option<Profile>> {
     work.with_operation(|whole| {
-        let mut pieces = (0..).step_by(PIECE).map_while(|start| piece(whole, start));
+        let mut pieces = pieces(whole);
         let mut on_the_way = VecDeque::with_capacity(PIECES);
         let mut outcome: Result<Option<Profile>> = Ok(None);
         loop {
@@ -187,22 +197,31 @@ fn move_in_pieces(lane: &mut dyn Lane, work: &mut Work) -> Result<Option<Profile
     })
 }
 
-/// The piece of a transfer that begins after so many bytes, if there are more.
-fn piece<'a>(whole: &Operation<'a>, start: usize) -> Option<Operation<'a>> {
+/// The pieces of a transfer or of a fill. What cannot be cut is one.
+fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
+    let (most, all) = match *whole {
+        Operation::Write { bytes, .. } | Operation::Read { bytes, .. } => (MOST_MOVED, bytes),
+        Operation::Fill { bytes, .. } => (MOST_FILLED, bytes),
+        Operation::Launch { .. } | Operation::Copy { .. } | Operation::Marker => (1, 1),
+    };
+    (0..all).step_by(most).map(move |start| part(whole, start, most.min(all - start)))
+}
+
+/// So many bytes of a transfer or of a fill.
+fn part<'a>(whole: &Operation<'a>, start: usize, bytes: usize) -> Operation<'a> {
     match *whole {
-        Operation::Write { to, offset, from, bytes } if start < bytes => Some(Operation::Write {
-            to,
-            offset: offset + start,
-            from: from.wrapping_add(start),
-            bytes: PIECE.min(bytes - start),
-        }),
-        Operation::Read { from, offset, to, bytes } if start < bytes => Some(Operation::Read {
-            from,
-            offset: offset + start,
-            to: to.wrapping_add(start),
-            bytes: PIECE.min(bytes - start),
-        }),
-        _ => None,
+        Operation::Write { to, offset, from, .. } => {
+            let (offset, from) = (offset + start, from.wrapping_add(start));
+            Operation::Write { to, offset, from, bytes }
+        }
+        Operation::Read { from, offset, to, .. } => {
+            let (offset, to) = (offset + start, to.wrapping_add(start));
+            Operation::Read { from, offset, to, bytes }
+        }
+        Operation::Fill { memory, offset, pattern, .. } => {
+            Operation::Fill { memory, offset: offset + start, bytes, pattern }
+        }
+        whole => whole,
     }
 }
 
