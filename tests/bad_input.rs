@@ -526,7 +526,7 @@ everywhere! {
 #[test]
 fn what_belongs_to_another_device_is_refused() {
     futures::executor::block_on(async {
-        let simulators = [Simulator::new().named("left"), Simulator::new().named("right")];
+        let simulators = [Simulator::new().named("twin"), Simulator::new().named("twin")];
         for simulator in &simulators {
             simulator.kernel("saxpy", |call| {
                 let (a, x, y): (f32, Vec<f32>, Vec<f32>) =
@@ -535,11 +535,11 @@ fn what_belongs_to_another_device_is_refused() {
             });
         }
         let builder = Runtime::builder().simulator(&simulators[0]).simulator(&simulators[1]);
-        let left = builder.device("left").build().await.unwrap();
-        let right = left.on(&left.devices()[1]).await.unwrap();
-        nothing_foreign_is_taken(&left, &right, "this queue is of left").await;
-        nothing_foreign_is_taken(&right, &left, "this queue is of right").await;
-        nothing_foreign_is_taken(&left, &simulated().await, "in another runtime").await;
+        let one = builder.device("0").build().await.unwrap();
+        let other = one.on(&one.devices()[1]).await.unwrap();
+        nothing_foreign_is_taken(&one, &other, "this queue is of device 0, twin").await;
+        nothing_foreign_is_taken(&other, &one, "this queue is of device 1, twin").await;
+        nothing_foreign_is_taken(&one, &simulated().await, "in another runtime").await;
     });
 }
 

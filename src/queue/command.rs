@@ -548,5 +548,8 @@ pub(crate) fn check_same_device(what: &str, theirs: &Device, ours: &Device) -> R
         return Ok(());
     }
     let runtime = if theirs.index() == ours.index() { ", in another runtime" } else { "" };
+    // Several may have the same name.
+    let [theirs, ours] =
+        [theirs, ours].map(|device| format!("device {}, {device}", device.index()));
     Err(Error::invalid(format!("{what} {theirs}{runtime}; this queue is of {ours}")))
 }
