@@ -4,6 +4,11 @@
 //! tells when a command ended. It keeps nothing alive for its callers, orders nothing between
 //! lanes, caches nothing and retries nothing; the rooms above do all that, for every backend alike.
 
+#![cfg_attr(
+    not(any(feature = "level-zero", feature = "opencl", feature = "simulated")),
+    expect(dead_code, reason = "only a backend reads what it is handed")
+)]
+
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod exit;
 #[cfg(feature = "level-zero")]
