@@ -266,3 +266,40 @@ fn leaves_a_command_behind() {
         report("submitted", 1);
     });
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn buffers_that_are_dropped_keep_no_memory() {
+    block_on(support::on_each_device(async |rt| {
+        let device = rt.device().index().to_string();
+        let report = Child::start("fills_buffers_one_by_one", [(DEVICE, &device)]).report();
+        assert!(report["kept"] < 6, "memory of {} buffers", report["kept"]);
+    }));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "another test runs it"]
+fn fills_buffers_one_by_one() {
+    const BYTES: usize = 64 << 20;
+    /// The most memory that this process has had so far, in bytes.
+    fn peak() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
+    }
+    block_on(async {
+        let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
+        let queue = rt.queue();
+        let fill = async || {
+            let x = rt.buffer::<u8>(BYTES).unwrap();
+            queue.fill(&x, 1).unwrap().await.unwrap();
+        };
+        fill().await;
+        let first = peak();
+        for _ in 0..12 {
+            fill().await;
+        }
+        report("kept", ((peak() - first) / BYTES) as u64);
+    });
+}

@@ -74,11 +74,10 @@ impl NativeEvent for ClEvent {
             })?;
             return lane.watch(*position, event, notify);
         }
-        if let Some(helper) = &self.queue.context.helper
-            && let Ok(event) = self.event.again()
-        {
-            helper.awaited(event);
-        }
+        let notify = match &self.queue.context.helper {
+            Some(helper) => helper.awaited(&self.queue, notify),
+            None => notify,
+        };
         // Boxed once more: the driver hands on one thin pointer.
         let data = Box::into_raw(Box::new(notify));
         set_event_callback(self.event.raw(), CL_COMPLETE, ended, data.cast()).map_err(|code| {

@@ -4,23 +4,24 @@
 //! `clFinish` or `clWaitForEvents` works along meanwhile. Who awaits a command waits in neither, and
 //! would get it done by the others alone: on two units in 106 ms instead of 53. So this thread waits
 //! there for commands that somebody awaits and that take long. Their ends are told as without it.
+//!
+//! Both calls come back only once nothing is left to do on the queue, however long others enqueue
+//! more. An event would keep what its command used until then, so none is kept here.
 
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use opencl3::event::wait_for_events;
-
-use super::handle::OwnedEvent;
-use crate::backend::exit;
+use super::queue::Queue;
+use crate::backend::{Notify, exit};
 
 /// A command takes long if it is awaited in one look and still in the next, so long after. With each
 /// shorter one, waking up would cost more than is won.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// It has so many in view, and keeps what they use until the next look. Where more are awaited,
-/// working on these is working on what the others wait for.
+/// It has so many in view. Where more are awaited, working on these is working on what the others
+/// wait for.
 const MOST: usize = 16;
 
 /// After so many looks at which nothing was awaited it sleeps until something is.
@@ -41,10 +42,23 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// What somebody began to await since the last look.
-    awaited: Vec<OwnedEvent>,
+    awaited: Vec<Awaited>,
     started: bool,
     asleep: bool,
     closed: bool,
+}
+
+/// A command that somebody awaits.
+struct Awaited {
+    queue: Weak<Queue>,
+    /// Kept by what the driver calls at its end.
+    pending: Weak<()>,
+}
+
+impl Awaited {
+    fn is_pending(&self) -> bool {
+        self.pending.strong_count() > 0
+    }
 }
 
 impl Helper {
@@ -52,13 +66,15 @@ impl Helper {
         Self { shared: Arc::default() }
     }
 
-    /// Somebody awaits a command that was handed to the device.
-    pub(super) fn awaited(&self, event: OwnedEvent) {
+    /// Somebody awaits a command of the queue. Gives back what the driver is to call at its end.
+    pub(super) fn awaited(&self, queue: &Arc<Queue>, notify: Notify) -> Notify {
         let mut state = self.shared.lock();
         if state.awaited.len() == MOST {
-            return;
+            return notify;
         }
-        state.awaited.push(event);
+        let pending = Arc::new(());
+        let (queue, until) = (Arc::downgrade(queue), Arc::downgrade(&pending));
+        state.awaited.push(Awaited { queue, pending: until });
         if !state.started {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("kiln-helper".to_owned());
@@ -75,6 +91,10 @@ impl Helper {
         if asleep {
             self.shared.wake.notify_one();
         }
+        Box::new(move || {
+            drop(pending);
+            notify();
+        })
     }
 }
 
@@ -92,20 +112,19 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut seen: Vec<OwnedEvent> = Vec::new();
+        let mut seen: Vec<Awaited> = Vec::new();
         let mut looks = 0;
         while !self.sleep(looks >= LOOKS) {
             let awaited = mem::take(&mut self.lock().awaited);
             looks = if awaited.is_empty() { looks + 1 } else { 0 };
-            seen.retain(OwnedEvent::is_pending);
-            if let Some(long) = seen.pop() {
+            seen.retain(Awaited::is_pending);
+            if let Some(queue) = seen.pop().and_then(|long| long.queue.upgrade()) {
                 looks = 0;
                 let Some(_call) = exit::enter() else { return };
-                // How it ended is for those who await it.
-                let _ = wait_for_events(&[long.raw()]);
+                queue.finish();
             }
             seen.extend(awaited);
-            seen.retain(OwnedEvent::is_pending);
+            seen.retain(Awaited::is_pending);
             seen.truncate(MOST);
         }
     }

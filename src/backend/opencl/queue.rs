@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use opencl3::command_queue::*;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 
-use super::codes::error;
+use super::codes::{driver_code, error};
 use super::device::Context;
 use super::handle::{OwnedEvent, OwnedQueue};
 use crate::backend::exit;
@@ -45,6 +45,15 @@ impl Queue {
     /// Has all commands started that were enqueued.
     pub(super) fn flush(&self) -> Result<()> {
         flush(self.raw()).map_err(|code| error(code, "the driver failed to start the commands"))
+    }
+
+    /// Blocks until nothing is left to do.
+    pub(super) fn finish(&self) {
+        if let Err(code) = finish(self.raw()) {
+            // How the commands ended, their events tell.
+            let code = driver_code(code);
+            tracing::debug!(%code, "clFinish failed");
+        }
     }
 
     fn marker(&self) -> Result<OwnedEvent> {
