@@ -157,7 +157,7 @@
 //! more: with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that
 //! finds out when commands end; with Intel's runtime for CPUs, which counts on those who wait to work
 //! along, one that does so while a long command is awaited, lest one of the device's units idle; where
-//! the device is no CPU, two that move large reads and writes. Waiting for another process's build adds
+//! the device is no CPU, two for large reads, writes and fills. Waiting for another process's build adds
 //! the timer thread of `async-io`, a store that is too large one that collects while it needs to. Those
 //! that have nothing to do sleep.
 //!

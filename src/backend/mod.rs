@@ -2,7 +2,8 @@
 //!
 //! A backend is blocking, plain and small: it builds, allocates, enqueues on in-order lanes and
 //! tells when a command ended. It keeps nothing alive for its callers, orders nothing between
-//! lanes, caches nothing and retries nothing; the rooms above do all that, for every backend alike.
+//! lanes, and caches and retries nothing but what its driver demands; the rooms above do all that, for
+//! every backend alike.
 
 #![cfg_attr(
     not(any(feature = "level-zero", feature = "opencl", feature = "simulated")),
