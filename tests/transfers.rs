@@ -1,5 +1,5 @@
-//! Large reads and writes: nobody who submits one waits for the device, and they keep their place
-//! among the commands around them.
+//! Large reads, writes and fills: nobody who submits one waits for the device, they do all that they
+//! should, and they keep their place among the commands around them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -18,7 +18,7 @@ use fastrand::Rng;
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::simulated::{Fault, Simulator};
-use kiln::{Buffer, ErrorKind, Queue, Read, Runtime, Status};
+use kiln::{Buffer, ErrorKind, Event, Queue, Read, Runtime, Status};
 use simulation::{eventually, runtime, runtime_with};
 
 const MIB: usize = 1 << 20;
@@ -264,27 +264,37 @@ fn completions_that_are_not_told_are_found() {
 }
 
 #[test]
-fn a_transfer_that_fails_half_way_fails_what_needs_it() {
-    let simulator = Simulator::new();
-    block_on(async {
-        let rt = runtime(&simulator).await;
-        let queue = rt.queue();
-        let x = rt.buffer::<u8>(40 * MIB).unwrap();
-        queue.fill(&x, 1).unwrap().await.unwrap();
-        let before = simulator.counts().commands;
-        let hangs = simulator.pause();
-        let write = queue.write(&x, vec![2; x.len()]).unwrap();
-        let read = queue.read(&x);
-        eventually("the first pieces are on their way", || {
-            simulator.counts().commands >= before + 2
+fn what_fails_half_way_fails_what_needs_it() {
+    fn write(queue: &Queue, x: &Buffer<u8>, value: u8) -> Event {
+        queue.write(x, vec![value; x.len()]).unwrap()
+    }
+    fn fill(queue: &Queue, x: &Buffer<u8>, value: u8) -> Event {
+        queue.fill(x, value).unwrap()
+    }
+    let ways: [(usize, fn(&Queue, &Buffer<u8>, u8) -> Event); 2] =
+        [(40 * MIB, write), (600 * MIB, fill)];
+    for (len, submit) in ways {
+        let simulator = Simulator::new();
+        block_on(async {
+            let rt = runtime(&simulator).await;
+            let (queue, x) = (rt.queue(), rt.buffer::<u8>(len).unwrap());
+            fill(&queue, &x, 1).await.unwrap();
+            let before = simulator.counts().commands;
+            let hangs = simulator.pause();
+            let fails = submit(&queue, &x, 2);
+            let read = queue.read(&x);
+            eventually("the first pieces are on their way", || {
+                simulator.counts().commands >= before + 2
+            });
+            simulator.fail_enqueues(1, Fault::OutOfResources);
+            drop(hangs);
+            assert_eq!(fails.await.unwrap_err().kind(), ErrorKind::OutOfResources);
+            assert_eq!(read.await.unwrap_err().kind(), ErrorKind::OutOfResources);
+            let _ = submit(&queue, &x, 3);
+            let healed = queue.read(&x.slice(len - 9..).unwrap()).await;
+            assert_eq!(healed.unwrap(), [3; 9]);
         });
-        simulator.fail_enqueues(1, Fault::OutOfResources);
-        drop(hangs);
-        assert_eq!(write.await.unwrap_err().kind(), ErrorKind::OutOfResources);
-        assert_eq!(read.await.unwrap_err().kind(), ErrorKind::OutOfResources);
-        let _ = queue.write(&x, vec![3; x.len()]).unwrap();
-        assert!(queue.read(&x).await.unwrap() == vec![3; x.len()], "it has healed");
-    });
+    }
 }
 
 #[test]
