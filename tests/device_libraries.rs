@@ -12,41 +12,9 @@ use std::path::Path;
 
 use entries::Parts;
 use kiln::store::{EntryInfo, Store};
-use kiln::{
-    CacheConfig, DuplicateExports, ErrorKind, Image, ImageFormat, Origin, Program, Runtime,
-};
-use libraries::{Function, function, image, image_that_imports};
+use kiln::{CacheConfig, DuplicateExports, ErrorKind, Image, ImageFormat, Origin, Runtime};
+use libraries::{application, expect, function, image, image_that_imports, library, register};
 use support::{builder, on_each_device};
-
-/// A kernel `apply` that applies these functions of libraries, and adds up.
-fn application(format: ImageFormat, calls: &[&str]) -> Image {
-    image(format, &[], &[("apply", calls)])
-}
-
-fn library(format: ImageFormat, functions: &[Function<'_>]) -> Image {
-    image(format, functions, &[])
-}
-
-/// Has a kernel of linked images make something of 1, 2, 3.
-async fn expect(rt: &Runtime, program: &Program, kernel: &str, expected: [f32; 3]) {
-    assert_eq!(run(rt, program, kernel).await, expected, "{kernel}");
-}
-
-/// What a kernel makes of 1, 2, 3.
-async fn run(rt: &Runtime, program: &Program, kernel: &str) -> Vec<f32> {
-    // SAFETY: the kernels of this suite touch one element a work-item.
-    let kernel = unsafe { program.kernel(kernel) }.expect("the kernel is there");
-    let x = rt.buffer_from(vec![1.0f32, 2.0, 3.0]).await.expect("there is memory");
-    let queue = rt.queue();
-    queue.submit(kernel.launch(3).args((&x,))).expect("it fits");
-    queue.read(&x).await.expect("it runs")
-}
-
-fn register(rt: &Runtime, libraries: &[&Image]) {
-    for library in libraries {
-        assert!(rt.register(library).expect("it exports something"), "it is new");
-    }
-}
 
 /// A runtime that shares nothing with `like`, so that counts and libraries are its own.
 async fn fresh(like: &Runtime) -> Runtime {
@@ -712,73 +680,4 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
         assert_eq!(forth.iter().filter(|(name, _)| name == "image").count(), LIBRARIES + 1);
         assert_eq!(key(&mut libraries.iter().rev()).await, forth);
     }));
-}
-
-/// Calls `scale`, of another module, through a pointer.
-fn with_function_pointers() -> Image {
-    Image::spirv(*include_bytes!("data/function_pointers.spv")).expect("it is a module")
-}
-
-everywhere! {
-    async fn pointers_to_functions_of_other_images_are_linked(rt: Runtime) {
-        let rt = fresh(&rt).await;
-        register(&rt, &[&library(ImageFormat::SpirV, &[function("scale").times(3.0)])]);
-        match rt.build(&with_function_pointers()).await {
-            Ok(program) => expect(&rt, &program, "apply", [3.0, 6.0, 9.0]).await,
-            Err(error) => {
-                assert!(!rt.device().formats.contains(&ImageFormat::SpirV), "{error}");
-                assert_eq!(error.kind(), ErrorKind::Unsupported);
-            }
-        }
-    }
-}
-
-/// On a device that links no SPIR-V, Kiln does.
-#[cfg(feature = "simulated")]
-mod without_a_linker {
-    use super::*;
-    use kiln::simulated::{Fault, Simulator};
-
-    async fn start(simulator: &Simulator) -> Runtime {
-        Runtime::builder().simulator(simulator).build().await.expect("it starts")
-    }
-
-    #[test]
-    fn modules_are_linked_before_they_are_built() {
-        smol::block_on(async {
-            let simulator = Simulator::new();
-            let rt = start(&simulator).await;
-            let format = ImageFormat::SpirV;
-            assert!(!rt.device().links.contains(&format));
-            let libraries = [
-                library(format, &[function("outer").of("inner")]),
-                image(format, &[function("inner").plus_constant(3, 1.0)], &[("own", &["inner"])]),
-                library(format, &[function("stranger")]),
-            ];
-            register(&rt, &libraries.each_ref());
-            let application = application(format, &["outer"]);
-            let program = rt.build(&application).specialize(3, 2.0f32).await;
-            let program = program.expect("the simulator takes what is one valid module");
-            let mut kernels = program.kernel_names();
-            kernels.sort_unstable();
-            assert_eq!(kernels, ["apply", "own"]);
-            assert_eq!((simulator.counts().builds, simulator.counts().links), (1, 0));
-
-            let error = rt.build(&image(format, &[], &[("k", &["nobody"])])).await;
-            assert_eq!(error.expect_err("as everywhere").kind(), ErrorKind::BuildFailed);
-        });
-    }
-
-    #[test]
-    fn a_refusal_tells_of_pointers_to_functions() {
-        smol::block_on(async {
-            let simulator = Simulator::new();
-            let rt = start(&simulator).await;
-            register(&rt, &[&library(ImageFormat::SpirV, &[function("scale")])]);
-            simulator.fail_builds(1, Fault::Refused);
-            let error = rt.build(&with_function_pointers()).await.expect_err("it is refused");
-            assert_eq!(error.kind(), ErrorKind::BuildFailed);
-            assert!(error.to_string().contains("pointers to functions"), "{error}");
-        });
-    }
 }

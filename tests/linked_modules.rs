@@ -1,9 +1,12 @@
 //! SPIR-V modules made one, and what a driver's compiler says to the result.
 
+#[path = "support/libraries.rs"]
+mod libraries;
 mod support;
 
 use kiln::spirv_internals::link;
-use kiln::{ErrorKind, Image, Kernel, Runtime};
+use kiln::{ErrorKind, Image, ImageFormat, Kernel, Runtime};
+use libraries::{expect, function, library, register};
 
 const APPLICATION: &[u8] = include_bytes!("data/application.spv");
 const LIBRARY: &[u8] = include_bytes!("data/library.spv");
@@ -119,4 +122,76 @@ fn symbols_of_opencl_c_are_stated_and_are_part_of_the_digest() {
     ];
     let digests: std::collections::HashSet<_> = images.iter().map(Image::digest).collect();
     assert_eq!(digests.len(), images.len());
+}
+
+/// Calls `scale`, of another module, through a pointer.
+fn with_function_pointers() -> Image {
+    Image::spirv(*include_bytes!("data/function_pointers.spv")).expect("it is a module")
+}
+
+everywhere! {
+    async fn pointers_to_functions_of_other_images_are_linked(rt: Runtime) {
+        // What is registered is for this runtime alone.
+        let device = rt.device().index().to_string();
+        let rt = support::builder().device(device).link_objects(true).build().await.unwrap();
+        register(&rt, &[&library(ImageFormat::SpirV, &[function("scale").times(3.0)])]);
+        match rt.build(&with_function_pointers()).await {
+            Ok(program) => expect(&rt, &program, "apply", [3.0, 6.0, 9.0]).await,
+            Err(error) => {
+                assert!(!rt.device().formats.contains(&ImageFormat::SpirV), "{error}");
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+            }
+        }
+    }
+}
+
+/// On a device that links no SPIR-V, Kiln does.
+#[cfg(feature = "simulated")]
+mod without_a_linker {
+    use super::*;
+    use kiln::simulated::{Fault, Simulator};
+    use libraries::{application, image};
+
+    async fn start(simulator: &Simulator) -> Runtime {
+        Runtime::builder().simulator(simulator).build().await.expect("it starts")
+    }
+
+    #[test]
+    fn modules_are_linked_before_they_are_built() {
+        smol::block_on(async {
+            let simulator = Simulator::new();
+            let rt = start(&simulator).await;
+            let format = ImageFormat::SpirV;
+            assert!(!rt.device().links.contains(&format));
+            let libraries = [
+                library(format, &[function("outer").of("inner")]),
+                image(format, &[function("inner").plus_constant(3, 1.0)], &[("own", &["inner"])]),
+                library(format, &[function("stranger")]),
+            ];
+            register(&rt, &libraries.each_ref());
+            let application = application(format, &["outer"]);
+            let program = rt.build(&application).specialize(3, 2.0f32).await;
+            let program = program.expect("the simulator takes what is one valid module");
+            let mut kernels = program.kernel_names();
+            kernels.sort_unstable();
+            assert_eq!(kernels, ["apply", "own"]);
+            assert_eq!((simulator.counts().builds, simulator.counts().links), (1, 0));
+
+            let error = rt.build(&image(format, &[], &[("k", &["nobody"])])).await;
+            assert_eq!(error.expect_err("as everywhere").kind(), ErrorKind::BuildFailed);
+        });
+    }
+
+    #[test]
+    fn a_refusal_tells_of_pointers_to_functions() {
+        smol::block_on(async {
+            let simulator = Simulator::new();
+            let rt = start(&simulator).await;
+            register(&rt, &[&library(ImageFormat::SpirV, &[function("scale")])]);
+            simulator.fail_builds(1, Fault::Refused);
+            let error = rt.build(&with_function_pointers()).await.expect_err("it is refused");
+            assert_eq!(error.kind(), ErrorKind::BuildFailed);
+            assert!(error.to_string().contains("pointers to functions"), "{error}");
+        });
+    }
 }

@@ -265,14 +265,14 @@ fn completions_that_are_not_told_are_found() {
 
 #[test]
 fn what_fails_half_way_fails_what_needs_it() {
+    type Submit = fn(&Queue, &Buffer<u8>, u8) -> Event;
     fn write(queue: &Queue, x: &Buffer<u8>, value: u8) -> Event {
         queue.write(x, vec![value; x.len()]).unwrap()
     }
     fn fill(queue: &Queue, x: &Buffer<u8>, value: u8) -> Event {
         queue.fill(x, value).unwrap()
     }
-    let ways: [(usize, fn(&Queue, &Buffer<u8>, u8) -> Event); 2] =
-        [(40 * MIB, write), (600 * MIB, fill)];
+    let ways: [(usize, Submit); 2] = [(40 * MIB, write), (600 * MIB, fill)];
     for (len, submit) in ways {
         let simulator = Simulator::new();
         block_on(async {

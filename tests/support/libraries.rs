@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use kiln::{Image, ImageFormat};
+use kiln::{Image, ImageFormat, Program, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
@@ -206,4 +206,34 @@ fn kernel(b: &mut Builder, float: Word, name: &str, calls: &[&str], ids: &BTreeM
     b.ret().expect("a block is open");
     b.end_function().expect("it was begun");
     b.entry_point(ExecutionModel::Kernel, id, name, [work_item]);
+}
+
+/// A kernel `apply` that applies these functions of libraries, and adds up.
+pub fn application(format: ImageFormat, calls: &[&str]) -> Image {
+    image(format, &[], &[("apply", calls)])
+}
+
+pub fn library(format: ImageFormat, functions: &[Function<'_>]) -> Image {
+    image(format, functions, &[])
+}
+
+/// Has a kernel of linked images make something of 1, 2, 3.
+pub async fn expect(rt: &Runtime, program: &Program, kernel: &str, expected: [f32; 3]) {
+    assert_eq!(run(rt, program, kernel).await, expected, "{kernel}");
+}
+
+/// What a kernel makes of 1, 2, 3.
+pub async fn run(rt: &Runtime, program: &Program, kernel: &str) -> Vec<f32> {
+    // SAFETY: these kernels touch one element a work-item.
+    let kernel = unsafe { program.kernel(kernel) }.expect("the kernel is there");
+    let x = rt.buffer_from(vec![1.0f32, 2.0, 3.0]).await.expect("there is memory");
+    let queue = rt.queue();
+    queue.submit(kernel.launch(3).args((&x,))).expect("it fits");
+    queue.read(&x).await.expect("it runs")
+}
+
+pub fn register(rt: &Runtime, libraries: &[&Image]) {
+    for library in libraries {
+        assert!(rt.register(library).expect("it exports something"), "it is new");
+    }
 }
