@@ -50,7 +50,7 @@ fuzz: rust ## fuzz what reads stored and sent programs, reads and translates SPI
 	RUSTC_BOOTSTRAP=1 cargo fuzz run emit -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
 	RUSTC_BOOTSTRAP=1 cargo fuzz run fuse -- -max_total_time=$(SECONDS) -max_len=4096 -timeout=20
 
-features: rust ## compile with each feature alone
+features: rust ## lint with each feature alone, and the tests with the default ones
 	scripts/check-features
 
 platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has what that takes
