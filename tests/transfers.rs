@@ -272,7 +272,7 @@ fn what_fails_half_way_fails_what_needs_it() {
     fn fill(queue: &Queue, x: &Buffer<u8>, value: u8) -> Event {
         queue.fill(x, value).unwrap()
     }
-    let ways: [(usize, Submit); 2] = [(40 * MIB, write), (600 * MIB, fill)];
+    let ways: [(usize, Submit); 2] = [(40 * MIB, write), (513 * MIB, fill)];
     for (len, submit) in ways {
         let simulator = Simulator::new();
         block_on(async {
@@ -291,8 +291,7 @@ fn what_fails_half_way_fails_what_needs_it() {
             assert_eq!(fails.await.unwrap_err().kind(), ErrorKind::OutOfResources);
             assert_eq!(read.await.unwrap_err().kind(), ErrorKind::OutOfResources);
             let _ = submit(&queue, &x, 3);
-            let healed = queue.read(&x.slice(len - 9..).unwrap()).await;
-            assert_eq!(healed.unwrap(), [3; 9]);
+            assert!(queue.read(&x).await.unwrap() == vec![3; len], "it has healed");
         });
     }
 }
