@@ -188,6 +188,20 @@ pub(crate) trait Memory: Any + Send + Sync {
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>>;
 }
 
+/// Checks what is asked of [`Memory::view`], of a memory of so many bytes: some drivers take any region.
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+fn check_view(info: &DeviceInfo, whole: usize, offset: usize, bytes: usize) -> Result<()> {
+    let align = info.limits.slice_alignment;
+    let end = offset.checked_add(bytes);
+    if end.is_none_or(|end| end > whole) || !offset.is_multiple_of(align) {
+        return Err(Error::invalid(format!(
+            "a kernel cannot be given {bytes} bytes at {offset} of a buffer of {whole} bytes: they \
+             must lie inside it and start at a multiple of {align}"
+        )));
+    }
+    Ok(())
+}
+
 /// A kernel argument in the form that the driver gets.
 #[derive(Clone, Copy)]
 pub(crate) enum Argument<'a> {

@@ -17,7 +17,7 @@ use super::codes::check;
 use super::device::Context;
 use super::handle::OwnedMemory;
 use super::lock;
-use crate::backend::{Memory, exit};
+use crate::backend::{Memory, check_view, exit};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the device's compiler may assume of where a buffer starts, and no page is smaller.
@@ -102,15 +102,7 @@ impl LzMemory {
 
 impl Memory for LzMemory {
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
-        let align = self.whole.context.info.limits.slice_alignment;
-        let end = offset.checked_add(bytes);
-        if end.is_none_or(|end| end > self.bytes) || !offset.is_multiple_of(align) {
-            return Err(Error::invalid(format!(
-                "a kernel cannot be given {bytes} bytes at {offset} of a buffer of {} bytes: they must \
-                 lie inside it and start at a multiple of {align}",
-                self.bytes
-            )));
-        }
+        check_view(&self.whole.context.info, self.bytes, offset, bytes)?;
         let whole = Arc::clone(&self.whole);
         Ok(Arc::new(Self { id: next_id(), start: self.start + offset, bytes, whole }))
     }

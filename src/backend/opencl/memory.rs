@@ -18,7 +18,7 @@ use opencl3::memory::{
 use super::codes::{allocation_kind, error, error_of};
 use super::device::Context;
 use super::handle::OwnedMemory;
-use crate::backend::Memory;
+use crate::backend::{Memory, check_view};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A whole buffer, or a view of one. Commands on a view count from where it starts.
@@ -324,16 +324,7 @@ impl ClMemory {
 
 impl Memory for ClMemory {
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
-        // Checked here because there are drivers that take any region.
-        let align = self.whole.context.info.limits.slice_alignment;
-        let end = offset.checked_add(bytes);
-        if end.is_none_or(|end| end > self.bytes) || !offset.is_multiple_of(align) {
-            return Err(Error::invalid(format!(
-                "a kernel cannot be given {bytes} bytes at {offset} of a buffer of {} bytes: they must \
-                 lie inside it and start at a multiple of {align}",
-                self.bytes
-            )));
-        }
+        check_view(&self.whole.context.info, self.bytes, offset, bytes)?;
         Ok(Arc::new(self.part(offset, bytes)?))
     }
 }
