@@ -131,7 +131,7 @@ pub(crate) enum Work {
     Moving {
         region: Arc<Region>,
         access: Access,
-        label: &'static str,
+        label: String,
     },
     Fill {
         region: Arc<Region>,
@@ -156,10 +156,6 @@ pub(crate) struct LaunchWork {
     pub(crate) range: NdRange,
     pub(crate) arguments: ArgumentList,
 }
-
-const WRITE: &str = "write";
-const READ: &str = "read";
-const FILL: &str = "fill";
 
 /// Host memory that the device reads.
 pub(crate) trait HostSource: Send {
@@ -225,10 +221,10 @@ impl Work {
     pub(crate) fn label(&self) -> String {
         match self {
             Self::Launch(launch) => launch.kernel.name().to_owned(),
-            Self::Moving { label, .. } => (*label).to_owned(),
-            Self::Write { .. } => WRITE.to_owned(),
-            Self::Read { .. } => READ.to_owned(),
-            Self::Fill { .. } => FILL.to_owned(),
+            Self::Moving { label, .. } => label.clone(),
+            Self::Write { .. } => "write".to_owned(),
+            Self::Read { .. } => "read".to_owned(),
+            Self::Fill { .. } => "fill".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
@@ -309,13 +305,12 @@ impl Work {
 
     /// Takes a transfer or a fill, for a thread to do it.
     pub(crate) fn take_apart(&mut self) -> Option<Self> {
-        let (region, access, label) = match self {
-            Self::Write { to, .. } => (to, Access::Write, WRITE),
-            Self::Read { from, .. } => (from, Access::Read, READ),
-            Self::Fill { region, .. } => (region, Access::Write, FILL),
+        let (region, access) = match self {
+            Self::Write { to: region, .. } | Self::Fill { region, .. } => (region, Access::Write),
+            Self::Read { from, .. } => (from, Access::Read),
             _ => return None,
         };
-        let region = region.clone();
+        let (region, label) = (region.clone(), self.label());
         Some(std::mem::replace(self, Self::Moving { region, access, label }))
     }
 
