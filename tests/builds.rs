@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
-use children::{Child, report, told};
+use children::{Child, DEVICE, report, told};
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::poll;
@@ -634,15 +634,11 @@ fn binaries_are_programs_of_their_own() {
     });
 }
 
-/// The number of a device.
-const DEVICE: &str = "KILN_TEST_DEVICE";
-
 #[test]
 fn a_process_can_end_while_a_program_is_compiled() {
     block_on(support::on_each_device(async |rt| {
-        let device = rt.device().index().to_string();
         for _ in 0..4 {
-            Child::start("leaves_a_compile_behind", [(DEVICE, &device)]).report();
+            Child::start_on(rt.device(), "leaves_a_compile_behind").report();
         }
     }));
 }

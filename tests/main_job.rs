@@ -7,7 +7,7 @@ mod support;
 use std::thread;
 use std::time::Duration;
 
-use children::{Child, report, told};
+use children::{Child, DEVICE, report, told};
 use futures::executor::block_on;
 use futures::poll;
 use kiln::{DeviceKind, ErrorKind, Image, Origin, Status};
@@ -239,15 +239,11 @@ const LONG: &str = "kernel void work(global uint *x) {
     x[0] = value;
 }";
 
-/// The number of a device.
-const DEVICE: &str = "KILN_TEST_DEVICE";
-
 #[test]
 fn a_process_can_end_while_a_command_is_awaited() {
     block_on(support::on_each_device(async |rt| {
-        let device = rt.device().index().to_string();
         for _ in 0..4 {
-            Child::start("leaves_a_command_behind", [(DEVICE, &device)]).report();
+            Child::start_on(rt.device(), "leaves_a_command_behind").report();
         }
     }));
 }
@@ -271,8 +267,7 @@ fn leaves_a_command_behind() {
 #[test]
 fn buffers_that_are_dropped_keep_no_memory() {
     block_on(support::on_each_device(async |rt| {
-        let device = rt.device().index().to_string();
-        let report = Child::start("fills_buffers_one_by_one", [(DEVICE, &device)]).report();
+        let report = Child::start_on(rt.device(), "fills_buffers_one_by_one").report();
         assert!(report["kept"] < 6, "memory of {} buffers", report["kept"]);
     }));
 }

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use children::{Child, Report, report, sum, told};
+use children::{Child, DEVICE, Report, report, sum, told};
 use futures::executor::block_on;
 use futures::future::join_all;
 use kiln::store::Store;
@@ -79,7 +79,7 @@ fn child() {
     block_on(async {
         let wait = Duration::from_millis(told("KILN_TEST_WAIT").parse().expect("it is a number"));
         let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(wait);
-        let builder = Runtime::builder().device(told("KILN_TEST_DEVICE")).cache(cache);
+        let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
         let rt = builder.build().await.expect("it starts");
         let functions = told("KILN_TEST_FUNCTIONS").parse().expect("it is a number");
         let build = |number| rt.build(&image(number, functions)).start();
@@ -119,7 +119,7 @@ fn image_of(functions: &[Function<'_>], kernels: &[(&str, &[&str])]) -> Image {
 fn linking_child() {
     block_on(async {
         let cache = CacheConfig::at(told("KILN_TEST_STORE")).build_wait(PATIENT);
-        let builder = Runtime::builder().device(told("KILN_TEST_DEVICE")).cache(cache);
+        let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
         let rt = builder.build().await.expect("it starts");
         let [mut libraries, applications] = linked_images();
         if told("KILN_TEST_ORDER") == "back" {
@@ -175,7 +175,7 @@ impl Bench {
             test,
             [
                 ("KILN_TEST_STORE", self.root().as_os_str()),
-                ("KILN_TEST_DEVICE", self.device.as_ref()),
+                (DEVICE, self.device.as_ref()),
                 ("KILN_TEST_FUNCTIONS", self.functions.to_string().as_ref()),
                 ("KILN_TEST_ORDER", order.as_ref()),
                 ("KILN_TEST_WAIT", wait.as_millis().to_string().as_ref()),

@@ -10,8 +10,13 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 
+use kiln::Device;
+
 /// Begins a line of a report.
 const REPORT: &str = "report ";
+
+/// Names the number of the device that a child takes.
+pub const DEVICE: &str = "KILN_TEST_DEVICE";
 
 /// A process that runs one test of this binary, which is ignored otherwise. Killed when dropped.
 pub struct Child(process::Child);
@@ -30,7 +35,12 @@ impl Child {
         Self::start_from(command, test, variables)
     }
 
-    /// The same, by way of a command that runs the program and arguments added to it.
+    /// Starts one that takes the device of this number: [`DEVICE`] tells it.
+    pub fn start_on(device: &Device, test: &str) -> Self {
+        Self::start(test, [(DEVICE, device.index().to_string())])
+    }
+
+    /// The same as [`start`](Self::start), by way of a command that runs the program and arguments added to it.
     pub fn start_from<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         mut command: Command,
         test: &str,
