@@ -246,6 +246,7 @@ impl RuntimeBuilder {
     /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
     ///   device cannot be opened.
     pub fn build(self) -> Starting {
+        backend::prepare_for_end();
         let pool = Pool::new("kiln-compile", self.compile_workers);
         Starting::new(async move {
             let start = pool.clone();

@@ -73,15 +73,24 @@ pub(super) trait Commands: Send + Sync {
 }
 
 /// Sees to it that the process ends well while other threads call a driver. Called after that has made
-/// its own arrangements for the end, so that this comes before them.
+/// its own arrangements for the end, so that this comes before them: the last made comes first.
 pub(super) fn prepare() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     linux::prepare();
 }
 
+/// The same once more when the calling thread ends, if it ends the process or ends before that does.
+/// A compiler makes some of its arrangements as late as its first compile, and PoCL compiles at a
+/// kernel's first launch, on a thread of its own.
+pub(super) fn prepare_when_thread_ends() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    linux::prepare_when_thread_ends();
+}
+
 /// The same while commands run.
 pub(super) fn look_after(commands: Weak<dyn Commands>) {
     prepare();
+    prepare_when_thread_ends();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     linux::look_after(commands);
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
@@ -92,7 +101,7 @@ pub(super) fn look_after(commands: Weak<dyn Commands>) {
 mod linux {
     use std::ffi::{c_int, c_void};
     use std::ptr;
-    use std::sync::Once;
+    use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::SeqCst;
     use std::sync::{Mutex, PoisonError, Weak};
     use std::thread;
@@ -107,7 +116,22 @@ mod linux {
 
     static COMMANDS: Mutex<Vec<Weak<dyn Commands>>> = Mutex::new(Vec::new());
 
+    /// What the arrangement is known by.
+    static OWNER: u8 = 0;
+
+    /// Held while it is taken back and made again.
+    static MOVE: Mutex<()> = Mutex::new(());
+
+    /// Whether it is called only because it is taken back.
+    static TAKEN_BACK: AtomicBool = AtomicBool::new(false);
+
     unsafe extern "C" {
+        fn __cxa_atexit(
+            function: unsafe extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+            owner: *mut c_void,
+        ) -> c_int;
+        fn __cxa_finalize(owner: *mut c_void);
         fn on_exit(
             function: unsafe extern "C" fn(c_int, *mut c_void),
             argument: *mut c_void,
@@ -116,15 +140,41 @@ mod linux {
         fn _exit(status: c_int) -> !;
     }
 
+    /// Comes before all arrangements that have been made so far.
     pub(super) fn prepare() {
-        static REGISTERED: Once = Once::new();
-        REGISTERED.call_once(|| {
-            // SAFETY: the function is there as long as the process.
-            let refused = unsafe { on_exit(at_exit, ptr::null_mut()) };
-            if refused != 0 {
-                tracing::debug!("the end of the process may come in a driver's way");
+        let _move = MOVE.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = (&raw const OWNER).cast_mut().cast();
+        TAKEN_BACK.store(true, SeqCst);
+        // SAFETY: calls `first` if it is registered, and nothing else is by this owner.
+        unsafe { __cxa_finalize(owner) };
+        TAKEN_BACK.store(false, SeqCst);
+        // SAFETY: the function is there as long as the process.
+        let refused = unsafe { __cxa_atexit(first, ptr::null_mut(), owner) };
+        if refused != 0 {
+            tracing::debug!("the end of the process may come in a driver's way");
+        }
+    }
+
+    pub(super) fn prepare_when_thread_ends() {
+        struct AtEnd;
+
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                prepare();
             }
-        });
+        }
+
+        thread_local!(static AT_END: AtEnd = const { AtEnd });
+        // A thread that already ends has made it.
+        let _ = AT_END.try_with(|_| ());
+    }
+
+    /// What is registered while others are called is called next, and this is told the status.
+    unsafe extern "C" fn first(_: *mut c_void) {
+        if !TAKEN_BACK.load(SeqCst) {
+            // SAFETY: the function is there as long as the process.
+            unsafe { on_exit(at_exit, ptr::null_mut()) };
+        }
     }
 
     pub(super) fn look_after(commands: Weak<dyn Commands>) {

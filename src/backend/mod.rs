@@ -43,6 +43,13 @@ pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
     ]
 }
 
+/// Called by who is going to use drivers, on a thread that may be the one that ends the process: sees to
+/// it that this ends well.
+pub(crate) fn prepare_for_end() {
+    #[cfg(any(feature = "level-zero", feature = "opencl"))]
+    exit::prepare_when_thread_ends();
+}
+
 /// A code that a driver of this backend gave in another process, with its name.
 pub(crate) fn driver_code(backend: &str, code: i32) -> Option<DriverCode> {
     match backend {
