@@ -284,6 +284,22 @@ async fn run<T: Pod + Send>(rt: &Runtime, kernel: &Kernel) -> Vec<u8> {
 
 /// Kernels, with their options, that write four words for each element.
 const KERNELS: &[(&str, &str)] = &[
+    // What a device has of OpenCL C 3.0.
+    ("-cl-std=CL3.0", "kernel void k(global float *x, global uint *y) {
+              size_t i = get_global_id(0);
+          #ifdef __opencl_c_fp64
+              y[4 * i] = 1;
+          #endif
+          #ifdef __opencl_c_int64
+              y[4 * i + 1] = 2;
+          #endif
+          #ifdef __opencl_c_generic_address_space
+              y[4 * i + 2] = 3;
+          #endif
+          #ifdef __opencl_c_3d_image_writes
+              y[4 * i + 3] = 4;
+          #endif
+          }"),
     // Contraction: where it may be, and where it may not.
     ("", "kernel void k(global float *x, global float *y) {
               size_t i = get_global_id(0);

@@ -1,6 +1,7 @@
 //! Finding devices, and what they say of themselves.
 
 use std::env;
+use std::ffi::CStr;
 use std::sync::Arc;
 
 use opencl3::device::*;
@@ -238,8 +239,11 @@ impl Query {
     fn opencl_c_features(&self) -> Vec<String> {
         let answer = get_device_data(self.0, CL_DEVICE_OPENCL_C_FEATURES).unwrap_or_default();
         let (features, _) = answer.as_chunks::<{ VERSION_BYTES + NAME_BYTES }>();
-        let name = |feature: &[u8; VERSION_BYTES + NAME_BYTES]| text(&feature[VERSION_BYTES..]);
-        features.iter().map(name).filter(|name| name.starts_with("__opencl_c_")).collect()
+        // What is behind a name's end may be anything.
+        let names = features.iter().filter_map(|feature| {
+            CStr::from_bytes_until_nul(&feature[VERSION_BYTES..]).ok()?.to_str().ok()
+        });
+        names.filter(|name| name.starts_with("__opencl_c_")).map(str::to_owned).collect()
     }
 
     fn size(&self, what: cl_device_info) -> Result<usize, String> {
