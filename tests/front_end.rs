@@ -284,6 +284,12 @@ async fn run<T: Pod + Send>(rt: &Runtime, kernel: &Kernel) -> Vec<u8> {
 
 /// Kernels, with their options, that write four words for each element.
 const KERNELS: &[(&str, &str)] = &[
+    // Dimensions that there are not.
+    ("", "kernel void k(global float *x, global uint *y) {
+              size_t i = get_global_id(0);
+              y[4 * i] = get_global_id(i % 9);
+              y[4 * i + 1] = get_global_offset(i - 5);
+          }"),
     // What a device has of OpenCL C 3.0.
     ("-cl-std=CL3.0", "kernel void k(global float *x, global uint *y) {
               size_t i = get_global_id(0);

@@ -276,6 +276,43 @@ everywhere! {
     }
 }
 
+/// OpenCL C says what dimensions have that there are not: SPIR-V does not.
+const BEYOND: &str = "
+    kernel void places(global uint *dst, uint dimensions) {
+        size_t at = get_global_id(1) * get_global_size(0) + get_global_id(0);
+        uint hash = 0;
+        for (uint d = 0; d < dimensions; ++d)
+            hash = hash * 31 + get_global_id(d) + 7 * get_global_size(d) + 3 * get_global_offset(d);
+        dst[at] = hash;
+    }";
+
+everywhere! {
+    async fn dimensions_that_there_are_not_have_one_work_item(rt: Runtime) {
+        let rt = always(&rt).await;
+        let places = support::kernel(&rt, BEYOND, "places").await;
+        let queue = rt.queue();
+        let fusion = queue.start_fusion();
+        let mut all = Vec::new();
+        for [width, height] in [[8, 8], [4, 8], [32, 1]] {
+            let dst = rt.buffer::<u32>(64).unwrap();
+            fusion.submit(places.launch([width, height]).args((&dst, 6u32))).unwrap();
+            let place = |at: usize, d: usize| match d {
+                0 => (at % width) + 7 * width,
+                1 => (at / width) + 7 * height,
+                _ => 7,
+            };
+            let hash = |at| (0..6).fold(0u32, |hash, d| hash.wrapping_mul(31) + place(at, d) as u32);
+            all.push((dst, (0..width * height).map(hash).collect::<Vec<_>>()));
+        }
+        let outcome = fusion.complete().await.unwrap();
+        assert!(matches!(outcome, FusionOutcome::Fused { launches: 3, .. }), "{outcome}");
+        for (dst, expected) in all {
+            let values = queue.read(&dst).await.unwrap();
+            assert_eq!(values[..expected.len()], expected);
+        }
+    }
+}
+
 everywhere! {
     async fn scopes_without_work_to_fuse_say_so(rt: Runtime) {
         let rt = always(&rt).await;

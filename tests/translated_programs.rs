@@ -1,9 +1,16 @@
 //! Modules of SPIR-V on devices that take none: Kiln translates them to OpenCL C, and users see the
 //! module's kernels all the same. That results are the same, `emitted.rs` tells.
 
+#[path = "support/children.rs"]
+mod children;
+#[path = "support/processes.rs"]
+mod processes;
 mod support;
 
+use children::{Child, DEVICE, report, told};
+use kiln::frontend_internals::spirv_of;
 use kiln::{CacheConfig, ErrorKind, Image, ImageFormat, Local, Origin, Program, Runtime};
+use processes::tools::has_clang;
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 const MIXED: &[u8] = include_bytes!("data/mixed.spv");
@@ -111,5 +118,38 @@ fn a_compiler_s_refusal_comes_with_its_log_and_tells_of_the_translation() {
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.to_string().contains("translated to OpenCL C"), "{error}");
         assert!(error.build_log().is_some_and(|log| log.contains("error")), "{error}");
+    });
+}
+
+const PRINTS: &str = r#"
+    kernel void prints(global const float *x) {
+        uint i = get_global_id(0);
+        if (i == 3)
+            printf("item %u of %s has %.2f, %d\n", i, "four", x[i], -(int)i);
+    }"#;
+
+#[test]
+fn what_kernels_print_is_printed() {
+    if !has_clang() {
+        return;
+    }
+    where_it_is_translated(async |rt| {
+        let (_, output) = Child::start_on(rt.device(), "prints").report_and_output();
+        assert!(output.contains("item 3 of four has 1.50, -3\n"), "{output}");
+    });
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn prints() {
+    futures::executor::block_on(async {
+        let rt = support::builder().device(told(DEVICE)).build().await.expect("it starts");
+        let spirv = spirv_of(&rt, &Image::opencl_c(PRINTS), "").await.expect("it is translated");
+        let program = rt.build(&spirv).await.expect("it builds");
+        // SAFETY: it reads the element of its global id.
+        let prints = unsafe { program.kernel("prints") }.expect("it is there");
+        let x = rt.buffer_from(vec![1.5f32; 4]).await.expect("there is room");
+        rt.queue().submit(prints.launch(4).args((&x,))).expect("it fits").await.expect("it runs");
+        report("ran", 1);
     });
 }

@@ -82,17 +82,25 @@ impl<'m> Body<'_, 'm> {
                 let lanes = self.emitter.lanes(ty)?;
                 let object =
                     if lanes.scalar == Scalar::Bool { lane_of_bool(&object) } else { object };
-                let lane = lane_name(lanes);
-                self.line(&format!("((private {lane} *)&{name})[{index}] = {object};"));
+                let (lane, last) = (lane_name(lanes), last_place(lanes));
+                self.line(&format!("((private {lane} *)&{name})[{index} & {last}] = {object};"));
             }
             Op::VectorExtractDynamic => {
+                let index = self.value(word(3)?)?;
+                // What OpenCL C gives of a dimension that there is not is lost in SPIR-V, but not on
+                // the way back.
+                if let Some(function) = self.function_of_dimensions(word(2)?) {
+                    self.assign(id, ty, &format!("{function}({index})"))?;
+                    return Ok(true);
+                }
                 let vector_ty = self.emitter.type_of(word(2)?)?;
-                let (vector, index) = (self.value(word(2)?)?, self.value(word(3)?)?);
+                let vector = self.value(word(2)?)?;
                 let lanes = self.emitter.lanes(vector_ty)?;
-                let lane = lane_name(lanes);
+                let (lane, last) = (lane_name(lanes), last_place(lanes));
                 self.assign(id, ty, "0")?;
                 self.line(&format!(
-                    "{{ {lanes} of_{name} = {vector}; {name} = ((private {lane} *)&of_{name})[{index}]; }}"
+                    "{{ {lanes} of_{name} = {vector}; \
+                     {name} = ((private {lane} *)&of_{name})[{index} & {last}]; }}"
                 ));
             }
             Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended => {
@@ -581,4 +589,10 @@ fn lane_name(lanes: Lanes) -> String {
         Scalar::Bool => "char".to_owned(),
         _ => lanes.single().to_string(),
     }
+}
+
+/// The last place of the memory that a vector takes. SPIR-V does not say what an index beyond gives, but
+/// it is not to reach other memory.
+fn last_place(lanes: Lanes) -> u32 {
+    lanes.count.next_power_of_two() - 1
 }

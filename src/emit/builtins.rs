@@ -1,6 +1,6 @@
 //! Work-item functions, and the extended instructions of OpenCL.std.
 
-use rspirv::spirv::{BuiltIn, Decoration, FPRoundingMode, OpenclStd100Op as Std};
+use rspirv::spirv::{BuiltIn, Decoration, FPRoundingMode, Op, OpenclStd100Op as Std};
 
 use super::arithmetic::unsigned;
 use super::function::Body;
@@ -9,22 +9,28 @@ use super::{malformed, operand, unsupported};
 use crate::error::Result;
 use crate::spirv::edit::Instruction;
 
+/// What gives a built-in value of a dimension.
+fn function_of(built_in: BuiltIn) -> Option<&'static str> {
+    Some(match built_in {
+        BuiltIn::GlobalSize => "get_global_size",
+        BuiltIn::GlobalInvocationId => "get_global_id",
+        // Work-groups are all of one size in OpenCL 1.2.
+        BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => "get_local_size",
+        BuiltIn::LocalInvocationId => "get_local_id",
+        BuiltIn::NumWorkgroups => "get_num_groups",
+        BuiltIn::WorkgroupId => "get_group_id",
+        BuiltIn::GlobalOffset => "get_global_offset",
+        _ => return None,
+    })
+}
+
 impl Body<'_, '_> {
     /// What a variable holds that the device sets.
     pub(super) fn input(&mut self, variable: u32, ty: u32) -> Result<String> {
-        let builtin = self.emitter.decoration(variable, Decoration::BuiltIn);
-        let builtin = builtin.and_then(|operands| BuiltIn::from_u32(*operands.first()?));
-        let builtin = builtin.ok_or_else(|| unsupported("a variable of class Input"))?;
-        let function = match builtin {
+        let built_in = self.built_in(variable);
+        let built_in = built_in.ok_or_else(|| unsupported("a variable of class Input"))?;
+        match built_in {
             BuiltIn::WorkDim => return Ok("get_work_dim()".to_owned()),
-            BuiltIn::GlobalSize => "get_global_size",
-            BuiltIn::GlobalInvocationId => "get_global_id",
-            // Work-groups are all of one size in OpenCL 1.2.
-            BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => "get_local_size",
-            BuiltIn::LocalInvocationId => "get_local_id",
-            BuiltIn::NumWorkgroups => "get_num_groups",
-            BuiltIn::WorkgroupId => "get_group_id",
-            BuiltIn::GlobalOffset => "get_global_offset",
             BuiltIn::GlobalLinearId => {
                 return Ok("((get_global_id(2) - get_global_offset(2)) * get_global_size(1) \
                      + get_global_id(1) - get_global_offset(1)) * get_global_size(0) \
@@ -36,11 +42,25 @@ impl Body<'_, '_> {
                      * get_local_size(0) + get_local_id(0)"
                     .to_owned());
             }
-            other => return Err(unsupported(format!("BuiltIn {other:?}"))),
-        };
+            _ => {}
+        }
+        let function = function_of(built_in);
+        let function = function.ok_or_else(|| unsupported(format!("BuiltIn {built_in:?}")))?;
         let lanes = self.emitter.lanes(ty)?;
         let calls: Vec<_> = (0..lanes.count).map(|at| format!("{function}({at})")).collect();
         Ok(format!("({lanes})({})", calls.join(", ")))
+    }
+
+    /// The function that a value is a vector of, as the device gives it.
+    pub(super) fn function_of_dimensions(&self, vector: u32) -> Option<&'static str> {
+        let load = self.emitter.definition(vector).ok()?;
+        let variable = load.word(2).filter(|_| load.op() == Some(Op::Load))?;
+        function_of(self.built_in(variable)?)
+    }
+
+    fn built_in(&self, variable: u32) -> Option<BuiltIn> {
+        let operands = self.emitter.decoration(variable, Decoration::BuiltIn)?;
+        BuiltIn::from_u32(*operands.first()?)
     }
 
     pub(super) fn extended(&mut self, instruction: &Instruction<'_>) -> Result<()> {
@@ -177,7 +197,13 @@ impl Body<'_, '_> {
                 let condition = self.signed(get(2)?)?;
                 format!("select({}, {}, {condition})", self.value(get(0)?)?, self.value(get(1)?)?)
             }
-            Std::printf => return Err(unsupported("it")),
+            Std::printf => {
+                let mut texts = vec![format!("(constant char *){}", self.value(get(0)?)?)];
+                for &operand in &operands[1..] {
+                    texts.push(self.value(operand)?);
+                }
+                format!("(uint)printf({})", texts.join(", "))
+            }
             // A hint.
             Std::prefetch => "(void)0".to_owned(),
             Std::fract | Std::modf | Std::sincos => {

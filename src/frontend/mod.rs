@@ -24,10 +24,11 @@
 //! * Files that the text includes are read here, when it is translated, as drivers read them when they
 //!   build. The text with everything included is what keys are made of: a translation is never stale.
 //!
-//! [`repair`] puts right what llvm-spirv is known to write wrongly; where it fails, a translation that
-//! is optimised less is tried.
+//! [`repair`] puts right what llvm-spirv is known to write wrongly, and [`dimensions`] what it loses;
+//! where it fails, a translation that is optimised less is tried.
 
 mod by_component;
+mod dimensions;
 mod find;
 mod includes;
 pub mod internals;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::by_component::fma_by_component;
 use super::compiler;
+use super::dimensions::dimensions_looked_at;
 use super::find::{Tool, Tools};
 use super::options::BuildOptions;
 use super::repair::repaired;
@@ -17,7 +18,7 @@ use crate::process::{self, Ended};
 
 /// What is done to a text beside what the arguments tell. Part of every key: raised with each change
 /// that changes results.
-const PIPELINE: &str = "3";
+const PIPELINE: &str = "4";
 
 /// The ways to SPIR-V by clang and llvm-spirv, best first: arguments for each. llvm-spirv 15 does not
 /// take all that optimising makes, such as integers of three bits and `freeze`; the second way leaves
@@ -212,6 +213,7 @@ impl Translation {
         let used = |output| {
             let mut module = repaired(output)?;
             fma_by_component(&mut module)?;
+            dimensions_looked_at(&mut module)?;
             Image::spirv(module.assemble())
         };
         let image = used(output).map_err(|error| {

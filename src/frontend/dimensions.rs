@@ -1,0 +1,148 @@
+//! Gives dimensions that there are not what OpenCL C gives them.
+//!
+//! There, `get_global_size(d)` and the like are functions of any number: from the third dimension on, a
+//! size is 1, and an id or offset 0 (OpenCL C, "Work-Item Functions"). Where `d` is only known at run
+//! time, llvm-spirv makes the component of a vector of them, which SPIR-V has for three alone
+//! (OpVectorExtractDynamic): Intel's CPU runtime then takes another one.
+
+use std::collections::HashMap;
+
+use rspirv::spirv::{BuiltIn, Decoration, Op};
+
+use crate::error::Result;
+use crate::spirv::Module;
+use crate::spirv::edit::{Definitions, Instruction, Interner, Section, Stream};
+
+const DIMENSIONS: u32 = 3;
+
+/// Has every dimension looked at before it is taken.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if all ids are used up.
+pub(super) fn dimensions_looked_at(module: &mut Module) -> Result<()> {
+    let definitions = module.definitions();
+    let beyond = values_beyond(module);
+    let functions = module.functions.iter();
+    let loads = functions.flat_map(|function| function.body.iter()).filter_map(|i| {
+        let variable = i.word(2).filter(|_| i.op() == Some(Op::Load))?;
+        Some((i.result()?, *beyond.get(&variable)?))
+    });
+    let loaded: HashMap<_, _> = loads.collect();
+    let taken = |i: Instruction<'_>| Taken::of(&i, &definitions, &loaded);
+    let functions = module.functions.iter();
+    let found: Vec<Vec<_>> =
+        functions.map(|function| function.body.iter().map(taken).collect()).collect();
+    let mut interner = Interner::of(module);
+    for (at, taken) in found.into_iter().enumerate() {
+        if taken.iter().all(Option::is_none) {
+            continue;
+        }
+        let body = std::mem::take(&mut module.functions[at].body);
+        let mut rewritten = Stream::default();
+        for (instruction, taken) in body.iter().zip(taken) {
+            match taken {
+                Some(taken) => taken.after_a_look(module, &mut interner, &mut rewritten)?,
+                None => rewritten.push_instruction(&instruction),
+            }
+        }
+        module.functions[at].body = rewritten;
+    }
+    Ok(())
+}
+
+/// What the variables of the device have of a dimension that there is not.
+fn values_beyond(module: &Module) -> HashMap<u32, u32> {
+    let annotations = module.section(Section::Annotations).iter();
+    let decorations = annotations
+        .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32));
+    decorations
+        .filter_map(|i| {
+            let value = match BuiltIn::from_u32(i.word(2)?)? {
+                BuiltIn::GlobalSize
+                | BuiltIn::WorkgroupSize
+                | BuiltIn::EnqueuedWorkgroupSize
+                | BuiltIn::NumWorkgroups => 1,
+                BuiltIn::GlobalInvocationId
+                | BuiltIn::GlobalOffset
+                | BuiltIn::LocalInvocationId
+                | BuiltIn::WorkgroupId => 0,
+                _ => return None,
+            };
+            Some((i.word(0)?, value))
+        })
+        .collect()
+}
+
+/// A type of integers.
+#[derive(Clone, Copy)]
+struct Integer {
+    ty: u32,
+    is_long: bool,
+}
+
+impl Integer {
+    fn of(ty: u32, definitions: &Definitions<'_>) -> Option<Self> {
+        let width = definitions.get(ty).filter(|i| i.op() == Some(Op::TypeInt))?.word(1)?;
+        Some(Self { ty, is_long: width == 64 })
+    }
+
+    fn number(self, module: &mut Module, interner: &mut Interner, value: u32) -> Result<u32> {
+        let words = [value, 0];
+        let words = if self.is_long { &words[..] } else { &words[..1] };
+        interner.constant_id(module, Op::Constant, self.ty, words)
+    }
+}
+
+/// A component that is taken by an index of run time.
+struct Taken {
+    of: Integer,
+    result: u32,
+    vector: u32,
+    index: u32,
+    of_index: Integer,
+    /// If the dimension is not there.
+    otherwise: u32,
+}
+
+impl Taken {
+    fn of(
+        instruction: &Instruction<'_>,
+        definitions: &Definitions<'_>,
+        loaded: &HashMap<u32, u32>,
+    ) -> Option<Self> {
+        if instruction.op() != Some(Op::VectorExtractDynamic) {
+            return None;
+        }
+        let word = |at| instruction.word(at);
+        let index = word(3)?;
+        Some(Self {
+            of: Integer::of(word(0)?, definitions)?,
+            result: word(1)?,
+            vector: word(2)?,
+            index,
+            of_index: Integer::of(definitions.type_of(index)?.result()?, definitions)?,
+            otherwise: *loaded.get(&word(2)?)?,
+        })
+    }
+
+    fn after_a_look(
+        &self,
+        module: &mut Module,
+        interner: &mut Interner,
+        body: &mut Stream,
+    ) -> Result<()> {
+        let Self { of, result, vector, index, of_index, otherwise } = *self;
+        let count = of_index.number(module, interner, DIMENSIONS)?;
+        let first = of_index.number(module, interner, 0)?;
+        let otherwise = of.number(module, interner, otherwise)?;
+        let bool = interner.type_id(module, Op::TypeBool, &[])?;
+        let [is_there, inside, value] =
+            [module.fresh_id()?, module.fresh_id()?, module.fresh_id()?];
+        body.push(Op::ULessThan, [bool, is_there, index, count]);
+        body.push(Op::Select, [of_index.ty, inside, is_there, index, first]);
+        body.push(Op::VectorExtractDynamic, [of.ty, value, vector, inside]);
+        body.push(Op::Select, [of.ty, result, is_there, value, otherwise]);
+        Ok(())
+    }
+}
