@@ -147,6 +147,11 @@ impl DeviceInfo {
         ]
     }
 
+    /// Whether its driver is Intel's for CPUs.
+    pub(crate) fn is_intels_cpu_runtime(&self) -> bool {
+        self.kind == DeviceKind::Cpu && self.platform.contains("Intel")
+    }
+
     /// The formats as a sentence says them.
     pub(crate) fn formats_in_words(&self) -> String {
         let names: Vec<_> = self.formats.iter().map(ToString::to_string).collect();

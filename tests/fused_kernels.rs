@@ -184,9 +184,15 @@ fn random_chains_compute_the_same_fused() {
             for _ in 0..rounds.unwrap_or(40) {
                 let chain = random_chain(&mut random);
                 let into = random.bool().then_some(Internalization::Local);
+                let keeps_apart = rt.device().platform.contains("Intel");
                 let fused = |width| {
-                    fuse(&modules, &chain.launches, &chain.dead, Wishes { into, width })
-                        .expect("the launches fit the modules")
+                    fuse(
+                        &modules,
+                        &chain.launches,
+                        &chain.dead,
+                        Wishes { into, width, keeps_apart },
+                    )
+                    .expect("the launches fit the modules")
                 };
                 let width = random.choice([2, 4]).expect("one");
                 match fused(1) {

@@ -66,3 +66,41 @@ everywhere! {
         }
     }
 }
+
+/// Intel's compiler for CPUs takes a negated number of another work-item where a barrier lies between.
+const NEGATED: &str = "
+    kernel void split(global const float *src, global float *negated, global float *turned) {
+        size_t i = get_global_id(0), l = get_local_id(0);
+        negated[i] = -src[i];
+        turned[i - l + 63 - l] = src[i];
+    }
+    kernel void joined(global const float *negated, global const float *turned, global float *dst) {
+        size_t i = get_global_id(0);
+        dst[i] = 3 * negated[i] + turned[i];
+    }";
+
+everywhere! {
+    async fn what_a_work_item_keeps_outlives_a_barrier(rt: Runtime) {
+        let rt = always(&rt).await;
+        let program = support::program(&rt, NEGATED).await;
+        // SAFETY: they touch what belongs to their work-group, of which all is there.
+        let [split, joined] =
+            ["split", "joined"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let queue = rt.queue();
+        let [src, negated, dst] = buffers(&rt, &numbers()).await;
+        let turned = rt.buffer::<f32>(N).unwrap();
+        let fusion = queue.start_fusion();
+        fusion.submit(split.launch(N).local(GROUP).args((&src, &negated, &turned))).unwrap();
+        fusion.submit(joined.launch(N).local(GROUP).args((&negated, &turned, &dst))).unwrap();
+        drop((negated, turned));
+        let outcome = fusion.complete().await.unwrap();
+        let report = fusion.report();
+        assert!(matches!(outcome, FusionOutcome::Fused { internalized: 2, .. }), "{report}");
+        let numbers = numbers();
+        let turned = |i: usize| numbers[i / GROUP * GROUP + GROUP - 1 - i % GROUP];
+        let expected: Vec<_> = (0..N).map(|i| turned(i) - 3.0 * numbers[i]).collect();
+        let wrong = |(a, b): &(&f32, &f32)| a != b;
+        let values = queue.read(&dst).await.unwrap();
+        assert_eq!(values.iter().zip(&expected).find(wrong), None);
+    }
+}

@@ -170,6 +170,9 @@ impl<'m> Emitter<'m> {
             None if control.contains(FunctionControl::INLINE) => {
                 "static inline __attribute__((always_inline))".to_owned()
             }
+            None if control.contains(FunctionControl::DONT_INLINE) => {
+                "static __attribute__((noinline))".to_owned()
+            }
             None => "static".to_owned(),
         };
         body.write(&name, &result, signature, &specifiers)?;

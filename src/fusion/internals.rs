@@ -70,11 +70,13 @@ pub struct Wishes {
     pub into: Option<Internalization>,
     /// As many work-items' work one of the new kernel may do.
     pub width: usize,
+    /// Whether launches stay functions of their own in a kernel with barriers.
+    pub keeps_apart: bool,
 }
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { into: None, width: 1 }
+        Self { into: None, width: 1, keeps_apart: false }
     }
 }
 
@@ -104,7 +106,7 @@ pub fn fuse(
     modules: &[&[u8]],
     launches: &[Launch],
     dead: &[u32],
-    Wishes { into, width }: Wishes,
+    Wishes { into, width, keeps_apart }: Wishes,
 ) -> Result<Result<Fused, String>> {
     let modules =
         modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
@@ -142,6 +144,7 @@ pub fn fuse(
         dead,
         version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
         local_limit: LOCAL_LIMIT,
+        keeps_apart,
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
     let all: Vec<_> = modules.iter().collect();

@@ -96,22 +96,44 @@ impl Part {
     }
 }
 
+impl Whole {
+    /// Whether work-items wait for each other within a launch.
+    pub(super) fn has_barriers(&self) -> bool {
+        let instructions = self.module.functions.iter().flat_map(|function| function.body.iter());
+        instructions.into_iter().any(|i| i.op() == Some(Op::ControlBarrier))
+    }
+
+    /// Drivers are to keep each slot's function as it is.
+    pub(super) fn keep_apart(&mut self) {
+        let (inline, not) = (FunctionControl::INLINE, FunctionControl::DONT_INLINE);
+        for &function in &self.functions {
+            set_control(&mut self.module, function, |control| {
+                control & !inline.bits() | not.bits()
+            });
+        }
+    }
+}
+
 /// Drivers are to see through the call of a slot's function, unless its author forbade it.
 fn inline(module: &mut Module, function: u32) {
+    let (inline, not) = (FunctionControl::INLINE.bits(), FunctionControl::DONT_INLINE.bits());
+    set_control(module, function, |control| match control & not {
+        0 => control | inline,
+        _ => control,
+    });
+}
+
+fn set_control(module: &mut Module, function: u32, new: impl Fn(u32) -> u32) {
     let Some(function) = module.functions.iter_mut().find(|known| known.id == function) else {
         return;
     };
     let mut body = Stream::default();
     for i in function.body.iter() {
-        match (i.op(), i.word(2)) {
-            (Some(Op::Function), Some(control))
-                if control & FunctionControl::DONT_INLINE.bits() == 0 =>
-            {
-                let control = control | FunctionControl::INLINE.bits();
-                let words = i.words_from(0).enumerate();
-                body.push(Op::Function, words.map(|(at, w)| if at == 2 { control } else { w }));
-            }
-            _ => body.push_instruction(&i),
+        if i.op() == Some(Op::Function) {
+            let words = i.words_from(0).enumerate();
+            body.push(Op::Function, words.map(|(at, w)| if at == 2 { new(w) } else { w }));
+        } else {
+            body.push_instruction(&i);
         }
     }
     function.body = body;

@@ -258,6 +258,9 @@ fn attempt(
         }
     }
     let mut whole = Part::merge(&parts)?;
+    if plan.keeps_apart && (!barriers.is_empty() || whole.has_barriers()) {
+        whole.keep_apart();
+    }
     version::lower(&mut whole.module, plan.version)?;
     let decisions = entry::Decisions {
         plan,

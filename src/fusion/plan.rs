@@ -23,6 +23,11 @@ pub(crate) struct Plan {
     pub(crate) forms: BTreeMap<Memory, Internalization>,
     /// How many bytes of local memory a work-group may take, with what the kernels take.
     pub(crate) local_limit: usize,
+    /// Whether the launches are to stay functions of their own in a kernel with barriers. Where they do
+    /// not, a compiler may use after a barrier what was calculated before it, for another launch:
+    /// Intel's runtime for CPUs (2026.22) makes work-items the lanes of vectors, and a negated number
+    /// that a barrier lies between is then, for all lanes of a work-group, that of the last ones.
+    pub(crate) keeps_apart: bool,
 }
 
 /// What becomes of a buffer that a fused kernel does without.
@@ -199,6 +204,7 @@ mod tests {
             version: (1, 2),
             forms: BTreeMap::new(),
             local_limit: 0,
+            keeps_apart: false,
         }
     }
 

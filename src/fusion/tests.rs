@@ -60,6 +60,7 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
         version: (1, 6),
         forms: BTreeMap::new(),
         local_limit: 1 << 15,
+        keeps_apart: false,
     }
 }
 

@@ -17,7 +17,7 @@ use super::memory::{ClMemory, SpareMemory};
 use super::program;
 use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source, exit};
-use crate::device::{DeviceInfo, DeviceKind};
+use crate::device::DeviceInfo;
 use crate::error::Result;
 
 /// A context of one device. Everything that is made in it keeps it alive.
@@ -66,7 +66,7 @@ impl ClDevice {
         let info = Arc::clone(info);
         let spare = as_nvidia.then(|| SpareMemory::new(info.limits.global_memory));
         let watcher = as_nvidia.then(|| Arc::new(Watcher::new()));
-        let helper = counts_on_who_waits(&info).then(Helper::new);
+        let helper = info.is_intels_cpu_runtime().then(Helper::new);
         let context = Context { spare, context, device, version, info, watcher, helper };
         Ok(Self { context: Arc::new(context) })
     }
@@ -81,11 +81,6 @@ impl ClDevice {
 ///   [`memory`](super::memory).
 fn is_nvidia(info: &DeviceInfo) -> bool {
     info.platform.contains("NVIDIA")
-}
-
-/// Whether the driver is Intel's for CPUs: see [`helper`](super::helper).
-fn counts_on_who_waits(info: &DeviceInfo) -> bool {
-    info.platform.contains("Intel") && info.kind == DeviceKind::Cpu
 }
 
 impl Device for ClDevice {

@@ -171,6 +171,7 @@ impl Outline {
             version: spirv_versions(&device.il_version).max().unwrap_or((1, 6)),
             forms: dead.filter_map(|(memory, form)| Some((memory, form?))).collect(),
             local_limit: usize::try_from(device.limits.local_memory).unwrap_or(usize::MAX),
+            keeps_apart: device.is_intels_cpu_runtime(),
         };
         if self.fix_scalars {
             let scalars = plan.places().filter(|(_, a)| matches!(a, Argument::Scalar(_)));
