@@ -3,11 +3,14 @@
 #![allow(clippy::print_stderr, reason = "a log tells what was fused")]
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+#[path = "support/processes.rs"]
+mod processes;
 #[path = "support/fusion.rs"]
 mod scopes;
 mod support;
 
 use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
+use processes::tools::has_clang;
 use scopes::{Chain, FUSION, always, buffers, kernels};
 
 const N: usize = 1024;
@@ -288,6 +291,9 @@ const BEYOND: &str = "
 
 everywhere! {
     async fn dimensions_that_there_are_not_have_one_work_item(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let rt = always(&rt).await;
         let places = support::kernel(&rt, BEYOND, "places").await;
         let queue = rt.queue();

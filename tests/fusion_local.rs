@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+#[path = "support/processes.rs"]
+mod processes;
 #[path = "support/fusion.rs"]
 mod scopes;
 mod support;
 
 use kiln::{FusionOutcome, Internalization};
+use processes::tools::has_clang;
 use scopes::{PATTERNS, always, buffers, kernels};
 
 const N: usize = 1024;
@@ -81,6 +84,9 @@ const NEGATED: &str = "
 
 everywhere! {
     async fn what_a_work_item_keeps_outlives_a_barrier(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
         let rt = always(&rt).await;
         let program = support::program(&rt, NEGATED).await;
         // SAFETY: they touch what belongs to their work-group, of which all is there.

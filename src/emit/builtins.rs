@@ -197,13 +197,7 @@ impl Body<'_, '_> {
                 let condition = self.signed(get(2)?)?;
                 format!("select({}, {}, {condition})", self.value(get(0)?)?, self.value(get(1)?)?)
             }
-            Std::printf => {
-                let mut texts = vec![format!("(constant char *){}", self.value(get(0)?)?)];
-                for &operand in &operands[1..] {
-                    texts.push(self.value(operand)?);
-                }
-                format!("(uint)printf({})", texts.join(", "))
-            }
+            Std::printf => self.printf(operands)?,
             // A hint.
             Std::prefetch => "(void)0".to_owned(),
             Std::fract | Std::modf | Std::sincos => {

@@ -25,6 +25,7 @@ mod generic;
 mod memory;
 mod names;
 mod options;
+mod print;
 mod synchronize;
 #[cfg(test)]
 mod tests;
