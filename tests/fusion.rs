@@ -3,15 +3,15 @@
 #![allow(clippy::print_stderr, reason = "a log tells what was fused")]
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-#[path = "support/processes.rs"]
-mod processes;
 #[path = "support/fusion.rs"]
 mod scopes;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
-use processes::tools::has_clang;
 use scopes::{Chain, FUSION, always, buffers, kernels};
+use tools::has_clang;
 
 const N: usize = 1024;
 

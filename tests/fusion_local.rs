@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
-#[path = "support/processes.rs"]
-mod processes;
 #[path = "support/fusion.rs"]
 mod scopes;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use kiln::{FusionOutcome, Internalization};
-use processes::tools::has_clang;
 use scopes::{PATTERNS, always, buffers, kernels};
+use tools::has_clang;
 
 const N: usize = 1024;
 const GROUP: usize = 64;

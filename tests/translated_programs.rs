@@ -3,14 +3,14 @@
 
 #[path = "support/children.rs"]
 mod children;
-#[path = "support/processes.rs"]
-mod processes;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use children::{Child, DEVICE, report, told};
 use kiln::frontend_internals::spirv_of;
 use kiln::{CacheConfig, ErrorKind, Image, ImageFormat, Local, Origin, Program, Runtime};
-use processes::tools::has_clang;
+use tools::has_clang;
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 const MIXED: &[u8] = include_bytes!("data/mixed.spv");
