@@ -84,7 +84,10 @@ const NEGATED: &str = "
 
 everywhere! {
     async fn what_a_work_item_keeps_outlives_a_barrier(rt: Runtime) {
-        if !has_clang() {
+        // What stands in for a kernel on a GPU that is imitated is built by Intel's compiler for CPUs,
+        // which is not told to keep the launches apart.
+        let is_imitated = std::env::var_os("KILN_STAND_INS_OPENCL").is_some();
+        if !has_clang() || is_imitated {
             return;
         }
         let rt = always(&rt).await;
