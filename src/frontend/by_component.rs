@@ -36,21 +36,7 @@ pub(super) fn fma_by_component(module: &mut Module) -> Result<()> {
     let functions = module.functions.iter();
     let found: Vec<Vec<_>> =
         functions.map(|function| function.body.iter().map(call).collect()).collect();
-    for (at, calls) in found.into_iter().enumerate() {
-        if calls.iter().all(Option::is_none) {
-            continue;
-        }
-        let body = std::mem::take(&mut module.functions[at].body);
-        let mut rewritten = Stream::default();
-        for (instruction, call) in body.iter().zip(calls) {
-            match call {
-                Some(call) => call.by_component(module, &mut rewritten)?,
-                None => rewritten.push_instruction(&instruction),
-            }
-        }
-        module.functions[at].body = rewritten;
-    }
-    Ok(())
+    module.replace(found, |call, module, body| call.by_component(module, body))
 }
 
 /// A call of `fma` for vectors.

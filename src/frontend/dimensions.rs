@@ -1,17 +1,17 @@
 //! Gives dimensions that there are not what OpenCL C gives them.
 //!
-//! There, `get_global_size(d)` and the like are functions of any number: from the third dimension on, a
-//! size is 1, and an id or offset 0 (OpenCL C, "Work-Item Functions"). Where `d` is only known at run
+//! There, `get_global_size(d)` and the like are functions of any number: of a dimension that there is
+//! not, a size is 1, and an id or offset 0 (OpenCL C, "Work-Item Functions"). Where `d` is only known at run
 //! time, llvm-spirv makes the component of a vector of them, which SPIR-V has for three alone
 //! (OpVectorExtractDynamic): Intel's CPU runtime then takes another one.
 
 use std::collections::HashMap;
 
-use rspirv::spirv::{BuiltIn, Decoration, Op};
+use rspirv::spirv::{BuiltIn, Op};
 
 use crate::error::Result;
 use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Interner, Section, Stream};
+use crate::spirv::edit::{Definitions, Instruction, Interner, Stream};
 
 const DIMENSIONS: u32 = 3;
 
@@ -34,31 +34,15 @@ pub(super) fn dimensions_looked_at(module: &mut Module) -> Result<()> {
     let found: Vec<Vec<_>> =
         functions.map(|function| function.body.iter().map(taken).collect()).collect();
     let mut interner = Interner::of(module);
-    for (at, taken) in found.into_iter().enumerate() {
-        if taken.iter().all(Option::is_none) {
-            continue;
-        }
-        let body = std::mem::take(&mut module.functions[at].body);
-        let mut rewritten = Stream::default();
-        for (instruction, taken) in body.iter().zip(taken) {
-            match taken {
-                Some(taken) => taken.after_a_look(module, &mut interner, &mut rewritten)?,
-                None => rewritten.push_instruction(&instruction),
-            }
-        }
-        module.functions[at].body = rewritten;
-    }
-    Ok(())
+    module.replace(found, |taken, module, body| taken.after_a_look(module, &mut interner, body))
 }
 
 /// What the variables of the device have of a dimension that there is not.
 fn values_beyond(module: &Module) -> HashMap<u32, u32> {
-    let annotations = module.section(Section::Annotations).iter();
-    let decorations = annotations
-        .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32));
-    decorations
-        .filter_map(|i| {
-            let value = match BuiltIn::from_u32(i.word(2)?)? {
+    module
+        .built_ins()
+        .filter_map(|(variable, built_in)| {
+            let value = match BuiltIn::from_u32(built_in)? {
                 BuiltIn::GlobalSize
                 | BuiltIn::WorkgroupSize
                 | BuiltIn::EnqueuedWorkgroupSize
@@ -69,7 +53,7 @@ fn values_beyond(module: &Module) -> HashMap<u32, u32> {
                 | BuiltIn::WorkgroupId => 0,
                 _ => return None,
             };
-            Some((i.word(0)?, value))
+            Some((variable, value))
         })
         .collect()
 }

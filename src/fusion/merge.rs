@@ -99,8 +99,9 @@ impl Part {
 impl Whole {
     /// Whether work-items wait for each other within a launch.
     pub(super) fn has_barriers(&self) -> bool {
-        let instructions = self.module.functions.iter().flat_map(|function| function.body.iter());
-        instructions.into_iter().any(|i| i.op() == Some(Op::ControlBarrier))
+        let mut instructions =
+            self.module.functions.iter().flat_map(|function| function.body.iter());
+        instructions.any(|i| i.op() == Some(Op::ControlBarrier))
     }
 
     /// Drivers are to keep each slot's function as it is.

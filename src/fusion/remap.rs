@@ -46,7 +46,7 @@ pub(super) fn remap(
     {
         return Err(no_groups(kernel, what, mapping, whole));
     }
-    let known = built_ins(module);
+    let known: Vec<_> = module.built_ins().collect();
     let mut inputs = module.section(Section::Globals).iter().filter(|i| {
         matches!(i.op(), Some(Op::Variable | Op::UntypedVariableKHR))
             && i.word(2) == Some(StorageClass::Input as u32)
@@ -78,14 +78,6 @@ fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Er
         whole.global(),
         mapping.range.global()
     ))
-}
-
-/// The variables that stand for values of the device's.
-pub(super) fn built_ins(module: &Module) -> Vec<(u32, u32)> {
-    let annotations = module.section(Section::Annotations).iter();
-    let built_ins = annotations
-        .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32));
-    built_ins.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect()
 }
 
 /// What a kernel has to do with its work-group, if anything.
@@ -373,7 +365,7 @@ fn vector(
     interner: &mut Interner,
     built_in: BuiltIn,
 ) -> Result<(u32, Definition)> {
-    let known = built_ins(module).into_iter().find(|&(_, known)| known == built_in as u32);
+    let known = module.built_ins().find(|&(_, known)| known == built_in as u32);
     if let Some((variable, _)) = known {
         let of = Definition::all(module, &HashMap::from([(variable, Value::Kept)]));
         if let Some(&of) = of.get(&variable).filter(|of| of.is_vector) {

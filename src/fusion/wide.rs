@@ -12,7 +12,7 @@ use rspirv::spirv::{BuiltIn, Op};
 
 use super::merge::Part;
 use super::ranges::{Ranges, Shape};
-use super::remap::{Definition, built_ins, number, of_groups};
+use super::remap::{Definition, number, of_groups};
 use crate::error::Result;
 use crate::nd_range::{NdRange, NdSize};
 use crate::spirv::Module;
@@ -150,7 +150,7 @@ fn size(sizes: &[usize]) -> NdSize {
 /// The variable of the global id.
 fn global_id(module: &Module) -> Option<u32> {
     let is_id = |&(_, built_in): &(u32, u32)| built_in == BuiltIn::GlobalInvocationId as u32;
-    built_ins(module).into_iter().find(is_id).map(|(variable, _)| variable)
+    module.built_ins().find(is_id).map(|(variable, _)| variable)
 }
 
 /// The type and the id of a whole variable that is loaded.
@@ -164,7 +164,7 @@ fn is_simple(module: &Module) -> Result<bool> {
     if of_groups(module).is_some() {
         return Ok(false);
     }
-    let known = built_ins(module).into_iter().map(|(_, built_in)| BuiltIn::from_u32(built_in));
+    let known = module.built_ins().map(|(_, built_in)| BuiltIn::from_u32(built_in));
     let known: Vec<_> = known.collect();
     let is_of_item = |built_in: &Option<BuiltIn>| {
         use BuiltIn::{GlobalInvocationId, GlobalOffset, WorkDim};

@@ -214,6 +214,44 @@ impl Module {
             .collect()
     }
 
+    /// The variables that are the device's to set, each with what it stands for. Translators declare
+    /// them as imports, which only the driver can resolve.
+    pub(crate) fn built_ins(&self) -> impl Iterator<Item = (u32, u32)> {
+        let decorations = self.section(Section::Annotations).iter();
+        let is_built_in = |i: &Instruction<'_>| {
+            i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32)
+        };
+        decorations.filter(is_built_in).filter_map(|i| Some((i.word(0)?, i.word(2)?)))
+    }
+
+    /// Writes something else for what was found: for each function, what its instructions are, where
+    /// they are to be replaced.
+    ///
+    /// # Errors
+    ///
+    /// The first one of `write`.
+    pub(crate) fn replace<T>(
+        &mut self,
+        found: Vec<Vec<Option<T>>>,
+        mut write: impl FnMut(T, &mut Self, &mut Stream) -> Result<()>,
+    ) -> Result<()> {
+        for (at, found) in found.into_iter().enumerate() {
+            if found.iter().all(Option::is_none) {
+                continue;
+            }
+            let body = std::mem::take(&mut self.functions[at].body);
+            let mut rewritten = Stream::default();
+            for (instruction, found) in body.iter().zip(found) {
+                match found {
+                    Some(found) => write(found, self, &mut rewritten)?,
+                    None => rewritten.push_instruction(&instruction),
+                }
+            }
+            self.functions[at].body = rewritten;
+        }
+        Ok(())
+    }
+
     /// The linkage decorations, with those of groups said of each target.
     pub(crate) fn linkages(&self) -> Vec<Linkage<'_>> {
         let annotations = self.section(Section::Annotations);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-use rspirv::spirv::{Decoration, Op, StorageClass};
+use rspirv::spirv::{Op, StorageClass};
 
 use super::super::form::{Form, Space};
 use super::blocks::Blocks;
@@ -15,7 +15,7 @@ use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Accesses, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Location, Section};
+use crate::spirv::edit::{Definitions, Instruction, Location};
 
 /// Calls within calls.
 const MAX_DEPTH: usize = 16;
@@ -65,16 +65,12 @@ impl<'m> Evaluation<'m> {
         let module = definitions.module();
         let layouts = Layouts::of(module, definitions);
         let functions = module.functions.iter().enumerate();
-        let annotations = module.section(Section::Annotations).iter();
-        let built_ins = annotations.filter(|i| {
-            i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32)
-        });
         Self {
             layouts,
             space,
             module,
             functions: functions.map(|(at, function)| (function.id, at)).collect(),
-            built_ins: built_ins.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect(),
+            built_ins: module.built_ins().collect(),
             known_functions: HashMap::new(),
             buffers: BTreeSet::new(),
             steps: 0,

@@ -106,7 +106,7 @@ impl<'m> Source<'m> {
             module,
             definitions: module.definitions(),
             linkages: module.linkages(),
-            built_ins: resolve::built_ins(module),
+            built_ins: module.built_ins().collect(),
             names: names.filter_map(|i| Some((i.word(0)?, i.string(1)?))).collect(),
         }
     }

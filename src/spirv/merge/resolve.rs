@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rspirv::spirv::{Decoration, LinkageType, Op};
+use rspirv::spirv::LinkageType;
 
 use super::super::module::{Linkage, Module, Section};
 use super::types::in_words;
@@ -26,15 +26,6 @@ pub(super) struct Pair {
     pub(super) name: String,
     pub(super) first: (usize, u32),
     pub(super) second: (usize, u32),
-}
-
-/// The variables with a BuiltIn decoration. Translators declare them as imports, which only the
-/// driver can resolve.
-pub(super) fn built_ins(module: &Module) -> HashMap<u32, u32> {
-    let annotations = module.section(Section::Annotations).iter();
-    let built_ins = annotations
-        .filter(|i| i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32));
-    built_ins.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect()
 }
 
 struct Exported {
