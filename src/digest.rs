@@ -51,8 +51,8 @@ digest_type! {
 }
 
 digest_type! {
-    /// Names what a build depends on: the image, its specialization constants, the options, the
-    /// device and its driver.
+    /// Names what a build depends on: the image, the files that its text includes, its specialization
+    /// constants, the options, the device and its driver.
     ///
     /// Equal keys stand for the same program; they are stable between processes and machines.
     /// Displayed as 64 hexadecimal digits, or fewer with a precision: `{key:.8}`.

@@ -12,6 +12,7 @@ use crate::device::ImageFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
+use crate::includes::includes_files;
 use crate::spirv::{self, Symbol, SymbolKind};
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
@@ -33,6 +34,8 @@ struct Inner {
     reflection: spirv::Reflection,
     /// Of its functions, once somebody has asked.
     private_memory: OnceLock<u64>,
+    /// Of OpenCL C, once somebody has asked.
+    includes_files: OnceLock<bool>,
     /// Why it cannot be built for any device.
     flaw: Option<Error>,
 }
@@ -129,8 +132,10 @@ impl Image {
         hasher.update(&code);
         let digest = Digest(hasher.finalize().into());
         let flaw = if format == ImageFormat::OpenClC { flaw_of_text(&code) } else { None };
-        let (code, private_memory) = (code.into(), OnceLock::new());
-        let inner = Inner { format, code, digest, reflection, private_memory, flaw };
+        let (private_memory, includes_files) = (OnceLock::new(), OnceLock::new());
+        let code = code.into();
+        let inner =
+            Inner { format, code, digest, reflection, private_memory, includes_files, flaw };
         Self { inner: Arc::new(inner), is_untrusted: false }
     }
 
@@ -288,6 +293,13 @@ impl Image {
         let private_memory = || spirv::private_memory(self.code());
         *self.inner.private_memory.get_or_init(private_memory) <= PRIVATE_MEMORY
             && linkages.all(|linkage| linkage == LinkageType::Export)
+    }
+
+    /// Whether it is OpenCL C that may include files.
+    pub(crate) fn includes_files(&self) -> bool {
+        let includes_files = || includes_files(self.code());
+        self.format() == ImageFormat::OpenClC
+            && *self.inner.includes_files.get_or_init(includes_files)
     }
 
     /// Whether it is a SPIR-V module with pointers to functions.

@@ -60,13 +60,12 @@
 //! # How it works
 //!
 //! **Builds.** [`Runtime::build`] derives a [`BuildKey`], a BLAKE3 digest over everything that can
-//! change the result: the image's digest, options, specialization constants, the device with the
-//! versions of its driver, and the environment variables that change its compiler. Only the files
-//! that a source includes are not looked into. Under that key
-//! stands one shared build, which runs on a few threads of Kiln's own. What the compiler refused is
-//! kept, with its log, like a program; what failed by circumstance, such as exhausted memory, is
-//! tried again. Programs are kept up to a limit in bytes, the least recently used go first, and one
-//! that is in use survives its eviction.
+//! change the result: the image's digest, the files that its source includes, options,
+//! specialization constants, the device with the versions of its driver, and the environment
+//! variables that change its compiler. Under that key stands one shared build, which runs on a few
+//! threads of Kiln's own. What the compiler refused is kept, with its log, like a program; what
+//! failed by circumstance, such as exhausted memory, is tried again. Programs are kept up to a
+//! limit in bytes, the least recently used go first, and one that is in use survives its eviction.
 //!
 //! **Untrusted images.** Drivers' compilers run in the application's own process, and code that is
 //! wrong in the right way ends or hangs it. An image that is marked as
@@ -192,7 +191,9 @@ mod frontend;
 mod fusion;
 mod future;
 mod image;
+mod includes;
 mod nd_range;
+mod options;
 mod process;
 mod queue;
 #[cfg(feature = "remote")]

@@ -6,49 +6,47 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::build::graph::Outcome;
-
-/// The shared outcome of a build that runs. It only hands the outcome out: whether, when and by
-/// whom it is polled makes no difference to the build.
+/// The shared outcome of a build that runs, or the answer to a request that takes a while. It only
+/// hands that out: whether, when and by whom it is polled makes no difference.
 ///
 /// Not a `futures::future::Shared`, which wakes under the lock that its pollers take: a compile
 /// worker is then often preempted, with that lock, by the very thread that it woke, and an
 /// executor blocks until the worker has its processor back. Here, nobody is woken under the lock.
-pub(crate) struct Flight {
-    landing: Arc<Landing>,
+pub(crate) struct Flight<T> {
+    landing: Arc<Landing<T>>,
     /// Names this handle's waker, once it was polled.
     seat: Option<u64>,
 }
 
 /// The duty to tell a flight's outcome.
-pub(crate) struct Lander(Arc<Landing>);
+pub(crate) struct Lander<T>(Arc<Landing<T>>);
 
-type Landing = Mutex<State>;
+type Landing<T> = Mutex<State<T>>;
 
-#[derive(Default)]
-struct State {
+struct State<T> {
     /// The last handle takes the outcome along, so that nobody else keeps a program in use.
     handles: usize,
-    outcome: Option<Outcome>,
+    outcome: Option<T>,
     next_seat: u64,
     wakers: HashMap<u64, Waker>,
 }
 
 /// A flight, and the duty to end it.
-pub(crate) fn flight() -> (Flight, Lander) {
-    let landing = Arc::new(Mutex::new(State { handles: 1, ..State::default() }));
+pub(crate) fn flight<T>() -> (Flight<T>, Lander<T>) {
+    let state = State { handles: 1, outcome: None, next_seat: 0, wakers: HashMap::new() };
+    let landing = Arc::new(Mutex::new(state));
     (Flight { landing: landing.clone(), seat: None }, Lander(landing))
 }
 
 /// Nothing foreign runs while this is held, so it is held for a few instructions, and a panic
 /// leaves nothing half done.
-fn lock(landing: &Landing) -> MutexGuard<'_, State> {
+fn lock<T>(landing: &Landing<T>) -> MutexGuard<'_, State<T>> {
     landing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Lander {
+impl<T> Lander<T> {
     /// Makes the outcome known and wakes all who wait.
-    pub(crate) fn land(self, outcome: Outcome) {
+    pub(crate) fn land(self, outcome: T) {
         let mut state = lock(&self.0);
         let wakers = mem::take(&mut state.wakers);
         let unwanted =
@@ -59,17 +57,17 @@ impl Lander {
     }
 }
 
-impl Flight {
+impl<T: Clone> Flight<T> {
     /// The outcome, if it is known.
-    pub(crate) fn peek(&self) -> Option<Outcome> {
+    pub(crate) fn peek(&self) -> Option<T> {
         lock(&self.landing).outcome.clone()
     }
 }
 
-impl Future for Flight {
-    type Output = Outcome;
+impl<T: Clone> Future for Flight<T> {
+    type Output = T;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         // Cloned ahead: it is another's code.
         let waker = context.waker().clone();
         let Self { landing, seat } = &mut *self;
@@ -87,14 +85,14 @@ impl Future for Flight {
 }
 
 /// Another handle of the same flight.
-impl Clone for Flight {
+impl<T> Clone for Flight<T> {
     fn clone(&self) -> Self {
         lock(&self.landing).handles += 1;
         Self { landing: self.landing.clone(), seat: None }
     }
 }
 
-impl Drop for Flight {
+impl<T> Drop for Flight<T> {
     fn drop(&mut self) {
         let mut state = lock(&self.landing);
         state.handles -= 1;
@@ -113,10 +111,11 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::build::graph::Outcome;
     use crate::error::{Error, ErrorKind};
 
     /// Counts its wakes, each of which polls the flight again, as an executor may at once.
-    struct Repoll(Flight, AtomicUsize);
+    struct Repoll(Flight<Outcome>, AtomicUsize);
 
     impl Wake for Repoll {
         fn wake(self: Arc<Self>) {
@@ -129,7 +128,7 @@ mod tests {
     fn a_woken_task_may_poll_at_once() {
         let (flight, lander) = flight();
         let waker = Arc::new(Repoll(flight.clone(), AtomicUsize::new(0)));
-        let poll = |flight: &mut Flight| {
+        let poll = |flight: &mut Flight<Outcome>| {
             flight.poll_unpin(&mut Context::from_waker(&waker.clone().into()))
         };
         let (mut waiting, mut left) = (flight.clone(), flight.clone());
@@ -145,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_outcome_goes_with_the_last_handle() {
-        let (flight, lander) = flight();
+        let (flight, lander) = flight::<Outcome>();
         let other = flight.clone();
         let landing = lander.0.clone();
         drop(flight);

@@ -78,22 +78,28 @@ pub(crate) type Outcome = Result<Arc<Built>>;
 const FAILURE_WEIGHT: usize = 256;
 
 /// The answer to a request.
+#[derive(Clone)]
 pub(crate) enum Answer {
     /// From memory.
     Kept(Outcome),
     /// It cannot be built, and no driver was asked.
     Refused(Error),
     /// Wait for it.
-    Building(Flight),
+    Building(Flight<Outcome>),
+    /// Wait for the answer: files are read, for its key.
+    Reading(Flight<Answer>),
 }
 
 impl Answer {
     /// The outcome, once there is one.
-    pub(super) async fn landed(self) -> Outcome {
-        match self {
-            Self::Kept(outcome) => outcome,
-            Self::Refused(error) => Err(error),
-            Self::Building(flight) => flight.await,
+    pub(super) async fn landed(mut self) -> Outcome {
+        loop {
+            self = match self {
+                Self::Kept(outcome) => return outcome,
+                Self::Refused(error) => return Err(error),
+                Self::Building(flight) => return flight.await,
+                Self::Reading(flight) => flight.await,
+            }
         }
     }
 }
@@ -135,10 +141,11 @@ pub(crate) struct BuildGraph {
     /// One for each device.
     device_keys: Box<[DeviceKey]>,
     kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
-    flights: Mutex<HashMap<NodeId, Flight>>,
+    flights: Mutex<HashMap<NodeId, Flight<Outcome>>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
-    /// For loading what the remote cache has while all workers compile the same.
+    /// For what is not to wait until a compile ends: loading what the remote cache has of the same, and
+    /// reading the files that keys cover.
     loaders: Pool,
 }
 
@@ -183,8 +190,30 @@ impl BuildGraph {
             Ok(recipe) => recipe,
             Err(error) => return Answer::Refused(self.refuse(error)),
         };
+        self.counters().builds_requested.add_one();
+        if recipe.has_files_to_read() {
+            self.ask_with_files(recipe)
+        } else {
+            self.ask_for_program(recipe)
+        }
+    }
+
+    /// Has the files read that the key covers, and then asks.
+    fn ask_with_files(self: &Arc<Self>, mut recipe: Recipe) -> Answer {
+        let (flight, lander) = flight();
+        let graph = Arc::clone(self);
+        let reading = self.loaders.run(move || {
+            recipe.read_files();
+            graph.ask_for_program(recipe)
+        });
+        self.host().spawn(async move {
+            lander.land(reading.await.unwrap_or_else(Answer::Refused));
+        });
+        Answer::Reading(flight)
+    }
+
+    fn ask_for_program(self: &Arc<Self>, recipe: Recipe) -> Answer {
         let counters = self.counters();
-        counters.builds_requested.add_one();
         self.ask_for(recipe, |found| match found {
             Found::Kept => counters.memory_hits.add_one(),
             Found::Flying => counters.joined_builds.add_one(),
@@ -309,7 +338,7 @@ impl BuildGraph {
         self.setting.remote.as_ref()
     }
 
-    /// The thread for programs that came while they were compiled.
+    /// The thread for what is not to wait until a compile ends.
     pub(super) fn loaders(&self) -> &Pool {
         &self.loaders
     }
@@ -443,7 +472,7 @@ impl BuildGraph {
             });
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<NodeId, Flight>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<NodeId, Flight<Outcome>>> {
         // Each holder changes the map in one call: a panic leaves nothing half done.
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,14 +21,13 @@ use crate::build::landing::Landing;
 use crate::build::link::describe;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
-use crate::build::recipe::{Part, Recipe, Way};
+use crate::build::recipe::{Part, Recipe, Unit, Way};
 use crate::build::record::{has_kernels, parameters};
 use crate::build::spirv::SpirV;
 use crate::build::stored::{self, Loaded, Packed};
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::Image;
 use crate::remote::{Answer, Coming, Heard, Question, Remote};
 use crate::store::{Entry, Lock};
 
@@ -93,7 +92,7 @@ impl Job {
         node: NodeId,
         recipe: Recipe,
         span: tracing::Span,
-        lander: Lander,
+        lander: Lander<Outcome>,
     ) -> Self {
         let pending = recipe
             .is_stored()
@@ -239,10 +238,10 @@ impl Job {
     /// Has the images translated, all at once, and goes on with what they become.
     fn submit_translated(mut self) {
         let device = self.recipe.device();
-        let is_only = self.recipe.images().count() == 1;
-        let ask = |(image, options): (&Image, &str)| {
-            let name = (!is_only).then(|| describe(image));
-            let translated = self.graph.spirv_of(image, options, device);
+        let is_only = self.recipe.units().len() == 1;
+        let ask = |unit: &Unit| {
+            let name = (!is_only).then(|| describe(unit.image()));
+            let translated = self.graph.spirv_of(unit, device);
             async {
                 translated.await.map_err(|error| match name {
                     Some(name) => error.within(name),
@@ -250,7 +249,7 @@ impl Job {
                 })
             }
         };
-        let images: Vec<_> = self.recipe.images().map(ask).collect();
+        let images: Vec<_> = self.recipe.units().iter().map(ask).collect();
         let host = self.graph.host().clone();
         host.spawn(async move {
             let images = try_join_all(images).await;
@@ -417,13 +416,26 @@ impl Job {
     fn try_compile(&self) -> Outcome {
         match &self.objects {
             Some(objects) => self.link(objects),
-            None if self.recipe.way().is_link() => self.link_in_child(),
+            None if self.recipe.way().is_link() => {
+                self.with_files(&self.recipe, || self.link_in_child())
+            }
             None => self.compile_images(&self.recipe, self.key),
         }
     }
 
     /// Has the driver compile what needs no linker of its own.
     fn compile_images(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
+        self.with_files(recipe, || self.compile_units(recipe, key))
+    }
+
+    /// What a compiler made, or refused, if it read the files that the key tells of.
+    fn with_files(&self, recipe: &Recipe, compile: impl FnOnce() -> Outcome) -> Outcome {
+        let outcome = compile();
+        recipe.check_files()?;
+        outcome
+    }
+
+    fn compile_units(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
         if let Some(translation) = recipe.translation() {
             self.graph.counters().translations.add_one();
             let translated = translation.run(recipe.image().code())?;

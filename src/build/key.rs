@@ -5,7 +5,6 @@
 //! in [`ProgramFields::visit`] and [`DeviceFields::visit`]; the digest and the listing by name and
 //! value are two readings of that one definition.
 
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 
 use smallvec::SmallVec;
@@ -96,6 +95,7 @@ enum Tag {
     Launches = 11,
     Program = 12,
     Linked = 13,
+    Included = 14,
 }
 
 /// A field's value, in a form that has one encoding and one text.
@@ -183,6 +183,7 @@ impl Sink for Listing {
             Tag::Emitter => EMITTER,
             Tag::FrontEnd => "front end",
             Tag::Linked => "linked by",
+            Tag::Included => "included files",
         };
         let (name, text) = match value {
             Value::Number(number) => (name.to_owned(), number.to_string()),
@@ -270,9 +271,11 @@ pub(crate) enum NodeKind {
 /// What a key covers of one image.
 pub(crate) struct UnitFields<'a> {
     pub(crate) image: Digest,
+    /// Over the files that its text includes, if it may include any.
+    pub(crate) included: Option<Digest>,
     /// Sorted by id.
     pub(crate) constants: &'a [(u32, ConstantBytes)],
-    /// Canonical: see [`canonical_options`].
+    /// Canonical: see [`canonical_options`](crate::options::canonical_options).
     pub(crate) options: &'a str,
 }
 
@@ -307,6 +310,9 @@ impl ProgramFields<'_> {
         }
         for unit in self.units {
             sink.field(Tag::Image, Value::Digest(&unit.image));
+            if let Some(included) = &unit.included {
+                sink.field(Tag::Included, Value::Digest(included));
+            }
             for (id, bytes) in unit.constants {
                 sink.field(Tag::Constant, Value::Constant { id: *id, bytes });
             }
@@ -371,47 +377,4 @@ fn fields_of(visit: impl FnOnce(&mut Listing)) -> Vec<(String, String)> {
     let mut listing = Listing::default();
     visit(&mut listing);
     listing.0
-}
-
-/// Build options in the one form that keys cover and drivers get: trimmed, and runs of white space
-/// made one space. The order stays, since later options override earlier ones. Quoted text and
-/// whatever a backslash escapes stay as they are, and so does everything behind a quote that is
-/// not closed.
-pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
-    if is_canonical(options) {
-        return Cow::Borrowed(options);
-    }
-    let mut canonical = String::with_capacity(options.len());
-    let mut quote = None;
-    let mut escaped = false;
-    let mut gap = false;
-    for c in options.chars() {
-        let blank = quote.is_none() && !escaped && c.is_ascii_whitespace();
-        if blank {
-            gap = true;
-            continue;
-        }
-        if std::mem::take(&mut gap) && !canonical.is_empty() {
-            canonical.push(' ');
-        }
-        canonical.push(c);
-        match (std::mem::take(&mut escaped), quote) {
-            (true, _) => {}
-            (false, _) if c == '\\' => escaped = true,
-            (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
-            (false, Some(open)) if c == open => quote = None,
-            (false, _) => {}
-        }
-    }
-    Cow::Owned(canonical)
-}
-
-/// Whether no white space would change. May say no to a text that would not change after all.
-fn is_canonical(options: &str) -> bool {
-    let bytes = options.as_bytes();
-    let blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);
-    !blank(bytes.first())
-        && !blank(bytes.last())
-        && bytes.iter().all(|byte| *byte == b' ' || !byte.is_ascii_whitespace())
-        && !bytes.windows(2).any(|pair| pair == b"  ")
 }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use futures::stream::AbortHandle;
 
 use crate::build::flight::Lander;
+use crate::build::graph::Outcome;
 use crate::store::Pending;
 
 /// What the jobs of a flight share.
 pub(super) struct Landing {
-    lander: Mutex<Option<Lander>>,
+    lander: Mutex<Option<Lander<Outcome>>>,
     start: Instant,
     /// Ends the waiting for the remote cache.
     waiting: Mutex<Option<AbortHandle>>,
@@ -23,7 +24,7 @@ pub(super) struct Landing {
 }
 
 impl Landing {
-    pub(super) fn new(lander: Lander, pending: Option<Pending>) -> Self {
+    pub(super) fn new(lander: Lander<Outcome>, pending: Option<Pending>) -> Self {
         Self {
             lander: Mutex::new(Some(lander)),
             start: Instant::now(),
@@ -39,7 +40,7 @@ impl Landing {
     }
 
     /// For whoever has an outcome first: the duty to tell it. Nobody waits for another one then.
-    pub(super) fn claim(&self) -> Option<Lander> {
+    pub(super) fn claim(&self) -> Option<Lander<Outcome>> {
         let lander = lock(&self.lander).take();
         if let Some(waiting) = lock(&self.waiting).take() {
             waiting.abort();

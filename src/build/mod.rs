@@ -46,4 +46,5 @@ pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Que
 pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::{Pool, catch_panic, no_thread};
 pub(crate) use program::ResolvedKernel;
+pub(crate) use recipe::Unit;
 pub(crate) use trace::LookupTrace;

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use crate::backend::{Parameter, Source};
-use crate::build::key::{
-    ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields, canonical_options,
-};
+use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
 use crate::build::link::describe;
 use crate::build::program::Teller;
 use crate::device::{Device, ImageFormat};
@@ -18,12 +16,16 @@ use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frontend::{Translation, options_for_device};
 use crate::image::{Image, SpecializationConstant};
+use crate::includes::{digest_of_files, options_include_files};
+use crate::options::canonical_options;
 use crate::spirv::{self, Module};
 
 /// An image of a program, and what its compile depends on beside it.
 #[derive(Clone)]
 pub(crate) struct Unit {
     image: Image,
+    /// Over the files that its text includes, once they were read.
+    included: Option<Digest>,
     /// Sorted by id, each id once.
     constants: Vec<(u32, ConstantBytes)>,
     options: String,
@@ -95,7 +97,50 @@ impl Way {
 
 impl Unit {
     fn new(image: Image) -> Self {
-        Self { image, constants: Vec::new(), options: String::new() }
+        Self { image, included: None, constants: Vec::new(), options: String::new() }
+    }
+
+    /// OpenCL C, or what stands for it, as another unit of a program.
+    pub(crate) fn with_options(image: Image, options: &str) -> Self {
+        Self { options: canonical_options(options).into_owned(), ..Self::new(image) }
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Canonical.
+    pub(crate) fn options(&self) -> &str {
+        &self.options
+    }
+
+    /// Whether its compiler may read files.
+    fn includes_files(&self) -> bool {
+        self.image.includes_files()
+            || (self.image.format() == ImageFormat::OpenClC && options_include_files(&self.options))
+    }
+
+    /// Over the files that its text includes, as they are now. Blocks.
+    fn read_files(&self) -> Option<Digest> {
+        self.includes_files().then(|| digest_of_files(self.image.code(), &self.options))
+    }
+
+    /// Makes sure that its files are those that its key tells of. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](ErrorKind::Io) if they are others by now.
+    pub(crate) fn check_files(&self) -> Result<()> {
+        if self.included.is_none() || self.included == self.read_files() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Io,
+            format!(
+                "the files that {} includes have changed since it was asked for; build it again",
+                describe(&self.image)
+            ),
+        ))
     }
 
     /// The last value given for an id counts.
@@ -119,6 +164,7 @@ impl Unit {
     fn fields(&self) -> UnitFields<'_> {
         UnitFields {
             image: self.image.digest(),
+            included: self.included,
             constants: &self.constants,
             options: &self.options,
         }
@@ -335,14 +381,25 @@ fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, ConstantByte
 }
 
 impl Recipe {
+    /// Whether the files that its texts include are still to be [read](Self::read_files).
+    pub(crate) fn has_files_to_read(&self) -> bool {
+        self.units.iter().any(|unit| unit.included.is_none() && unit.includes_files())
+    }
+
+    /// Makes its key that of the files that its texts include, as they are now. Blocks.
+    pub(crate) fn read_files(&mut self) {
+        for unit in &mut self.units {
+            unit.included = unit.read_files();
+        }
+    }
+
+    /// As [`Unit::check_files`].
+    pub(crate) fn check_files(&self) -> Result<()> {
+        self.units.iter().try_for_each(Unit::check_files)
+    }
+
     /// For the SPIR-V of OpenCL C. The text includes no files any more.
-    pub(crate) fn of_translation(
-        image: Image,
-        options: String,
-        device: usize,
-        translation: Translation,
-    ) -> Self {
-        let unit = Unit { options, ..Unit::new(image) };
+    pub(crate) fn of_translation(unit: Unit, device: usize, translation: Translation) -> Self {
         let translation = Some(Arc::new(translation));
         Self { units: smallvec![unit], device, way: Way::Translate, is_emitted: false, translation }
     }
@@ -401,8 +458,8 @@ impl Recipe {
     }
 
     /// The images, with the options of each.
-    pub(crate) fn images(&self) -> impl Iterator<Item = (&Image, &str)> {
-        self.units.iter().map(|unit| (&unit.image, &*unit.options))
+    pub(crate) fn units(&self) -> &[Unit] {
+        &self.units
     }
 
     /// The same with other images in the place of its own, which are made one. They are trusted as
@@ -411,7 +468,7 @@ impl Recipe {
         let units = self.units.iter().zip(images);
         let units = units.map(|(unit, image)| {
             let image = image.untrusted_if(unit.image.is_untrusted());
-            Unit { image, ..unit.clone() }
+            Unit { image, included: None, ..unit.clone() }
         });
         let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
         Self {

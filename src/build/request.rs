@@ -40,9 +40,11 @@ impl BuildRequest {
     /// are without effect, as they are where it is not: macros, directories to include from, the
     /// version of the language.
     ///
-    /// The program is cached under its image and these options. Files that the source includes are
-    /// not looked into: if their contents change, set another option, such as a macro of your own,
-    /// to get a new build.
+    /// The program is cached under its image, these options, and the contents of the files that the
+    /// source includes: they are read for each request, on a thread of Kiln's own. What counts is every
+    /// file that a directive names, or a macro as a literal, in the directories of `-I`, beside the file
+    /// that names it, and in the process's own directory. A name that the preprocessor puts together of
+    /// parts is not seen: if such a file changes, set another option, such as a macro of your own.
     pub fn options(mut self, options: &str) -> Self {
         let result = self.wanted.set_options(options);
         self.note(result);
@@ -86,7 +88,8 @@ impl BuildRequest {
         }
     }
 
-    /// The key that the program has, or will have, in every cache.
+    /// The key that the program has, or will have, in every cache. Where the source includes files,
+    /// they are read, and the call blocks for that long.
     ///
     /// # Errors
     ///
@@ -122,7 +125,11 @@ impl BuildRequest {
     fn recipe(&self) -> Result<Recipe> {
         match &self.refused {
             Some(error) => Err(error.clone()),
-            None => self.graph.resolve(self.wanted.clone()),
+            None => {
+                let mut recipe = self.graph.resolve(self.wanted.clone())?;
+                recipe.read_files();
+                Ok(recipe)
+            }
         }
     }
 
@@ -187,7 +194,8 @@ pub struct Build(State);
 #[derive(Clone)]
 enum State {
     Ready(Result<Program>),
-    Building(Flight),
+    Building(Flight<Outcome>),
+    Reading(Flight<Answer>),
 }
 
 impl Build {
@@ -198,6 +206,7 @@ impl Build {
             }
             Answer::Refused(error) => Self::ready(Err(error)),
             Answer::Building(flight) => Self(State::Building(flight)),
+            Answer::Reading(flight) => Self(State::Reading(flight)),
         }
     }
 
@@ -225,6 +234,7 @@ impl Build {
         match &self.0 {
             State::Ready(result) => Some(result.clone()),
             State::Building(flight) => flight.peek().map(landed),
+            State::Reading(flight) => Self::new(flight.peek()?).peek(),
         }
     }
 }
@@ -241,13 +251,16 @@ impl Future for Build {
     type Output = Result<Program>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = match &mut self.0 {
-            State::Ready(result) => return Poll::Ready(result.clone()),
-            State::Building(flight) => landed(ready!(Pin::new(flight).poll(context))),
-        };
-        // What the flight keeps need not be kept any longer.
-        self.0 = State::Ready(result.clone());
-        Poll::Ready(result)
+        loop {
+            // What a flight keeps need not be kept any longer.
+            *self = match &mut self.0 {
+                State::Ready(result) => return Poll::Ready(result.clone()),
+                State::Building(flight) => {
+                    Self::ready(landed(ready!(Pin::new(flight).poll(context))))
+                }
+                State::Reading(flight) => Self::new(ready!(Pin::new(flight).poll(context))),
+            };
+        }
     }
 }
 

@@ -7,12 +7,11 @@ use futures::channel::oneshot;
 
 use crate::backend::{self, Kernel, Parameter};
 use crate::build::graph::{Answer, BuildGraph};
-use crate::build::key::canonical_options;
 use crate::build::pool::{catch_panic, no_thread};
-use crate::build::recipe::Recipe;
+use crate::build::recipe::{Recipe, Unit};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frontend::{Tools, Translation, includes_files};
+use crate::frontend::{Tools, Translation};
 use crate::image::Image;
 
 /// A module as the graph holds it, in the place of a driver's program. Nothing of it can be launched.
@@ -94,27 +93,28 @@ impl BuildGraph {
     ///   kept.
     /// * [`Configuration`](ErrorKind::Configuration) for compilers that were chosen and are none.
     /// * [`OutOfResources`](ErrorKind::OutOfResources), [`Io`](ErrorKind::Io) or
-    ///   [`Driver`](ErrorKind::Driver) for compilers that cannot be run or do not end. Asking again
-    ///   tries again.
+    ///   [`Driver`](ErrorKind::Driver) for compilers that cannot be run or do not end, and `Io` if
+    ///   files that the text includes are not those of its key any more. Asking again tries again.
     pub(crate) fn spirv_of(
         self: &Arc<Self>,
-        image: &Image,
-        options: &str,
+        unit: &Unit,
         device: usize,
     ) -> impl Future<Output = Result<Image>> + Send + use<> {
         let asked = match self.front_end().known_tools() {
-            _ if image.format() != ImageFormat::OpenClC => Asked::Now(as_it_is(image)),
+            _ if unit.image().format() != ImageFormat::OpenClC => {
+                Asked::Now(as_it_is(unit.image()))
+            }
             // What takes no process is asked for here, and what is kept is there at once.
-            Some(tools) if !includes_files(image.code()) => {
-                Asked::Now(self.translate(image, options, device, &Arc::clone(tools)))
+            Some(tools) if !unit.image().includes_files() => {
+                Asked::Now(self.translate(unit, device, &Arc::clone(tools)))
             }
             _ => {
                 let (sender, receiver) = oneshot::channel();
-                let (graph, image, options) = (Arc::clone(self), image.clone(), options.to_owned());
+                let (graph, unit) = (Arc::clone(self), unit.clone());
                 self.pool().submit(move || {
                     let answer = catch_panic(|| {
                         let tools = Arc::clone(graph.front_end().tools()?);
-                        graph.translate(&image, &options, device, &tools)
+                        graph.translate(&unit, device, &tools)
                     });
                     // Who asked may have gone.
                     let _ = sender.send(answer);
@@ -143,23 +143,25 @@ impl BuildGraph {
     /// Asks for the node. Blocks if the text includes files: clang then reads them.
     fn translate(
         self: &Arc<Self>,
-        image: &Image,
-        options: &str,
+        unit: &Unit,
         device: usize,
         tools: &Arc<Tools>,
     ) -> Result<Translating> {
+        let image = unit.image();
         if let Some(flaw) = image.flaw() {
             return Err(flaw.clone());
         }
-        let options = canonical_options(options).into_owned();
         let limit = self.front_end().limit();
-        let translation = Translation::new(tools, limit, &options, self.device(device))?;
-        let image = if includes_files(image.code()) {
-            Image::opencl_c(translation.expand(image.code())?)
+        let translation = Translation::new(tools, limit, unit.options(), self.device(device))?;
+        let image = if image.includes_files() {
+            let expanded = translation.expand(image.code());
+            unit.check_files()?;
+            Image::opencl_c(expanded?)
         } else {
             image.clone()
         };
-        let recipe = Recipe::of_translation(image, options, device, translation);
+        let expanded = Unit::with_options(image, unit.options());
+        let recipe = Recipe::of_translation(expanded, device, translation);
         Ok(Translating::Asked(self.ask_for_spirv(recipe)))
     }
 }

@@ -1,5 +1,7 @@
 //! Build options for emitted text.
 
+use crate::options::words;
+
 /// Those of a program's build options that a driver's compiler gets with emitted text.
 ///
 /// What is said of the source - macros, directories to include from, the language's version, warnings
@@ -26,28 +28,6 @@ pub(crate) fn options(options: &str) -> String {
 /// What options of source text begin with.
 const OF_SOURCE: [&str; 8] =
     ["-D", "-U", "-I", "-include", "-x", "-cl-std=", "-spir-std=", "-Werror"];
-
-/// Words that spaces part, outside of quotes and not behind a backslash.
-fn words(text: &str) -> Vec<&str> {
-    let (mut words, mut start) = (Vec::new(), 0);
-    let (mut quote, mut escaped) = (None, false);
-    for (at, c) in text.char_indices() {
-        match (std::mem::take(&mut escaped), quote) {
-            (true, _) => {}
-            (false, _) if c == '\\' => escaped = true,
-            (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
-            (false, None) if c == ' ' => {
-                words.push(&text[start..at]);
-                start = at + 1;
-            }
-            (false, Some(open)) if c == open => quote = None,
-            (false, _) => {}
-        }
-    }
-    words.push(&text[start..]);
-    words.retain(|word| !word.is_empty());
-    words
-}
 
 #[cfg(test)]
 mod tests {

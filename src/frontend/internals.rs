@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use crate::build::Unit;
 use crate::error::Result;
 use crate::image::Image;
 use crate::runtime::Runtime;
@@ -13,7 +14,7 @@ pub fn spirv_of(
     options: &str,
 ) -> impl Future<Output = Result<Image>> + Send + use<> {
     let (graph, device) = runtime.graph();
-    graph.spirv_of(image, options, device)
+    graph.spirv_of(&Unit::with_options(image.clone(), options), device)
 }
 
 /// What of the options goes along with the SPIR-V.

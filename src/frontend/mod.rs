@@ -30,7 +30,6 @@
 mod by_component;
 mod dimensions;
 mod find;
-mod includes;
 pub mod internals;
 mod options;
 mod repair;
@@ -50,7 +49,6 @@ use crate::error::{Error, Result};
 use crate::process::Chosen;
 
 pub(crate) use self::find::Tools;
-pub(crate) use self::includes::includes_files;
 pub(crate) use self::options::options_for_device;
 pub(crate) use self::translate::Translation;
 

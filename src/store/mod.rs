@@ -37,8 +37,8 @@
 //! refuses a root that belongs to somebody else or that others can write to. Do not share one between
 //! users who do not trust each other, and import only bundles whose origin you trust.
 //!
-//! Keys cover the image, options, constants, device, driver and environment, but not the files that
-//! OpenCL C includes: see [`BuildRequest::options`](crate::BuildRequest::options).
+//! Keys cover the image, options, constants, device, driver, environment, and the files that OpenCL C
+//! includes as far as they can be found: see [`BuildRequest::options`](crate::BuildRequest::options).
 //!
 //! # Sizing it
 //!

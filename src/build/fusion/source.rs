@@ -34,8 +34,8 @@ impl Source {
             .recipe()
             .ok_or_else(|| Error::unsupported("what it was built from is not known"))?;
         let mut images = Vec::new();
-        for (image, options) in recipe.images() {
-            images.push(graph.spirv_of(image, options, recipe.device()).await?);
+        for unit in recipe.units() {
+            images.push(graph.spirv_of(unit, recipe.device()).await?);
         }
         let is_text = recipe.format() == ImageFormat::OpenClC;
         let options = match is_text {

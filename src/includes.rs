@@ -1,0 +1,266 @@
+//! The files that a text of OpenCL C includes: whether there are any, and what they hold.
+//!
+//! A driver's compiler reads them without a word. So that keys can cover them, they are looked for here,
+//! without a preprocessor: whatever a directive names counts, on either side of a condition, and in
+//! each place where a compiler may look. A file too many costs a build at most, one too few would give
+//! a program of what the file held once.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::digest::Digest;
+use crate::options::words;
+
+/// The directives that read files, and the operators that look for some.
+const WORDS: [&str; 3] = ["include", "import", "embed"];
+
+/// What begins a directive, or ends a comment that may stand within one.
+const BEFORE: [&str; 4] = ["#", "%:", "??=", "*/"];
+
+/// What of a file is read. No compiler takes more.
+const LIMIT: u64 = 64 << 20;
+
+/// Whether a text may include files, or options may have it include one. Never says no to what does.
+pub(crate) fn includes_files(text: &[u8]) -> bool {
+    splice(&String::from_utf8_lossy(text)).lines().any(|line| is_directive(line, &WORDS))
+}
+
+/// Whether build options may include a file themselves.
+pub(crate) fn options_include_files(options: &str) -> bool {
+    options.contains("-include")
+}
+
+/// Whether a line may be a directive with one of these words.
+fn is_directive(line: &str, words: &[&str]) -> bool {
+    // The last place of a word leaves the most before it.
+    let last = words.iter().filter_map(|word| line.rfind(word)).max();
+    last.is_some_and(|last| BEFORE.iter().any(|before| line[..last].contains(before)))
+}
+
+/// A digest over all files that a text may include, built with options in their canonical form, by
+/// their names and by what they hold now. That there is no file of a name is part of it.
+///
+/// Names are those that directives give, and those that macros stand for as literals, in the texts or in
+/// the options. They are looked for beside the file that has them, in the directories of `-I`, and in
+/// the process's own. A name that the preprocessor puts together is not seen.
+///
+/// Blocks.
+pub(crate) fn digest_of_files(text: &[u8], options: &str) -> Digest {
+    let given = Given::of(options);
+    let mut hasher = blake3::Hasher::new();
+    let mut numbers = HashMap::new();
+    let mut texts = VecDeque::from([(None, given.names)]);
+    texts.push_back((None, names_in(text)));
+    while let Some((folder, names)) = texts.pop_front() {
+        for name in &names {
+            update(&mut hasher, name.as_bytes());
+            for place in folder.iter().chain(&given.directories) {
+                // By its one true path, so that a file that includes itself is read once.
+                let path = place.join(name).canonicalize().unwrap_or_default();
+                let number = numbers.len();
+                let known = *numbers.entry(path.clone()).or_insert(number);
+                update(&mut hasher, &known.to_le_bytes());
+                if known < number {
+                    continue;
+                }
+                let contents = read(&path);
+                update(&mut hasher, &[u8::from(contents.is_some())]);
+                let contents = contents.unwrap_or_default();
+                update(&mut hasher, &contents);
+                texts.push_back((path.parent().map(Path::to_owned), names_in(&contents)));
+            }
+        }
+    }
+    Digest(hasher.finalize().into())
+}
+
+fn update(hasher: &mut blake3::Hasher, value: &[u8]) {
+    hasher.update(&(value.len() as u64).to_le_bytes());
+    hasher.update(value);
+}
+
+/// What a file holds, if there is one. Only what says that it holds something is read: pipes, devices
+/// and the files of `/proc` may never end.
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let metadata = fs::metadata(path).ok()?;
+    if !metadata.is_file() {
+        return None;
+    }
+    let mut contents = Vec::new();
+    if metadata.len() > 0 {
+        File::open(path).ok()?.take(LIMIT).read_to_end(&mut contents).ok()?;
+    }
+    Some(contents)
+}
+
+/// What options say of included files.
+struct Given {
+    /// Where to look, the process's own directory with them.
+    directories: Vec<PathBuf>,
+    names: Vec<String>,
+}
+
+impl Given {
+    fn of(options: &str) -> Self {
+        let mut given = Self { directories: Vec::new(), names: quoted_in(&plain(options)) };
+        let mut words = words(options).into_iter();
+        while let Some(word) = words.next() {
+            let mut value = |flag: &str| {
+                let value = word.strip_prefix(flag)?;
+                if value.is_empty() { words.next() } else { Some(value) }
+            };
+            if let Some(name) = value("-include") {
+                given.names.extend(readings(name));
+            } else if let Some(directory) = value("-I") {
+                given.directories.extend(readings(directory).map(PathBuf::from));
+            }
+        }
+        given.directories.push(PathBuf::new());
+        given
+    }
+}
+
+/// What a word of options may mean to a driver: as it is, or without backslashes, and without quotes.
+fn readings(word: &str) -> impl Iterator<Item = String> {
+    let unquoted = |word: &str| word.replace(['"', '\''], "");
+    let (kept, plain) = (unquoted(word), unquoted(&plain(word)));
+    let differs = kept != plain;
+    [kept].into_iter().chain(differs.then_some(plain))
+}
+
+fn plain(text: &str) -> String {
+    text.replace('\\', "")
+}
+
+/// The names of files in a text: in directives that include, and in definitions of macros.
+fn names_in(text: &[u8]) -> Vec<String> {
+    let text = splice(&String::from_utf8_lossy(text));
+    let [include, import, embed] = WORDS;
+    let lines = text.lines().filter(|line| is_directive(line, &[include, import, embed, "define"]));
+    lines.flat_map(quoted_in).collect()
+}
+
+/// What stands between quotes, or between angle brackets.
+fn quoted_in(line: &str) -> Vec<String> {
+    let between = |open: char, close: char| {
+        let starts = line.match_indices(open).map(move |(at, _)| &line[at + 1..]);
+        starts.filter_map(move |rest| rest.split_once(close)).map(|(name, _)| name.to_owned())
+    };
+    between('"', '"').chain(between('<', '>')).filter(|name| !name.is_empty()).collect()
+}
+
+/// The text with continued lines joined, as the preprocessor joins them: also where blanks stand
+/// between the backslash and the end of the line.
+fn splice(text: &str) -> String {
+    let text = text.replace("??/", "\\").replace("\r\n", "\n").replace('\r', "\n");
+    let mut spliced = String::with_capacity(text.len());
+    for line in text.split('\n') {
+        let end = line.trim_end_matches([' ', '\t', '\x0b', '\x0c']);
+        match end.strip_suffix('\\') {
+            Some(continued) => spliced.push_str(continued),
+            None => {
+                spliced.push_str(line);
+                spliced.push('\n');
+            }
+        }
+    }
+    spliced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_to_include_is_seen() {
+        for text in [
+            "#include \"x.h\"",
+            "  #  include <x.h>\nkernel void k() {}",
+            "/* a */ # /* b */ include NAME",
+            "/* a\n*/ #include_next <x.h>",
+            "# /* a\n b */ include <x.h>",
+            "#inc\\\nlude \"x.h\"",
+            "#inc\\ \nlude \"x.h\"",
+            "#inc??/\r\nlude \"x.h\"",
+            "%:include \"x.h\"",
+            "??=include \"x.h\"",
+            "#import \"x.h\"",
+            "#embed \"x.h\"",
+            "#if __has_include(\"x.h\")\n#endif",
+            "kernel void k() {}\r\n#include \"x.h\"\r\n",
+            "// include what \\\n#include \"x.h\"",
+        ] {
+            assert!(includes_files(text.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_word_alone_includes_nothing() {
+        for text in [
+            "kernel void k(global float *included) { included[0] = 1; }",
+            "// This is important: nothing is included.\nkernel void k() {}",
+            "#define A 1 \\\n + 2\nkernel void k() {}",
+        ] {
+            assert!(!includes_files(text.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_name_a_file_is_seen() {
+        let names = |text: &str| names_in(text.as_bytes());
+        assert_eq!(names("#include \"a b.h\"\n  # include <x/y.h> // z"), ["a b.h", "x/y.h"]);
+        assert_eq!(names("#include \\\n\"x.h\"\n/* \n */ #import <y.h>"), ["x.h", "y.h"]);
+        assert_eq!(names("#define NAME \"x.h\"\n#include NAME"), ["x.h"]);
+        assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
+        let given = Given::of(r#"-I a -Ib "-I" "c d" -I e\ f -include x.h -DN=\"y.h\" -DM=<z.h>"#);
+        let directories: Vec<_> =
+            given.directories.iter().filter_map(|path| path.to_str()).collect();
+        assert_eq!(directories, ["a", "b", "c d", "e\\ f", "e f", ""]);
+        for name in ["x.h", "y.h", "z.h"] {
+            assert!(given.names.iter().any(|known| known == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_digest_is_that_of_all_files_and_only_of_those() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("there is room");
+            fs::write(path, text).expect("there is room");
+        };
+        let text = b"#ifdef A\n#include \"a.h\"\n#endif\n#include <later.h>\n#include NAME\n";
+        let options = format!("-I {} -DNAME=<n.h>", folder.path().display());
+        let digest = || digest_of_files(text, &options);
+        let mut seen = vec![digest()];
+        for (name, text) in [
+            ("a.h", "int a;"),
+            ("a.h", "int b;"),
+            ("a.h", "#include \"sub/inner.h\"\n#include \"a.h\"\n"),
+            ("sub/inner.h", "#include \"beside.h\"\n#include \"../a.h\""),
+            ("sub/beside.h", "float x;"),
+            ("sub/beside.h", "float y;"),
+            ("later.h", ""),
+            ("n.h", "int n;"),
+        ] {
+            write(name, text);
+            let now = digest();
+            assert_eq!(now, digest());
+            assert!(!seen.contains(&now), "{name}: {text}");
+            seen.push(now);
+        }
+        write("other.h", "int unnamed;");
+        assert_eq!(digest(), seen[seen.len() - 1]);
+        write("n.h", "");
+        fs::remove_file(folder.path().join("n.h")).expect("it was there");
+        assert_eq!(digest(), seen[seen.len() - 2]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_never_ends_is_not_read() {
+        digest_of_files(b"#include \"/dev/zero\"\n#embed </proc/kmsg>\n#include \"/\"", "");
+    }
+}

@@ -1,0 +1,93 @@
+//! Build options, as text: the one form that they have here, and their words.
+
+use std::borrow::Cow;
+
+/// Build options in the one form that keys cover and drivers get: trimmed, and runs of white space
+/// made one space. The order stays, since later options override earlier ones. Quoted text and
+/// whatever a backslash escapes stay as they are, and so does everything behind a quote that is
+/// not closed.
+pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
+    if is_canonical(options) {
+        return Cow::Borrowed(options);
+    }
+    let mut canonical = String::with_capacity(options.len());
+    let mut quote = None;
+    let mut escaped = false;
+    let mut gap = false;
+    for c in options.chars() {
+        let blank = quote.is_none() && !escaped && c.is_ascii_whitespace();
+        if blank {
+            gap = true;
+            continue;
+        }
+        if std::mem::take(&mut gap) && !canonical.is_empty() {
+            canonical.push(' ');
+        }
+        canonical.push(c);
+        match (std::mem::take(&mut escaped), quote) {
+            (true, _) => {}
+            (false, _) if c == '\\' => escaped = true,
+            (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
+            (false, Some(open)) if c == open => quote = None,
+            (false, _) => {}
+        }
+    }
+    Cow::Owned(canonical)
+}
+
+/// Whether no white space would change. May say no to a text that would not change after all.
+fn is_canonical(options: &str) -> bool {
+    let bytes = options.as_bytes();
+    let blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);
+    !blank(bytes.first())
+        && !blank(bytes.last())
+        && bytes.iter().all(|byte| *byte == b' ' || !byte.is_ascii_whitespace())
+        && !bytes.windows(2).any(|pair| pair == b"  ")
+}
+
+/// The words of options in their canonical form: what spaces part, outside of quotes and not behind a
+/// backslash. Quotes and backslashes stay.
+pub(crate) fn words(text: &str) -> Vec<&str> {
+    let (mut words, mut start) = (Vec::new(), 0);
+    let (mut quote, mut escaped) = (None, false);
+    for (at, c) in text.char_indices() {
+        match (std::mem::take(&mut escaped), quote) {
+            (true, _) => {}
+            (false, _) if c == '\\' => escaped = true,
+            (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
+            (false, None) if c == ' ' => {
+                words.push(&text[start..at]);
+                start = at + 1;
+            }
+            (false, Some(open)) if c == open => quote = None,
+            (false, _) => {}
+        }
+    }
+    words.push(&text[start..]);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_lose_only_white_space_that_means_nothing() {
+        for (given, canonical) in [
+            ("", ""),
+            (" \t\n", ""),
+            ("-w -D A=1", "-w -D A=1"),
+            ("  -w \t -D\nA=1 ", "-w -D A=1"),
+            (r#"-I "a  b"  -w"#, r#"-I "a  b" -w"#),
+            (r"-I 'a  b'  -w", r"-I 'a  b' -w"),
+            (r#"-D A="x\"  y"  -w"#, r#"-D A="x\"  y" -w"#),
+            (r"-I a\  b", r"-I a\  b"),
+            (r"-I a\   b", r"-I a\  b"),
+            (r#"-w  "open  end  "#, r#"-w "open  end  "#),
+        ] {
+            assert_eq!(canonical_options(given), canonical, "{given:?}");
+            assert_eq!(canonical_options(canonical), canonical, "{given:?}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! OpenCL C that includes files: a program is of what they hold when it is asked for, wherever it
+//! is kept.
+
+mod support;
+#[path = "support/tools.rs"]
+mod tools;
+
+use std::fs;
+use std::path::Path;
+
+use futures::future::join_all;
+use kiln::simulated::Simulator;
+use kiln::{
+    CacheConfig, ErrorKind, FusionMode, Image, ImageFormat, Kernel, Origin, Program, Result,
+    Runtime, RuntimeBuilder,
+};
+use smol::block_on;
+use support::{builder, on_each_device};
+use tempfile::TempDir;
+
+/// A folder with a file that says what a kernel multiplies by, in a file that it includes itself.
+struct Folder(TempDir);
+
+const TEXT: &str = "#include \"scale.h\"
+kernel void scale(global const float *x, global float *y) {
+    size_t i = get_global_id(0);
+    y[i] = FACTOR * x[i];
+}";
+
+impl Folder {
+    fn new() -> Self {
+        let folder = Self(tempfile::tempdir().expect("there is room"));
+        folder.write("scale.h", "#include \"details/factor.h\"\n");
+        fs::create_dir(folder.0.path().join("details")).expect("there is room");
+        folder
+    }
+
+    fn with_factor(factor: u32) -> Self {
+        let folder = Self::new();
+        folder.set_factor(factor);
+        folder
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.path().join(name), text).expect("there is room");
+    }
+
+    fn set_factor(&self, factor: u32) {
+        self.write("details/factor.h", &format!("#define FACTOR {factor}.0f\n"));
+    }
+
+    fn options(&self) -> String {
+        format!("-I {}", self.0.path().display())
+    }
+
+    async fn build(&self, rt: &Runtime) -> Result<Program> {
+        rt.build(&Image::opencl_c(TEXT)).options(&self.options()).await
+    }
+}
+
+/// Whether the device gets the text, or there is what makes SPIR-V of it.
+fn takes_text(rt: &Runtime) -> bool {
+    rt.device().formats.contains(&ImageFormat::OpenClC) || tools::has_clang()
+}
+
+/// A runtime for the same device.
+async fn alike(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
+    builder.device(rt.device().index().to_string()).build().await.expect("it starts")
+}
+
+fn scale(program: &Program) -> Kernel {
+    // SAFETY: the suite gives it buffers with as many elements as work-items.
+    unsafe { program.kernel("scale") }.expect("it is there")
+}
+
+/// What one becomes.
+async fn factor(rt: &Runtime, scale: &Kernel) -> f32 {
+    let x = rt.buffer_from(vec![1.0f32]).await.expect("there is room");
+    let y = rt.buffer::<f32>(1).expect("there is room");
+    let queue = rt.queue();
+    queue.submit(scale.launch(1).args((&x, &y))).expect("it fits");
+    queue.read(&y).await.expect("it runs")[0]
+}
+
+everywhere! {
+    async fn another_content_is_another_program(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let folder = Folder::new();
+        let mut built = Vec::new();
+        for number in [2, 3, 2] {
+            folder.set_factor(number);
+            let program = folder.build(&rt).await.expect("the text is right");
+            assert_eq!(factor(&rt, &scale(&program)).await, number as f32);
+            built.push(program);
+        }
+        assert_eq!((built[0].origin(), built[2].origin()), (Origin::Compiled, Origin::Memory));
+        assert!(built[0].key() == built[2].key() && built[0].key() != built[1].key());
+        let stats = rt.stats();
+        assert_eq!((stats.builds_requested, stats.memory_hits, stats.compiles), (3, 1, 2));
+    }
+}
+
+everywhere! {
+    async fn a_file_that_comes_later_mends_the_build(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let folder = Folder::new();
+        let error = folder.build(&rt).await.expect_err("there is no `factor.h`");
+        assert_eq!(error.kind(), ErrorKind::BuildFailed);
+        assert!(error.build_log().is_some_and(|log| log.contains("factor.h")), "{error}");
+        assert!(error.same(&folder.build(&rt).await.expect_err("it is kept")));
+        folder.set_factor(2);
+        let program = folder.build(&rt).await.expect("now it is there");
+        assert_eq!(factor(&rt, &scale(&program)).await, 2.0);
+    }
+}
+
+everywhere! {
+    async fn a_build_can_be_launched_before_its_files_are_read(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let folder = Folder::with_factor(2);
+        for _ in 0..2 {
+            let request = rt.build(&Image::opencl_c(TEXT)).options(&folder.options());
+            let build = request.start();
+            // SAFETY: as in `scale`.
+            let kernel = unsafe { build.kernel("scale") };
+            assert_eq!(factor(&rt, &kernel).await, 2.0);
+            assert_eq!(build.clone().await.expect("it is right").key(), build.await.unwrap().key());
+        }
+    }
+}
+
+everywhere! {
+    async fn many_who_ask_at_once_share_one_build(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let folder = Folder::with_factor(2);
+        let programs = join_all((0..20).map(|_| folder.build(&rt))).await;
+        assert!(programs.iter().all(|program| program.is_ok()));
+        let stats = rt.stats();
+        assert_eq!((stats.builds_requested, stats.compiles), (20, 1));
+        assert_eq!(stats.memory_hits + stats.joined_builds, 19);
+    }
+}
+
+#[test]
+fn the_disk_has_a_program_of_each_content() {
+    block_on(on_each_device(async |rt: Runtime| {
+        if !takes_text(&rt) {
+            return;
+        }
+        let (folder, store) = (Folder::new(), tempfile::tempdir().expect("there is room"));
+        let start = || alike(&rt, Runtime::builder().cache(CacheConfig::at(store.path())));
+        for origin in [Origin::Compiled, Origin::Disk] {
+            let rt = start().await;
+            for number in [2, 3] {
+                folder.set_factor(number);
+                let program = folder.build(&rt).await.expect("the text is right");
+                assert_eq!(program.origin(), origin);
+                assert_eq!(factor(&rt, &scale(&program)).await, number as f32);
+            }
+            rt.drain().await;
+        }
+    }));
+}
+
+#[test]
+fn the_key_tells_of_the_files() {
+    block_on(async {
+        let rt = simulated(&Simulator::immediate()).await;
+        let folder = Folder::with_factor(2);
+        let request = || rt.build(&Image::opencl_c(TEXT)).options(&folder.options());
+        let field = || {
+            let fields = request().key_fields().expect("it can be built").into_iter();
+            fields.filter(|(name, _)| name == "included files").collect::<Vec<_>>()
+        };
+        let (key, told) = (request().key(), field());
+        assert_eq!(told.len(), 1);
+        assert_eq!(folder.build(&rt).await.expect("it builds").key(), key.clone().unwrap());
+        folder.set_factor(3);
+        assert!(request().key().unwrap() != key.unwrap() && field() != told);
+        let plain = rt.build(&Image::opencl_c("kernel void k() {}")).key_fields();
+        assert!(plain.unwrap().iter().all(|(name, _)| name != "included files"));
+    });
+}
+
+async fn simulated(simulator: &Simulator) -> Runtime {
+    let builder = Runtime::builder().cache(CacheConfig::memory_only());
+    builder.simulator(simulator).build().await.expect("it starts")
+}
+
+/// The compiler may have read the files before or after the change: what it made is of no key.
+#[test]
+fn files_that_change_during_the_build_fail_it_and_nothing_is_kept() {
+    block_on(async {
+        let simulator = Simulator::immediate();
+        let (rt, folder) = (simulated(&simulator).await, Folder::with_factor(2));
+        let pause = simulator.pause_builds();
+        let build = rt.build(&Image::opencl_c(TEXT)).options(&folder.options()).start();
+        while rt.stats().compiles == 0 {
+            smol::Timer::after(std::time::Duration::from_millis(1)).await;
+        }
+        folder.set_factor(3);
+        drop(pause);
+        let error = build.await.expect_err("the files are others");
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains("have changed"), "{error}");
+        folder.set_factor(2);
+        assert_eq!(folder.build(&rt).await.expect("it builds").origin(), Origin::Compiled);
+    });
+}
+
+/// A library is compiled without options: it names its files by their whole paths, or in the process's
+/// directory.
+#[test]
+fn files_of_libraries_count_as_well() {
+    block_on(on_each_device(async |rt: Runtime| {
+        if !takes_text(&rt) {
+            return;
+        }
+        let folder = Folder::new();
+        let library = library(folder.0.path());
+        rt.register(&library).expect("it exports something");
+        let application = Image::opencl_c(
+            "float scaled(float x);
+             kernel void scale(global const float *x, global float *y) {
+                 size_t i = get_global_id(0);
+                 y[i] = scaled(x[i]);
+             }",
+        );
+        let application = application.importing(["scaled"]);
+        for number in [2, 3] {
+            folder.set_factor(number);
+            match rt.build(&application).await {
+                Ok(program) => {
+                    assert_eq!(factor(&rt, &scale(&program)).await, number as f32);
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}"),
+            }
+        }
+    }));
+}
+
+fn library(folder: &Path) -> Image {
+    let text = format!(
+        "#include \"{}/details/factor.h\"\nfloat scaled(float x) {{ return FACTOR * x; }}",
+        folder.display()
+    );
+    Image::opencl_c(text).exporting(["scaled"])
+}
+
+/// What runs as one kernel is translated from the text, which is another by then.
+#[test]
+fn launches_of_a_program_whose_files_changed_are_not_fused() {
+    block_on(on_each_device(async |rt: Runtime| {
+        if !tools::has_clang() {
+            return;
+        }
+        let rt = alike(&rt, builder().fusion(FusionMode::Always)).await;
+        let folder = Folder::with_factor(2);
+        let program = folder.build(&rt).await.expect("the text is right");
+        let scale = scale(&program);
+        for (number, fuses) in [(3, false), (2, true)] {
+            folder.set_factor(number);
+            let x = rt.buffer_from(vec![1.0f32; 64]).await.expect("there is room");
+            let between = rt.buffer::<f32>(64).expect("there is room");
+            let y = rt.buffer::<f32>(64).expect("there is room");
+            let queue = rt.queue();
+            let scope = queue.start_fusion();
+            scope.submit(scale.launch(64).args((&x, &between))).expect("it fits");
+            scope.submit(scale.launch(64).args((&between, &y))).expect("it fits");
+            drop(between);
+            let outcome = scope.complete().await.expect("the launches run");
+            assert_eq!(outcome.is_fused(), fuses, "{outcome}");
+            assert!(fuses || outcome.to_string().contains("have changed"), "{outcome}");
+            assert_eq!(queue.read(&y).await.expect("it runs"), [4.0; 64]);
+        }
+    }));
+}
