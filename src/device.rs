@@ -152,6 +152,11 @@ impl DeviceInfo {
         self.kind == DeviceKind::Cpu && self.platform.contains("Intel")
     }
 
+    /// Whether its driver is PoCL.
+    pub(crate) fn is_pocl(&self) -> bool {
+        self.platform == "Portable Computing Language"
+    }
+
     /// The formats as a sentence says them.
     pub(crate) fn formats_in_words(&self) -> String {
         let names: Vec<_> = self.formats.iter().map(ToString::to_string).collect();

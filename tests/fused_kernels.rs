@@ -184,15 +184,10 @@ fn random_chains_compute_the_same_fused() {
             for _ in 0..rounds.unwrap_or(40) {
                 let chain = random_chain(&mut random);
                 let into = random.bool().then_some(Internalization::Local);
-                let keeps_apart = rt.device().platform.contains("Intel");
                 let fused = |width| {
-                    fuse(
-                        &modules,
-                        &chain.launches,
-                        &chain.dead,
-                        Wishes { into, width, keeps_apart },
-                    )
-                    .expect("the launches fit the modules")
+                    let wishes = Wishes { into, width, ..Wishes::of(rt.device()) };
+                    fuse(&modules, &chain.launches, &chain.dead, wishes)
+                        .expect("the launches fit the modules")
                 };
                 let width = random.choice([2, 4]).expect("one");
                 match fused(1) {
@@ -224,7 +219,7 @@ fn random_chains_compute_the_same_fused() {
                 && refused > 10
                 && kept > 10
                 && private > 10
-                && barriers > 3
+                && barriers > 2
                 && wide > 5,
             "{all:?}"
         );

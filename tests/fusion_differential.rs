@@ -261,6 +261,12 @@ impl Device<'_> {
     }
 }
 
+fn fuse_case(case: &Case, pool: &[Kernel], module: &[u8], wishes: Wishes) -> Result<Fused, String> {
+    let launches: Vec<_> = case.launches.iter().map(|launch| launch.planned(pool)).collect();
+    let outcome = fuse(&[module], &launches, &case.dead, wishes);
+    outcome.unwrap_or_else(|error| panic!("{error}\n{}", told(case, pool, None)))
+}
+
 fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
     let mut tally = Tally::default();
     let mut random = Rng::with_seed(number as u64);
@@ -273,12 +279,10 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         let case = case(&mut random, &pool);
         tally.cases += 1;
         tally.wrong += usize::from(case.is_wrong);
-        let launches: Vec<_> = case.launches.iter().map(|launch| launch.planned(&pool)).collect();
-        if launches.len() < 2 {
+        if case.launches.len() < 2 {
             continue;
         }
-        let outcome = fuse(&[&module], &launches, &case.dead, Wishes::default());
-        match outcome.unwrap_or_else(|error| panic!("{error}\n{}", told(&case, &pool, None))) {
+        match fuse_case(&case, &pool, &module, Wishes::default()) {
             Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
             Ok(fused) if case.is_wrong => {
                 let told = told(&case, &pool, Some(&fused));
@@ -286,7 +290,7 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
             }
             Ok(fused) => {
                 tally.fused += 1;
-                tally.launches += launches.len();
+                tally.launches += case.launches.len();
                 tally.internalized += fused.internalized.len();
                 tally.private += usize::from(!fused.internalized.is_empty());
                 let range = case.launches[0].range.global();
@@ -297,6 +301,14 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         }
     }
     for rt in devices {
+        let chosen: Vec<_> = chosen
+            .iter()
+            .map(|Chosen { at, case, .. }| {
+                let fused = fuse_case(case, &pool, &module, Wishes::of(rt.device()));
+                let fused = fused.expect("what a device needs is no reason to refuse");
+                Chosen { at: *at, case: case.clone(), fused }
+            })
+            .collect();
         let mut compare = |every: usize, is_emitted| {
             let some: Vec<_> = chosen.iter().step_by(every).collect();
             let compared = compare(number, rt, &pool, &module, &some, is_emitted, &mut tally);

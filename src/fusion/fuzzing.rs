@@ -39,6 +39,7 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
         forms: BTreeMap::new(),
         local_limit: [0, 256, 1 << 15, usize::MAX][choices.below(4)],
         keeps_apart: choices.below(2) == 1,
+        orders_accesses: choices.below(2) == 1,
     };
     for form in [Internalization::Private, Internalization::Local] {
         if choices.below(8) == 0 {

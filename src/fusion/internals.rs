@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Internalization, Memory, Place, Plan, Region, Slot, Trust, Width, plan};
+use crate::device::DeviceInfo;
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::nd_range::NdRange;
@@ -72,11 +73,25 @@ pub struct Wishes {
     pub width: usize,
     /// Whether launches stay functions of their own in a kernel with barriers.
     pub keeps_apart: bool,
+    /// Whether barriers order what a work-item itself does in memory.
+    pub orders_accesses: bool,
+}
+
+impl Wishes {
+    /// What is right for a device.
+    #[must_use]
+    pub fn of(device: &DeviceInfo) -> Self {
+        Self {
+            keeps_apart: device.is_intels_cpu_runtime(),
+            orders_accesses: device.is_pocl(),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { into: None, width: 1, keeps_apart: false }
+        Self { into: None, width: 1, keeps_apart: false, orders_accesses: true }
     }
 }
 
@@ -106,7 +121,7 @@ pub fn fuse(
     modules: &[&[u8]],
     launches: &[Launch],
     dead: &[u32],
-    Wishes { into, width, keeps_apart }: Wishes,
+    wishes: Wishes,
 ) -> Result<Result<Fused, String>> {
     let modules =
         modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
@@ -140,15 +155,16 @@ pub fn fuse(
         modules: vec![Digest([0; 32]); modules.len()],
         slots,
         constants: BTreeSet::new(),
-        forms: dead.iter().filter_map(|&memory| Some((memory, into?))).collect(),
+        forms: dead.iter().filter_map(|&memory| Some((memory, wishes.into?))).collect(),
         dead,
         version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
         local_limit: LOCAL_LIMIT,
-        keeps_apart,
+        keeps_apart: wishes.keeps_apart,
+        orders_accesses: wishes.orders_accesses,
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
     let all: Vec<_> = modules.iter().collect();
-    let width = Width { most: width, least_left: 0 };
+    let width = Width { most: wishes.width, least_left: 0 };
     let outcome = super::fuse(&plan, &all, Trust::ProofOnly, width)?;
     let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
     let kept = kept.map(|judgement| number(judgement.memory)).collect();

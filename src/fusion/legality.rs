@@ -327,7 +327,7 @@ fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     !is_constant && never_meet(&a, &b, (&groups, &groups), &groups)
 }
 
-/// Two slots of which one writes what the other one uses in memory, if a compiler may not keep their
+/// Two slots of which one writes what the other one uses in memory, if PoCL's compiler may not keep their
 /// order. By the specification a work-item's own accesses are in order. PoCL 3.1 tells LLVM that
 /// its loops over work-items may be vectorised as if they were not, with two effects that were met:
 ///

@@ -215,7 +215,10 @@ fn attempt(
         let kept = private.zip(access.location).and_then(|(of, at)| of.accesses.get(&at.offset));
         !gone.contains(&used.memory()) && kept.is_none_or(|kept| kept.in_memory)
     };
-    let unordered = legality::unordered(plan, &slots, &ranges, goes_to_memory);
+    let unordered = match plan.orders_accesses {
+        true => legality::unordered(plan, &slots, &ranges, goes_to_memory),
+        false => Vec::new(),
+    };
     let barriers = legality::barriers(&outcome.judgements, unordered);
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());

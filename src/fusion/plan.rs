@@ -28,6 +28,9 @@ pub(crate) struct Plan {
     /// Intel's runtime for CPUs (2026.22) makes work-items the lanes of vectors, and a negated number
     /// that a barrier lies between is then, for all lanes of a work-group, that of the last ones.
     pub(crate) keeps_apart: bool,
+    /// Whether barriers are to order what a work-item itself does in memory, from launch to launch, for
+    /// a compiler that may not.
+    pub(crate) orders_accesses: bool,
 }
 
 /// What becomes of a buffer that a fused kernel does without.
@@ -205,6 +208,7 @@ mod tests {
             forms: BTreeMap::new(),
             local_limit: 0,
             keeps_apart: false,
+            orders_accesses: false,
         }
     }
 

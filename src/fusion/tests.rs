@@ -61,6 +61,7 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
         forms: BTreeMap::new(),
         local_limit: 1 << 15,
         keeps_apart: false,
+        orders_accesses: true,
     }
 }
 

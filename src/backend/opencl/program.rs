@@ -303,7 +303,7 @@ fn create_kernels(object: &Arc<ProgramObject>) -> Result<Vec<Arc<dyn Kernel>>, c
 fn binary_size(object: &ProgramObject) -> Option<usize> {
     let info = &object.context.info;
     // PoCL compiles for the device only now, some 200 ms a kernel, and nobody asked for that.
-    if info.platform == "Portable Computing Language" {
+    if info.is_pocl() {
         return None;
     }
     match get_program_info(object.raw(), CL_PROGRAM_BINARY_SIZES) {

@@ -172,6 +172,7 @@ impl Outline {
             forms: dead.filter_map(|(memory, form)| Some((memory, form?))).collect(),
             local_limit: usize::try_from(device.limits.local_memory).unwrap_or(usize::MAX),
             keeps_apart: device.is_intels_cpu_runtime(),
+            orders_accesses: device.is_pocl(),
         };
         if self.fix_scalars {
             let scalars = plan.places().filter(|(_, a)| matches!(a, Argument::Scalar(_)));
