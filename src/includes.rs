@@ -43,8 +43,10 @@ fn is_directive(line: &str, words: &[&str]) -> bool {
 /// their names and by what they hold now. That there is no file of a name is part of it.
 ///
 /// Names are those that directives give, and those that macros stand for as literals, in the texts or in
-/// the options. They are looked for beside the file that has them, in the directories of `-I`, and in
-/// the process's own. A name that the preprocessor puts together is not seen.
+/// the options. Of one that the preprocessor puts together, as from `TEXT_OF(FOLDER/x.h)`, the words in
+/// the directive are taken, and their ends. All are looked for beside the file that has them, in the
+/// directories of `-I`, in the process's own, and in those below them that macros of the options stand
+/// for.
 ///
 /// Blocks.
 pub(crate) fn digest_of_files(text: &[u8], options: &str) -> Digest {
@@ -105,29 +107,36 @@ struct Given {
 impl Given {
     fn of(options: &str) -> Self {
         let mut given = Self { directories: Vec::new(), names: quoted_in(&plain(options)) };
-        let mut words = words(options).into_iter();
+        let unquoted = |word: &str| word.replace(['"', '\''], "");
+        let (mut words, mut texts) = (words(options).into_iter().map(unquoted), Vec::new());
         while let Some(word) = words.next() {
-            let mut value = |flag: &str| {
-                let value = word.strip_prefix(flag)?;
-                if value.is_empty() { words.next() } else { Some(value) }
+            let mut value = |flag: &str| match word.strip_prefix(flag)? {
+                "" => words.next(),
+                value => Some(value.to_owned()),
             };
             if let Some(name) = value("-include") {
                 given.names.extend(readings(name));
             } else if let Some(directory) = value("-I") {
                 given.directories.extend(readings(directory).map(PathBuf::from));
+            } else if let Some((_, text)) = value("-D").as_deref().and_then(|d| d.split_once('=')) {
+                texts.extend(readings(text.to_owned()));
             }
         }
         given.directories.push(PathBuf::new());
+        for at in 0..given.directories.len() {
+            let below = texts.iter().map(|text| given.directories[at].join(text));
+            let below: Vec<_> = below.filter(|path| path.is_dir()).collect();
+            given.directories.extend(below);
+        }
         given
     }
 }
 
-/// What a word of options may mean to a driver: as it is, or without backslashes, and without quotes.
-fn readings(word: &str) -> impl Iterator<Item = String> {
-    let unquoted = |word: &str| word.replace(['"', '\''], "");
-    let (kept, plain) = (unquoted(word), unquoted(&plain(word)));
-    let differs = kept != plain;
-    [kept].into_iter().chain(differs.then_some(plain))
+/// What a word of options may mean to a driver: as it is, or without backslashes.
+fn readings(word: String) -> impl Iterator<Item = String> {
+    let plain = plain(&word);
+    let differs = word != plain;
+    [word].into_iter().chain(differs.then_some(plain))
 }
 
 fn plain(text: &str) -> String {
@@ -137,9 +146,30 @@ fn plain(text: &str) -> String {
 /// The names of files in a text: in directives that include, and in definitions of macros.
 fn names_in(text: &[u8]) -> Vec<String> {
     let text = splice(&String::from_utf8_lossy(text));
-    let [include, import, embed] = WORDS;
-    let lines = text.lines().filter(|line| is_directive(line, &[include, import, embed, "define"]));
-    lines.flat_map(quoted_in).collect()
+    let mut names = Vec::new();
+    for line in text.lines() {
+        let includes = is_directive(line, &WORDS);
+        if includes || is_directive(line, &["define"]) {
+            let before = names.len();
+            names.extend(quoted_in(line));
+            if includes && names.len() == before {
+                names.extend(paths_in(line));
+            }
+        }
+    }
+    names
+}
+
+/// The words that may be paths to files, and what is left of them without their first directories.
+fn paths_in(line: &str) -> Vec<String> {
+    let is_apart = |c: char| !(c.is_alphanumeric() || "_-+./\\".contains(c));
+    let words = line.split(is_apart).filter(|word| word.contains(['.', '/', '\\']));
+    let ends = |word: &str| {
+        let starts = word.match_indices(['/', '\\']).map(|(at, _)| at + 1);
+        let ends = [0].into_iter().chain(starts).map(|start| word[start..].to_owned());
+        ends.collect::<Vec<_>>()
+    };
+    words.flat_map(ends).filter(|name| !name.is_empty()).collect()
 }
 
 /// What stands between quotes, or between angle brackets.
@@ -213,6 +243,7 @@ mod tests {
         assert_eq!(names("#include \"a b.h\"\n  # include <x/y.h> // z"), ["a b.h", "x/y.h"]);
         assert_eq!(names("#include \\\n\"x.h\"\n/* \n */ #import <y.h>"), ["x.h", "y.h"]);
         assert_eq!(names("#define NAME \"x.h\"\n#include NAME"), ["x.h"]);
+        assert_eq!(names("#include TEXT(DIR/sub/x.h)"), ["DIR/sub/x.h", "sub/x.h", "x.h"]);
         assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
         let given = Given::of(r#"-I a -Ib "-I" "c d" -I e\ f -include x.h -DN=\"y.h\" -DM=<z.h>"#);
         let directories: Vec<_> =
@@ -231,8 +262,11 @@ mod tests {
             fs::create_dir_all(path.parent().expect("it has one")).expect("there is room");
             fs::write(path, text).expect("there is room");
         };
-        let text = b"#ifdef A\n#include \"a.h\"\n#endif\n#include <later.h>\n#include NAME\n";
-        let options = format!("-I {} -DNAME=<n.h>", folder.path().display());
+        let text = b"#ifdef A\n#include \"a.h\"\n#endif\n#include <later.h>\n#include NAME\n\
+            #include TEXT(FOLDER/made.h)\n";
+        write("sub/deep/empty.h", "");
+        let given = "-DNAME=<n.h> -D FOLDER=sub/deep";
+        let options = format!("-I {} {given}", folder.path().display());
         let digest = || digest_of_files(text, &options);
         let mut seen = vec![digest()];
         for (name, text) in [
@@ -243,6 +277,7 @@ mod tests {
             ("sub/beside.h", "float x;"),
             ("sub/beside.h", "float y;"),
             ("later.h", ""),
+            ("sub/deep/made.h", "int m;"),
             ("n.h", "int n;"),
         ] {
             write(name, text);

@@ -43,8 +43,9 @@ impl BuildRequest {
     /// The program is cached under its image, these options, and the contents of the files that the
     /// source includes: they are read for each request, on a thread of Kiln's own. What counts is every
     /// file that a directive names, or a macro as a literal, in the directories of `-I`, beside the file
-    /// that names it, and in the process's own directory. A name that the preprocessor puts together of
-    /// parts is not seen: if such a file changes, set another option, such as a macro of your own.
+    /// that names it, in the process's own directory, and in those below that a macro of the options
+    /// names. A file whose name the preprocessor puts together, and of which nothing stands in the
+    /// directive, is not seen: if it changes, set another option, such as a macro of your own.
     pub fn options(mut self, options: &str) -> Self {
         let result = self.wanted.set_options(options);
         self.note(result);
