@@ -1,4 +1,4 @@
-//! What large reads, writes and freed buffers cost: `cargo bench --bench transfer`.
+//! What large reads, writes, fills and freed buffers cost: `cargo bench --bench transfer`.
 //!
 //! First how long the calls alone keep their caller while the device runs something else, as an
 //! executor's thread would feel it; then how long the whole takes.
@@ -13,7 +13,7 @@ mod work;
 
 use std::time::Duration;
 
-use kiln::Buffer;
+use kiln::{Buffer, Event};
 use raw::Raw;
 use support::{compare, heading, interleave, time};
 use work::Work;
@@ -22,6 +22,8 @@ use work::Work;
 const BUSY: Duration = Duration::from_millis(200);
 
 const LARGE: usize = 256 << 20;
+
+const FILLED: usize = 64 << 20;
 
 const ROUNDS: usize = 5;
 
@@ -127,5 +129,25 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
         }],
     );
     compare("a read of 256 MiB", read, raw_read, 1, 1.10);
+    let part = buffer.slice(..FILLED).expect("it is inside");
+    let (pairs, numbers) = (part.cast::<u16>()?, part.cast::<f32>()?);
+    let fills: [(&str, &[u8], &dyn Fn() -> kiln::Result<Event>); 4] = [
+        ("zeros", &[0], &|| queue.fill(&part, 0)),
+        ("zeros of 4 bytes", &[0; 4], &|| queue.fill(&numbers, 0.0)),
+        ("numbers of 2 bytes", &[1, 2], &|| queue.fill(&pairs, 0x0201)),
+        ("numbers of 4 bytes", &0.1f32.to_ne_bytes(), &|| queue.fill(&numbers, 0.1)),
+    ];
+    for (what, pattern, fill) in fills {
+        let [filled, raw_filled] = interleave(
+            ROUNDS,
+            [&mut || time(|| fill().expect("it is right").wait().expect("it runs")), &mut || {
+                time(|| {
+                    raw.fill(&raw_buffer, pattern, FILLED);
+                    raw.finish();
+                })
+            }],
+        );
+        compare(&format!("a fill of 64 MiB: {what}"), filled, raw_filled, 1, 1.10);
+    }
     Ok(())
 }

@@ -188,6 +188,34 @@ fn fills_far_into_a_buffer_find_their_place() {
     }));
 }
 
+/// Drivers are told of fills in ways that depend on the pattern, its place and how often it comes.
+#[test]
+fn a_fill_writes_its_part_whole_and_nothing_else() {
+    async fn fill<T: Pod + Send + Sync + Debug + PartialEq>(rt: &Runtime, [old, new]: [T; 2]) {
+        let size = size_of::<T>();
+        for bytes in [1, 130, 70_001, 300_003, 9 * MIB + 77] {
+            let count = bytes.div_ceil(size);
+            let (queue, x) = (rt.queue(), rt.buffer::<T>(count + 8).unwrap());
+            for start in [0, 1, 4, 7] {
+                let _ = queue.fill(&x, old).unwrap();
+                let _ = queue.fill(&x.slice(start..start + count).unwrap(), new).unwrap();
+                let found = queue.read(&x).await.unwrap();
+                let expected = |at| if (start..start + count).contains(&at) { new } else { old };
+                let wrong = (0..count + 8).find(|&at| found[at] != expected(at));
+                assert_eq!(wrong, None, "{count} of {size} bytes from {start}, {new:?}");
+            }
+        }
+    }
+    everywhere(async |rt| {
+        fill(&rt, [0u8, 0xa5]).await;
+        fill(&rt, [1u16, 0]).await;
+        fill(&rt, [0u16, 0x1234]).await;
+        fill(&rt, [-1.5f32, 0.1]).await;
+        fill(&rt, [0.1f64, 0.0]).await;
+        fill(&rt, [[3u8; 128], std::array::from_fn(|at| at as u8)]).await;
+    });
+}
+
 /// Submits commands on parts of three buffers, large and small, without waiting for any, and
 /// compares what the reads brought with the same done on the host.
 async fn submit_at_random(rt: &Runtime, rng: &mut Rng, commands: usize) {

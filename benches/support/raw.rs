@@ -141,6 +141,25 @@ impl Raw {
         self.flush();
     }
 
+    /// Enqueues a fill of so many bytes from the first on, without waiting for it.
+    pub(crate) fn fill(&self, to: &RawBuffer, pattern: &[u8], bytes: usize) {
+        // SAFETY: the buffer has so many bytes, and the driver copies the pattern.
+        let enqueued = unsafe {
+            enqueue_fill_buffer(
+                self.queue,
+                to.0,
+                pattern.as_ptr().cast(),
+                pattern.len(),
+                0,
+                bytes,
+                0,
+                null(),
+            )
+        };
+        drop(KeptEvent(enqueued.expect("it is enqueued")));
+        self.flush();
+    }
+
     /// Enqueues a read of as much as there is room for, without waiting for it.
     pub(crate) fn read(&self, from: &RawBuffer, to: &mut Vec<u8>) {
         // SAFETY: both have so many bytes, and benchmarks finish before they drop them.

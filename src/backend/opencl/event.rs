@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ffi::c_void;
+use std::mem;
 use std::ptr;
 use std::sync::Arc;
 
@@ -15,7 +16,28 @@ use super::watch::LaneWatch;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
 use crate::error::{Error, Result};
 
+/// What the driver was given for one operation: commands that run one after the other.
+pub(super) struct Handed {
+    /// The first one's, if it is not the only one.
+    first: Option<OwnedEvent>,
+    last: OwnedEvent,
+}
+
+impl Handed {
+    pub(super) fn one(event: OwnedEvent) -> Self {
+        Self { first: None, last: event }
+    }
+
+    /// Adds the event of a further command.
+    pub(super) fn then(&mut self, event: OwnedEvent) {
+        let before = mem::replace(&mut self.last, event);
+        self.first.get_or_insert(before);
+    }
+}
+
 pub(super) struct ClEvent {
+    /// Of the first command, if there are several.
+    first: Option<OwnedEvent>,
     event: OwnedEvent,
     profiling: bool,
     /// Who finds its end, and its position on its lane, if the driver reports it too late.
@@ -25,7 +47,7 @@ pub(super) struct ClEvent {
 
 impl ClEvent {
     pub(super) fn new(
-        event: OwnedEvent,
+        Handed { first, last }: Handed,
         profiling: bool,
         watch: Option<(Arc<LaneWatch>, u64)>,
         queue: &Arc<Queue>,
@@ -33,11 +55,9 @@ impl ClEvent {
         if let Some(spare) = &queue.context.spare {
             spare.begin();
         }
-        Self { event, profiling, watch, queue: Arc::clone(queue) }
-    }
-
-    fn time(&self, station: cl_profiling_info) -> Option<u64> {
-        get_event_profiling_info(self.event.raw(), station).ok().map(cl_ulong::from)
+        // Only times are asked of the first one.
+        let first = first.filter(|_| profiling);
+        Self { first, event: last, profiling, watch, queue: Arc::clone(queue) }
     }
 }
 
@@ -59,11 +79,12 @@ impl NativeEvent for ClEvent {
         if !self.profiling || !matches!(self.progress(), Progress::Complete) {
             return None;
         }
+        let first = self.first.as_ref().unwrap_or(&self.event);
         Some(Profile {
-            queued: self.time(CL_PROFILING_COMMAND_QUEUED)?,
-            submitted: self.time(CL_PROFILING_COMMAND_SUBMIT)?,
-            started: self.time(CL_PROFILING_COMMAND_START)?,
-            ended: self.time(CL_PROFILING_COMMAND_END)?,
+            queued: time(first, CL_PROFILING_COMMAND_QUEUED)?,
+            submitted: time(first, CL_PROFILING_COMMAND_SUBMIT)?,
+            started: time(first, CL_PROFILING_COMMAND_START)?,
+            ended: time(&self.event, CL_PROFILING_COMMAND_END)?,
         })
     }
 
@@ -86,6 +107,10 @@ impl NativeEvent for ClEvent {
             error(code, "the driver does not report the end of the command")
         })
     }
+}
+
+fn time(event: &OwnedEvent, station: cl_profiling_info) -> Option<u64> {
+    get_event_profiling_info(event.raw(), station).ok().map(cl_ulong::from)
 }
 
 /// Runs the [`Notify`] in `data`. The status is not looked at: there are drivers that report

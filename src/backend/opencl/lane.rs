@@ -6,7 +6,8 @@ use opencl3::command_queue::*;
 
 use super::codes::error;
 use super::device::Context;
-use super::event::{ClEvent, WaitList};
+use super::event::{ClEvent, Handed, WaitList};
+use super::fill::Manner;
 use super::handle::OwnedEvent;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
@@ -17,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub(super) struct ClLane {
     queue: Arc<Queue>,
+    fills: Manner,
     profiling: bool,
     enqueued: u64,
     watch: Option<Arc<LaneWatch>>,
@@ -26,15 +28,16 @@ impl ClLane {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
         let queue = Queue::create(context, profiling)?;
         let watch = context.watcher.as_ref().map(LaneWatch::new);
-        Ok(Self { queue, profiling, enqueued: 0, watch })
+        let fills = Manner::of(&context.info);
+        Ok(Self { queue, fills, profiling, enqueued: 0, watch })
     }
 
     /// # Safety
     ///
     /// As for [`Lane::enqueue`].
-    unsafe fn hand_over(&self, operation: &Operation<'_>, wait: &WaitList) -> Result<cl_event> {
+    unsafe fn hand_over(&self, operation: &Operation<'_>, wait: &WaitList) -> Result<Handed> {
         let queue = self.queue.raw();
-        match *operation {
+        let raw = match *operation {
             Operation::Launch { kernel, arguments, range } => {
                 let kernel = ClKernel::of(kernel)?;
                 // SAFETY: the queue is alive; the caller answers for the rest.
@@ -88,26 +91,11 @@ impl ClLane {
                 enqueued.map_err(|code| refused(code, "a read", bytes, offset))
             }
             Operation::Fill { memory, offset, bytes, pattern } => {
-                let whole = ClMemory::of(memory)?;
-                let window = whole.window(offset, bytes, pattern.len())?;
-                let (memory, start) =
-                    window.as_ref().map_or((whole, offset), |(view, start)| (view, *start));
-                // SAFETY: the queue, the memory and the events are alive, the range is inside the
-                // memory, and the driver copies the pattern before it returns. It keeps a view that
-                // a command is on.
-                let enqueued = unsafe {
-                    enqueue_fill_buffer(
-                        queue,
-                        memory.raw(),
-                        pattern.as_ptr().cast(),
-                        pattern.len(),
-                        start,
-                        bytes,
-                        wait.len(),
-                        wait.as_ptr(),
-                    )
+                let memory = ClMemory::of(memory)?;
+                // SAFETY: the caller promises what the callee asks for.
+                return unsafe {
+                    self.fills.enqueue(&self.queue, memory, (offset, bytes), pattern, wait)
                 };
-                enqueued.map_err(|code| refused(code, "a fill", bytes, offset))
             }
             Operation::Copy { from, from_offset, to, to_offset, bytes } => {
                 let from = ClMemory::of(from)?.raw();
@@ -128,7 +116,9 @@ impl ClLane {
                 };
                 enqueued.map_err(|code| refused(code, "a copy", bytes, to_offset))
             }
-        }
+        };
+        // SAFETY: the driver made the event for this call, with one reference.
+        Ok(Handed::one(unsafe { OwnedEvent::new(raw?) }))
     }
 }
 
@@ -149,13 +139,11 @@ impl Lane for ClLane {
             // SAFETY: as above; nothing is left of the first attempt.
             enqueued = unsafe { self.hand_over(operation, &wait) };
         }
-        let raw = enqueued?;
-        // SAFETY: the driver made the event for this call, with one reference.
-        let event = unsafe { OwnedEvent::new(raw) };
+        let handed = enqueued?;
         let position = self.enqueued;
         self.enqueued += 1;
         let watch = self.watch.clone().map(|lane| (lane, position));
-        Ok(Arc::new(ClEvent::new(event, self.profiling, watch, &self.queue)))
+        Ok(Arc::new(ClEvent::new(handed, self.profiling, watch, &self.queue)))
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -11,6 +11,7 @@ mod adapter;
 mod codes;
 mod device;
 mod event;
+mod fill;
 mod handle;
 mod helper;
 mod kernel;

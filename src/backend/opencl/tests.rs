@@ -10,7 +10,7 @@ use opencl3::event::{create_user_event, set_user_event_status};
 
 use super::adapter::discover;
 use super::device::ClDevice;
-use super::event::ClEvent;
+use super::event::{ClEvent, Handed};
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
 use super::queue::Queue;
@@ -364,7 +364,8 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
         // SAFETY: just created, and referenced here alone.
         let user = unsafe { OwnedEvent::new(raw) };
         let queue = Queue::create(&device.context, false).unwrap();
-        let user: Arc<dyn NativeEvent> = Arc::new(ClEvent::new(user, false, None, &queue));
+        let user: Arc<dyn NativeEvent> =
+            Arc::new(ClEvent::new(Handed::one(user), false, None, &queue));
         assert!(matches!(user.progress(), Progress::Pending));
         let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 64, pattern: &[0; 4] };
         // SAFETY: the range is inside the memory, and the end is awaited below.
