@@ -27,6 +27,9 @@ const FILLED: usize = 64 << 20;
 
 const ROUNDS: usize = 5;
 
+/// What is filled with, as text, as the driver gets it, and by Kiln.
+type Fill<'a> = (&'a str, &'a [u8], &'a dyn Fn() -> kiln::Result<Event>);
+
 fn main() -> kiln::Result<()> {
     for platform in ["intel(r) opencl", "portable computing language", "nvidia"] {
         if let Some(mut raw) = work::raw(platform) {
@@ -131,7 +134,7 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     compare("a read of 256 MiB", read, raw_read, 1, 1.10);
     let part = buffer.slice(..FILLED).expect("it is inside");
     let (pairs, numbers) = (part.cast::<u16>()?, part.cast::<f32>()?);
-    let fills: [(&str, &[u8], &dyn Fn() -> kiln::Result<Event>); 4] = [
+    let fills: [Fill<'_>; 4] = [
         ("zeros", &[0], &|| queue.fill(&part, 0)),
         ("zeros of 4 bytes", &[0; 4], &|| queue.fill(&numbers, 0.0)),
         ("numbers of 2 bytes", &[1, 2], &|| queue.fill(&pairs, 0x0201)),

@@ -2,15 +2,16 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
 use super::dag::Uses;
-use super::event::{Event, Record, Slot};
+use super::event::{Event, Record};
 use super::hazard::Use;
 use super::host::{IntoOutcome, ToOutcome};
+use super::memory::{HostSource, HostTarget};
 use super::scheduler::GroupId;
 use super::stopwatch::Stopwatch;
 use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, describe};
@@ -18,7 +19,7 @@ use crate::backend::{self, Access, Operation, Parameter};
 use crate::buffer::{Buffer, Region};
 use crate::build::{Kernel, ResolvedKernel};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::nd_range::{NdRange, NdSize};
 
 /// A future that a command waits for on the host. Boxed: it outlives the caller.
@@ -155,65 +156,6 @@ pub(crate) struct LaunchWork {
     pub(crate) kernel: Kernel,
     pub(crate) range: NdRange,
     pub(crate) arguments: ArgumentList,
-}
-
-/// Host memory that the device reads.
-pub(crate) trait HostSource: Send {
-    fn bytes(&self) -> &[u8];
-}
-
-impl<T: Pod + Send> HostSource for Vec<T> {
-    fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(self)
-    }
-}
-
-/// Host memory that the device writes.
-pub(crate) trait HostTarget: Send {
-    /// Where it writes, which need not hold anything before.
-    fn start(&mut self) -> *mut u8;
-    /// The device has written all of it.
-    ///
-    /// # Safety
-    ///
-    /// That is so.
-    unsafe fn deliver(&mut self);
-}
-
-/// The elements of a read, and the slot where its future looks for them.
-pub(crate) struct Landing<T> {
-    /// None, until the device has written them into the vector's spare capacity: to clear it before
-    /// would cost as much as the read of a device whose memory is the host's.
-    elements: Vec<T>,
-    len: usize,
-    slot: Slot<T>,
-}
-
-impl<T: Pod> Landing<T> {
-    /// For so many elements.
-    pub(crate) fn new(len: usize, slot: Slot<T>) -> Result<Self> {
-        let mut elements = Vec::new();
-        elements.try_reserve_exact(len).map_err(|error| {
-            let bytes = len.saturating_mul(size_of::<T>());
-            let message = format!("there is no memory on the host for {bytes} bytes of a read");
-            Error::new(ErrorKind::OutOfResources, message).with_source(error)
-        })?;
-        Ok(Self { elements, len, slot })
-    }
-}
-
-impl<T: Pod + Send> HostTarget for Landing<T> {
-    fn start(&mut self) -> *mut u8 {
-        self.elements.as_mut_ptr().cast()
-    }
-
-    unsafe fn deliver(&mut self) {
-        let mut elements = std::mem::take(&mut self.elements);
-        // SAFETY: the caller vouches that there are so many, for which there was room; and whatever
-        // bytes they are made of, they are elements.
-        unsafe { elements.set_len(self.len) };
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(elements);
-    }
 }
 
 impl Work {

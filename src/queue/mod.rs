@@ -8,6 +8,7 @@ mod fusion;
 mod hazard;
 mod host;
 mod lane;
+mod memory;
 mod reactor;
 mod scheduler;
 mod stopwatch;
@@ -24,13 +25,14 @@ use bytemuck::Pod;
 use smallvec::SmallVec;
 
 pub use self::command::Launch;
-use self::command::{Landing, Submission, Work, check_length, check_same_device};
+use self::command::{Submission, Work, check_length, check_same_device};
 pub use self::event::{Event, Read, Status, Upload};
 pub use self::fusion::{
     Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };
 pub use self::host::IntoOutcome;
 use self::host::ToOutcome;
+use self::memory::Landing;
 pub(crate) use self::reactor::Reactor;
 use self::scheduler::GroupId;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
