@@ -19,10 +19,10 @@ const WORDS: [&str; 3] = ["include", "import", "embed"];
 /// What begins a directive, or ends a comment that may stand within one.
 const BEFORE: [&str; 4] = ["#", "%:", "??=", "*/"];
 
-/// What of a file is read. No compiler takes more.
+/// What of all files is read. Nobody includes more.
 const LIMIT: u64 = 64 << 20;
 
-/// Whether a text may include files, or options may have it include one. Never says no to what does.
+/// Whether a text may include files. Never says no to one that does.
 pub(crate) fn includes_files(text: &[u8]) -> bool {
     splice(&String::from_utf8_lossy(text)).lines().any(|line| is_directive(line, &WORDS))
 }
@@ -52,7 +52,7 @@ fn is_directive(line: &str, words: &[&str]) -> bool {
 pub(crate) fn digest_of_files(text: &[u8], options: &str) -> Digest {
     let given = Given::of(options);
     let mut hasher = blake3::Hasher::new();
-    let mut numbers = HashMap::new();
+    let (mut numbers, mut left) = (HashMap::new(), LIMIT);
     let mut texts = VecDeque::from([(None, given.names)]);
     texts.push_back((None, names_in(text)));
     while let Some((folder, names)) = texts.pop_front() {
@@ -67,9 +67,10 @@ pub(crate) fn digest_of_files(text: &[u8], options: &str) -> Digest {
                 if known < number {
                     continue;
                 }
-                let contents = read(&path);
+                let contents = read(&path, left);
                 update(&mut hasher, &[u8::from(contents.is_some())]);
                 let contents = contents.unwrap_or_default();
+                left -= contents.len() as u64;
                 update(&mut hasher, &contents);
                 texts.push_back((path.parent().map(Path::to_owned), names_in(&contents)));
             }
@@ -85,14 +86,14 @@ fn update(hasher: &mut blake3::Hasher, value: &[u8]) {
 
 /// What a file holds, if there is one. Only what says that it holds something is read: pipes, devices
 /// and the files of `/proc` may never end.
-fn read(path: &Path) -> Option<Vec<u8>> {
+fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
     let metadata = fs::metadata(path).ok()?;
     if !metadata.is_file() {
         return None;
     }
     let mut contents = Vec::new();
     if metadata.len() > 0 {
-        File::open(path).ok()?.take(LIMIT).read_to_end(&mut contents).ok()?;
+        File::open(path).ok()?.take(most).read_to_end(&mut contents).ok()?;
     }
     Some(contents)
 }
@@ -108,7 +109,7 @@ impl Given {
     fn of(options: &str) -> Self {
         let mut given = Self { directories: Vec::new(), names: quoted_in(&plain(options)) };
         let unquoted = |word: &str| word.replace(['"', '\''], "");
-        let (mut words, mut texts) = (words(options).into_iter().map(unquoted), Vec::new());
+        let (mut words, mut values) = (words(options).into_iter().map(unquoted), Vec::new());
         while let Some(word) = words.next() {
             let mut value = |flag: &str| match word.strip_prefix(flag)? {
                 "" => words.next(),
@@ -119,12 +120,12 @@ impl Given {
             } else if let Some(directory) = value("-I") {
                 given.directories.extend(readings(directory).map(PathBuf::from));
             } else if let Some((_, text)) = value("-D").as_deref().and_then(|d| d.split_once('=')) {
-                texts.extend(readings(text.to_owned()));
+                values.extend(readings(text.to_owned()));
             }
         }
         given.directories.push(PathBuf::new());
         for at in 0..given.directories.len() {
-            let below = texts.iter().map(|text| given.directories[at].join(text));
+            let below = values.iter().map(|value| given.directories[at].join(value));
             let below: Vec<_> = below.filter(|path| path.is_dir()).collect();
             given.directories.extend(below);
         }

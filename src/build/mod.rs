@@ -33,6 +33,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod unit;
 
 pub use child::build_child;
 pub use link::DuplicateExports;
@@ -46,5 +47,5 @@ pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Que
 pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::{Pool, catch_panic, no_thread};
 pub(crate) use program::ResolvedKernel;
-pub(crate) use recipe::Unit;
 pub(crate) use trace::LookupTrace;
+pub(crate) use unit::Unit;

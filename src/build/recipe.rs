@@ -10,29 +10,15 @@ use crate::backend::{Parameter, Source};
 use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
 use crate::build::link::describe;
 use crate::build::program::Teller;
+use crate::build::unit::{Constants, Unit, constants_in_words, is_emitted, is_translated};
 use crate::device::{Device, ImageFormat};
 use crate::digest::{BuildKey, Digest};
 use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frontend::{Translation, options_for_device};
-use crate::image::{Image, SpecializationConstant};
-use crate::includes::{digest_of_files, options_include_files};
+use crate::image::Image;
 use crate::options::canonical_options;
 use crate::spirv::{self, Module};
-
-/// An image of a program, and what its compile depends on beside it.
-#[derive(Clone)]
-pub(crate) struct Unit {
-    image: Image,
-    /// Over the files that its text includes, once they were read.
-    included: Option<Digest>,
-    /// Sorted by id, each id once.
-    constants: Vec<(u32, ConstantBytes)>,
-    options: String,
-}
-
-/// Specialization constants as a backend takes them.
-type Constants = Vec<(u32, Vec<u8>)>;
 
 /// What was asked for, before the image's imports are resolved.
 #[derive(Clone)]
@@ -92,129 +78,6 @@ impl Way {
     /// Whether the driver links objects.
     pub(crate) fn is_link(self) -> bool {
         matches!(self, Self::Link | Self::LinkByCalls)
-    }
-}
-
-impl Unit {
-    fn new(image: Image) -> Self {
-        Self { image, included: None, constants: Vec::new(), options: String::new() }
-    }
-
-    /// OpenCL C, or what stands for it, as another unit of a program.
-    pub(crate) fn with_options(image: Image, options: &str) -> Self {
-        Self { options: canonical_options(options).into_owned(), ..Self::new(image) }
-    }
-
-    pub(crate) fn image(&self) -> &Image {
-        &self.image
-    }
-
-    /// Canonical.
-    pub(crate) fn options(&self) -> &str {
-        &self.options
-    }
-
-    /// Whether its compiler may read files.
-    fn includes_files(&self) -> bool {
-        self.image.includes_files()
-            || (self.image.format() == ImageFormat::OpenClC && options_include_files(&self.options))
-    }
-
-    /// Over the files that its text includes, as they are now. Blocks.
-    fn read_files(&self) -> Option<Digest> {
-        self.includes_files().then(|| digest_of_files(self.image.code(), &self.options))
-    }
-
-    /// Makes sure that its files are those that its key tells of. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`Io`](ErrorKind::Io) if they are others by now.
-    pub(crate) fn check_files(&self) -> Result<()> {
-        if self.included.is_none() || self.included == self.read_files() {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Io,
-            format!(
-                "the files that {} includes have changed since it was asked for; build it again",
-                describe(&self.image)
-            ),
-        ))
-    }
-
-    /// The last value given for an id counts.
-    fn set_constant(&mut self, id: u32, value: ConstantBytes) {
-        match self.constants.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(at) => self.constants[at].1 = value,
-            Err(at) => self.constants.insert(at, (id, value)),
-        }
-    }
-
-    fn constants(&self) -> Constants {
-        let owned = |(id, value): &(u32, ConstantBytes)| (*id, value.to_vec());
-        self.constants.iter().map(owned).collect()
-    }
-
-    /// Whether its image exports or imports symbols.
-    fn shares(&self) -> bool {
-        self.image.imports().len() > 0 || self.image.exports().len() > 0
-    }
-
-    fn fields(&self) -> UnitFields<'_> {
-        UnitFields {
-            image: self.image.digest(),
-            included: self.included,
-            constants: &self.constants,
-            options: &self.options,
-        }
-    }
-
-    fn constant(&self, id: u32) -> Option<&SpecializationConstant> {
-        self.image.specialization_constants().iter().find(|constant| constant.id == id)
-    }
-
-    /// Whether it can be built at all, as far as the image and the device's description tell.
-    fn check(&self, device: &Device) -> Result<()> {
-        let format = self.image.format();
-        let is_taken = device.formats.contains(&format);
-        if !is_taken && !is_emitted(device, format, false) && !is_translated(device, format) {
-            return Err(Error::unsupported(format!(
-                "{device} does not take the format of this image, {format}; it takes: {}",
-                device.formats_in_words()
-            )));
-        }
-        if let Some(flaw) = self.image.flaw() {
-            return Err(flaw.clone());
-        }
-        if format != ImageFormat::SpirV && !self.constants.is_empty() {
-            return Err(Error::invalid(format!(
-                "specialization constants are set, but the image's format is {format}, and only SPIR-V has them; \
-                 for OpenCL C define macros in the options: `-D NAME=VALUE`"
-            )));
-        }
-        self.constants.iter().try_for_each(|(id, value)| self.check_constant(*id, value))
-    }
-
-    fn check_constant(&self, id: u32, value: &[u8]) -> Result<()> {
-        let there = self.image.specialization_constants();
-        let Some(constant) = self.constant(id) else {
-            return Err(Error::invalid(format!(
-                "the image has no specialization constant with id {id}; it has {}",
-                constants_in_words(there)
-            )));
-        };
-        if constant.default.len() != value.len() {
-            return Err(Error::invalid(format!(
-                "the value for specialization constant {id} is {} bytes long, where its type, {}, has {}; \
-                 the image has {}",
-                value.len(),
-                constant.type_name,
-                constant.default.len(),
-                constants_in_words(there)
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -283,21 +146,6 @@ impl Wanted {
         units.sort_unstable_by_key(|unit| unit.image.digest());
         Ok(Recipe { units, device: position, way, is_emitted, translation: None })
     }
-}
-
-/// Whether images of another format reach a device as OpenCL C: where it takes nothing else of them, or
-/// text is preferred.
-fn is_emitted(device: &Device, format: ImageFormat, as_text: bool) -> bool {
-    format == ImageFormat::SpirV
-        && (as_text || !device.formats.contains(&format))
-        && device.formats.contains(&ImageFormat::OpenClC)
-}
-
-/// Whether images of a format reach a device as SPIR-V.
-fn is_translated(device: &Device, format: ImageFormat) -> bool {
-    format == ImageFormat::OpenClC
-        && !device.formats.contains(&format)
-        && device.formats.contains(&ImageFormat::SpirV)
 }
 
 /// How a device comes to a program of an image that shares symbols, and of those that it needs.
@@ -662,17 +510,6 @@ fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
     }
     constants.sort_unstable_by_key(|(id, _)| *id);
     Ok((code, constants))
-}
-
-fn constants_in_words(constants: &[SpecializationConstant]) -> String {
-    if constants.is_empty() {
-        return "none".to_owned();
-    }
-    let each = constants.iter().map(|constant| {
-        let name = constant.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
-        format!("{}{name} ({}, {} bytes)", constant.id, constant.type_name, constant.default.len())
-    });
-    each.collect::<Vec<_>>().join(", ")
 }
 
 mod sealed {

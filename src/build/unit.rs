@@ -1,0 +1,174 @@
+//! One image of a program, with all that its own compile depends on.
+
+use crate::build::key::{ConstantBytes, UnitFields};
+use crate::build::link::describe;
+use crate::device::{Device, ImageFormat};
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::image::{Image, SpecializationConstant};
+use crate::includes::{digest_of_files, options_include_files};
+use crate::options::canonical_options;
+
+/// An image of a program, and what its compile depends on beside it.
+#[derive(Clone)]
+pub(crate) struct Unit {
+    pub(super) image: Image,
+    /// Over the files that its text includes, once they were read.
+    pub(super) included: Option<Digest>,
+    /// Sorted by id, each id once.
+    pub(super) constants: Vec<(u32, ConstantBytes)>,
+    pub(super) options: String,
+}
+
+/// Specialization constants as a backend takes them.
+pub(super) type Constants = Vec<(u32, Vec<u8>)>;
+
+impl Unit {
+    pub(super) fn new(image: Image) -> Self {
+        Self { image, included: None, constants: Vec::new(), options: String::new() }
+    }
+
+    /// With options in any form.
+    pub(crate) fn with_options(image: Image, options: &str) -> Self {
+        Self { options: canonical_options(options).into_owned(), ..Self::new(image) }
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Canonical.
+    pub(crate) fn options(&self) -> &str {
+        &self.options
+    }
+
+    /// Whether its compiler may read files.
+    pub(super) fn includes_files(&self) -> bool {
+        self.image.includes_files()
+            || (self.image.format() == ImageFormat::OpenClC && options_include_files(&self.options))
+    }
+
+    /// Over the files that its text includes, as they are now. Blocks.
+    pub(super) fn read_files(&self) -> Option<Digest> {
+        self.includes_files().then(|| digest_of_files(self.image.code(), &self.options))
+    }
+
+    /// Makes sure that its files are those that its key tells of. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](ErrorKind::Io) if they are others by now.
+    pub(crate) fn check_files(&self) -> Result<()> {
+        if self.included.is_none() || self.included == self.read_files() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Io,
+            format!(
+                "the files that {} includes have changed since it was asked for; build it again",
+                describe(&self.image)
+            ),
+        ))
+    }
+
+    /// The last value given for an id counts.
+    pub(super) fn set_constant(&mut self, id: u32, value: ConstantBytes) {
+        match self.constants.binary_search_by_key(&id, |(id, _)| *id) {
+            Ok(at) => self.constants[at].1 = value,
+            Err(at) => self.constants.insert(at, (id, value)),
+        }
+    }
+
+    pub(super) fn constants(&self) -> Constants {
+        let owned = |(id, value): &(u32, ConstantBytes)| (*id, value.to_vec());
+        self.constants.iter().map(owned).collect()
+    }
+
+    /// Whether its image exports or imports symbols.
+    pub(super) fn shares(&self) -> bool {
+        self.image.imports().len() > 0 || self.image.exports().len() > 0
+    }
+
+    pub(super) fn fields(&self) -> UnitFields<'_> {
+        UnitFields {
+            image: self.image.digest(),
+            included: self.included,
+            constants: &self.constants,
+            options: &self.options,
+        }
+    }
+
+    pub(super) fn constant(&self, id: u32) -> Option<&SpecializationConstant> {
+        self.image.specialization_constants().iter().find(|constant| constant.id == id)
+    }
+
+    /// Whether it can be built at all, as far as the image and the device's description tell.
+    pub(super) fn check(&self, device: &Device) -> Result<()> {
+        let format = self.image.format();
+        let is_taken = device.formats.contains(&format);
+        if !is_taken && !is_emitted(device, format, false) && !is_translated(device, format) {
+            return Err(Error::unsupported(format!(
+                "{device} does not take the format of this image, {format}; it takes: {}",
+                device.formats_in_words()
+            )));
+        }
+        if let Some(flaw) = self.image.flaw() {
+            return Err(flaw.clone());
+        }
+        if format != ImageFormat::SpirV && !self.constants.is_empty() {
+            return Err(Error::invalid(format!(
+                "specialization constants are set, but the image's format is {format}, and only SPIR-V has them; \
+                 for OpenCL C define macros in the options: `-D NAME=VALUE`"
+            )));
+        }
+        self.constants.iter().try_for_each(|(id, value)| self.check_constant(*id, value))
+    }
+
+    fn check_constant(&self, id: u32, value: &[u8]) -> Result<()> {
+        let there = self.image.specialization_constants();
+        let Some(constant) = self.constant(id) else {
+            return Err(Error::invalid(format!(
+                "the image has no specialization constant with id {id}; it has {}",
+                constants_in_words(there)
+            )));
+        };
+        if constant.default.len() != value.len() {
+            return Err(Error::invalid(format!(
+                "the value for specialization constant {id} is {} bytes long, where its type, {}, has {}; \
+                 the image has {}",
+                value.len(),
+                constant.type_name,
+                constant.default.len(),
+                constants_in_words(there)
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Whether images of another format reach a device as OpenCL C: where it takes nothing else of them, or
+/// text is preferred.
+pub(super) fn is_emitted(device: &Device, format: ImageFormat, as_text: bool) -> bool {
+    format == ImageFormat::SpirV
+        && (as_text || !device.formats.contains(&format))
+        && device.formats.contains(&ImageFormat::OpenClC)
+}
+
+/// Whether images of a format reach a device as SPIR-V.
+pub(super) fn is_translated(device: &Device, format: ImageFormat) -> bool {
+    format == ImageFormat::OpenClC
+        && !device.formats.contains(&format)
+        && device.formats.contains(&ImageFormat::SpirV)
+}
+
+/// What a message says of the constants that there are.
+pub(super) fn constants_in_words(constants: &[SpecializationConstant]) -> String {
+    if constants.is_empty() {
+        return "none".to_owned();
+    }
+    let each = constants.iter().map(|constant| {
+        let name = constant.name.as_deref().map(|name| format!(" `{name}`")).unwrap_or_default();
+        format!("{}{name} ({}, {} bytes)", constant.id, constant.type_name, constant.default.len())
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
