@@ -47,16 +47,7 @@ pub(crate) struct Landing<T> {
 impl<T: Pod> Landing<T> {
     /// For so many elements.
     pub(crate) fn new(len: usize, slot: Slot<T>) -> Result<Self> {
-        let mut elements = Vec::new();
-        elements.try_reserve_exact(len).map_err(|error| {
-            let bytes = len.saturating_mul(size_of::<T>());
-            let message = format!("there is no memory on the host for {bytes} bytes of a read");
-            Error::new(ErrorKind::OutOfResources, message).with_source(error)
-        })?;
-        if size_of::<T>() * len >= LARGE {
-            take_huge_pages(elements.spare_capacity_mut());
-        }
-        Ok(Self { elements, len, slot })
+        Ok(Self { elements: room_for(len, "a read")?, len, slot })
     }
 }
 
@@ -74,8 +65,26 @@ impl<T: Pod + Send> HostTarget for Landing<T> {
     }
 }
 
+/// An empty vector with room for so many elements.
+///
+/// # Errors
+///
+/// [`OutOfResources`](ErrorKind::OutOfResources) if the host has no memory for them.
+pub(super) fn room_for<T>(len: usize, what: &str) -> Result<Vec<T>> {
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(len).map_err(|error| {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let message = format!("there is no memory on the host for {bytes} bytes of {what}");
+        Error::new(ErrorKind::OutOfResources, message).with_source(error)
+    })?;
+    if size_of::<T>() * len >= LARGE {
+        take_huge_pages(elements.spare_capacity_mut());
+    }
+    Ok(elements)
+}
+
 /// Has the system back memory by large pages as it is first written: page by page, 256 MiB take four
-/// times as long as the copy, and a twentieth of that again when they are freed.
+/// times as long as the copy, and a tenth of that again when they are freed.
 fn take_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     #[cfg(target_os = "linux")]
     {
@@ -94,4 +103,28 @@ fn take_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = memory;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_host_has_is_an_error() {
+        for len in [usize::MAX, isize::MAX as usize / 16] {
+            let error = room_for::<[f32; 3]>(len, "a fill").expect_err("nobody has that much");
+            assert_eq!(error.kind(), ErrorKind::OutOfResources);
+            assert!(error.to_string().contains("bytes of a fill"), "{error}");
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_what_was_asked_for() {
+        for len in [0, 1, LARGE / 3, LARGE + 5, 3 * LARGE + 1] {
+            let mut room = room_for::<u8>(len, "a read").expect("there is");
+            assert!(room.is_empty() && room.capacity() >= len);
+            room.resize(len, 7);
+            assert!(room.iter().all(|byte| *byte == 7));
+        }
+    }
 }

@@ -149,9 +149,14 @@ impl Queue {
 
     /// Sets every element of a buffer to `value`.
     ///
+    /// Drivers repeat values of a power of two up to 128 bytes, in buffers that begin at a multiple of
+    /// that in their memory. Others are written from the host, which has to make as many first.
+    ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of another device.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of another device, and
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for elements
+    /// that it has to write.
     pub fn fill<T: Pod + Send>(&self, buffer: &Buffer<T>, value: T) -> Result<Event> {
         /// OpenCL 3.0, 5.2.2, `clEnqueueFillBuffer`: a power of two, and no more than this.
         const LARGEST_PATTERN: usize = 128;
@@ -160,7 +165,9 @@ impl Queue {
             || size > LARGEST_PATTERN
             || !buffer.region().bytes().start.is_multiple_of(size)
         {
-            return self.write(buffer, vec![value; buffer.len()]);
+            let mut elements = memory::room_for(buffer.len(), "a fill")?;
+            elements.resize(buffer.len(), value);
+            return self.write(buffer, elements);
         }
         self.check_device(buffer.region(), || "a fill".to_owned())?;
         let pattern = SmallVec::from_slice(bytemuck::bytes_of(&value));
