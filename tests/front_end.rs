@@ -652,6 +652,50 @@ fn kernels_that_are_text_are_fused() {
     }));
 }
 
+/// clang makes integers of two bits for such a `switch`, which llvm-spirv does not take.
+#[test]
+fn a_switch_of_few_cases_is_optimised_all_the_same() {
+    if !has_clang() {
+        return;
+    }
+    let text = "float shaped(uint kind, float x) {
+            switch (kind & 3) {
+            case 0: return x + 1;
+            case 1: return x * x;
+            case 2: return rsqrt(x);
+            default: return fabs(x);
+            }
+        }
+        void put(global float *y, size_t i, float x) { y[i] = x; }
+        kernel void second(global const float *x, global float *y) {
+            size_t i = get_global_id(0);
+            put(y, i, shaped((uint)i, x[i]));
+        }";
+    block_on(on_each_device(async |rt: Runtime| {
+        const FUNCTION: u32 = 54;
+        let spirv = spirv_of(&rt, &Image::opencl_c(text), "").await.expect("it is translated");
+        let words: Vec<_> =
+            spirv.code().as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
+        let (mut at, mut functions) = (5, 0);
+        while let Some(word) = words.get(at) {
+            functions += usize::from(word & 0xffff == FUNCTION && words[at + 1] != 0);
+            at += (word >> 16) as usize;
+        }
+        // Beside the kernel, what is declared and what stands for the kernel itself.
+        assert!(functions <= 4, "{functions} functions: they are not inlined");
+        let images = [Image::opencl_c(CHAIN[0]), Image::opencl_c(text)];
+        let mut computed = Vec::new();
+        for mode in [FusionMode::Never, FusionMode::Always] {
+            let builder = support::builder().device(rt.device().index().to_string());
+            let rt = builder.fusion(mode).build().await.expect("it starts");
+            let (result, outcome) = chain(&rt, &images).await;
+            assert_eq!(outcome.is_fused(), mode == FusionMode::Always, "{outcome}");
+            computed.push(result.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+        }
+        assert!(computed[0] == computed[1]);
+    }));
+}
+
 /// A driver may do more with one language than with the other, and is to have what it had unfused.
 #[test]
 fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {

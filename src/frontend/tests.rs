@@ -316,11 +316,12 @@ fn what_optimised_code_does_not_survive_is_translated_with_less() {
     let folder = Folder::new();
     let runs = format!("echo \"$*\" >> {}", folder.file("runs").display());
     let picky = format!("case \"$*\" in *mem2reg*) {MODULE};; *) echo 'i3' >&2; exit 6;; esac");
-    folder.translate(&format!("{runs}; cat"), &picky).expect("the second way works");
+    folder.translate(&format!("{runs}; cat"), &picky).expect("the third way works");
     let runs = fs::read_to_string(folder.file("runs")).expect("it was run");
     let runs: Vec<_> = runs.lines().collect();
     let levels: Vec<_> = runs.iter().map(|run| run.contains(" -O2 ")).collect();
-    assert_eq!(levels, [true, true, false, false], "{runs:?}");
+    // The second way takes a run more.
+    assert_eq!(levels, [true, true, true, true, true, false, false], "{runs:?}");
 }
 
 #[test]

@@ -18,19 +18,39 @@ use crate::process::{self, Ended};
 
 /// What is done to a text beside what the arguments tell. Part of every key: raised with each change
 /// that changes results.
-const PIPELINE: &str = "4";
+const PIPELINE: &str = "5";
 
-/// The ways to SPIR-V by clang and llvm-spirv, best first: arguments for each. llvm-spirv 15 does not
-/// take all that optimising makes, such as integers of three bits and `freeze`; the second way leaves
-/// only the values of variables in registers.
-const BY_PAIR: &[[&[&str]; 2]] = &[
-    [&["-O2"], &[]],
-    [&["-O0", "-Xclang", "-disable-O0-optnone"], &["--spirv-mem2reg"]],
-    [&["-O0"], &[]],
+/// A way from OpenCL C to SPIR-V.
+#[derive(Clone, Copy)]
+struct Way {
+    clang: &'static [&'static str],
+    llvm_spirv: &'static [&'static str],
+    /// Whether the optimiser is told which integers there are. `spir64` names none, so that it makes
+    /// some of two bits for a `switch` of four cases; with them, it may make indices of 64 bits of
+    /// those of 32.
+    tells_integers: bool,
+}
+
+const OPTIMISED: Way = Way { clang: &["-O2"], llvm_spirv: &[], tells_integers: false };
+
+const PLAIN: Way = Way { clang: &["-O0"], llvm_spirv: &[], tells_integers: false };
+
+/// The ways by clang and llvm-spirv, best first. llvm-spirv 15 does not take all that optimising makes,
+/// such as integers of two bits and `freeze`; the third way leaves only the values of variables in
+/// registers.
+const BY_PAIR: &[Way] = &[
+    OPTIMISED,
+    Way { tells_integers: true, ..OPTIMISED },
+    Way {
+        clang: &["-O0", "-Xclang", "-disable-O0-optnone"],
+        llvm_spirv: &["--spirv-mem2reg"],
+        tells_integers: false,
+    },
+    PLAIN,
 ];
 
-/// The same for clang alone.
-const DIRECTLY: &[[&[&str]; 2]] = &[[&["-O2"], &[]], [&["-O0"], &[]]];
+/// Those by clang alone.
+const DIRECTLY: &[Way] = &[OPTIMISED, PLAIN];
 
 /// With them, names are kept and loops are not made vectors: that is up to the device's compiler.
 /// Crashes leave no files.
@@ -142,8 +162,8 @@ impl Translation {
     pub(crate) fn run(&self, text: &[u8]) -> Result<Translated> {
         let ways = if self.tools.llvm_spirv.is_some() { BY_PAIR } else { DIRECTLY };
         let mut first = None;
-        for [for_clang, for_llvm_spirv] in ways {
-            match self.try_way(text, for_clang, for_llvm_spirv) {
+        for way in ways {
+            match self.try_way(text, *way) {
                 Ok(translated) => return Ok(translated),
                 Err(Fault::OfWay(error)) => {
                     tracing::debug!(%error, "trying to translate with less optimisation");
@@ -155,19 +175,19 @@ impl Translation {
         Err(first.unwrap_or_else(|| Error::new(ErrorKind::BuildFailed, "no way leads to SPIR-V")))
     }
 
-    fn try_way(
-        &self,
-        text: &[u8],
-        for_clang: &[&str],
-        for_llvm_spirv: &[&str],
-    ) -> Result<Translated, Fault> {
+    fn try_way(&self, text: &[u8], way: Way) -> Result<Translated, Fault> {
+        const UNCHANGED: [&str; 2] = ["-Xclang", "-disable-llvm-passes"];
+        const TEXT: [&str; 5] = ["-S", "-emit-llvm", "-o", "-", "-"];
         let owned = |arguments: &[&str]| -> Vec<String> {
             arguments.iter().map(|argument| (*argument).to_owned()).collect()
         };
         let clang = &self.tools.clang;
         let mut arguments = self.arguments.clone();
-        arguments.extend(owned(for_clang));
-        arguments.extend(owned(&["-S", "-emit-llvm", "-o", "-", "-"]));
+        arguments.extend(owned(way.clang));
+        if way.tells_integers {
+            arguments.extend(owned(&UNCHANGED));
+        }
+        arguments.extend(owned(&TEXT));
         let ended = self.clang(arguments, text)?;
         match ended.status.code() {
             Some(0) => {}
@@ -177,17 +197,10 @@ impl Translation {
             _ => return Err(Fault::OfWay(failed(clang, "fell over the text", &ended))),
         }
         let Ended { mut log, output, .. } = ended;
-        let output = if self.target.fuses { fused(output) } else { output };
-
-        let mut arguments = owned(&["-x", "ir"]);
-        arguments.push(format!("--target={}", self.target.triple));
-        arguments.extend(owned(&["-Xclang", "-disable-llvm-passes"]));
-        arguments.extend(owned(for_clang.get(..1).unwrap_or_default()));
-        arguments.extend(owned(ALWAYS));
-        if self.tools.llvm_spirv.is_some() {
-            arguments.push("-emit-llvm".to_owned());
-        }
-        arguments.extend(owned(&["-c", "-o", "-", "-"]));
+        let mut from_llvm = owned(&["-x", "ir"]);
+        from_llvm.push(format!("--target={}", self.target.triple));
+        from_llvm.extend(owned(way.clang.get(..1).unwrap_or_default()));
+        from_llvm.extend(owned(ALWAYS));
         let mut then = |tool: &Tool, arguments: Vec<String>, input: &[u8]| {
             let mut ended = run(&tool.path, arguments, input, self.limit)?;
             log.push_str(&ended.log);
@@ -197,6 +210,22 @@ impl Translation {
             ended.log.clone_from(&log);
             Err(Fault::OfWay(failed(tool, "does not translate what clang made of it", &ended)))
         };
+        let output = if way.tells_integers {
+            // What a text calls `powf` is its own.
+            let mut arguments = from_llvm.clone();
+            arguments.push("-fno-builtin".to_owned());
+            arguments.extend(owned(&TEXT));
+            then(clang, arguments, &with_integers(output))?
+        } else {
+            output
+        };
+        let output = if self.target.fuses { fused(output) } else { output };
+        let mut arguments = from_llvm;
+        arguments.extend(owned(&UNCHANGED));
+        if self.tools.llvm_spirv.is_some() {
+            arguments.push("-emit-llvm".to_owned());
+        }
+        arguments.extend(owned(&["-c", "-o", "-", "-"]));
         let mut output = then(clang, arguments, &output)?;
         let mut writer = clang;
         if let Some(llvm_spirv) = &self.tools.llvm_spirv {
@@ -205,7 +234,7 @@ impl Translation {
                 // SPIR-V itself keeps no sign of an integer, and messages name types.
                 "--preserve-ocl-kernel-arg-type-metadata-through-string".to_owned(),
             ];
-            arguments.extend(owned(for_llvm_spirv));
+            arguments.extend(owned(way.llvm_spirv));
             arguments.extend(owned(&["-o", "-", "-"]));
             output = then(llvm_spirv, arguments, &output)?;
             writer = llvm_spirv;
@@ -229,6 +258,16 @@ impl Translation {
     fn clang(&self, arguments: impl IntoIterator<Item = String>, text: &[u8]) -> Result<Ended> {
         run(&self.tools.clang.path, arguments, text, self.limit)
     }
+}
+
+/// LLVM's own text, with the integers that devices have in its data layout.
+fn with_integers(text: Vec<u8>) -> Vec<u8> {
+    const LAYOUT: &[u8] = b"\ntarget datalayout = \"";
+    const INTEGERS: &[u8] = b"-n8:16:32:64";
+    let start = text.windows(LAYOUT.len()).position(|part| part == LAYOUT);
+    let Some(start) = start.map(|at| at + LAYOUT.len()) else { return text };
+    let Some(length) = text[start..].iter().position(|byte| *byte == b'"') else { return text };
+    [&text[..start + length], INTEGERS, &text[start + length..]].concat()
 }
 
 /// LLVM's own text, with every `llvm.fmuladd`, which clang writes where a product and a sum may become
@@ -313,6 +352,14 @@ fn failed(tool: &Tool, what: &str, ended: &Ended) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integers_are_told_in_the_data_layout() {
+        let text = "; comment\ntarget datalayout = \"e-i64:64\"\ntarget triple = \"spir64\"\n";
+        let expected = text.replace("i64:64", "i64:64-n8:16:32:64");
+        assert_eq!(with_integers(text.into()), expected.as_bytes());
+        assert_eq!(with_integers(b"define void @f()".to_vec()), b"define void @f()");
+    }
 
     #[test]
     fn contractions_are_fused_and_nothing_is_declared_twice() {
