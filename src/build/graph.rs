@@ -191,7 +191,7 @@ impl BuildGraph {
             Err(error) => return Answer::Refused(self.refuse(error)),
         };
         self.counters().builds_requested.add_one();
-        if recipe.has_files_to_read() {
+        if recipe.includes_files() {
             self.ask_with_files(recipe)
         } else {
             self.ask_for_program(recipe)

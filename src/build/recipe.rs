@@ -229,9 +229,9 @@ fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, ConstantByte
 }
 
 impl Recipe {
-    /// Whether the files that its texts include are still to be [read](Self::read_files).
-    pub(crate) fn has_files_to_read(&self) -> bool {
-        self.units.iter().any(|unit| unit.included.is_none() && unit.includes_files())
+    /// Whether its key takes [reading files](Self::read_files).
+    pub(crate) fn includes_files(&self) -> bool {
+        self.units.iter().any(Unit::includes_files)
     }
 
     /// Makes its key that of the files that its texts include, as they are now. Blocks.

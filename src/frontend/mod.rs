@@ -25,7 +25,7 @@
 //!   build. The text with everything included is what keys are made of: a translation is never stale.
 //!
 //! [`repair`] puts right what llvm-spirv is known to write wrongly, and [`dimensions`] what it loses;
-//! where it fails, a translation that is optimised less is tried.
+//! where it fails, another way to translate is tried, and at last without optimisation.
 
 mod by_component;
 mod dimensions;

@@ -166,7 +166,7 @@ impl Translation {
             match self.try_way(text, *way) {
                 Ok(translated) => return Ok(translated),
                 Err(Fault::OfWay(error)) => {
-                    tracing::debug!(%error, "trying to translate with less optimisation");
+                    tracing::debug!(%error, "trying another way to translate");
                     first.get_or_insert(error);
                 }
                 Err(Fault::Final(error)) => return Err(error),

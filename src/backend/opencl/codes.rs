@@ -15,6 +15,11 @@ pub(super) fn error(code: cl_int, message: impl Into<Cow<'static, str>>) -> Erro
     error_of(kind(code), code, message)
 }
 
+/// That of a command on so much memory that was not enqueued.
+pub(super) fn refused(code: cl_int, what: &str, bytes: usize, offset: usize) -> Error {
+    error(code, format!("the driver refused {what} of {bytes} bytes at {offset}"))
+}
+
 /// An error of a kind that the caller knows better than the code does.
 pub(super) fn error_of(
     kind: ErrorKind,

@@ -3,7 +3,7 @@
 use opencl3::command_queue::*;
 use smallvec::SmallVec;
 
-use super::codes::error;
+use super::codes::refused;
 use super::device::is_nvidia;
 use super::event::{Handed, WaitList};
 use super::handle::OwnedEvent;
@@ -96,7 +96,7 @@ impl Manner {
                 wait.as_ptr(),
             )
         };
-        let filled = filled.map_err(|code| refused(code, bytes, offset))?;
+        let filled = filled.map_err(|code| refused(code, "a fill", bytes, offset))?;
         // SAFETY: the driver made the event for this call, with one reference.
         let mut handed = Handed::one(unsafe { OwnedEvent::new(filled) });
         let mut done = beginning;
@@ -119,7 +119,7 @@ impl Manner {
             let copied = copied.map_err(|code| {
                 // A command that failed has nothing left to run.
                 queue.finish();
-                refused(code, bytes, offset)
+                refused(code, "a fill", bytes, offset)
             })?;
             // SAFETY: as above.
             handed.then(unsafe { OwnedEvent::new(copied) });
@@ -127,10 +127,6 @@ impl Manner {
         }
         Ok(handed)
     }
-}
-
-fn refused(code: cl_int, bytes: usize, offset: usize) -> crate::error::Error {
-    error(code, format!("the driver refused a fill of {bytes} bytes at {offset}"))
 }
 
 #[cfg(test)]

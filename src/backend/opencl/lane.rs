@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use opencl3::command_queue::*;
 
-use super::codes::error;
+use super::codes::{error, refused};
 use super::device::Context;
 use super::event::{ClEvent, Handed, WaitList};
 use super::fill::Manner;
@@ -14,7 +14,7 @@ use super::memory::ClMemory;
 use super::queue::Queue;
 use super::watch::LaneWatch;
 use crate::backend::{Lane, NativeEvent, Operation};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 
 pub(super) struct ClLane {
     queue: Arc<Queue>,
@@ -149,8 +149,4 @@ impl Lane for ClLane {
     fn flush(&mut self) -> Result<()> {
         self.queue.flush()
     }
-}
-
-fn refused(code: cl_int, what: &str, bytes: usize, offset: usize) -> Error {
-    error(code, format!("the driver refused {what} of {bytes} bytes at {offset}"))
 }
