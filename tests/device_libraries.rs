@@ -310,6 +310,38 @@ with_each_linked_format! {
     }
 }
 
+/// PoCL takes them for one program, which it keeps in one file, and writes that anew for each.
+#[test]
+fn programs_that_differ_in_a_comment_are_linked_and_read_at_once() {
+    smol::block_on(on_each_device(async |like| {
+        if !links(&like, ImageFormat::OpenClC) {
+            return;
+        }
+        let rt = fresh(&like).await;
+        register(&rt, &[&library(ImageFormat::OpenClC, &[function("scale").times(3.0)])]);
+        let text = String::from_utf8(application(ImageFormat::OpenClC, &["scale"]).code().to_vec());
+        let text = text.expect("it is text");
+        let build = async |thread, round| {
+            let image = Image::opencl_c(format!("{text}// {thread}, {round}")).importing(["scale"]);
+            let linked = rt.build(&image).await.expect("it links");
+            let binary = linked.binary().expect("it has one");
+            let image = Image::native(binary).expect("it is not empty");
+            let program = rt.build(&image).await.expect("the driver made it");
+            assert_eq!(program.kernel_names(), ["apply"]);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let rounds = async move || {
+                    for round in 0..20 {
+                        build(thread, round).await;
+                    }
+                };
+                scope.spawn(move || smol::block_on(rounds()));
+            }
+        });
+    }));
+}
+
 everywhere! {
     async fn a_driver_whose_kernels_would_make_calls_links_only_if_it_is_asked_to(rt: Runtime) {
         let library = library(ImageFormat::SpirV, &[function("scale").times(3.0)]);

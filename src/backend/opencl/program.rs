@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opencl3::error_codes::{
     CL_BUILD_PROGRAM_FAILURE, CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM,
@@ -28,8 +28,26 @@ pub(super) struct ClProgram {
     build_log: String,
     binary_size: Option<usize>,
     object: Arc<ProgramObject>,
-    /// Held while the binary is asked for: PoCL makes it then, and crashes if two threads ask.
-    asking: Mutex<()>,
+}
+
+/// Leave to call a device's compiler, for as long as it is kept.
+struct Compiling {
+    _call: exit::Call,
+    _turn: Option<MutexGuard<'static, ()>>,
+}
+
+impl Compiling {
+    /// Waits until it is this thread's turn, where the driver does not see to that itself. An error if
+    /// the process ends.
+    fn on(context: &Context) -> Result<Self> {
+        // PoCL takes programs for one that are the same text but for comments, whatever their context,
+        // and keeps that in one file. Who builds or links it again removes the file first; who asks for
+        // its binary meanwhile gets one with nothing in it, and who loads that crashes.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let turn = (context.info.is_pocl())
+            .then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(Self { _call: exit::compile()?, _turn: turn })
+    }
 }
 
 /// The driver's program; its kernels keep it alive.
@@ -58,16 +76,15 @@ impl Program for ClProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        let _call = exit::compile()?;
+        let _compiling = Compiling::on(&self.object.context)?;
         let device = &self.object.context.info.name;
-        let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
                 error(code, format!("the driver of `{device}` does not give the program's binary"))
             })?;
         // One for each device, and there is one.
         let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
-        if binary.is_empty() {
+        if binary.is_empty() || (self.object.context.info.is_pocl() && is_hollow(&binary)) {
             return Err(Error::new(
                 ErrorKind::Driver,
                 format!("the driver of `{device}` has no binary of the program"),
@@ -81,13 +98,20 @@ impl ClProgram {
     fn new(object: Arc<ProgramObject>, kernels: Vec<Arc<dyn Kernel>>, build_log: String) -> Self {
         // Some compilers do their work when kernels are created: only now is the binary complete.
         let binary_size = binary_size(&object);
-        Self { kernels, build_log, binary_size, object, asking: Mutex::default() }
+        Self { kernels, build_log, binary_size, object }
     }
+}
+
+/// Whether the program's file was missing when PoCL made a binary of it: another process may have been
+/// writing it, where [`Compiling`] does not reach. Its name comes first, and then the kernels.
+fn is_hollow(binary: &[u8]) -> bool {
+    const NAME: &[u8] = b"/program.";
+    !binary.windows(NAME.len()).any(|bytes| bytes == NAME)
 }
 
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
-    let _call = exit::compile()?;
+    let _compiling = Compiling::on(context)?;
     let options = c_string(source.options)?;
     let object = prepare(context, source)?;
     let (built, build_log) = match source.format {
@@ -102,7 +126,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
 
 /// Compiles an object, or takes the binary of one.
 pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
-    let _call = exit::compile()?;
+    let _compiling = Compiling::on(context)?;
     let object = prepare(context, source)?;
     let device = context.device();
     if source.format == ImageFormat::Native {
@@ -130,7 +154,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
 
 /// Links objects to a program and creates all its kernels.
 pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<ClProgram> {
-    let _call = exit::compile()?;
+    let _compiling = Compiling::on(context)?;
     let mut raw = Vec::with_capacity(objects.len());
     for object in objects {
         let object = (*object as &dyn Any).downcast_ref::<ClProgram>().ok_or_else(|| {
@@ -331,4 +355,16 @@ fn unsupported(context: &Context, what: &str, since: &str) -> Error {
         "`{}` takes no {what}: they need OpenCL {since}, it has {}",
         info.name, info.device_version
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_without_its_program_is_told_from_a_whole_one() {
+        let binary = |program: &str| format!("poclbin\0\x09\0\0\0{program}\x27\0\0\0apply\0");
+        assert!(!is_hollow(binary("\x0b\0\0\0/program.bc\x04\0\0\0BCxx").as_bytes()));
+        assert!(is_hollow(binary("\0\0\0\0\0\0\0\0").as_bytes()));
+    }
 }
