@@ -82,7 +82,7 @@ pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<
 
 fn unsupported(what: impl std::fmt::Display) -> Error {
     Error::unsupported(format!(
-        "{what} cannot be expressed in OpenCL C 1.2; only a device that takes SPIR-V runs it"
+        "Kiln cannot express {what} in OpenCL C 1.2; only a device that takes SPIR-V runs it"
     ))
 }
 
