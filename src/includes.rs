@@ -22,6 +22,9 @@ const BEFORE: [&str; 4] = ["#", "%:", "??=", "*/"];
 /// What of all files is read. Nobody includes more.
 const LIMIT: u64 = 64 << 20;
 
+/// How many of a path's first directories a macro may stand for.
+const DEEPEST: usize = 32;
+
 /// Whether a text may include files. Never says no to one that does.
 pub(crate) fn includes_files(text: &[u8]) -> bool {
     splice(&String::from_utf8_lossy(text)).lines().any(|line| is_directive(line, &WORDS))
@@ -59,8 +62,7 @@ pub(crate) fn digest_of_files(text: &[u8], options: &str) -> Digest {
         for name in &names {
             update(&mut hasher, name.as_bytes());
             for place in folder.iter().chain(&given.directories) {
-                // By its one true path, so that a file that includes itself is read once.
-                let path = place.join(name).canonicalize().unwrap_or_default();
+                let path = path_of(&place.join(name)).unwrap_or_default();
                 let number = numbers.len();
                 let known = *numbers.entry(path.clone()).or_insert(number);
                 update(&mut hasher, &known.to_le_bytes());
@@ -77,6 +79,16 @@ pub(crate) fn digest_of_files(text: &[u8], options: &str) -> Digest {
         }
     }
     Digest(hasher.finalize().into())
+}
+
+/// The one path of a file, so that one that includes itself is read once. A link's own: compilers look
+/// beside the name by which they opened a file, not beside what that leads to. `None` if there is no
+/// such file.
+fn path_of(named: &Path) -> Option<PathBuf> {
+    let Some(name) = named.file_name() else { return named.canonicalize().ok() };
+    let folder = named.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let path = folder.unwrap_or(Path::new(".")).canonicalize().ok()?.join(name);
+    path.exists().then_some(path)
 }
 
 fn update(hasher: &mut blake3::Hasher, value: &[u8]) {
@@ -166,20 +178,28 @@ fn paths_in(line: &str) -> Vec<String> {
     let is_apart = |c: char| !(c.is_alphanumeric() || "_-+./\\".contains(c));
     let words = line.split(is_apart).filter(|word| word.contains(['.', '/', '\\']));
     let ends = |word: &str| {
-        let starts = word.match_indices(['/', '\\']).map(|(at, _)| at + 1);
+        let starts = word.match_indices(['/', '\\']).map(|(at, _)| at + 1).take(DEEPEST);
         let ends = [0].into_iter().chain(starts).map(|start| word[start..].to_owned());
         ends.collect::<Vec<_>>()
     };
     words.flat_map(ends).filter(|name| !name.is_empty()).collect()
 }
 
-/// What stands between quotes, or between angle brackets.
+/// What stands between quotes, or between angle brackets. Of several brackets that open before one closes,
+/// the first counts, and the last: those before it may stand in a comment. So names take at most twice
+/// the room of the line.
 fn quoted_in(line: &str) -> Vec<String> {
-    let between = |open: char, close: char| {
-        let starts = line.match_indices(open).map(move |(at, _)| &line[at + 1..]);
-        starts.filter_map(move |rest| rest.split_once(close)).map(|(name, _)| name.to_owned())
+    let closed = |by: char| {
+        let closed = line.rsplit_once(by).map(|(closed, _)| closed.split(by));
+        closed.into_iter().flatten()
     };
-    between('"', '"').chain(between('<', '>')).filter(|name| !name.is_empty()).collect()
+    let bracketed = closed('>').flat_map(|text| {
+        let first = text.split_once('<').map(|(_, name)| name);
+        let last = first.and_then(|name| name.rsplit_once('<')).map(|(_, name)| name);
+        first.into_iter().chain(last)
+    });
+    let names = closed('"').skip(1).chain(bracketed);
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// The text with continued lines joined, as the preprocessor joins them: also where blanks stand
@@ -246,6 +266,7 @@ mod tests {
         assert_eq!(names("#define NAME \"x.h\"\n#include NAME"), ["x.h"]);
         assert_eq!(names("#include TEXT(DIR/sub/x.h)"), ["DIR/sub/x.h", "sub/x.h", "x.h"]);
         assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
+        assert_eq!(names("#include /* 1 < 2 < 3 */ <x.h>"), [" 2 < 3 */ <x.h", "x.h"]);
         let given = Given::of(r#"-I a -Ib "-I" "c d" -I e\ f -include x.h -DN=\"y.h\" -DM=<z.h>"#);
         let directories: Vec<_> =
             given.directories.iter().filter_map(|path| path.to_str()).collect();
@@ -292,6 +313,45 @@ mod tests {
         write("n.h", "");
         fs::remove_file(folder.path().join("n.h")).expect("it was there");
         assert_eq!(digest(), seen[seen.len() - 2]);
+    }
+
+    /// Compilers do so: such trees of links are what build systems make.
+    #[test]
+    #[cfg(unix)]
+    fn a_link_s_own_folder_is_the_one_beside_it() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let at = |name: &str| folder.path().join(name);
+        for made in ["include/sub", "src"] {
+            fs::create_dir_all(at(made)).expect("there is room");
+        }
+        fs::write(at("src/a.h"), "#include \"made.h\"\n#include \"sub/a.h\"\n")
+            .expect("there is room");
+        std::os::unix::fs::symlink("../../src/a.h", at("include/sub/a.h")).expect("there is room");
+        let options = format!("-I {}", at("include").display());
+        let digest = || digest_of_files(b"#include \"sub/a.h\"\n", &options);
+        let mut seen = vec![digest()];
+        for (name, text) in
+            [("include/sub/made.h", "1"), ("include/sub/made.h", "2"), ("src/a.h", "3")]
+        {
+            fs::write(at(name), text).expect("there is room");
+            assert!(!seen.contains(&digest()), "{name}: {text}");
+            seen.push(digest());
+        }
+    }
+
+    #[test]
+    fn names_take_little_more_room_than_the_text() {
+        const LENGTH: usize = 1 << 16;
+        for line in [
+            format!("#define A {}>", "<".repeat(LENGTH)),
+            format!("#define A {}>", "<a ".repeat(LENGTH)),
+            format!("#define A {}", "<a ".repeat(LENGTH)),
+            format!("#define A {}", "\"a".repeat(LENGTH)),
+            format!("#include A({})", "a/".repeat(LENGTH)),
+        ] {
+            let bytes: usize = names_in(line.as_bytes()).iter().map(String::len).sum();
+            assert!(bytes <= (DEEPEST + 1) * line.len(), "{}: {bytes} bytes", &line[..16]);
+        }
     }
 
     #[test]
