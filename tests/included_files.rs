@@ -285,3 +285,19 @@ fn launches_of_a_program_whose_files_changed_compute_what_it_was_built_of() {
         }
     }));
 }
+
+#[test]
+fn drain_waits_for_a_build_whose_files_are_yet_to_be_read() {
+    block_on(async {
+        let store = tempfile::tempdir().expect("there is room");
+        let builder = Runtime::builder().simulator(&Simulator::immediate());
+        let rt = builder.cache(CacheConfig::at(store.path())).build().await.expect("it starts");
+        let folder = Folder::with_factor(2);
+        for text in 0..20 {
+            let image = Image::opencl_c(format!("// {text}\n{TEXT}"));
+            let _unpolled = rt.build(&image).options(&folder.options()).start();
+            rt.drain().await;
+            assert_eq!(rt.stats().disk_writes, text + 1);
+        }
+    });
+}

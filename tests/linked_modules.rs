@@ -5,7 +5,7 @@ mod libraries;
 mod support;
 
 use kiln::spirv_internals::link;
-use kiln::{ErrorKind, Image, ImageFormat, Kernel, Runtime};
+use kiln::{ErrorKind, Image, ImageFormat, Kernel, Origin, Runtime};
 use libraries::{expect, function, library, register};
 
 const APPLICATION: &[u8] = include_bytes!("data/application.spv");
@@ -179,6 +179,27 @@ mod without_a_linker {
 
             let error = rt.build(&image(format, &[], &[("k", &["nobody"])])).await;
             assert_eq!(error.expect_err("as everywhere").kind(), ErrorKind::BuildFailed);
+        });
+    }
+
+    /// All of one module is compiled with the options of one image of it.
+    #[test]
+    fn a_program_of_other_options_answers_no_request() {
+        smol::block_on(async {
+            let simulator = Simulator::new();
+            let rt = start(&simulator).await;
+            let format = ImageFormat::SpirV;
+            let inner = library(format, &[function("inner")]);
+            let outer = image(format, &[function("outer").of("inner")], &[("own", &["inner"])]);
+            register(&rt, &[&inner, &outer]);
+            let options = "-cl-finite-math-only";
+            let application = application(format, &["outer"]);
+            rt.build(&application).options(options).await.expect("it builds");
+            let plain = rt.build(&outer).await.expect("it builds");
+            assert_eq!(plain.origin(), Origin::Compiled);
+            let alike = rt.build(&outer).options(options).await.expect("it is there");
+            assert_eq!(alike.origin(), Origin::Memory);
+            assert_eq!(simulator.counts().builds, 2);
         });
     }
 

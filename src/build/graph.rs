@@ -22,6 +22,7 @@ use crate::build::flight::{Flight, flight};
 use crate::build::fusion::Fusions;
 use crate::build::job::Job;
 use crate::build::key::DeviceKey;
+use crate::build::landing::Landing;
 use crate::build::link::{DuplicateExports, Libraries};
 use crate::build::pool::Pool;
 use crate::build::program::Built;
@@ -36,7 +37,7 @@ use crate::frontend::FrontEnd;
 use crate::image::Image;
 use crate::remote::Remote;
 use crate::stats::{Counters, Stats};
-use crate::store::Address;
+use crate::store::{Address, Pending};
 
 /// Names a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,7 +195,7 @@ impl BuildGraph {
         if recipe.includes_files() {
             self.ask_with_files(recipe)
         } else {
-            self.ask_for_program(recipe)
+            self.ask_for_program(recipe, |recipe| self.begin(recipe))
         }
     }
 
@@ -202,9 +203,10 @@ impl BuildGraph {
     fn ask_with_files(self: &Arc<Self>, mut recipe: Recipe) -> Answer {
         let (flight, lander) = flight();
         let graph = Arc::clone(self);
+        let pending = self.begin(&recipe);
         let reading = self.loaders.run(move || {
             recipe.read_files();
-            graph.ask_for_program(recipe)
+            graph.ask_for_program(recipe, |_| pending)
         });
         self.host().spawn(async move {
             lander.land(reading.await.unwrap_or_else(Answer::Refused));
@@ -212,9 +214,13 @@ impl BuildGraph {
         Answer::Reading(flight)
     }
 
-    fn ask_for_program(self: &Arc<Self>, recipe: Recipe) -> Answer {
+    fn ask_for_program(
+        self: &Arc<Self>,
+        recipe: Recipe,
+        begin: impl FnOnce(&Recipe) -> Option<Pending>,
+    ) -> Answer {
         let counters = self.counters();
-        self.ask_for(recipe, |found| match found {
+        self.ask_for(recipe, begin, |found| match found {
             Found::Kept => counters.memory_hits.add_one(),
             Found::Flying => counters.joined_builds.add_one(),
         })
@@ -222,15 +228,27 @@ impl BuildGraph {
 
     /// The object that a program is linked from, in the same way.
     pub(super) fn ask_for_object(self: &Arc<Self>, recipe: Recipe) -> Answer {
-        self.ask_for(recipe, |_| ())
+        self.ask_for(recipe, |recipe| self.begin(recipe), |_| ())
     }
 
     /// The SPIR-V that an image is translated to, in the same way.
     pub(super) fn ask_for_spirv(self: &Arc<Self>, recipe: Recipe) -> Answer {
-        self.ask_for(recipe, |_| ())
+        self.ask_for(recipe, |recipe| self.begin(recipe), |_| ())
     }
 
-    fn ask_for(self: &Arc<Self>, recipe: Recipe, count: impl FnOnce(Found)) -> Answer {
+    /// Something that [`settled`](Self::settled) waits for, if the program of a recipe is stored.
+    fn begin(&self, recipe: &Recipe) -> Option<Pending> {
+        let begin = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
+        recipe.is_stored().then(begin).flatten()
+    }
+
+    /// `begin` tells what is pending until the program is stored, if it is to be built.
+    fn ask_for(
+        self: &Arc<Self>,
+        recipe: Recipe,
+        begin: impl FnOnce(&Recipe) -> Option<Pending>,
+        count: impl FnOnce(Found),
+    ) -> Answer {
         let key = self.key(&recipe);
         let node = self.node(&recipe, key);
         let (flight, lander) = loop {
@@ -260,7 +278,8 @@ impl BuildGraph {
         };
 
         let span = self.span(&recipe, key);
-        Job::new(Arc::clone(self), node, recipe, span, lander).submit();
+        let landing = Landing::new(lander, begin(&recipe));
+        Job::new(Arc::clone(self), node, recipe, span, landing).submit();
         Answer::Building(flight)
     }
 

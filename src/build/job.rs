@@ -14,7 +14,6 @@ use crate::backend::{Parameter, Program, Source};
 use crate::build::capabilities;
 use crate::build::child::Order;
 use crate::build::disk::{Disk, Miss, Turn, Waiting};
-use crate::build::flight::Lander;
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::key::NodeKind;
 use crate::build::landing::Landing;
@@ -29,7 +28,7 @@ use crate::build::unit::Unit;
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::remote::{Answer, Coming, Heard, Question, Remote};
+use crate::remote::{Answer, Coming, Heard, Question};
 use crate::store::{Entry, Lock};
 
 /// The pauses before a build that ran out of resources is tried again, after which it is given up.
@@ -93,11 +92,8 @@ impl Job {
         node: NodeId,
         recipe: Recipe,
         span: tracing::Span,
-        lander: Lander<Outcome>,
+        landing: Landing,
     ) -> Self {
-        let pending = recipe
-            .is_stored()
-            .then(|| graph.disk().map(Disk::begin).or_else(|| graph.remote().map(Remote::begin)));
         Self {
             graph,
             node,
@@ -105,7 +101,7 @@ impl Job {
             texts: None,
             key: node.key,
             span,
-            landing: Arc::new(Landing::new(lander, pending.flatten())),
+            landing: Arc::new(landing),
             is_second: false,
             waiting: Waiting::default(),
             turn: None,

@@ -49,7 +49,7 @@ pub(crate) struct Recipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) image: Digest,
-    /// The key of its object: of the image with its constants and options.
+    /// The key of its object: of the image with its constants, and the options that it is compiled with.
     pub(crate) object: BuildKey,
 }
 
@@ -373,9 +373,13 @@ impl Recipe {
             Way::Front if self.units.iter().any(Unit::shares) => {}
             _ => return Box::default(),
         }
-        let part = |object: Self| Part {
-            image: object.units[0].image.digest(),
-            object: object.key(device),
+        let part = |mut object: Self| {
+            let unit = &mut object.units[0];
+            if !self.way.is_link() {
+                // One module is made of them, and compiled with the options of one.
+                unit.options = self.options().to_owned();
+            }
+            Part { image: unit.image.digest(), object: object.key(device) }
         };
         self.objects().map(part).collect()
     }

@@ -34,7 +34,9 @@ impl BuildRequest {
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
     /// place of any set before.
     ///
-    /// They are those of the image itself; the libraries that it is linked with are compiled without.
+    /// They are those of the image itself. The libraries that it is linked with are compiled without,
+    /// where each image is compiled by itself; where Kiln makes one module of them, all of it is compiled
+    /// with these options.
     ///
     /// Where SPIR-V is translated, because the device takes none, options that speak of source text
     /// are without effect, as they are where it is not: macros, directories to include from, the
