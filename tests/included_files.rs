@@ -301,3 +301,21 @@ fn drain_waits_for_a_build_whose_files_are_yet_to_be_read() {
         }
     });
 }
+
+/// The simulator's binary is the text that it was given, as drivers know programs that they keep.
+#[test]
+fn a_driver_that_goes_by_the_text_does_not_take_one_content_for_another() {
+    block_on(async {
+        let rt = Runtime::builder().simulator(&Simulator::immediate()).build().await;
+        let rt = rt.expect("it starts");
+        let folder = Folder::new();
+        let mut binaries = Vec::new();
+        for factor in [2, 3, 2] {
+            folder.set_factor(factor);
+            let program = folder.build(&rt).await.expect("it builds");
+            binaries.push(program.binary().expect("it has one"));
+        }
+        assert_ne!(binaries[0], binaries[1]);
+        assert_eq!(binaries[0], binaries[2]);
+    });
+}

@@ -158,6 +158,24 @@ fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
     }
 }
 
+/// The directory may have been made by others after the store was opened.
+#[test]
+#[cfg(unix)]
+fn a_file_that_others_could_have_placed_is_a_miss_that_heals() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    for mode in [0o620, 0o602, 0o666] {
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("it is ours");
+        bench.assert_damage_heals(&format!("{mode:o}"));
+    }
+    // Root alone can give a file away.
+    if chown(&path, Some(12_345), None).is_ok() {
+        bench.assert_damage_heals("another user's");
+    }
+}
+
 #[test]
 fn a_file_that_is_cut_zeroed_or_grown_is_a_miss_that_heals() {
     let bench = Bench::simulated();

@@ -451,18 +451,16 @@ impl Recipe {
     /// Calls `build` with what the device's compiler gets: the one image, or the one module that is
     /// made of several.
     pub(crate) fn with_source<T>(&self, build: impl FnOnce(&Source<'_>) -> Result<T>) -> Result<T> {
-        let merged;
         let (code, constants) = match &self.units[..] {
-            [unit] if self.way != Way::Merge => (unit.image.code(), unit.constants()),
+            [unit] if self.way != Way::Merge => (unit.code(), unit.constants()),
             units => {
-                let constants;
-                (merged, constants) = merge(units)?;
-                (&*merged, constants)
+                let (merged, constants) = merge(units)?;
+                (merged.into(), constants)
             }
         };
         let options = self.options();
         if self.is_emitted {
-            let text = emit::specialized(&Module::parse(code)?, &constants)?;
+            let text = emit::specialized(&Module::parse(&*code)?, &constants)?;
             tracing::trace!(%text, "translated to OpenCL C");
             return build(&Source {
                 format: ImageFormat::OpenClC,
@@ -471,17 +469,18 @@ impl Recipe {
                 constants: &[],
             });
         }
-        build(&Source { format: self.format(), code, options, constants: &constants })
+        build(&Source { format: self.format(), code: &code, options, constants: &constants })
     }
 
     /// Calls `link` with what the device's compiler gets of each image that the device links.
     pub(crate) fn with_sources<T>(&self, link: impl FnOnce(&[Source<'_>]) -> T) -> T {
-        let constants: Vec<_> = self.units.iter().map(Unit::constants).collect();
-        let units = self.units.iter().zip(&constants);
+        let units: Vec<_> =
+            self.units.iter().map(|unit| (unit, unit.code(), unit.constants())).collect();
         let sources: Vec<_> = units
-            .map(|(Unit { image, options, .. }, constants)| Source {
+            .iter()
+            .map(|(Unit { image, options, .. }, code, constants)| Source {
                 format: image.format(),
-                code: image.code(),
+                code,
                 options,
                 constants,
             })

@@ -1,5 +1,7 @@
 //! One image of a program, with all that its own compile depends on.
 
+use std::borrow::Cow;
+
 use crate::build::key::{ConstantBytes, UnitFields};
 use crate::build::link::describe;
 use crate::device::{Device, ImageFormat};
@@ -69,6 +71,16 @@ impl Unit {
                 describe(&self.image)
             ),
         ))
+    }
+
+    /// What a compiler gets of its image. Drivers that keep what they compiled, as NVIDIA's does, may
+    /// know it by the text alone: with files that it includes, what they hold is told behind it.
+    pub(super) fn code(&self) -> Cow<'_, [u8]> {
+        let code = self.image.code();
+        match &self.included {
+            Some(digest) => [code, format!("\n// {digest}\n").as_bytes()].concat().into(),
+            None => code.into(),
+        }
     }
 
     /// The last value given for an id counts.

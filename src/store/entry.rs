@@ -160,6 +160,8 @@ pub enum Unusable {
     Manifest(String),
     /// It has more bytes than any entry may have.
     TooLarge(u64),
+    /// It belongs to another user, or others can write to it.
+    Distrusted(String),
 }
 
 impl Unusable {
@@ -180,6 +182,7 @@ impl fmt::Display for Unusable {
             Self::Lengths => f.write_str("it is not as long as it says"),
             Self::Checksum => f.write_str("its contents do not match its checksum"),
             Self::OtherKey(key) => write!(f, "it is the entry of another key, {key}"),
+            Self::Distrusted(reason) => f.write_str(reason),
             Self::Manifest(reason) => write!(f, "its manifest cannot be read: {reason}"),
             Self::TooLarge(bytes) => write!(f, "it has {bytes} bytes, more than an entry may have"),
         }

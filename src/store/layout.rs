@@ -9,7 +9,7 @@
 //! <root>/v1/state                            the size hint
 //! ```
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -159,12 +159,18 @@ pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
 /// `None` for one that can, or that is not there yet.
 #[cfg(unix)]
 pub(crate) fn distrust(root: &Path) -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
-
     let metadata = fs::metadata(root).ok()?;
     if !metadata.is_dir() {
         return Some("it is not a directory".to_owned());
     }
+    distrust_of(&metadata)
+}
+
+/// Why the file or directory that has this metadata cannot be.
+#[cfg(unix)]
+pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+
     let user = rustix::process::geteuid().as_raw();
     if metadata.uid() != user {
         return Some(format!(
@@ -186,6 +192,11 @@ pub(crate) fn distrust(root: &Path) -> Option<String> {
 #[cfg(not(unix))]
 pub(crate) fn distrust(root: &Path) -> Option<String> {
     (root.exists() && !root.is_dir()).then(|| "it is not a directory".to_owned())
+}
+
+#[cfg(not(unix))]
+pub(crate) fn distrust_of(_: &Metadata) -> Option<String> {
+    None
 }
 
 #[cfg(test)]

@@ -33,9 +33,10 @@
 //! # What it does not promise
 //!
 //! The checksum finds damage, not malice: whoever can write to the directory can place a program
-//! there that will be run. The store therefore makes its directories for their owner alone and
-//! refuses a root that belongs to somebody else or that others can write to. Do not share one between
-//! users who do not trust each other, and import only bundles whose origin you trust.
+//! there that will be run. The store therefore makes its directories and files for their owner alone,
+//! refuses a root that belongs to somebody else or that others can write to, and takes a file that does
+//! for a miss. Do not share one between users who do not trust each other, and import only bundles whose
+//! origin you trust.
 //!
 //! Keys cover the image, options, constants, device, driver, environment, and the files that OpenCL C
 //! includes as far as they can be found: see [`BuildRequest::options`](crate::BuildRequest::options).
@@ -245,6 +246,10 @@ impl Store {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Ok(Err(Unusable::Foreign));
+        }
+        // The root may have been made, by anybody, after the store was opened.
+        if let Some(reason) = layout::distrust_of(&metadata) {
+            return Ok(Err(Unusable::Distrusted(reason)));
         }
         if metadata.len() > self.most_bytes() {
             return Ok(Err(Unusable::TooLarge(metadata.len())));

@@ -88,6 +88,7 @@ fn word(unusable: &Unusable) -> &'static str {
         Unusable::OtherKey(_) => "other-key",
         Unusable::Manifest(_) => "manifest",
         Unusable::TooLarge(_) => "too-large",
+        Unusable::Distrusted(_) => "distrusted",
         _ => "other",
     }
 }
