@@ -215,7 +215,9 @@ impl<C> Dag<C> {
         }
         let poison = finder.poison;
         let mut blockers = gates;
-        for &(on, kind) in &self.edges {
+        // The latest first: to end, a command is looked for in the list of each that comes after it, which
+        // runs backwards, and most end in the order in which they were added.
+        for &(on, kind) in self.edges.iter().rev() {
             blockers += u32::from(!self.graph[on.index].dispatched);
             self.graph.add_edge(on.index, index, kind);
         }
@@ -439,6 +441,11 @@ impl<C> Dag<C> {
         })
     }
 
+    /// Whether the command is there and known to fail, and everything before it has ended.
+    pub(crate) fn must_fail(&self, id: NodeId) -> bool {
+        self.is_poisoned(id) && !self.graph[id.index].dispatched && self.is_first(id.index)
+    }
+
     /// All that the command added last comes after, ended or not.
     pub(crate) fn found(&self) -> &[NodeId] {
         &self.found
@@ -473,9 +480,23 @@ impl<C> Dag<C> {
         })
     }
 
-    /// What is in the allocation is not to be read before it is overwritten.
-    pub(crate) fn lose(&mut self, allocation: u64, root: &Error) {
-        self.hazards.lose(allocation, root);
+    /// What was in the allocation behind the command `last` is not to be read before it is overwritten.
+    pub(crate) fn lose(&mut self, allocation: u64, last: NodeId, root: &Error) {
+        self.hazards.lose(allocation, last, root);
+    }
+
+    /// The first command that reads an allocation which `is_lost`, not one of `among`, and comes after the
+    /// data of one of these.
+    pub(crate) fn reader_of(&self, among: &[NodeId], is_lost: impl Fn(u64) -> bool) -> Option<&C> {
+        let dependents = |id: &NodeId| self.graph.edges_directed(id.index, Outgoing);
+        let of_data =
+            among.iter().flat_map(dependents).filter(|edge| *edge.weight() == EdgeKind::Data);
+        let outside = of_data
+            .map(|edge| &self.graph[edge.target()])
+            .filter(|node| among.binary_search_by_key(&node.serial, |id| id.serial).is_err());
+        let reads = |used: &Use| used.access == Access::Read && is_lost(used.allocation);
+        let readers = outside.filter(|node| (self.uses_of)(&node.command).iter().any(reads));
+        readers.min_by_key(|node| node.serial).map(|node| &node.command)
     }
 
     /// No command can use the allocation any more.

@@ -57,6 +57,8 @@ pub(crate) enum Hindrance {
     Failed(usize),
     /// The kernel cannot be launched so.
     Unfit(Error),
+    /// A command, in words, reads what would not be there.
+    Wanted(String),
 }
 
 impl fmt::Display for Hindrance {
@@ -69,6 +71,11 @@ impl fmt::Display for Hindrance {
             ),
             Self::Failed(at) => write!(f, "launch {at} has failed before it could start"),
             Self::Unfit(error) => write!(f, "the fused kernel does not fit: {error}"),
+            Self::Wanted(reader) => write!(
+                f,
+                "{reader} reads what was to be internalized, and was submitted before it was decided \
+                 how the launches run"
+            ),
         }
     }
 }
@@ -161,13 +168,15 @@ impl Scheduler {
         lost: impl Iterator<Item = u64>,
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
+        let lost: SmallVec<[u64; 8]> = lost.collect();
         self.change(|scheduler, state, next, effects| {
             let uses = state.can_start(group, scheduler.options);
             if uses.is_none() {
                 state.enter(group, next);
             }
-            let launch =
-                state.hindrance(group).map_or_else(|| Ok(unite(&state.launches(group))), Err);
+            let launch = state
+                .hindrance(group, &lost)
+                .map_or_else(|| Ok(unite(&state.launches(group))), Err);
             let launch = launch.and_then(|launch| match launch.check(scheduler.slot.handle()) {
                 Some(Err(error)) => Err(Hindrance::Unfit(error)),
                 Some(Ok(())) | None => Ok(launch),
@@ -176,14 +185,15 @@ impl Scheduler {
                 (Ok(launch), Some(uses)) => {
                     let id = state.add_as_one(group, &uses, launch, stopwatch, next);
                     scheduler.pump(state, next, effects);
-                    if id.is_some_and(|id| state.stands_for_others(id)) {
-                        state.lose(lost);
+                    if let Some(id) = id.filter(|&id| state.stands_for_others(id)) {
+                        state.lose(&lost, id);
                     }
                     Ok(())
                 }
                 (Ok(launch), None) => {
-                    state.unite(group, launch, stopwatch, next);
-                    state.lose(lost);
+                    if let Some(last) = state.unite(group, launch, stopwatch, next) {
+                        state.lose(&lost, last);
+                    }
                     Ok(())
                 }
                 (Err(hindrance), _) => {
@@ -300,13 +310,17 @@ impl State {
         }
     }
 
-    /// What is in the way of running the group's launches as one.
-    fn hindrance(&mut self, group: GroupId) -> Option<Hindrance> {
+    /// What is in the way of running the group's launches as one, which leaves nothing in the allocations
+    /// that are lost.
+    fn hindrance(&mut self, group: GroupId, lost: &[u64]) -> Option<Hindrance> {
         let Self { dag, groups, .. } = self;
         let Group { slots, .. } = groups.get(&group)?;
         let failed = |id: &NodeId| dag.command(*id).is_none() || dag.is_poisoned(*id);
         if let Some(at) = slots.iter().position(failed) {
             return Some(Hindrance::Failed(at));
+        }
+        if let Some(reader) = dag.reader_of(slots, |allocation| lost.contains(&allocation)) {
+            return Some(Hindrance::Wanted(reader.work.in_words()));
         }
         // A future that waits for one of these launches would wait forever if another of them waited
         // for the future. Which future that is nobody knows.
@@ -321,34 +335,38 @@ impl State {
         Some(Hindrance::HostFuture(at, launch.unwrap_or_default()))
     }
 
-    /// Has nothing but what is outside the group in the way of its launches.
+    /// Has nothing but what is outside the group in the way of its launches. Gives the last.
     fn unite(
         &mut self,
         group: GroupId,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
         next: &mut NextList,
-    ) {
+    ) -> Option<NodeId> {
         let Self { dag, groups, .. } = self;
-        let Some(Group { slots, stage, .. }) = groups.get_mut(&group) else { return };
+        let Group { slots, stage, .. } = groups.get_mut(&group)?;
         // The last stands for all.
-        if let Some(command) = slots.last().and_then(|&last| dag.command_mut(last)) {
+        let last = *slots.last()?;
+        if let Some(command) = dag.command_mut(last) {
             command.fused = Some(launch);
             command.timed = stopwatch;
         }
         *stage = Stage::Ready { cuts: dag.cut(slots) };
         slots.iter().for_each(|&id| dag.open_gate(id, next));
+        Some(last)
     }
 
-    /// Whoever only reads these allocations fails.
-    fn lose(&mut self, allocations: impl Iterator<Item = u64>) {
+    /// Whoever only reads what was in these allocations behind the command `last` fails.
+    fn lose(&mut self, allocations: &[u64], last: NodeId) {
         static LOST: LazyLock<Error> = LazyLock::new(|| {
             Error::invalid(
                 "the contents were internalized by a fused kernel, as its scope was asked to; write \
                  the buffer before it is read",
             )
         });
-        allocations.for_each(|allocation| self.dag.lose(allocation, &LOST));
+        for &allocation in allocations {
+            self.dag.lose(allocation, last, &LOST);
+        }
     }
 
     fn group_of(&self, id: NodeId) -> Option<&Group> {

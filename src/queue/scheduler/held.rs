@@ -41,12 +41,11 @@ impl Newcomer<'_> {
 }
 
 impl State {
-    /// Whether a launch of the group that waits for nothing but its data can be held: those before it
-    /// are, and none in the DAG waits for more of its scope, which would have to be told.
-    pub(super) fn can_hold(&self, group: GroupId) -> bool {
+    /// Whether a launch of a group that collects can be held, if it waits for nothing but its data: those
+    /// before it are, and none in the DAG waits for more of its scope, which would have to be told.
+    pub(super) fn can_hold(&self) -> bool {
         let waits = |stage: &Stage| matches!(stage, Stage::Collecting(_));
-        self.is_collecting(group)
-            && (self.groups.values()).all(|group| group.slots.is_empty() || !waits(&group.stage))
+        (self.groups.values()).all(|group| group.slots.is_empty() || !waits(&group.stage))
     }
 
     pub(super) fn hold(&mut self, group: GroupId, launch: Held) {

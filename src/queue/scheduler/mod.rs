@@ -315,24 +315,25 @@ impl Scheduler {
         if was_idle {
             state.keep_alive = Some(self.clone());
         }
+        // Its scope may have been completed since it was asked.
+        let group = group.filter(|&group| state.is_collecting(group));
         let newcomer = Newcomer { work: &work, queue, group, after };
         state.enter_those_before(&newcomer, &mut next);
         let waits = gates > 0 || building || traced.is_some() || !after.is_empty();
-        let id = match group.filter(|&group| !waits && state.can_hold(group)) {
+        let id = match group.filter(|_| !waits && state.can_hold()) {
             Some(group) => {
                 state.hold(group, Held { work, record });
                 None
             }
             None => {
                 let uses = work.uses();
-                let (edges, poison) = before(&state);
-                let group = group.filter(|&group| state.is_collecting(group));
                 let mut command = Command::new(work, record, queue, building, traced);
                 command.group = group;
                 let gates = gates + usize::from(building) + usize::from(group.is_some());
                 if let Some(group) = group {
                     state.enter(group, &mut next);
                 }
+                let (edges, poison) = before(&state);
                 let gates = gates as u32;
                 let id = state.dag.add(command, &[&uses], edges, gates, poison, &mut next);
                 event.record().set_node(id);
@@ -404,6 +405,8 @@ impl Scheduler {
             while let Some(&step) = next.get(at) {
                 at += 1;
                 match step {
+                    // Edges came back since, or it has failed.
+                    Next::Fail(id) if !state.dag.must_fail(id) => {}
                     Next::Fail(id) if state.is_in_ready_group(id) => {
                         state.run_one_by_one(id, next, effects);
                     }

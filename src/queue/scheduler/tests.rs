@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+use std::time::{Duration, Instant};
+
 use futures_lite::future::block_on;
 
 use super::group::Hindrance;
@@ -56,28 +58,46 @@ impl Bench {
     }
 
     fn submit(&self, name: &str, after: Option<&Event>) -> Event {
-        let launch = self.kernel(name).launch(8).args((&self.x,));
+        self.submit_on(&self.x, name, after)
+    }
+
+    fn submit_on(&self, x: &Buffer<u32>, name: &str, after: Option<&Event>) -> Event {
+        let launch = self.kernel(name).launch(x.len()).args((x,));
         let launch = after.into_iter().fold(launch, |launch, event| launch.after(event));
         self.queue.submit_to(launch, Some(GROUP)).unwrap()
     }
 
     /// A group of two launches: they are in the DAG from the start if the first comes after an event.
     fn collect(&self, after: Option<&Event>) -> [Event; 2] {
-        self.queue.scheduler.open_group(GROUP, self.queue.number, Aborted::default());
+        self.open_group();
         let events = [self.submit("one", after), self.submit("double", None)];
+        self.close_group();
+        events
+    }
+
+    fn open_group(&self) {
+        self.queue.scheduler.open_group(GROUP, self.queue.number, Aborted::default());
+    }
+
+    fn close_group(&self) {
         let closed = self.queue.scheduler.close_group(GROUP, |launches| launches.len());
         assert_eq!(closed, Some((2, 2)));
-        events
     }
 
     /// Has the launches run as one of `both`, which adds 100.
     fn run_as_one(&self) -> Result<(), Hindrance> {
+        self.run_as_one_without(None)
+    }
+
+    /// The same, which leaves nothing in a buffer.
+    fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), Hindrance> {
         let unite = |launches: &[&LaunchWork]| {
             let arguments = launches[0].arguments.iter().map(|given| given.share()).collect();
             let range = NdSize::from(8).into();
             Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments })
         };
-        self.queue.scheduler.run_as_one(GROUP, unite, std::iter::empty(), None)
+        let lost = lost.into_iter().map(|buffer| buffer.region().allocation());
+        self.queue.scheduler.run_as_one(GROUP, unite, lost, None)
     }
 
     fn contents(&self) -> crate::Result<Vec<u32>> {
@@ -145,5 +165,87 @@ fn what_comes_after_a_failure_runs_one_by_one() {
     assert!(hindrance.to_string().contains("launch 0"), "{hindrance}");
     for event in events {
         block_on(event).expect_err("its input is not there");
+    }
+}
+
+/// A failure that is found while the device is given nothing of the group.
+#[test]
+fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
+    let bench = Bench::new();
+    let x = bench.rt.buffer::<u32>(64).unwrap();
+    let pause = bench.simulator.pause_builds();
+    bench.simulator.fail_builds(1, Fault::Refused);
+    let bad = bench.rt.build(&Image::opencl_c("kernel void bad(global uint *x) {}")).start();
+    // SAFETY: it never runs.
+    let bad = unsafe { bad.kernel("bad") };
+    let first = bench.queue.submit(bad.launch(64).args((&x,))).unwrap();
+    bench.open_group();
+    let [left, right] = [0..32, 32..64].map(|half| x.slice(half).unwrap());
+    let launches = [bench.submit_on(&left, "one", None), bench.submit_on(&right, "double", None)];
+    bench.close_group();
+    bench.run_as_one().unwrap();
+    let ends = launches.map(|launch| std::thread::spawn(move || block_on(launch)));
+    drop(pause);
+    block_on(first).expect_err("it does not build");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ends.iter().all(|end| end.is_finished()) {
+        assert!(Instant::now() < deadline, "whoever waits is woken");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for end in ends {
+        end.join().unwrap().expect_err("its input is not there");
+    }
+    block_on(bench.rt.drain());
+    assert_eq!(bench.rt.stats().commands_in_flight, 0);
+}
+
+#[test]
+fn a_launch_comes_after_one_of_its_own_scope_if_it_is_told_to() {
+    let bench = Bench::new();
+    let other = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+    bench.simulator.fail_launches("one", 1, Fault::OutOfResources);
+    bench.open_group();
+    let first = bench.submit("one", None);
+    let second = bench.submit_on(&other, "double", Some(&first));
+    bench.close_group();
+    bench.queue.scheduler.run_separately(GROUP, None);
+    block_on(first).expect_err("it was told to fail");
+    block_on(second).expect_err("it comes after what failed");
+}
+
+#[test]
+fn a_launch_that_comes_too_late_for_its_scope_runs_after_it() {
+    let bench = Bench::new();
+    bench.open_group();
+    bench.submit("one", None);
+    let closed = bench.queue.scheduler.close_group(GROUP, |launches| launches.len());
+    assert_eq!(closed, Some((1, 1)));
+    bench.submit("double", None);
+    bench.queue.scheduler.run_separately(GROUP, None);
+    assert_eq!(bench.contents().unwrap(), [12; 8]);
+}
+
+#[test]
+fn what_reads_before_it_is_decided_has_the_launches_run_one_by_one() {
+    let bench = Bench::new();
+    bench.collect(None);
+    let read = bench.queue.read(&bench.x);
+    let filled = bench.queue.fill(&bench.x, 7).unwrap();
+    let hindrance = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
+    assert!(hindrance.to_string().contains("internalized"), "{hindrance}");
+    assert_eq!(block_on(async { read.await }).unwrap(), [12; 8]);
+    block_on(filled).unwrap();
+    assert_eq!(bench.contents().unwrap(), [7; 8]);
+}
+
+#[test]
+fn what_writes_before_it_is_decided_is_not_lost() {
+    let bench = Bench::new();
+    for after in bench.ways() {
+        bench.collect(after.as_ref());
+        let filled = bench.queue.fill(&bench.x, 7).unwrap();
+        bench.run_as_one_without(Some(&bench.x)).unwrap();
+        block_on(filled).unwrap();
+        assert_eq!(bench.contents().unwrap(), [7; 8]);
     }
 }
