@@ -14,12 +14,16 @@ mod support;
 #[path = "support/tools.rs"]
 mod tools;
 
-use std::future::IntoFuture;
-use std::time::Duration;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use children::{Child, Report, on_imitated_gpu, report};
 use futures::future::{Either, join_all, select, try_join_all};
-use kiln::{CacheConfig, ErrorKind, FusionMode, Image, Origin, Runtime, Status};
+use kiln::{Buffer, CacheConfig, ErrorKind, FusionMode, Image, Origin, Queue, Runtime, Status};
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 
@@ -242,13 +246,13 @@ fn busy() {
     smol::block_on(async {
         let rt = runtime().await;
         let saxpy = saxpy(&rt).await;
-        let until = std::time::Instant::now() + Duration::from_secs(seconds);
+        let until = Instant::now() + Duration::from_secs(seconds);
         let task = |task: u32| {
             let (rt, saxpy) = (rt.clone(), saxpy.clone());
             smol::spawn(async move {
                 let mut rounds = 0u64;
                 // One at least, however slow the machine.
-                while rounds == 0 || std::time::Instant::now() < until {
+                while rounds == 0 || Instant::now() < until {
                     // Another program each time, by its digest.
                     let build = rounds.is_multiple_of(8).then(|| {
                         let mut module = SAXPY.to_vec();
@@ -277,6 +281,63 @@ fn busy() {
         report("rounds", rounds.iter().sum::<u64>());
     });
     wait_for_the_threads();
+}
+
+#[test]
+fn whoever_is_woken_may_submit_at_once() {
+    for (report, _) in on_each(&PRODUCTS, "waking", &[]).into_iter().flatten() {
+        assert!(report["woken"] > 0, "{report:?}");
+    }
+}
+
+/// Submits as soon as it is woken, which takes the lock under which another thread may have found the
+/// end.
+struct Submits {
+    queue: Queue,
+    buffer: Buffer<u32>,
+    woken: AtomicBool,
+}
+
+impl Wake for Submits {
+    fn wake(self: Arc<Self>) {
+        self.queue.fill(&self.buffer, 1).expect("it fits");
+        self.woken.store(true, SeqCst);
+    }
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn waking() {
+    let rt = smol::block_on(runtime());
+    let queue = rt.queue();
+    let [x, y, z] = [0; 3].map(|_| rt.buffer::<u32>(8).expect("there is memory"));
+    let is_over = AtomicBool::new(false);
+    let mut woken = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                queue.fill(&x, 1).expect("it fits");
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            let submits = Submits { queue: queue.clone(), buffer: y.clone(), woken: false.into() };
+            let submits = Arc::new(submits);
+            let waker = Waker::from(submits.clone());
+            let mut event = queue.fill(&z, 1).expect("it fits");
+            if Pin::new(&mut event).poll(&mut Context::from_waker(&waker)).is_ready() {
+                continue;
+            }
+            let deadline = Instant::now() + PATIENCE;
+            while !submits.woken.load(SeqCst) {
+                assert!(Instant::now() < deadline, "nobody is woken");
+                std::thread::yield_now();
+            }
+            woken += 1;
+        }
+        is_over.store(true, SeqCst);
+    });
+    report("woken", woken);
 }
 
 #[test]
@@ -398,7 +459,7 @@ fn the_validation_layer_has_nothing_to_report() {
 
 /// Waits until those threads of the library have ended that may still have what a runtime had.
 fn wait_for_the_threads() {
-    let until = std::time::Instant::now() + PATIENCE;
+    let until = Instant::now() + PATIENCE;
     let are_there = || {
         let tasks = std::fs::read_dir("/proc/self/task").expect("there is /proc");
         let mut names =
@@ -406,7 +467,7 @@ fn wait_for_the_threads() {
         names.any(|name| ["kiln-reactor", "kiln-watcher"].contains(&name.trim()))
     };
     while are_there() {
-        assert!(std::time::Instant::now() < until, "the runtime's threads go on without it");
+        assert!(Instant::now() < until, "the runtime's threads go on without it");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -6,12 +6,11 @@
 //! are short, then at pauses that are a fixed part of the time already waited. It sleeps while nobody
 //! waits for anything.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use crate::error::{Error, ErrorKind, Result};
 
 /// How long it asks without a pause, and after the last end goes on looking for somebody who waits for
 /// the next: waking it would take longer than most commands.
@@ -50,10 +49,16 @@ pub(super) enum Found {
 /// dropped and nobody waits for anything.
 pub(super) struct Watcher {
     shared: Arc<Shared>,
+    spawn: Spawn,
 }
+
+/// Starts the thread.
+type Spawn = fn(Arc<Shared>) -> io::Result<()>;
 
 struct Shared {
     state: Mutex<State>,
+    /// Whether the thread runs, or ran.
+    started: AtomicBool,
     /// Something is new.
     nudged: AtomicBool,
     sleeping: AtomicBool,
@@ -64,15 +69,23 @@ struct Shared {
 struct State {
     /// Lanes that it does not know yet.
     new: Vec<Arc<dyn Watched>>,
-    started: bool,
     closed: bool,
 }
 
 impl Watcher {
     pub(super) fn new() -> Self {
+        Self::with_spawn(|shared| {
+            let thread = thread::Builder::new().name("kiln-watcher".to_owned());
+            thread.spawn(move || shared.run()).map(drop)
+        })
+    }
+
+    fn with_spawn(spawn: Spawn) -> Self {
         Self {
+            spawn,
             shared: Arc::new(Shared {
                 state: Mutex::default(),
+                started: AtomicBool::new(false),
                 nudged: AtomicBool::new(false),
                 sleeping: AtomicBool::new(false),
                 wake: Condvar::new(),
@@ -80,30 +93,31 @@ impl Watcher {
         }
     }
 
-    /// From now on looks after a lane, until it finds [`Nothing`](Found::Nothing) there.
-    pub(super) fn add(&self, lane: Arc<dyn Watched>) -> Result<()> {
-        let mut state = self.shared.lock();
-        state.new.push(lane);
-        if !state.started {
-            let shared = Arc::clone(&self.shared);
-            let thread = thread::Builder::new().name("kiln-watcher".to_owned());
-            thread.spawn(move || shared.run()).map_err(|error| {
-                Error::new(
-                    ErrorKind::OutOfResources,
-                    "the thread that finds the ends of commands could not be started",
-                )
-                .with_source(error)
-            })?;
-            state.started = true;
-        }
-        drop(state);
-        self.nudge();
-        Ok(())
+    /// From now on looks after a lane, until it finds [`Nothing`](Found::Nothing) there. Tells what
+    /// [`nudge`](Self::nudge) does.
+    pub(super) fn add(&self, lane: Arc<dyn Watched>) -> bool {
+        self.shared.lock().new.push(lane);
+        self.nudge()
     }
 
-    /// Somebody waits for a command that is new.
-    pub(super) fn nudge(&self) {
+    /// Somebody waits for a command that is new. Tells whether there is a thread that will look. Where
+    /// the system gave none, it is asked again with each call.
+    pub(super) fn nudge(&self) -> bool {
         self.shared.nudge();
+        self.shared.started.load(SeqCst) || self.start()
+    }
+
+    fn start(&self) -> bool {
+        let state = self.shared.lock();
+        if self.shared.started.load(SeqCst) || state.new.is_empty() {
+            return self.shared.started.load(SeqCst);
+        }
+        let spawned = (self.spawn)(Arc::clone(&self.shared));
+        if let Err(error) = &spawned {
+            tracing::debug!(%error, "no thread that finds the ends of commands");
+        }
+        self.shared.started.store(spawned.is_ok(), SeqCst);
+        spawned.is_ok()
     }
 }
 
@@ -197,6 +211,7 @@ fn be_punctual() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{self, Receiver, Sender};
 
     use super::*;
@@ -228,7 +243,7 @@ mod tests {
     fn a_lane_is_looked_at_until_nobody_waits_there() {
         let watcher = Watcher::new();
         let (lane, answer, looked) = lane();
-        watcher.add(lane).expect("the thread starts");
+        assert!(watcher.add(lane));
         for found in [Found::Pending, Found::Ended, Found::Pending, Found::Nothing] {
             looked.recv_timeout(SOON).expect("it is looked at");
             answer.send(found).expect("the lane is there");
@@ -242,7 +257,7 @@ mod tests {
         let watcher = Watcher::new();
         let shared = Arc::downgrade(&watcher.shared);
         let (lane, answer, looked) = lane();
-        watcher.add(lane).expect("the thread starts");
+        assert!(watcher.add(lane));
         looked.recv_timeout(SOON).expect("it is looked at");
         drop(watcher);
         for found in [Found::Pending, Found::Ended, Found::Nothing] {
@@ -260,10 +275,29 @@ mod tests {
         let watcher = Watcher::new();
         for _ in 0..100 {
             let (lane, answer, looked) = lane();
-            watcher.add(lane).expect("the thread starts");
+            assert!(watcher.add(lane));
             looked.recv_timeout(SOON).expect("it is looked at");
             answer.send(Found::Nothing).expect("the lane is there");
             let _ = looked.recv_timeout(SOON);
         }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_had_is_asked_for_again() {
+        static REFUSALS: AtomicUsize = AtomicUsize::new(2);
+        let watcher = Watcher::with_spawn(|shared| {
+            let is_left = |left: usize| left.checked_sub(1);
+            if REFUSALS.fetch_update(SeqCst, SeqCst, is_left).is_ok() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            thread::spawn(move || shared.run());
+            Ok(())
+        });
+        let (lane, answer, looked) = lane();
+        assert!(!watcher.add(lane) && !watcher.nudge());
+        assert!(looked.try_recv().is_err());
+        assert!(watcher.nudge());
+        looked.recv_timeout(SOON).expect("it is looked at");
+        answer.send(Found::Nothing).expect("the lane is there");
     }
 }

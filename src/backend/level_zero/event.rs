@@ -258,9 +258,9 @@ impl LzEvent {
         }
     }
 
-    /// Does what is due now that the command has ended. Called once, by whoever took it from its
-    /// lane.
-    pub(super) fn finish(&self, outcome: Result<(), Error>) {
+    /// Does what is due now that the command has ended, but for telling those that it gives. Called once,
+    /// by whoever took it from its lane.
+    pub(super) fn finish(&self, outcome: Result<(), Error>) -> SmallVec<[Notify; 1]> {
         let (staging, read, waits_for) = {
             let mut due = lock(&self.due);
             (due.staging.take(), due.read.take(), std::mem::take(&mut due.waits_for))
@@ -287,8 +287,7 @@ impl LzEvent {
         self.state.store(state, Release);
         // Who looked before the state was set has registered once this gets the lock, and who
         // comes later sees the state.
-        let notify = std::mem::take(&mut lock(&self.due).notify);
-        notify.into_iter().for_each(tell);
+        std::mem::take(&mut lock(&self.due).notify)
     }
 }
 
@@ -331,7 +330,8 @@ impl NativeEvent for LzEvent {
                 return Ok(());
             }
         }
-        self.lane.watch(self.position)
+        self.lane.watch(self.position);
+        Ok(())
     }
 }
 

@@ -93,7 +93,8 @@ impl NativeEvent for ClEvent {
             let event = self.event.again().map_err(|code| {
                 error(code, "the driver does not keep the event of a command that is awaited")
             })?;
-            return lane.watch(*position, event, notify);
+            lane.watch(*position, event, notify);
+            return Ok(());
         }
         let notify = match &self.queue.context.helper {
             Some(helper) => helper.awaited(&self.queue, notify),

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::handle::OwnedEvent;
 use crate::backend::watcher::{Found, Watched, Watcher};
 use crate::backend::{Notify, tell};
-use crate::error::Result;
 
 pub(super) struct LaneWatch {
     awaited: Mutex<Awaited>,
@@ -33,26 +32,21 @@ impl LaneWatch {
     }
 
     /// Has `notify` called when the command at `position` has ended.
-    pub(super) fn watch(
-        self: &Arc<Self>,
-        position: u64,
-        event: OwnedEvent,
-        notify: Notify,
-    ) -> Result<()> {
+    pub(super) fn watch(self: &Arc<Self>, position: u64, event: OwnedEvent, notify: Notify) {
         if !event.is_pending() {
-            tell(notify);
-            return Ok(());
+            return tell(notify);
         }
         let mut awaited = self.lock();
         let at = awaited.commands.partition_point(|command| command.position <= position);
         awaited.commands.insert(at, Command { position, event: Arc::new(event), notify });
         let is_new = !std::mem::replace(&mut awaited.has_watcher, true);
         drop(awaited);
+        // Without a thread, the scheduler asks, and this is told once there is one.
         if is_new {
-            return self.watcher.add(self.clone());
+            self.watcher.add(self.clone());
+        } else {
+            self.watcher.nudge();
         }
-        self.watcher.nudge();
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Awaited> {
