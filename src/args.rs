@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use crate::backend::{Access, AddressSpace, Parameter};
+use crate::backend::{Access, AddressSpace, Parameter, is_image_or_sampler};
 use crate::buffer::{Buffer, BufferArgument, Region};
 use crate::error::{Error, Result};
 
@@ -267,6 +267,12 @@ impl ArgumentValue {
                 describe(index, parameter)
             )))
         };
+        if parameter.type_name.as_deref().is_some_and(is_image_or_sampler) {
+            let given = self.kind.in_words();
+            return fail(format_args!(
+                "given {given}, expected an image or a sampler, which launches cannot give"
+            ));
+        }
         let Element { name: rust, scalar } = (self.element)();
         match (parameter.address_space, &self.kind) {
             (None, _) => return Ok(()),

@@ -369,6 +369,29 @@ everywhere! {
 }
 
 everywhere! {
+    async fn a_buffer_is_no_image(rt: Runtime) {
+        let text = "typedef read_only image2d_t picture;
+            kernel void plain(read_only image2d_t from, global float *to) {
+                to[0] = get_image_width(from);
+            }
+            kernel void renamed(picture from, global float *to) { to[0] = get_image_width(from); }";
+        // Not every device has images.
+        let Ok(program) = rt.build(&Image::opencl_c(text)).await else { return };
+        let buffer = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
+        for name in ["plain", "renamed"] {
+            // SAFETY: it never runs.
+            let kernel = unsafe { program.kernel(name) }.unwrap();
+            let submitted = rt.queue().submit(kernel.launch(1).args((&buffer, &buffer)));
+            let error = match submitted {
+                Ok(event) => event.await.expect_err("it is refused later"),
+                Err(error) => error,
+            };
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        }
+    }
+}
+
+everywhere! {
     async fn arguments_of_native_binaries_fit_in_kind_and_size(rt: Runtime) {
         if rt.device().backend != "level-zero" {
             // What OpenCL's drivers look at themselves differs from one to the next.

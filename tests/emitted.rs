@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use kiln::spirv_internals::emit;
-use kiln::{Buffer, Image, ImageFormat, Kernel, Local, Queue, Runtime};
+use kiln::{Buffer, Image, ImageFormat, Kernel, Local, Program, Queue, Runtime};
 
 macro_rules! modules {
     ($($name:literal),*) => {
@@ -285,4 +285,44 @@ fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
     });
     let differences = differences.into_inner().expect("nobody panicked");
     assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// Calls `test` with each device, and with the program of a module in each form that the device takes.
+fn in_each_form(bytes: &[u8], test: impl AsyncFn(&Runtime, &Program)) {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        let emitted = emit(bytes).expect("it can be expressed");
+        for image in [Image::spirv(bytes).expect("it is a module"), Image::opencl_c(emitted)] {
+            if rt.device().formats.contains(&image.format()) {
+                test(&rt, &rt.build(&image).await.expect("it builds")).await;
+            }
+        }
+    }));
+}
+
+/// C has a rule by which what is written as one type is not read as another, SPIR-V has none.
+#[test]
+fn a_buffer_may_be_given_as_memory_of_two_types() {
+    in_each_form(include_bytes!("data/aliases.spv"), async |rt, program| {
+        // SAFETY: it touches two words.
+        let both = unsafe { program.kernel("both") }.expect("it is there");
+        let words = rt.buffer_from(vec![0_u32; 2]).await.expect("there is memory");
+        let as_float = words.cast::<f32>().expect("it has the same size");
+        rt.queue().submit(both.launch(1).args((&as_float, &words))).expect("it fits");
+        let found = rt.queue().read(&words).await.expect("it runs");
+        assert_eq!(found, [1.0_f32.to_bits(); 2], "{}", rt.device());
+    });
+}
+
+/// Compilers of C take what is added to a pointer unsigned for no less than zero.
+#[test]
+fn what_lies_before_a_pointer_is_reached() {
+    in_each_form(include_bytes!("data/offsets.spv"), async |rt, program| {
+        // SAFETY: it touches an element a work-item.
+        let around = unsafe { program.kernel("around") }.expect("it is there");
+        let x = rt.buffer_from(vec![0.0_f32, 1.0, 2.0, 3.0]).await.expect("there is memory");
+        let y = rt.buffer::<f32>(4).expect("there is memory");
+        rt.queue().submit(around.launch(4).args((&x, &y, u32::MAX - 3))).expect("it fits");
+        let found = rt.queue().read(&y).await.expect("it runs");
+        assert_eq!(found, [2.0, 5.0, 8.0, 11.0], "{}", rt.device());
+    });
 }

@@ -204,6 +204,22 @@ mod without_a_linker {
     }
 
     #[test]
+    fn a_definition_that_may_be_there_twice_hides_none_that_may_not() {
+        smol::block_on(async {
+            let rt = start(&Simulator::new()).await;
+            let format = ImageFormat::SpirV;
+            let (twice, once) = (function("f").mergeable(), function("f"));
+            let libraries = [[once, function("p")], [twice, function("q")], [once, function("r")]];
+            let libraries = libraries.map(|functions| library(format, &functions));
+            register(&rt, &libraries.each_ref());
+            let error = rt.build(&application(format, &["p", "q", "r"])).await;
+            let error = error.expect_err("two of them are the program's");
+            assert_eq!(error.kind(), ErrorKind::BuildFailed);
+            assert!(error.to_string().contains("the program needs both"), "{error}");
+        });
+    }
+
+    #[test]
     fn a_refusal_tells_of_pointers_to_functions() {
         smol::block_on(async {
             let simulator = Simulator::new();

@@ -191,21 +191,26 @@ const DOUBLES: &str = "#pragma OPENCL EXTENSION cl_khr_fp64: enable
         y[i] = (double2)(sin(v) * v + 1.0, sqrt(fabs(v)) / 3.0);
     }";
 
-/// The bytes that a plain build computes, and those of the translation; where the device takes no
-/// SPIR-V, of OpenCL C again.
+/// The bytes that a plain build computes, and those of the translation: where the device takes it, as
+/// SPIR-V, and where it takes text, as OpenCL C again.
 async fn assert_same(rt: &Runtime, options: &str, text: &str) {
     let image = Image::opencl_c(text);
     let plain = results(rt, &image, options).await;
     let spirv =
         spirv_of(rt, &image, options).await.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let for_device = options_for_device(options).expect("they are understood");
-    let translated = if rt.device().formats.contains(&ImageFormat::SpirV) {
-        results(rt, &spirv, &for_device).await
-    } else {
-        let emitted = kiln::spirv_internals::emit(spirv.code()).expect("it can be emitted");
-        results(rt, &Image::opencl_c(emitted), &for_device).await
-    };
-    assert!(plain == translated, "`{options}`: other bytes of\n{text}");
+    for image in taken(rt, spirv) {
+        let translated = results(rt, &image, &for_device).await;
+        assert!(plain == translated, "`{options}`: other bytes of\n{text}");
+    }
+}
+
+/// A module in each form in which the device takes it.
+fn taken(rt: &Runtime, spirv: Image) -> Vec<Image> {
+    let emitted = kiln::spirv_internals::emit(spirv.code()).expect("it can be emitted");
+    let mut images = vec![spirv, Image::opencl_c(emitted)];
+    images.retain(|image| rt.device().formats.contains(&image.format()));
+    images
 }
 
 #[test]

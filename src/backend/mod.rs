@@ -188,6 +188,11 @@ pub struct Parameter {
     pub size: Option<usize>,
 }
 
+/// Whether a type, as OpenCL C writes it, is that of an image or a sampler, which launches cannot give.
+pub(crate) fn is_image_or_sampler(type_name: &str) -> bool {
+    type_name.ends_with("_t") && (type_name.starts_with("image") || type_name == "sampler_t")
+}
+
 /// A part of a device's memory.
 pub(crate) trait Memory: Any + Send + Sync {
     /// A kernel argument that covers `bytes` from `offset` on, a multiple of the device's

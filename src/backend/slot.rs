@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::Argument;
 use crate::error::{Error, Result};
 
 /// An argument by what tells it from others.
@@ -29,6 +30,14 @@ enum Holds {
     Local(usize),
     /// The slot's bytes.
     Value,
+}
+
+/// What is said of any argument for an image or a sampler.
+pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
+    Error::invalid(format!(
+        "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, which \
+         launches cannot give"
+    ))
 }
 
 impl Slot {

@@ -219,10 +219,11 @@ fn check_exports(members: &[Member]) -> Result<()> {
     let mut exporters: HashMap<&str, &Image> = HashMap::new();
     for Member { image, .. } in members {
         for name in image.exports() {
-            let Some(other) = exporters.insert(name, image) else { continue };
-            if image.exports_mergeably(name) || other.exports_mergeably(name) {
+            // What others must not define as well stays to be compared with.
+            if image.exports_mergeably(name) {
                 continue;
             }
+            let Some(other) = exporters.insert(name, image) else { continue };
             return Err(Error::new(
                 ErrorKind::BuildFailed,
                 format!(

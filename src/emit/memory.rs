@@ -18,15 +18,20 @@ struct Access {
 impl Access {
     fn of(instruction: &Instruction<'_>, index: usize) -> Result<Self> {
         let Some(mask) = instruction.word(index) else { return Ok(Self::default()) };
-        let mask = MemoryAccess::from_bits_truncate(mask);
-        let alignment = if mask.contains(MemoryAccess::ALIGNED) {
+        let alignment = if is_aligned(mask) {
             let alignment = operand(instruction, index + 1)?;
             Some(alignment).filter(|alignment| alignment.is_power_of_two())
         } else {
             None
         };
-        Ok(Self { is_volatile: mask.contains(MemoryAccess::VOLATILE), alignment })
+        let is_volatile = mask & MemoryAccess::VOLATILE.bits() != 0;
+        Ok(Self { is_volatile, alignment })
     }
+}
+
+/// Whether an alignment follows such a mask.
+fn is_aligned(mask: u32) -> bool {
+    mask & MemoryAccess::ALIGNED.bits() != 0
 }
 
 impl Body<'_, '_> {
@@ -47,10 +52,16 @@ impl Body<'_, '_> {
             }
             Op::CopyMemory => {
                 let (to, from) = (word(0)?, word(1)?);
-                let access = Access::of(instruction, 2)?;
+                let of_both = Access::of(instruction, 2)?;
+                // Since SPIR-V 1.4 there may be operands for the source behind those for the target.
+                let second = 3 + usize::from(instruction.word(2).is_some_and(is_aligned));
+                let of_source = match instruction.word(second) {
+                    Some(_) => Access::of(instruction, second)?,
+                    None => of_both,
+                };
                 let ty = self.pointee(to)?;
-                let text = self.load(from, ty, access)?;
-                self.store(to, ty, &text, access)?;
+                let text = self.load(from, ty, of_source)?;
+                self.store(to, ty, &text, of_both)?;
             }
             Op::CopyMemorySized => {
                 let (to, from) = (word(0)?, word(1)?);
@@ -221,13 +232,13 @@ impl Body<'_, '_> {
         Ok(format!("&{place}"))
     }
 
-    /// Indexes are signed.
+    /// Indexes are signed, also those as wide as pointers: C's compilers take it that what is added to a
+    /// pointer unsigned is not negative.
     fn index(&mut self, id: u32) -> Result<String> {
-        let lanes = self.emitter.lanes(self.emitter.type_of(id)?)?;
+        let index = self.signed(id)?;
         Ok(match self.emitter.evaluate(id)? {
-            Some(_) => self.signed(id)?.trim_end_matches('l').to_owned(),
-            None if lanes.width() / 8 >= self.emitter.pointer_bytes => self.value(id)?,
-            None => self.signed(id)?,
+            Some(_) => index.trim_end_matches('l').to_owned(),
+            None => index,
         })
     }
 }

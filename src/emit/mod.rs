@@ -36,6 +36,7 @@ use std::fmt::Write as _;
 
 use rspirv::spirv::{
     AddressingModel, Decoration, ExecutionMode, ExecutionModel, FunctionParameterAttribute, Op,
+    StorageClass,
 };
 
 use crate::error::{Error, Result};
@@ -49,7 +50,7 @@ pub(crate) use options::options;
 /// The version of the translation, which is part of the keys of programs that it takes part in: each
 /// change of what is emitted for a module raises it, so that no cache serves what an older version
 /// made. `tests::EMITTED` tells when.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
 /// have their defaults.
@@ -178,6 +179,30 @@ impl<'m> Emitter<'m> {
 
     /// C compilers assume that memory is accessed by one type only, SPIR-V's must not.
     fn may_pun(&self) -> bool {
+        let entries = self.module.section(Section::EntryPoints).iter();
+        let mut kernels = entries.filter_map(|entry| self.functions.get(&entry.word(1)?));
+        kernels.any(|kernel| self.takes_several_types(kernel)) || self.has_casts()
+    }
+
+    /// Whether a kernel takes buffers as memory of several types, which may be the same memory. Bytes
+    /// alias with all others in C, too.
+    fn takes_several_types(&self, kernel: &Function) -> bool {
+        let is_byte = |ty: &Instruction<'_>| ty.op() == Some(Op::TypeInt) && ty.word(1) == Some(8);
+        let body = kernel.body.iter();
+        let parameters = body.filter(|inside| inside.op() == Some(Op::FunctionParameter));
+        let types = parameters.filter_map(|parameter| {
+            let pointer = self.definitions.get(parameter.result_type()?)?;
+            let is_buffer = pointer.op() == Some(Op::TypePointer)
+                && pointer.word(1) == Some(StorageClass::CrossWorkgroup as u32);
+            pointer.word(2).filter(|_| is_buffer)
+        });
+        let mut types =
+            types.filter(|&ty| !self.definitions.get(ty).is_some_and(|ty| is_byte(&ty)));
+        let first = types.next();
+        types.any(|ty| Some(ty) != first)
+    }
+
+    fn has_casts(&self) -> bool {
         let bodies = self.module.functions.iter().flat_map(|function| function.body.iter());
         bodies.chain(self.module.section(Section::Globals).iter()).any(|instruction| {
             match instruction.op() {

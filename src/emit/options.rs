@@ -5,7 +5,7 @@ use crate::options::words;
 /// Those of a program's build options that a driver's compiler gets with emitted text.
 ///
 /// What is said of the source - macros, directories to include from, the language's version, warnings
-/// that are errors - has no meaning for a module of SPIR-V, which drivers take without regard to it.
+/// that are errors, the type of constants - has no meaning for a module of SPIR-V, which drivers take without regard to it.
 /// Emitted text would be another by it: `-D` could rename what it declares. What is said of the
 /// code, such as `-cl-mad-enable`, stays.
 ///
@@ -26,8 +26,17 @@ pub(crate) fn options(options: &str) -> String {
 }
 
 /// What options of source text begin with.
-const OF_SOURCE: [&str; 8] =
-    ["-D", "-U", "-I", "-include", "-x", "-cl-std=", "-spir-std=", "-Werror"];
+const OF_SOURCE: [&str; 9] = [
+    "-D",
+    "-U",
+    "-I",
+    "-include",
+    "-x",
+    "-cl-std=",
+    "-spir-std=",
+    "-Werror",
+    "-cl-single-precision-constant",
+];
 
 #[cfg(test)]
 mod tests {
@@ -41,5 +50,6 @@ mod tests {
             "-cl-mad-enable -w -g"
         );
         assert_eq!(options(r"-D 'A=x y' -I a\ b -cl-opt-disable -D"), "-cl-opt-disable");
+        assert_eq!(options("-cl-single-precision-constant -cl-mad-enable"), "-cl-mad-enable");
     }
 }

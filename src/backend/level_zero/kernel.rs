@@ -15,7 +15,7 @@ use super::lock;
 use super::memory::LzMemory;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
-use crate::backend::slot::{Given, Slot, check_count};
+use crate::backend::slot::{Given, Slot, check_count, not_an_image};
 use crate::backend::{Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -173,11 +173,7 @@ impl LzKernel {
         }
         slot.forget();
         if self.handles.contains(&index) {
-            let name = &self.name;
-            return Err(Error::invalid(format!(
-                "kernel `{name}`, parameter {index}: given {argument}, expected an image or a sampler, \
-                 which launches cannot give"
-            )));
+            return Err(not_an_image(&self.name, index, argument));
         }
         let context = &self.modules.context;
         // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,

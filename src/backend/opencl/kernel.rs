@@ -16,7 +16,7 @@ use super::handle::OwnedKernel;
 use super::memory::ClMemory;
 use super::program::ProgramObject;
 use super::{integer, text};
-use crate::backend::slot::{Given, Slot, check_count};
+use crate::backend::slot::{Given, Slot, check_count, not_an_image};
 use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -24,6 +24,8 @@ use crate::nd_range::NdRange;
 pub(super) struct ClKernel {
     name: String,
     parameters: Vec<Parameter>,
+    /// Those that are images, as far as the driver tells.
+    images: Vec<cl_uint>,
     max_work_group_size: Option<usize>,
     local_memory: u64,
     /// Held from the first argument to the enqueue: the driver keeps arguments in the kernel.
@@ -52,6 +54,7 @@ impl ClKernel {
         Ok(Self {
             name: name.to_string_lossy().into_owned(),
             parameters: (0..count).map(|index| reflect(raw, index)).collect(),
+            images: (0..count).filter(|&index| is_image(raw, index)).collect(),
             max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
                 .and_then(|size| usize::try_from(size).ok())
                 .filter(|&size| size > 0),
@@ -145,6 +148,9 @@ impl ClKernel {
         let Some(parameter) = self.parameters.get(index as usize) else {
             return Ok(());
         };
+        if self.images.contains(&index) {
+            return Err(not_an_image(&self.name, index, argument));
+        }
         let fits = match (argument, parameter.address_space) {
             (_, None) => true,
             (Argument::Memory(_), Some(space)) => {
@@ -187,6 +193,14 @@ impl Kernel for ClKernel {
     fn local_memory(&self) -> u64 {
         self.local_memory
     }
+}
+
+/// Whether the driver tells that a parameter is an image, or a pipe. PoCL takes a buffer for one, and ends
+/// the process.
+fn is_image(kernel: cl_kernel, index: cl_uint) -> bool {
+    let access = get_kernel_arg_data(kernel, index, CL_KERNEL_ARG_ACCESS_QUALIFIER).ok();
+    let access = access.and_then(|access| integer(&access));
+    access.is_some_and(|access| access != u64::from(CL_KERNEL_ARG_ACCESS_NONE))
 }
 
 /// What the driver tells of a parameter: often nothing for programs made from binaries.

@@ -233,7 +233,7 @@ fn what_reads_before_it_is_decided_has_the_launches_run_one_by_one() {
     let filled = bench.queue.fill(&bench.x, 7).unwrap();
     let hindrance = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
     assert!(hindrance.to_string().contains("internalized"), "{hindrance}");
-    assert_eq!(block_on(async { read.await }).unwrap(), [12; 8]);
+    assert_eq!(block_on(read).unwrap(), [12; 8]);
     block_on(filled).unwrap();
     assert_eq!(bench.contents().unwrap(), [7; 8]);
 }
