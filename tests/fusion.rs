@@ -279,6 +279,45 @@ everywhere! {
     }
 }
 
+/// Compilers of C take for granted that what is written as one type is not read as another.
+const OF_TWO_TYPES: &str = "
+    kernel void look(global const int *q, global float *out, int n) {
+        int g = get_global_id(0);
+        for (int k = 0; k < n; k++) out[g * n + k] = (float)(q[g * n + k] & 0xffffff);
+    }
+    kernel void stir(global float *p, int n, float f) {
+        int g = get_global_id(0);
+        for (int k = 0; k < n; k++) p[g * n + k] = f;
+    }";
+
+everywhere! {
+    async fn what_is_written_as_one_type_is_read_as_another_of_a_slice_around_it(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let rt = always(&rt).await;
+        let program = support::program(&rt, OF_TWO_TYPES).await;
+        // SAFETY: they touch what belongs to their work-item, which the buffers have.
+        let [look, stir] = ["look", "stir"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let queue = rt.queue();
+        let numbers: Vec<_> = (0..8 * N as u32).map(f32::from_bits).collect();
+        let whole = rt.buffer_from(numbers).await.unwrap();
+        let head = whole.slice(..4 * N).unwrap();
+        let bits = whole.cast::<i32>().unwrap();
+        let [before, after] = [(); 2].map(|()| rt.buffer::<f32>(4 * N).unwrap());
+        let fusion = queue.start_fusion();
+        fusion.submit(look.launch(N).args((&bits, &before, 4))).unwrap();
+        fusion.submit(stir.launch(N).args((&head, 4, 2.5f32))).unwrap();
+        fusion.submit(look.launch(N).args((&bits, &after, 4))).unwrap();
+        let outcome = fusion.complete().await.unwrap();
+        assert!(matches!(outcome, FusionOutcome::Fused { launches: 3, .. }), "{outcome}");
+        let expected: Vec<_> = (0..4 * N).map(|n| n as f32).collect();
+        assert_eq!(queue.read(&before).await.unwrap(), expected);
+        let expected = (2.5f32.to_bits() & 0xff_ffff) as f32;
+        assert_eq!(queue.read(&after).await.unwrap(), vec![expected; 4 * N]);
+    }
+}
+
 /// OpenCL C says what dimensions have that there are not: SPIR-V does not.
 const BEYOND: &str = "
     kernel void places(global uint *dst, uint dimensions) {

@@ -185,7 +185,7 @@ impl Writer<'_> {
                     known.region.as_ref() == Some(region) && self.class(known.ty) == class
                 });
                 match known {
-                    None => self.parameter(place, own, ty, Some(*region)),
+                    None => self.region(body, place, (own, ty), *region),
                     Some(at) => self.shared(body, at, place, (own, ty)),
                 }
             }
@@ -254,6 +254,25 @@ impl Writer<'_> {
         body.push(Op::BranchConditional, [is_below, then, after]);
         body.push(Op::Label, [then]);
         Ok(after)
+    }
+
+    /// A parameter for a region that none is for yet. Its type is that of the first one of its memory,
+    /// of which it may have bytes: as a cast shows, these are accessed as several types.
+    fn region(
+        &mut self,
+        body: &mut Stream,
+        place: Place,
+        (own, ty): (u32, u32),
+        region: Region,
+    ) -> Result<u32> {
+        let class = self.class(ty);
+        let first = self.parameters.iter().find(|known| {
+            known.region.is_some_and(|known| known.memory == region.memory)
+                && self.class(known.ty) == class
+        });
+        let first = first.map_or(ty, |first| first.ty);
+        let id = self.parameter(place, own, first, Some(region))?;
+        if first == ty { Ok(id) } else { self.cast(body, id, ty) }
     }
 
     fn parameter(

@@ -303,6 +303,24 @@ fn slices_are_compared_by_their_bytes() {
 }
 
 #[test]
+fn slices_of_one_memory_may_overlap_as_several_types() {
+    let slice = |offset| Argument::Buffer(Region { memory: Memory(1), offset, length: 256 });
+    let launches = |offset| {
+        [
+            ("scale", vec![slice(0), buffer(2), float(2.0)]),
+            ("gather", vec![buffer(0), slice(offset), buffer(3)]),
+        ]
+    };
+    for bytes in ALL {
+        for offset in [0, 128, 256] {
+            let (fused, _) = fused(bytes, &plan(&launches(offset), 32, &[]));
+            let text = crate::emit::opencl_c(&fused.module).unwrap();
+            assert!(text.contains("may_alias"), "{offset}: {text}");
+        }
+    }
+}
+
+#[test]
 fn constant_memory_must_not_be_written() {
     let launches = [
         ("scale", vec![buffer(0), buffer(1), float(2.0)]),
