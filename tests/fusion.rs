@@ -318,6 +318,31 @@ everywhere! {
     }
 }
 
+/// `data/rare.spvasm`.
+const RARE: &[u8] = include_bytes!("data/rare.spv");
+
+everywhere! {
+    async fn what_vectors_of_three_skip_keeps_what_it_was(rt: Runtime) {
+        let rt = always(&rt).await;
+        let [filled, fourths, fourth] = kernels(&rt, RARE, ["filled", "fourths", "fourth"]).await;
+        let queue = rt.queue();
+        let numbers: Vec<_> = (0..4 * N).map(|n| n as f32).collect();
+        let [x, y] = [(); 2].map(|()| rt.buffer_from(numbers.clone()));
+        let (x, y) = (x.await.unwrap(), y.await.unwrap());
+        let dst = rt.buffer::<f32>(N).unwrap();
+        let fusion = queue.start_fusion();
+        fusion.submit(filled.launch(N).args((&x, 1.5f32))).unwrap();
+        fusion.submit(fourth.launch(N).args((&x, &dst))).unwrap();
+        fusion.submit(fourths.launch(N).args((&y, 0.5f32))).unwrap();
+        fusion.submit(filled.launch(N).args((&y, 2.5f32))).unwrap();
+        let outcome = fusion.complete().await.unwrap();
+        assert!(matches!(outcome, FusionOutcome::Fused { launches: 4, .. }), "{outcome}");
+        let expected: Vec<_> = numbers.iter().copied().skip(3).step_by(4).collect();
+        assert_eq!(queue.read(&dst).await.unwrap(), expected);
+        assert_eq!(queue.read(&y).await.unwrap(), [2.5, 2.5, 2.5, 0.5].repeat(N));
+    }
+}
+
 /// OpenCL C says what dimensions have that there are not: SPIR-V does not.
 const BEYOND: &str = "
     kernel void places(global uint *dst, uint dimensions) {

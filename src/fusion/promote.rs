@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
-use super::access::Layouts;
+use super::access::{Layout, Layouts};
 use super::declaration::Declaration;
 use super::merge::require;
 use super::plan::Memory;
@@ -40,7 +40,8 @@ pub(super) fn element_width(size: u32) -> u32 {
 }
 
 /// The loads and stores of a function that can go to a variable, by the word of its body, with the
-/// alignment that they are told to have, or 1.
+/// alignment that they are told to have, or 1. Of these it is taken for sure that they read or write all
+/// bytes that they are counted with, so that those are left out that may skip some.
 pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u32, u32> {
     let module = definitions.module();
     let layouts = Layouts::of(module, definitions);
@@ -50,8 +51,9 @@ pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u
         let moved = Moved::of(definitions, &i)?;
         let pointer = definitions.type_of(i.word(moved.pointer)?)?;
         let is_typed = pointer.op() == Some(Op::TypePointer);
-        let is_sized = layouts.size(pointer.word(2)?).is_some_and(|size| size > 0);
-        (is_typed && is_sized).then(|| (location.offset, moved.alignment(&i)))
+        let is_whole = |layout: &Layout| layout.size > 0 && layout.is_dense;
+        let is_whole = layouts.get(pointer.word(2)?).is_some_and(is_whole);
+        (is_typed && is_whole).then(|| (location.offset, moved.alignment(&i)))
     })
     .collect()
 }

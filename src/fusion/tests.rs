@@ -18,6 +18,7 @@ mod local;
 mod patterns;
 mod pointers;
 mod privacy;
+mod rare;
 mod shapes;
 mod wide;
 

@@ -23,6 +23,9 @@ pub(crate) struct Layout {
     pub(crate) align: i128,
     /// What an index steps over or into.
     pub(crate) parts: Parts,
+    /// Whether an access to a value touches all of its bytes: neither those of a fourth component behind
+    /// three nor those between members need be.
+    pub(crate) is_dense: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +87,7 @@ impl Layouts {
             layouts.add(id, definitions, packed, depth + 1)?;
             layouts.layouts.get(&id).cloned()
         };
-        let scalar = |size| Layout { size, align: size, parts: Parts::None };
+        let scalar = |size| Layout { size, align: size, parts: Parts::None, is_dense: true };
         let layout = match ty.op()? {
             Op::TypeInt | Op::TypeFloat => scalar(match ty.word(1)? {
                 width @ (8 | 16 | 32 | 64) => i128::from(width / 8),
@@ -93,9 +96,10 @@ impl Layouts {
             Op::TypePointer => scalar(self.address),
             Op::TypeVector => {
                 let (component, count) = (ty.word(1)?, ty.word(2)?);
-                let size = part(self, component)?.size;
+                let Layout { size, is_dense, .. } = part(self, component)?;
                 let whole = size * i128::from(count.checked_next_power_of_two()?);
-                Layout { size: whole, align: whole, parts: Parts::Equal(component, size) }
+                let is_dense = is_dense && count.is_power_of_two();
+                Layout { size: whole, align: whole, parts: Parts::Equal(component, size), is_dense }
             }
             Op::TypeArray => {
                 let element = part(self, ty.word(1)?)?;
@@ -107,21 +111,25 @@ impl Layouts {
                 let length = i128::from(u64::from(high) << 32 | u64::from(length.word(2)?));
                 let size = element.size.checked_mul(length).filter(|&size| size < MAX_SIZE)?;
                 let parts = Parts::Equal(ty.word(1)?, element.size);
-                Layout { size, align: element.align, parts }
+                Layout { size, align: element.align, parts, is_dense: element.is_dense }
             }
             Op::TypeStruct => {
                 let is_packed = packed.contains_key(&id);
                 let (mut size, mut align, mut members) = (0_i128, 1, Vec::new());
+                let mut is_dense = true;
                 for member in ty.words_from(1) {
                     let layout = part(self, member)?;
                     let step = if is_packed { 1 } else { layout.align.max(1) };
-                    size = round_up(size, step);
-                    members.push((member, size));
-                    size = Some(size + layout.size).filter(|&size| size < MAX_SIZE)?;
+                    let start = round_up(size, step);
+                    is_dense &= layout.is_dense && start == size;
+                    members.push((member, start));
+                    size = Some(start + layout.size).filter(|&size| size < MAX_SIZE)?;
                     align = align.max(step);
                 }
-                size = round_up(size, align);
-                Layout { size, align, parts: Parts::Members(members) }
+                let end = size;
+                size = round_up(end, align);
+                is_dense &= size == end;
+                Layout { size, align, parts: Parts::Members(members), is_dense }
             }
             _ => return None,
         };
