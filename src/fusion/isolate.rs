@@ -1,8 +1,11 @@
 //! Each slot's kernel in a module of its own, so that what is asked of a kernel is not asked of all
 //! others of its program.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+
+use rspirv::spirv::Op;
 
 use super::access;
 use super::merge::Modes;
@@ -10,7 +13,7 @@ use super::plan::{Plan, Slot};
 use super::specialize::specialize;
 use crate::error::{Error, Result};
 use crate::spirv::Module;
-use crate::spirv::edit::References;
+use crate::spirv::edit::{Instruction, References, Section, Stream};
 
 /// What a slot's program is made of: a module, and the values of its specialization constants.
 fn key(slot: &Slot) -> (usize, &[(u32, Vec<u8>)]) {
@@ -21,14 +24,20 @@ fn key(slot: &Slot) -> (usize, &[(u32, Vec<u8>)]) {
 ///
 /// # Errors
 ///
-/// Those of [`specialize`] and of [`Modes::of`], and
+/// Those of [`ungrouped`], of [`specialize`] and of [`Modes::of`], and
 /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) if there is none of a slot's name.
 pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
-    let mut specialized = HashMap::new();
+    let named = |slot: &Slot, error: Error| error.within(format!("`{}`", slot.kernel));
+    let (mut plain, mut specialized) = (HashMap::new(), HashMap::new());
+    for slot in &plan.slots {
+        if let Entry::Vacant(new) = plain.entry(slot.module) {
+            new.insert(ungrouped(modules[slot.module]).map_err(|error| named(slot, error))?);
+        }
+    }
     for slot in &plan.slots {
         if let Entry::Vacant(new) = specialized.entry(key(slot)) {
-            let module = specialize(modules[slot.module], &slot.constants);
-            new.insert(module.map_err(|error| error.within(format!("`{}`", slot.kernel)))?);
+            let module = specialize(&plain[&slot.module], &slot.constants);
+            new.insert(module.map_err(|error| named(slot, error))?);
         }
     }
     let programs = specialized.iter().map(|(&key, module)| (key, Program::of(module)));
@@ -38,6 +47,82 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
         kernel.map_err(|error| within(at, slot, error))
     };
     plan.slots.iter().enumerate().map(kernel).collect()
+}
+
+/// More words than these are not written for what is said by groups, of which a small module can have a
+/// large one many times over.
+const MAX_UNGROUPED: usize = 1 << 20;
+
+/// The module with what it says by groups of decorations said of each of their members, so that nothing
+/// else has to know of groups. It is only copied if there are any.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if it is not plain what is said of a member, or if it is
+/// too much.
+pub(super) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
+    let is_of_groups = |i: &Instruction<'_>| {
+        let op = i.op();
+        matches!(op, Some(Op::DecorationGroup | Op::GroupDecorate | Op::GroupMemberDecorate))
+    };
+    let annotations = module.section(Section::Annotations);
+    if !annotations.iter().any(|i| is_of_groups(&i)) {
+        return Ok(Cow::Borrowed(module));
+    }
+    let groups = annotations.iter().filter(|i| i.op() == Some(Op::DecorationGroup));
+    let mut said: HashMap<u32, Vec<_>> =
+        groups.filter_map(|group| Some((group.result()?, Vec::new()))).collect();
+    for i in annotations.iter().filter(|i| !is_of_groups(i)) {
+        if let Some(said) = i.word(0).and_then(|target| said.get_mut(&target)) {
+            said.push(i);
+        }
+    }
+    let mut plain = Stream::default();
+    for i in annotations.iter() {
+        let target = i.word(0).unwrap_or_default();
+        let step = match i.op() {
+            Some(Op::DecorationGroup) => continue,
+            Some(Op::GroupDecorate) => 1,
+            Some(Op::GroupMemberDecorate) => 2,
+            _ => {
+                if !said.contains_key(&target) {
+                    plain.push_instruction(&i);
+                }
+                continue;
+            }
+        };
+        let unclear = |why: &str| {
+            let name = i.name();
+            Error::unsupported(format!("{name} of the module, for the id {target}, {why}"))
+        };
+        let of_group = said.get(&target).ok_or_else(|| unclear("names no group of decorations"))?;
+        let members: Vec<_> = i.words_from(1).collect();
+        for member in members.chunks(step) {
+            if said.contains_key(&member[0]) {
+                return Err(unclear("has a group among its members"));
+            }
+            for decoration in of_group {
+                let op = match (decoration.op(), step) {
+                    (Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)), 1) => op,
+                    (Some(Op::Decorate), _) => Op::MemberDecorate,
+                    (Some(Op::DecorateString), _) => Op::MemberDecorateString,
+                    _ => return Err(unclear("says what is not said of members")),
+                };
+                plain.push(op, member.iter().copied().chain(decoration.words_from(1)));
+                if plain.words().len() > MAX_UNGROUPED {
+                    return Err(Error::unsupported(format!(
+                        "the module says so much by groups of decorations that all of it takes more \
+                         than {MAX_UNGROUPED} words without them"
+                    )));
+                }
+            }
+        }
+    }
+    let mut new = module.clone();
+    *new.section_mut(Section::Annotations) = plain;
+    let is_group = |i: &Instruction<'_>| i.word(0).is_some_and(|id| said.contains_key(&id));
+    new.section_mut(Section::Names).retain(|i| !is_group(i));
+    Ok(Cow::Owned(new))
 }
 
 /// An error of a slot.

@@ -1,8 +1,15 @@
 //! Kernels as compilers seldom write them: of accesses to whole values some bytes of which are not
-//! touched.
+//! touched, and of what is said of ids by groups.
+
+use rspirv::binary::Assemble;
+use rspirv::dr::Builder;
+use rspirv::spirv::{
+    AddressingModel, Capability, Decoration, ExecutionModel, FunctionControl, MemoryModel,
+};
 
 use super::groups::grouped;
 use super::*;
+use crate::spirv::edit::Stream;
 
 const RARE: &[u8] = include_bytes!("../../../tests/data/rare.spv");
 
@@ -46,4 +53,111 @@ fn bytes_that_a_store_skips_are_not_local() {
         "`filled` writes `x` in a way that only memory allows"
     );
     assert!(outcome.fused.unwrap().internalized.is_empty());
+}
+
+/// The module with what is said of ids said of groups, of which there is one for all of whom the same is
+/// said.
+fn in_groups(bytes: &[u8], is_wanted: impl Fn(Option<Decoration>) -> bool) -> Vec<u8> {
+    let mut module = Module::parse(bytes).unwrap();
+    let mut said = BTreeMap::<Vec<u32>, Vec<u32>>::new();
+    let mut annotations = Stream::default();
+    for i in module.section(Section::Annotations).iter() {
+        assert_eq!(i.op(), Some(Op::Decorate));
+        if is_wanted(Decoration::from_u32(i.word(1).unwrap())) {
+            said.entry(i.words_from(1).collect()).or_default().push(i.word(0).unwrap());
+        } else {
+            annotations.push_instruction(&i);
+        }
+    }
+    for (words, targets) in said {
+        let group = module.fresh_id().unwrap();
+        annotations.push(Op::Decorate, [group].into_iter().chain(words));
+        annotations.push(Op::DecorationGroup, [group]);
+        annotations.push(Op::GroupDecorate, [group].into_iter().chain(targets));
+        module.section_mut(Section::Names).push(Op::Name, [group, 0]);
+    }
+    *module.section_mut(Section::Annotations) = annotations;
+    module.assemble()
+}
+
+#[test]
+fn what_is_said_of_a_group_is_said_of_its_members() {
+    let launches = [("packed", vec![buffer(0)]), ("loose", vec![buffer(0), buffer(1)])];
+    let why = |bytes: &[u8]| {
+        let outcome = fuse_in(bytes, &plan(&launches, 64, &[]), Trust::ProofOnly);
+        outcome.fused.unwrap_err()
+    };
+    let packed = in_groups(RARE, |decoration| decoration == Some(Decoration::CPacked));
+    assert_eq!(why(&packed), why(RARE));
+    assert_eq!(why(&in_groups(RARE, |_| true)), why(RARE));
+    for bytes in ALL {
+        let plan = plan(&chain(), 1000, &[1, 2]);
+        let plain = fused(bytes, &plan).0;
+        let (grouped, text) = fused(&in_groups(bytes, |_| true), &plan);
+        assert_eq!(grouped.internalized, plain.internalized);
+        assert_eq!(grouped.parameters, plain.parameters);
+        assert!(!text.contains("Group"), "{text}");
+        // Work-items that know of themselves but their global id do the work of four.
+        let module = Module::parse(in_groups(bytes, |_| true)).unwrap();
+        let four = Width { most: 4, least_left: 1 };
+        let plan = super::plan(&chain(), 1024, &[]);
+        let wide = fuse(&plan, &[&module], Trust::ProofOnly, four).unwrap().fused.unwrap();
+        assert_eq!(wide.range.global(), [256]);
+    }
+}
+
+/// A module of a kernel `k` of a buffer of numbers.
+fn kernel(make: impl FnOnce(&mut Builder)) -> Vec<u8> {
+    let mut b = Builder::new();
+    b.set_version(1, 2);
+    for capability in [Capability::Kernel, Capability::Addresses, Capability::Linkage] {
+        b.capability(capability);
+    }
+    b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
+    let (void, int) = (b.type_void(), b.type_int(32, 0));
+    let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, int);
+    let ty = b.type_function(void, [pointer]);
+    let k = b.begin_function(void, None, FunctionControl::NONE, ty).unwrap();
+    b.function_parameter(pointer).unwrap();
+    b.begin_block(None).unwrap();
+    make(&mut b);
+    b.ret().unwrap();
+    b.end_function().unwrap();
+    b.entry_point(ExecutionModel::Kernel, k, "k", []);
+    b.module().assemble().into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+#[test]
+fn members_of_structures_have_what_is_said_of_their_group() {
+    let mut structure = 0;
+    let bytes = kernel(|b| {
+        let int = b.type_int(32, 0);
+        structure = b.type_struct([int, int]);
+        let group = b.decoration_group();
+        b.decorate(group, Decoration::Volatile, []);
+        b.group_member_decorate(group, [(structure, 1), (structure, 0)]);
+    });
+    let module = Module::parse(bytes.as_slice()).unwrap();
+    let plain = isolate::ungrouped(&module).unwrap();
+    let annotations = plain.section(Section::Annotations).iter();
+    let said: Vec<_> = annotations.map(|i| (i.op().unwrap(), i.words_from(0).collect())).collect();
+    let volatile = Decoration::Volatile as u32;
+    let member = |at| (Op::MemberDecorate, vec![structure, at, volatile]);
+    assert_eq!(said, [member(1), member(0)]);
+}
+
+#[test]
+fn what_is_said_of_too_many_by_groups_is_refused() {
+    let bytes = kernel(|b| {
+        let group = b.decoration_group();
+        for _ in 0..2000 {
+            b.decorate(group, Decoration::Volatile, []);
+        }
+        for member in 1_000_000..1_002_000 {
+            b.group_decorate(group, [member]);
+        }
+    });
+    let why = fuse_in(&bytes, &plan(&[("k", vec![buffer(0)])], 64, &[]), Trust::Caller).fused;
+    let why = why.unwrap_err();
+    assert!(why.contains("`k`") && why.contains("groups"), "{why}");
 }
