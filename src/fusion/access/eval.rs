@@ -21,6 +21,8 @@ use crate::spirv::edit::{Definitions, Instruction, Location};
 const MAX_DEPTH: usize = 16;
 /// Instructions evaluated, those of called functions for each call.
 const MAX_STEPS: usize = 1 << 18;
+/// Of a vector.
+const MAX_PARTS: usize = 16;
 
 pub(super) struct Evaluation<'m> {
     pub(super) definitions: &'m Definitions<'m>,
@@ -320,11 +322,34 @@ impl<'m> Evaluation<'m> {
         }
         let Some(instruction) = self.definitions.get(id) else { return Known::Other };
         let Some(ty) = instruction.result_type() else { return Known::Other };
-        self.constant(&instruction, ty, 0).unwrap_or_else(|| self.unknown(ty))
+        self.constant(&instruction, ty).unwrap_or_else(|| self.unknown(ty))
     }
 
     /// What is defined outside of functions.
-    fn constant(&self, instruction: &Instruction<'_>, ty: u32, depth: usize) -> Option<Known> {
+    fn constant(&self, instruction: &Instruction<'_>, ty: u32) -> Option<Known> {
+        if instruction.op() != Some(Op::ConstantComposite) {
+            return self.single(instruction, ty);
+        }
+        if !self.is_vector(ty, instruction) {
+            return None;
+        }
+        let parts = instruction.words_from(2).map(|id| {
+            let part = self.definitions.get(id)?;
+            let ty = part.result_type()?;
+            Some(self.single(&part, ty).unwrap_or_else(|| self.unknown(ty)))
+        });
+        parts.collect::<Option<_>>().map(Known::Parts)
+    }
+
+    /// Whether what is made of several parts is a vector. Of no other value are they kept: one of few words
+    /// can have more parts, and parts of parts, than there is memory for.
+    pub(super) fn is_vector(&self, ty: u32, made: &Instruction<'_>) -> bool {
+        let is_vector = self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeVector));
+        is_vector && made.words_from(2).count() <= MAX_PARTS
+    }
+
+    /// A constant of one part.
+    fn single(&self, instruction: &Instruction<'_>, ty: u32) -> Option<Known> {
         let integer = |value| Some(Known::Integer(Form::constant(value)));
         match instruction.op()? {
             Op::Constant => {
@@ -343,14 +368,6 @@ impl<'m> Evaluation<'m> {
                 Op::TypePointer => Some(Known::Pointer(Pointer::to(Base::Harmless))),
                 _ => None,
             },
-            Op::ConstantComposite if depth < 4 => {
-                let parts = instruction.words_from(2).map(|id| {
-                    let part = self.definitions.get(id)?;
-                    let ty = part.result_type()?;
-                    Some(self.constant(&part, ty, depth + 1).unwrap_or_else(|| self.unknown(ty)))
-                });
-                parts.collect::<Option<_>>().map(Known::Parts)
-            }
             Op::Variable => {
                 let id = instruction.result()?;
                 let is_built_in = self.built_ins.contains_key(&id);

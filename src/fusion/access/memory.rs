@@ -110,9 +110,11 @@ impl<'m> Evaluation<'m> {
             Op::ExtInst => self.extended(frame, at, i),
             Op::CompositeExtract | Op::VectorExtractDynamic => self.part(frame, op, i),
             Op::CompositeConstruct => {
-                let parts: Vec<_> = i.words_from(2).map(|id| self.value(frame, id)).collect();
-                if parts.iter().all(|part| matches!(part, Known::Integer(_))) {
-                    return Some(Known::Parts(parts));
+                if self.is_vector(i.result_type()?, i) {
+                    let parts: Vec<_> = i.words_from(2).map(|id| self.value(frame, id)).collect();
+                    if parts.iter().all(|part| matches!(part, Known::Integer(_))) {
+                        return Some(Known::Parts(parts));
+                    }
                 }
                 self.escape_operands(frame, at, i, "is put into a value of several parts");
                 None

@@ -2,6 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+use rspirv::binary::Assemble;
+use rspirv::dr::Builder;
+use rspirv::spirv::{
+    AddressingModel, Capability, ExecutionModel, FunctionControl, MemoryModel, StorageClass,
+};
+
 use super::*;
 use crate::nd_range::{NdRange, NdSize};
 
@@ -201,4 +207,80 @@ fn launches_that_fit_no_kernel_are_refused() {
     let space = Space::new(&NdRange::from(NdSize::from(1)));
     let error = analyse(&module.definitions(), function, &[B], &space).unwrap_err();
     assert!(error.to_string().contains("3 parameters, the launch 1 arguments"), "{error}");
+}
+
+/// A module of a kernel `k` of a buffer of numbers and a number. `make` says where it stores the number.
+fn storing(make: impl FnOnce(&mut Builder, u32) -> u32) -> Vec<u8> {
+    let mut b = Builder::new();
+    b.set_version(1, 2);
+    b.capability(Capability::Kernel);
+    b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
+    let (void, int) = (b.type_void(), b.type_int(32, 0));
+    let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, int);
+    let ty = b.type_function(void, [pointer, int]);
+    let k = b.begin_function(void, None, FunctionControl::NONE, ty).unwrap();
+    let to = b.function_parameter(pointer).unwrap();
+    let number = b.function_parameter(int).unwrap();
+    b.begin_block(None).unwrap();
+    let index = make(&mut b, number);
+    let at = b.in_bounds_ptr_access_chain(pointer, None, to, index, []).unwrap();
+    b.store(at, number, None, []).unwrap();
+    b.ret().unwrap();
+    b.end_function().unwrap();
+    b.entry_point(ExecutionModel::Kernel, k, "k", []);
+    b.module().assemble().into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// Where such a kernel stores.
+#[track_caller]
+fn stored_at(make: impl FnOnce(&mut Builder, u32) -> u32) -> Option<i128> {
+    let range = NdRange::from(NdSize::from(64));
+    let found = found_in(&storing(make), "k", &[B, O], &range);
+    let [Access { bytes: Some(bytes), .. }] = &found.all[..] else { panic!("{:?}", found.all) };
+    bytes.start.is_exact().then_some(bytes.start.low)
+}
+
+#[test]
+fn parts_are_known_of_vectors_only() {
+    let of_constant = |is_vector| {
+        stored_at(|b, _| {
+            let int = b.type_int(32, 0);
+            let parts = [3, 5].map(|value| b.constant_bit32(int, value));
+            let two = b.constant_bit32(int, 2);
+            let ty = if is_vector { b.type_vector(int, 2) } else { b.type_array(int, two) };
+            let whole = b.constant_composite(ty, parts);
+            b.composite_extract(int, None, whole, [1]).unwrap()
+        })
+    };
+    assert_eq!((of_constant(true), of_constant(false)), (Some(20), None));
+    let of_value = |is_vector| {
+        stored_at(|b, _| {
+            let int = b.type_int(32, 0);
+            let parts = [3, 5].map(|value| b.constant_bit32(int, value));
+            let two = b.constant_bit32(int, 2);
+            let ty = if is_vector { b.type_vector(int, 2) } else { b.type_array(int, two) };
+            let whole = b.composite_construct(ty, None, parts).unwrap();
+            b.composite_extract(int, None, whole, [1]).unwrap()
+        })
+    };
+    assert_eq!((of_value(true), of_value(false)), (Some(20), None));
+}
+
+#[test]
+fn constants_within_constants_take_no_memory() {
+    let nested = |is_vector| {
+        stored_at(|b, _| {
+            let int = b.type_int(32, 0);
+            let one = b.constant_bit32(int, 1);
+            let hundred = b.constant_bit32(int, 100);
+            let (_, whole) = (0..4).fold((int, one), |(part, value), _| {
+                // Vectors of vectors are not valid, but may come.
+                let array =
+                    if is_vector { b.type_vector(part, 100) } else { b.type_array(part, hundred) };
+                (array, b.constant_composite(array, [value; 100]))
+            });
+            b.composite_extract(int, None, whole, [0, 0, 0, 0]).unwrap()
+        })
+    };
+    assert_eq!((nested(false), nested(true)), (None, None));
 }
