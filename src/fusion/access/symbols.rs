@@ -22,6 +22,8 @@ pub(crate) enum Symbol {
         width: u32,
         literals: Vec<u32>,
         operands: Vec<Rc<Symbol>>,
+        /// As many symbols it is made of, with itself.
+        size: usize,
     },
 }
 
@@ -52,6 +54,20 @@ impl Condition {
 }
 
 impl Symbol {
+    /// `None` if it is made of too many.
+    fn operation(op: Op, width: u32, literals: Vec<u32>, operands: Vec<Rc<Self>>) -> Option<Self> {
+        let size = operands.iter().fold(1, |size: usize, operand| size + operand.size());
+        let operation = Self::Operation { op, width, literals, operands, size };
+        (size <= MAX_SIZE).then_some(operation)
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Operation { size, .. } => *size,
+            _ => 1,
+        }
+    }
+
     /// Whether it holds, where `known` tells that of some.
     pub(crate) fn decide(&self, known: &impl Fn(&Self) -> Option<bool>) -> Option<bool> {
         if let Some(holds) = known(self) {
@@ -87,8 +103,8 @@ impl Symbol {
         match (self, other) {
             (Self::Scalar(a), Self::Scalar(b)) => same(*a, *b),
             (
-                Self::Operation { op, width, literals, operands },
-                Self::Operation { op: o, width: w, literals: l, operands: others },
+                Self::Operation { op, width, literals, operands, .. },
+                Self::Operation { op: o, width: w, literals: l, operands: others, .. },
             ) => {
                 (op, width, literals, operands.len()) == (o, w, l, others.len())
                     && operands.iter().zip(others).all(|(a, b)| a.is(b, same))
@@ -108,6 +124,8 @@ pub(super) struct Symbols<'a> {
 }
 
 const MAX_DEPTH: usize = 24;
+/// Each symbol is as many as it is made of wherever it is compared, however few are there in memory.
+const MAX_SIZE: usize = 256;
 
 impl<'a> Symbols<'a> {
     pub(super) fn of_function(
@@ -156,8 +174,7 @@ impl<'a> Symbols<'a> {
             Op::TypeVector if op == Op::Load => 0,
             _ => return None,
         };
-        let operation =
-            |op, literals, operands| Symbol::Operation { op, width, literals, operands };
+        let operation = |op, literals, operands| Symbol::operation(op, width, literals, operands);
         match op {
             Op::Constant => {
                 Some(Symbol::Constant([width].into_iter().chain(i.words_from(2)).collect()))
@@ -178,7 +195,7 @@ impl<'a> Symbols<'a> {
             }
             Op::CompositeExtract => {
                 let whole = self.at(definitions, i.word(2)?, depth)?;
-                Some(operation(op, i.words_from(3).collect(), vec![whole]))
+                operation(op, i.words_from(3).collect(), vec![whole])
             }
             Op::UGreaterThan
             | Op::SGreaterThan
@@ -203,12 +220,12 @@ impl<'a> Symbols<'a> {
                 if is_swapped {
                     operands.reverse();
                 }
-                let compared = operation(op, Vec::new(), operands);
-                Some(if is_negated {
+                let compared = operation(op, Vec::new(), operands)?;
+                if is_negated {
                     operation(Op::LogicalNot, Vec::new(), vec![Rc::new(compared)])
                 } else {
-                    compared
-                })
+                    Some(compared)
+                }
             }
             Op::Select if width == 1 => {
                 // What compilers make of `a && b` and `a || b`.
@@ -218,9 +235,9 @@ impl<'a> Symbols<'a> {
                 let is = |symbol: &Symbol, value| *symbol == Symbol::Constant(vec![1, value]);
                 let both = |other: &Rc<Symbol>| vec![Rc::clone(condition), Rc::clone(other)];
                 match () {
-                    () if is(no, 0) => Some(operation(Op::LogicalAnd, Vec::new(), both(yes))),
-                    () if is(yes, 1) => Some(operation(Op::LogicalOr, Vec::new(), both(no))),
-                    () => Some(operation(op, Vec::new(), operands)),
+                    () if is(no, 0) => operation(Op::LogicalAnd, Vec::new(), both(yes)),
+                    () if is(yes, 1) => operation(Op::LogicalOr, Vec::new(), both(no)),
+                    () => operation(op, Vec::new(), operands),
                 }
             }
             Op::UConvert
@@ -248,7 +265,7 @@ impl<'a> Symbols<'a> {
             | Op::LogicalOr
             | Op::LogicalNot => {
                 let operands = i.words_from(2).map(|id| self.at(definitions, id, depth));
-                Some(operation(op, Vec::new(), operands.collect::<Option<_>>()?))
+                operation(op, Vec::new(), operands.collect::<Option<_>>()?)
             }
             _ => None,
         }

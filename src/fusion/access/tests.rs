@@ -284,3 +284,27 @@ fn constants_within_constants_take_no_memory() {
     };
     assert_eq!((nested(false), nested(true)), (None, None));
 }
+
+#[test]
+fn conditions_of_values_that_are_made_of_too_much_are_unknown() {
+    let conditions = |squared| {
+        let bytes = storing(|b, number| {
+            let (int, bool) = (b.type_int(32, 0), b.type_bool());
+            let limit = b.constant_bit32(int, 100);
+            let value =
+                (0..squared).fold(number, |value, _| b.i_mul(int, None, value, value).unwrap());
+            let is_less = b.u_less_than(bool, None, value, limit).unwrap();
+            let (then, after) = (b.id(), b.id());
+            b.branch_conditional(is_less, then, after, []).unwrap();
+            b.begin_block(Some(after)).unwrap();
+            b.ret().unwrap();
+            b.begin_block(Some(then)).unwrap();
+            limit
+        });
+        let found = found_in(&bytes, "k", &[B, O], &NdRange::from(NdSize::from(64)));
+        found.flow.conditions(found.all[0].location.unwrap()).len()
+    };
+    assert_eq!([0, 6].map(conditions), [1, 1]);
+    // Otherwise these would be compared in as many steps as two to the power of that.
+    assert_eq!([8, 21].map(conditions), [0, 0]);
+}
