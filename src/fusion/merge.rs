@@ -8,6 +8,7 @@ use rspirv::spirv::{
 
 use super::isolate::Kernel;
 use super::ranges::Sizes;
+use super::remap::is_barrier;
 use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::edit::{Instruction, Linkage, Section, Stream, string_words};
 use crate::spirv::{Input, Module, Options, merge};
@@ -101,7 +102,7 @@ impl Whole {
     pub(super) fn has_barriers(&self) -> bool {
         let mut instructions =
             self.module.functions.iter().flat_map(|function| function.body.iter());
-        instructions.any(|i| i.op() == Some(Op::ControlBarrier))
+        instructions.any(|i| i.op().is_some_and(is_barrier))
     }
 
     /// Drivers are to keep each slot's function as it is.

@@ -91,12 +91,23 @@ pub(super) fn of_groups(module: &Module) -> Option<&'static str> {
     instructions.filter_map(|i| i.op()).find_map(|op| {
         let name = format!("{op:?}");
         match op {
-            Op::ControlBarrier | Op::MemoryNamedBarrier => Some("barriers"),
+            _ if is_barrier(op) => Some("barriers"),
             _ if name.contains("Subgroup") => Some("operations of sub-groups"),
             _ if name.starts_with("Group") => Some("operations of work-groups"),
             _ => None,
         }
     })
+}
+
+/// Whether work-items wait for each other there, or begin to.
+pub(super) fn is_barrier(op: Op) -> bool {
+    matches!(
+        op,
+        Op::ControlBarrier
+            | Op::MemoryNamedBarrier
+            | Op::ControlBarrierArriveINTEL
+            | Op::ControlBarrierWaitINTEL
+    )
 }
 
 /// What a slot's kernel gets for a value, or what it may not ask for.

@@ -161,3 +161,26 @@ fn what_is_said_of_too_many_by_groups_is_refused() {
     let why = why.unwrap_err();
     assert!(why.contains("`k`") && why.contains("groups"), "{why}");
 }
+
+#[test]
+fn barriers_in_two_halves_are_barriers() {
+    let bytes = kernel(|b| {
+        let int = b.type_int(32, 0);
+        let (group, semantics) = (b.constant_bit32(int, 2), b.constant_bit32(int, 0x210));
+        b.control_barrier_arrive_intel(group, group, semantics).unwrap();
+        b.control_barrier_wait_intel(group, group, semantics).unwrap();
+    });
+    let module = Module::parse(bytes.as_slice()).unwrap();
+    let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
+    let mut plan = plan(&launches, 64, &[]);
+    let four = Width { most: 4, least_left: 1 };
+    let apart = Plan { keeps_apart: true, ..plan.clone() };
+    let fused = fuse(&apart, &[&module], Trust::ProofOnly, four).unwrap().fused.unwrap();
+    assert_eq!(fused.range.global(), [64]);
+    let text = rspirv::dr::load_bytes(fused.module.assemble()).unwrap().disassemble();
+    assert_eq!(text.matches("DontInline").count(), 2, "{text}");
+    // Work-groups that are not those of the launch.
+    plan.slots[1].range = NdRange::from(NdSize::from([8, 8]));
+    let why = fuse_in(&bytes, &plan, Trust::Caller).fused.unwrap_err();
+    assert!(why.contains("`k` uses barriers, but among"), "{why}");
+}
