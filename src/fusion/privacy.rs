@@ -113,8 +113,9 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
     let mut refused = None;
     for used in uses {
         match (used.followed(slots), &mut range) {
-            (Ok(Bytes { start, width, .. }), range) => {
+            (Ok((Bytes { start, width, .. }, told)), range) => {
                 let align = (width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128;
+                let align = align.max(told);
                 *range = match *range {
                     None => Some((start, start.low, start.high + width, align)),
                     Some((known, low, high, most))
@@ -140,8 +141,9 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
 }
 
 impl Use<'_> {
-    /// Its bytes, if they are known to be the same ones whenever it runs.
-    fn followed(&self, slots: &[Examined]) -> Result<Bytes, String> {
+    /// Its bytes, if they are known to be the same ones whenever it runs, and what they are told to be
+    /// aligned to.
+    fn followed(&self, slots: &[Examined]) -> Result<(Bytes, i128), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
         let Some(bytes) = self.bytes else {
             return refuse(self.access.note.unwrap_or("at places that are not known"));
@@ -157,10 +159,12 @@ impl Use<'_> {
         }
         let Examined { accesses, movable, .. } = &slots[self.slot];
         let here = accesses.all.iter().filter(|access| access.location == Some(location));
-        if !movable.contains_key(&location.offset) || here.count() != 1 {
-            return refuse("in a way that only memory allows");
+        let is_possible = |told: &i128| *told <= MAX_ALIGN && told.count_ones() == 1;
+        let told = movable.get(&location.offset).map(|&told| i128::from(told));
+        match told.filter(is_possible) {
+            Some(told) if here.count() == 1 => Ok((bytes, told)),
+            _ => refuse("in a way that only memory allows"),
         }
-        Ok(bytes)
     }
 
     /// Whether it may touch some of the bytes, in whatever work-item.
@@ -202,7 +206,7 @@ impl<'a> Keeper<'a> {
         view: &'a View,
     ) -> Self {
         let own = uses.iter().map(|used| {
-            let bytes = used.followed(slots).ok()?;
+            let (bytes, _) = used.followed(slots).ok()?;
             let is_own = bytes.start.coefficients() == base.coefficients();
             is_own.then_some((bytes.start.low, bytes.start.low + bytes.width))
         });

@@ -55,6 +55,28 @@ fn bytes_that_a_store_skips_are_not_local() {
     assert!(outcome.fused.unwrap().internalized.is_empty());
 }
 
+#[test]
+fn a_variable_is_aligned_as_its_accesses_are_told_to_be() {
+    let launches = [("heads", vec![buffer(0), buffer(1)]), ("heads", vec![buffer(1), buffer(2)])];
+    let outcome = fuse_in(RARE, &plan(&launches, 64, &[1]), Trust::ProofOnly);
+    let promotion = outcome.judgements[1].promotion.as_ref().unwrap();
+    assert_eq!((promotion.size, promotion.align), (4, 16));
+    let text = valid(&outcome.fused.unwrap());
+    assert!(text.contains("Alignment 16"), "{text}");
+    // What no type asks for is left to memory.
+    for odd in [24, 256] {
+        let mut words: Vec<[u8; 4]> = RARE.as_chunks().0.to_vec();
+        for at in 1..words.len() {
+            if words[at - 1..=at] == [[2, 0, 0, 0], [16, 0, 0, 0]] {
+                words[at] = u32::to_le_bytes(odd);
+            }
+        }
+        let outcome = fuse_in(words.as_flattened(), &plan(&launches, 64, &[1]), Trust::ProofOnly);
+        let why = outcome.judgements[1].promotion.as_ref().unwrap_err();
+        assert!(why.contains("in a way that only memory allows"), "{why}");
+    }
+}
+
 /// The module with what is said of ids said of groups, of which there is one for all of whom the same is
 /// said.
 fn in_groups(bytes: &[u8], is_wanted: impl Fn(Option<Decoration>) -> bool) -> Vec<u8> {
