@@ -5,7 +5,7 @@ mod libraries;
 mod support;
 
 use kiln::spirv_internals::link;
-use kiln::{ErrorKind, Image, ImageFormat, Kernel, Origin, Runtime};
+use kiln::{ErrorKind, Image, ImageFormat, Kernel, Runtime};
 use libraries::{expect, function, library, register};
 
 const APPLICATION: &[u8] = include_bytes!("data/application.spv");
@@ -149,6 +149,7 @@ everywhere! {
 #[cfg(feature = "simulated")]
 mod without_a_linker {
     use super::*;
+    use kiln::Origin;
     use kiln::simulated::{Fault, Simulator};
     use libraries::{application, image};
 
