@@ -2,7 +2,9 @@
 //! and without one.
 
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use async_executor::Executor;
 
@@ -12,27 +14,33 @@ pub(crate) struct HostExecutor {
     executor: Arc<Executor<'static>>,
     /// Closed when the last handle is gone, which ends the thread.
     running: OnceLock<async_channel::Sender<()>>,
+    /// Held to start the thread.
+    starting: Mutex<()>,
+    start: Start,
 }
+
+/// Starts a thread that runs this.
+type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 impl HostExecutor {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { executor: Arc::new(Executor::new()), running: OnceLock::new() })
+        Self::with_start(|run| thread::Builder::new().name("kiln-host".into()).spawn(run).map(drop))
+    }
+
+    fn with_start(start: Start) -> Arc<Self> {
+        Arc::new(Self {
+            executor: Arc::new(Executor::new()),
+            running: OnceLock::new(),
+            starting: Mutex::new(()),
+            start,
+        })
     }
 
     /// Runs a future to its end. It must not panic.
     pub(crate) fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
-        self.running.get_or_init(|| {
-            let (running, closed) = async_channel::bounded::<()>(1);
-            let executor = self.executor.clone();
-            let run = move || {
-                // Ends with an error, the only thing that can come.
-                let _ = futures_lite::future::block_on(executor.run(closed.recv()));
-            };
-            if let Err(error) = std::thread::Builder::new().name("kiln-host".into()).spawn(run) {
-                tracing::error!(%error, "no thread for host futures could be started");
-            }
-            running
-        });
+        if self.running.get().is_none() {
+            self.run();
+        }
         let handle = self.clone();
         self.executor
             .spawn(async move {
@@ -40,5 +48,52 @@ impl HostExecutor {
                 drop(handle);
             })
             .detach();
+    }
+
+    /// Starts the thread. If the system gives none now, the next task tries again, and then all run.
+    fn run(&self) {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.running.get().is_some() {
+            return;
+        }
+        let (running, closed) = async_channel::bounded::<()>(1);
+        let executor = self.executor.clone();
+        let run = move || {
+            // Ends with an error, the only thing that can come.
+            let _ = futures_lite::future::block_on(executor.run(closed.recv()));
+        };
+        match (self.start)(Box::new(run)) {
+            Ok(()) => _ = self.running.set(running),
+            Err(error) => tracing::error!(%error, "no thread for host futures could be started"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_cannot_be_had_is_asked_for_again() {
+        static REFUSED: AtomicBool = AtomicBool::new(false);
+        let executor = HostExecutor::with_start(|run| {
+            if !REFUSED.swap(true, SeqCst) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            thread::spawn(run);
+            Ok(())
+        });
+        let (sender, ran) = mpsc::channel();
+        for task in 0..2 {
+            assert!(ran.try_recv().is_err(), "there is no thread");
+            let sender = sender.clone();
+            executor.spawn(async move { sender.send(task).expect("the test waits") });
+        }
+        let ran = [(); 2].map(|()| ran.recv_timeout(Duration::from_secs(60)));
+        assert_eq!(ran, [Ok(0), Ok(1)]);
     }
 }

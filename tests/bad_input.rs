@@ -370,7 +370,11 @@ everywhere! {
 
 everywhere! {
     async fn a_buffer_is_no_image(rt: Runtime) {
-        let text = "typedef read_only image2d_t picture;
+        let text = "typedef struct { int width, height; } image_size_t;
+            kernel void sized(image_size_t size, global float *to) {
+                to[0] = size.width * size.height;
+            }
+            typedef read_only image2d_t picture;
             kernel void plain(read_only image2d_t from, global float *to) {
                 to[0] = get_image_width(from);
             }
@@ -388,6 +392,12 @@ everywhere! {
             };
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         }
+        // A name that only looks like an image's.
+        let area = rt.buffer::<f32>(1).unwrap();
+        // SAFETY: it writes one element.
+        let sized = unsafe { program.kernel("sized") }.unwrap();
+        rt.queue().submit(sized.launch(1).args(([6, 7], &area))).unwrap();
+        assert_eq!(rt.queue().read(&area).await.unwrap(), [42.0]);
     }
 }
 

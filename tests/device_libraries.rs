@@ -199,6 +199,20 @@ with_each_linked_format! {
 }
 
 with_each_linked_format! {
+    async fn a_library_is_linked_without_the_options_of_an_application(rt, format) {
+        const OPTIONS: &str = "-cl-fast-relaxed-math";
+        let library = image(format, &[function("scale").times(3.0)], &[("own", &["scale"])]);
+        register(&rt, &[&library]);
+        let application = application(format, &["scale"]);
+        rt.build(&application).options(OPTIONS).await.expect("it links");
+        let own = rt.build(&library).options(OPTIONS).await.expect("it builds");
+        assert_eq!(own.origin(), Origin::Compiled, "the program that is there has none");
+        let plain = rt.build(&library).await.expect("it is there");
+        assert_eq!(plain.origin(), Origin::Memory);
+    }
+}
+
+with_each_linked_format! {
     async fn the_same_images_in_another_order_are_the_same_program(rt, format) {
         let directory = tempfile::tempdir().expect("there is room");
         let (a, b) = (

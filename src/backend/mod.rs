@@ -190,7 +190,22 @@ pub struct Parameter {
 
 /// Whether a type, as OpenCL C writes it, is that of an image or a sampler, which launches cannot give.
 pub(crate) fn is_image_or_sampler(type_name: &str) -> bool {
-    type_name.ends_with("_t") && (type_name.starts_with("image") || type_name == "sampler_t")
+    matches!(
+        type_name,
+        "sampler_t"
+            | "image1d_t"
+            | "image1d_array_t"
+            | "image1d_buffer_t"
+            | "image2d_t"
+            | "image2d_array_t"
+            | "image2d_depth_t"
+            | "image2d_array_depth_t"
+            | "image2d_msaa_t"
+            | "image2d_array_msaa_t"
+            | "image2d_msaa_depth_t"
+            | "image2d_array_msaa_depth_t"
+            | "image3d_t"
+    )
 }
 
 /// A part of a device's memory.

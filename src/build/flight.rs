@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -53,7 +54,12 @@ impl<T> Lander<T> {
             if state.handles > 0 { state.outcome.replace(outcome) } else { Some(outcome) };
         drop(state);
         drop(unwanted);
-        wakers.into_values().for_each(Waker::wake);
+        for waker in wakers.into_values() {
+            // One that panics must not keep the others asleep.
+            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                tracing::error!("a waker panicked");
+            }
+        }
     }
 }
 
@@ -140,6 +146,28 @@ mod tests {
         assert_eq!(waker.1.load(SeqCst), 1);
         assert!(poll(&mut waiting).is_ready());
         assert!(poll(&mut waiting).is_ready());
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_asleep() {
+        struct Panics(AtomicUsize);
+
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, SeqCst);
+                panic!("a waker does as it likes");
+            }
+        }
+
+        let (flight, lander) = flight::<Outcome>();
+        let wakers = [(); 3].map(|()| Arc::new(Panics(AtomicUsize::new(0))));
+        let mut waiting = [(); 3].map(|()| flight.clone());
+        for (flight, waker) in waiting.iter_mut().zip(&wakers) {
+            let waker = waker.clone().into();
+            assert!(flight.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+        }
+        lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
+        assert!(wakers.iter().all(|waker| waker.0.load(SeqCst) == 1));
     }
 
     #[test]

@@ -434,6 +434,11 @@ impl BuildGraph {
         recipe.parts(&self.device_keys[recipe.device()])
     }
 
+    /// The same of texts, whose SPIR-V is built in this way.
+    pub(super) fn parts_by(&self, way: Way, texts: &Recipe) -> Box<[Part]> {
+        texts.parts_by(way, &self.device_keys[texts.device()])
+    }
+
     pub(super) fn device_key(&self, device: usize) -> &DeviceKey {
         &self.device_keys[device]
     }

@@ -252,7 +252,7 @@ impl Job {
             let images = try_join_all(images).await;
             match images.and_then(|images| self.graph.translated(&self.recipe, images)) {
                 Ok(recipe) => {
-                    self.texts = Some(self.graph.parts(&self.recipe));
+                    self.texts = Some(self.graph.parts_by(recipe.way(), &self.recipe));
                     self.key = self.graph.key(&recipe);
                     self.recipe = recipe;
                     self.submit();

@@ -368,6 +368,11 @@ impl Recipe {
 
     /// What it is linked from; nothing if it is not.
     pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[Part]> {
+        self.parts_by(self.way, device)
+    }
+
+    /// The same of texts, whose SPIR-V is built in this way.
+    pub(crate) fn parts_by(&self, way: Way, device: &DeviceKey) -> Box<[Part]> {
         match self.way {
             Way::Link | Way::LinkByCalls | Way::Merge => {}
             Way::Front if self.units.iter().any(Unit::shares) => {}
@@ -375,7 +380,7 @@ impl Recipe {
         }
         let part = |mut object: Self| {
             let unit = &mut object.units[0];
-            if !self.way.is_link() {
+            if !way.is_link() {
                 // One module is made of them, and compiled with the options of one.
                 unit.options = self.options().to_owned();
             }

@@ -58,7 +58,7 @@ pub(crate) enum Phase {
 pub(crate) enum Fired {
     /// The first waiter, which will settle the signal when it is polled.
     SomebodyWoke,
-    /// Nobody: somebody else must see to it that the signal is settled.
+    /// Nobody that it may wake: somebody else must see to it that the signal is settled.
     NobodyWaits,
     /// A signal that was settled before.
     Late,
@@ -164,12 +164,12 @@ impl Signal {
         }
     }
 
-    /// The driver's callback: wakes the first waiter.
-    pub(crate) fn fire(&self) -> Fired {
+    /// The driver's callback: wakes the first waiter, if it may.
+    pub(crate) fn fire(&self, may_wake: bool) -> Fired {
         if self.phase.compare_exchange(PENDING, FIRED, SeqCst, SeqCst).is_err() {
             return Fired::Late;
         }
-        match self.first.take_waker() {
+        match may_wake.then(|| self.first.take_waker()).flatten() {
             Some(waker) => {
                 waker.wake();
                 Fired::SomebodyWoke

@@ -6,6 +6,8 @@
 //! what fails without ever being dispatched, waits for the end of everything it depends on, so that
 //! the order holds across it too.
 
+use std::cmp::Reverse;
+
 use petgraph::Direction::{Incoming, Outgoing};
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
@@ -217,7 +219,8 @@ impl<C> Dag<C> {
         let mut blockers = gates;
         // The latest first: to end, a command is looked for in the list of each that comes after it, which
         // runs backwards, and most end in the order in which they were added.
-        for &(on, kind) in self.edges.iter().rev() {
+        self.edges.sort_unstable_by_key(|(on, _)| Reverse(on.serial));
+        for &(on, kind) in &self.edges {
             blockers += u32::from(!self.graph[on.index].dispatched);
             self.graph.add_edge(on.index, index, kind);
         }
@@ -480,9 +483,9 @@ impl<C> Dag<C> {
         })
     }
 
-    /// What was in the allocation behind the command `last` is not to be read before it is overwritten.
-    pub(crate) fn lose(&mut self, allocation: u64, last: NodeId, root: &Error) {
-        self.hazards.lose(allocation, last, root);
+    /// What these commands write to the allocation is not to be read before it is overwritten.
+    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &Error) {
+        self.hazards.lose(allocation, writers, root);
     }
 
     /// The first command that reads an allocation which `is_lost`, not one of `among`, and comes after the

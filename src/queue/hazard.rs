@@ -192,12 +192,12 @@ impl Hazards {
         }
     }
 
-    /// What commands up to `last` wrote to the allocation is not there.
-    pub(crate) fn lose(&mut self, allocation: u64, last: NodeId, root: &Error) {
+    /// What these commands wrote to the allocation is not there.
+    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &Error) {
         let Some(history) = self.histories.get_mut(&allocation) else { return };
         for segment in &mut history.segments {
             if let Writer::Command(writer) = segment.writer
-                && writer.serial() <= last.serial()
+                && writers.contains(&writer)
             {
                 segment.writer = Writer::Lost(writer, root.clone());
             }

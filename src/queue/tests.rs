@@ -170,7 +170,7 @@ fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
     assert!(dag.is_clear(&[&read(1), &write(1), &both(2)]));
 
     // What is not there can be written, and then read.
-    dag.lose(1, writer, &failure());
+    dag.lose(1, &[writer], &failure());
     assert!(!dag.is_clear(&[&read(1)]));
     assert!(dag.is_clear(&[&both(1), &read(1)]) && dag.is_clear(&[&write(1), &read(1)]));
     assert!(!dag.is_clear(&[&[used(1, 0..4, Access::Write)], &read(1)]));
@@ -186,7 +186,7 @@ fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
 fn lost_contents_fail_those_who_only_read_and_keep_the_order() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
-    dag.lose(1, writer, &failure());
+    dag.lose(1, &[writer], &failure());
     let reader = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
     let changer = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let healed = add(&mut dag, 3, &[used(1, 0..8, Access::Read)], &mut next);

@@ -36,7 +36,7 @@ fn the_first_waiter_sees_the_callback() {
         let signal = Arc::new(Signal::new());
         let driver = thread::spawn({
             let signal = signal.clone();
-            move || signal.fire()
+            move || signal.fire(true)
         });
         wait(&signal);
         driver.join().expect("the driver does not panic");
@@ -68,7 +68,7 @@ fn a_callback_never_undoes_a_settlement() {
         let signal = Arc::new(Signal::new());
         let driver = thread::spawn({
             let signal = signal.clone();
-            move || signal.fire()
+            move || signal.fire(true)
         });
         let called_back = signal.settle(&mut Wakers::new());
         let fired = driver.join().expect("the driver does not panic");

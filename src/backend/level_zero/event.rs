@@ -258,9 +258,9 @@ impl LzEvent {
         }
     }
 
-    /// Does what is due now that the command has ended, but for telling those that it gives. Called once,
-    /// by whoever took it from its lane.
-    pub(super) fn finish(&self, outcome: Result<(), Error>) -> SmallVec<[Notify; 1]> {
+    /// Does what is due now that the command has ended. Called once, by whoever took it from its
+    /// lane.
+    pub(super) fn finish(&self, outcome: Result<(), Error>) {
         let (staging, read, waits_for) = {
             let mut due = lock(&self.due);
             (due.staging.take(), due.read.take(), std::mem::take(&mut due.waits_for))
@@ -287,7 +287,8 @@ impl LzEvent {
         self.state.store(state, Release);
         // Who looked before the state was set has registered once this gets the lock, and who
         // comes later sees the state.
-        std::mem::take(&mut lock(&self.due).notify)
+        let notify = std::mem::take(&mut lock(&self.due).notify);
+        notify.into_iter().for_each(tell);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ use super::kernel::LzKernel;
 use super::lock;
 use super::memory::{LzMemory, Staging};
 use crate::backend::watcher::{Found, Watched};
-use crate::backend::{Lane, NativeEvent, Notify, Operation, exit, tell};
+use crate::backend::{Lane, NativeEvent, Operation, exit};
 use crate::error::{Error, Result};
 
 /// Reads of more bytes are copied to where they go by the watcher, so that nobody else waits for that.
@@ -30,9 +30,6 @@ pub(super) struct LzLane {
     enqueued: u64,
     profiling: bool,
 }
-
-/// Those who wait for commands that have ended.
-type ToTell = SmallVec<[Notify; 4]>;
 
 /// What outlives the lane, until its last command has ended.
 pub(super) struct LaneState {
@@ -48,8 +45,6 @@ struct Queue {
     watched: VecDeque<u64>,
     /// How many of them are reads that the watcher has to end.
     large_reads: usize,
-    /// Those to be told of commands that have ended, by the watcher.
-    untold: Vec<Notify>,
     /// Whether the watcher knows this lane.
     has_watcher: bool,
     /// The list of a lane that was dropped before its commands had ended.
@@ -69,10 +64,6 @@ impl LaneState {
         if queue.watched.get(at) != Some(&position) {
             queue.watched.insert(at, position);
         }
-        self.call_watcher(queue);
-    }
-
-    fn call_watcher(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
         let is_new = !std::mem::replace(&mut queue.has_watcher, true);
         drop(queue);
         if is_new {
@@ -82,39 +73,32 @@ impl LaneState {
         }
     }
 
-    /// Finds out for `event`, a command of this lane, whether it has ended, and does what is due then. All
-    /// but telling those who wait, who may be anybody: whoever looks may hold a lock that they take.
-    pub(super) fn look_at(self: &Arc<Self>, event: &LzEvent) {
-        let untold = match (self.context.loss(), exit::enter()) {
-            (Some(lost), _) => self.fail(lost),
-            (None, None) => return,
-            (None, Some(_call)) => match event.is_signalled() {
-                Ok(false) => return,
-                Ok(true) if lock(&self.queue).large_reads > 0 && self.context.watcher.nudge() => {
-                    return;
-                }
-                Ok(true) => self.settle(event.position),
-                Err(code) => self.fail(&self.unknown_end(code)),
-            },
-        };
-        if !untold.is_empty() {
-            let mut queue = lock(&self.queue);
-            queue.untold.extend(untold);
-            self.call_watcher(queue);
+    /// Finds out for `event`, a command of this lane, whether it has ended, and does what is due then.
+    pub(super) fn look_at(&self, event: &LzEvent) {
+        if let Some(lost) = self.context.loss() {
+            return self.fail(lost);
+        }
+        let Some(_call) = exit::enter() else { return };
+        match event.is_signalled() {
+            Ok(false) => {}
+            Ok(true) if lock(&self.queue).large_reads > 0 && self.context.watcher.nudge() => {}
+            Ok(true) => self.settle(event.position),
+            Err(code) => self.fail(&self.unknown_end(code)),
         }
     }
 
     /// Does what is due for the command at `position`, which has ended, and for all before it, which
-    /// then have, too: the list is in order. Gives those that are to be told.
-    fn settle(&self, position: u64) -> ToTell {
-        self.take_through(position).iter().flat_map(|event| event.finish(Ok(()))).collect()
+    /// then have, too: the list is in order.
+    fn settle(&self, position: u64) {
+        for event in self.take_through(position) {
+            event.finish(Ok(()));
+        }
     }
 
-    fn fail(&self, error: &Error) -> ToTell {
-        self.take_through(u64::MAX)
-            .iter()
-            .flat_map(|event| event.finish(Err(error.clone())))
-            .collect()
+    fn fail(&self, error: &Error) {
+        for event in self.take_through(u64::MAX) {
+            event.finish(Err(error.clone()));
+        }
     }
 
     fn take_through(&self, position: u64) -> SmallVec<[Arc<LzEvent>; 8]> {
@@ -147,31 +131,27 @@ impl LaneState {
 
 impl Watched for LaneState {
     fn look(&self) -> Found {
-        let (untold, oldest) = {
+        let oldest = {
             let mut queue = lock(&self.queue);
-            let untold = std::mem::take(&mut queue.untold);
-            let watched = queue.watched.front().copied();
-            if watched.is_none() && untold.is_empty() {
+            let Some(&position) = queue.watched.front() else {
                 queue.has_watcher = false;
                 return Found::Nothing;
-            }
-            let first = queue.in_flight.front().map(|event| event.position);
-            // What is watched is in flight: both are taken out under the same lock.
-            let oldest = watched.zip(first).map(|(position, first)| (position - first) as usize);
-            (untold, oldest.and_then(|oldest| queue.in_flight.get(oldest).cloned()))
+            };
+            let first = queue.in_flight.front().map_or(position, |event| event.position);
+            queue.in_flight.get((position - first) as usize).cloned()
         };
-        untold.into_iter().for_each(tell);
+        if let Some(lost) = self.context.loss() {
+            self.fail(lost);
+            return Found::Ended;
+        }
+        // What is watched is in flight: both are taken out under the same lock.
         let Some(oldest) = oldest else { return Found::Ended };
-        let ended = match (self.context.loss(), exit::enter()) {
-            (Some(lost), _) => self.fail(lost),
-            (None, None) => return Found::Pending,
-            (None, Some(_call)) => match oldest.is_signalled() {
-                Ok(false) => return Found::Pending,
-                Ok(true) => self.settle(oldest.position),
-                Err(code) => self.fail(&self.unknown_end(code)),
-            },
-        };
-        ended.into_iter().for_each(tell);
+        let Some(_call) = exit::enter() else { return Found::Pending };
+        match oldest.is_signalled() {
+            Ok(false) => return Found::Pending,
+            Ok(true) => self.settle(oldest.position),
+            Err(code) => self.fail(&self.unknown_end(code)),
+        }
         Found::Ended
     }
 

@@ -200,7 +200,15 @@ impl Kernel for ClKernel {
 fn is_image(kernel: cl_kernel, index: cl_uint) -> bool {
     let access = get_kernel_arg_data(kernel, index, CL_KERNEL_ARG_ACCESS_QUALIFIER).ok();
     let access = access.and_then(|access| integer(&access));
-    access.is_some_and(|access| access != u64::from(CL_KERNEL_ARG_ACCESS_NONE))
+    let access = access.and_then(|access| cl_uint::try_from(access).ok());
+    matches!(
+        access,
+        Some(
+            CL_KERNEL_ARG_ACCESS_READ_ONLY
+                | CL_KERNEL_ARG_ACCESS_WRITE_ONLY
+                | CL_KERNEL_ARG_ACCESS_READ_WRITE
+        )
+    )
 }
 
 /// What the driver tells of a parameter: often nothing for programs made from binaries.

@@ -186,14 +186,13 @@ impl Scheduler {
                     let id = state.add_as_one(group, &uses, launch, stopwatch, next);
                     scheduler.pump(state, next, effects);
                     if let Some(id) = id.filter(|&id| state.stands_for_others(id)) {
-                        state.lose(&lost, id);
+                        state.lose(&lost, &[id]);
                     }
                     Ok(())
                 }
                 (Ok(launch), None) => {
-                    if let Some(last) = state.unite(group, launch, stopwatch, next) {
-                        state.lose(&lost, last);
-                    }
+                    let members = state.unite(group, launch, stopwatch, next);
+                    state.lose(&lost, &members);
                     Ok(())
                 }
                 (Err(hindrance), _) => {
@@ -335,29 +334,30 @@ impl State {
         Some(Hindrance::HostFuture(at, launch.unwrap_or_default()))
     }
 
-    /// Has nothing but what is outside the group in the way of its launches. Gives the last.
+    /// Has nothing but what is outside the group in the way of its launches, and gives these.
     fn unite(
         &mut self,
         group: GroupId,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
         next: &mut NextList,
-    ) -> Option<NodeId> {
+    ) -> SmallVec<[NodeId; 8]> {
         let Self { dag, groups, .. } = self;
-        let Group { slots, stage, .. } = groups.get_mut(&group)?;
+        let Some(Group { slots, stage, .. }) = groups.get_mut(&group) else {
+            return SmallVec::new();
+        };
         // The last stands for all.
-        let last = *slots.last()?;
-        if let Some(command) = dag.command_mut(last) {
+        if let Some(command) = slots.last().and_then(|&last| dag.command_mut(last)) {
             command.fused = Some(launch);
             command.timed = stopwatch;
         }
         *stage = Stage::Ready { cuts: dag.cut(slots) };
         slots.iter().for_each(|&id| dag.open_gate(id, next));
-        Some(last)
+        SmallVec::from_slice(slots)
     }
 
-    /// Whoever only reads what was in these allocations behind the command `last` fails.
-    fn lose(&mut self, allocations: &[u64], last: NodeId) {
+    /// Whoever only reads what these commands write to these allocations fails.
+    fn lose(&mut self, allocations: &[u64], writers: &[NodeId]) {
         static LOST: LazyLock<Error> = LazyLock::new(|| {
             Error::invalid(
                 "the contents were internalized by a fused kernel, as its scope was asked to; write \
@@ -365,7 +365,7 @@ impl State {
             )
         });
         for &allocation in allocations {
-            self.dag.lose(allocation, last, &LOST);
+            self.dag.lose(allocation, writers, &LOST);
         }
     }
 

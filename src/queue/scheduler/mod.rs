@@ -3,21 +3,23 @@
 //!
 //! One lock guards the DAG and the lanes. It is held for the driver's enqueue calls, so that the
 //! order on the lanes is the order of the DAG, and never while foreign code runs: wakers are
-//! called, callbacks asked for and memory freed after it is released, from [`Effects`].
+//! called, callbacks asked for and memory freed after it is released, from [`Effects`]. A callback that
+//! comes inside a call made [under it](lock) wakes nobody.
 
 mod group;
 mod held;
+mod lock;
 mod settle;
 #[cfg(all(test, feature = "simulated"))]
 mod tests;
 mod transfer;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
@@ -42,6 +44,7 @@ use crate::stats::Counters;
 use group::Group;
 pub(crate) use group::{Aborted, GroupId};
 use held::Newcomer;
+use lock::{Locked, StateLock};
 use transfer::{Movers, Transfer};
 
 /// How a device's commands are run.
@@ -77,7 +80,7 @@ pub(crate) struct Scheduler {
     /// Commands that the device was not given yet. Callbacks look at it, which must not own the
     /// scheduler: they would run its destructor.
     waiting: Arc<AtomicUsize>,
-    state: Mutex<State>,
+    state: StateLock,
 }
 
 struct State {
@@ -188,7 +191,7 @@ impl Scheduler {
             movers: Movers::new(),
             live: AtomicUsize::new(0),
             waiting: Arc::default(),
-            state: Mutex::new(State {
+            state: StateLock::new(State {
                 dag: Dag::new(Command::uses),
                 lanes: Vec::new(),
                 submissions: 0,
@@ -222,17 +225,12 @@ impl Scheduler {
         &self.shared
     }
 
-    /// A panic while the lock was held leaves the state as it was between two steps.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        self.state.lock()
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        self.state.try_lock()
     }
 
     /// Adds a command and hands everything that is ready to the device. Never waits.

@@ -1,11 +1,12 @@
 //! From the ends of native commands to those who wait for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 
+use super::lock::{Locked, is_held};
 use super::{
     Armed, Effects, Ending, Garbage, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL, Scheduler, State,
 };
@@ -137,7 +138,7 @@ impl Scheduler {
         let mailbox = self.shared.reactor.mailbox().clone();
         let waiting = self.waiting.clone();
         let callback = Box::new(move || {
-            let fired = record.signal.fire();
+            let fired = record.signal.fire(!is_held());
             if fired == Fired::Late {
                 return mailbox.post(Post::Late(record), Urgency::NextTick);
             }
@@ -176,7 +177,7 @@ impl Scheduler {
         self.watch_with(state, record);
     }
 
-    fn watch_with(self: &Arc<Self>, mut state: MutexGuard<'_, State>, record: &Arc<Record>) {
+    fn watch_with(self: &Arc<Self>, mut state: Locked<'_>, record: &Arc<Record>) {
         let Some(place) = record.place() else {
             let is_grouped = !state.groups.is_empty();
             drop(state);

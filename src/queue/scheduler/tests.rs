@@ -12,7 +12,6 @@ use crate::backend::simulated::{Fault, Simulator};
 use crate::buffer::Buffer;
 use crate::build::{Kernel, Program};
 use crate::image::Image;
-use crate::nd_range::NdSize;
 use crate::queue::command::LaunchWork;
 use crate::queue::{Event, Queue};
 use crate::runtime::Runtime;
@@ -93,7 +92,7 @@ impl Bench {
     fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), Hindrance> {
         let unite = |launches: &[&LaunchWork]| {
             let arguments = launches[0].arguments.iter().map(|given| given.share()).collect();
-            let range = NdSize::from(8).into();
+            let range = launches[0].range;
             Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments })
         };
         let lost = lost.into_iter().map(|buffer| buffer.region().allocation());
@@ -248,4 +247,19 @@ fn what_writes_before_it_is_decided_is_not_lost() {
         block_on(filled).unwrap();
         assert_eq!(bench.contents().unwrap(), [7; 8]);
     }
+}
+
+#[test]
+fn what_others_wrote_beside_is_not_lost() {
+    let bench = Bench::new();
+    let x = block_on(async { bench.rt.buffer_from(vec![5u32; 64]).await }).unwrap();
+    let [left, right] = [0..32, 32..64].map(|half| x.slice(half).unwrap());
+    bench.open_group();
+    bench.submit_on(&left, "one", None);
+    bench.submit_on(&left, "double", None);
+    bench.close_group();
+    block_on(bench.queue.fill(&right, 7).unwrap()).unwrap();
+    bench.run_as_one_without(Some(&x)).unwrap();
+    assert_eq!(block_on(bench.queue.read(&right)).unwrap(), [7; 32]);
+    block_on(bench.queue.read(&left)).expect_err("it is not there");
 }
