@@ -163,7 +163,8 @@ impl FusionScope {
 
     /// The contents of the buffer, and of all that shares its memory, are not read later, though
     /// there are handles of it: the fused kernel may do without it. If it does, the contents are
-    /// lost, and whatever only reads them before they are written again fails.
+    /// lost, and whatever only reads them before they are written again fails. What reads them before
+    /// it is decided how the launches run has them run one by one.
     ///
     /// It becomes what is asked for or stays in memory, and the [report](Self::report) says why.
     /// Buffers whose last handle was dropped become private if they can, and else local.
