@@ -333,7 +333,8 @@ trait Variables {
 
     fn get(&self, name: &str) -> Result<Option<String>> {
         let text = self.given(name).map(OsString::into_string);
-        text.transpose().map_err(|value| bad(name, format!("{value:?} is no Unicode text")))
+        // Not with the value, which may be a secret.
+        text.transpose().map_err(|_| bad(name, "its value is no Unicode text".to_owned()))
     }
 
     /// One that holds a path, which need not be Unicode.

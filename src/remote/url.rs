@@ -232,7 +232,7 @@ mod services {
         // Readers see all of an object or nothing.
         let beside = |root: &String| format!("{}/tmp", root.trim_end_matches('/'));
         config.atomic_write_dir = config.atomic_write_dir.or(config.root.as_ref().map(beside));
-        operator(config)
+        Ok(Operator::from_config(config).map_err(unusable)?.finish())
     }
 
     /// The settings of a service that an address holds.
@@ -275,7 +275,7 @@ mod services {
         bad("the service cannot be used".to_owned()).with_source(error)
     }
 
-    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
+    #[cfg(any(feature = "remote-s3", feature = "remote-webdav"))]
     fn operator(config: impl Configurator) -> Result<Operator> {
         let operator = Operator::from_config(config).map_err(unusable)?.finish();
         // OpenDAL's own client is shared by all of the process, and its connections belong to the

@@ -113,11 +113,17 @@ pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
 
 /// Counts, sweeps, and removes entries until the goal is met.
 pub(crate) fn collect(layout: &Layout, goal: Goal) -> Collected {
-    let mut collected =
-        Collected { swept: sweep(layout, SystemTime::now(), goal.dry_run), ..Collected::default() };
-    let mut found: Vec<_> = scan(layout).collect();
-    collected.entries = found.len() as u64;
-    collected.bytes = found.iter().map(|found| found.bytes).sum();
+    let swept = sweep(layout, SystemTime::now(), goal.dry_run);
+    Collected { swept, ..reduce(layout, scan(layout).collect(), goal) }
+}
+
+/// Removes some of what a scan found until the goal is met.
+fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
+    let mut collected = Collected {
+        entries: found.len() as u64,
+        bytes: found.iter().map(|found| found.bytes).sum(),
+        ..Collected::default()
+    };
     // Not before the scan: entries that are put meanwhile would seem to be from the future.
     let now = SystemTime::now();
     found.sort_unstable_by_key(|found| found.used);
@@ -139,9 +145,17 @@ pub(crate) fn collect(layout: &Layout, goal: Goal) -> Collected {
         if goal.dry_run || remove(layout, entry) {
             collected.removed += 1;
             collected.removed_bytes += entry.bytes;
+        } else if is_gone(&entry.path) {
+            // Another machine's collector was first, where locks do not reach from one to the other.
+            collected.entries -= 1;
+            collected.bytes -= entry.bytes;
         }
     }
     collected
+}
+
+fn is_gone(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Removes an entry, unless it was replaced or used since it was found: it is taken out first,
@@ -246,6 +260,28 @@ mod tests {
         assert!(!bench.found.path.exists());
         assert!(!remove(&bench.layout, &bench.found), "there is nothing to remove");
         bench.assert_nothing_is_left_behind();
+    }
+
+    #[test]
+    fn what_another_collector_removed_counts_no_more() {
+        let bench = Bench::new();
+        let old = SystemTime::now() - 2 * YOUNG;
+        let entry = |number: u8| {
+            let path = bench.found.path.with_file_name(format!("{number}"));
+            fs::write(&path, "old").expect("it can be written");
+            let file = File::options().write(true).open(&path).expect("it is there");
+            file.set_modified(old + Duration::from_millis(number.into())).expect("it is ours");
+            let metadata = file.metadata().expect("it is there");
+            let used = metadata.modified().expect("it has a time");
+            Found { path, used, file: file_id(&metadata), ..bench.found.clone() }
+        };
+        let found: Vec<_> = (0..10).map(entry).collect();
+        for entry in &found[..4] {
+            fs::remove_file(&entry.path).expect("it is there");
+        }
+        let goal = Goal { bytes: Some(20), aim: Some(18), max_age: None, dry_run: false };
+        let collected = reduce(&bench.layout, found, goal);
+        assert_eq!((collected.removed, collected.size().bytes), (0, 18));
     }
 
     #[cfg(unix)]

@@ -153,12 +153,10 @@ impl HintFile {
         let check = check(&bytes);
         bytes[24..].copy_from_slice(&check);
         // In place and in one call: a file that was torn all the same is damaged, which is told.
-        OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(false)
-            .open(&self.state)?
-            .write_all(&bytes)?;
+        let mut file =
+            OpenOptions::new().create(true).write(true).truncate(false).open(&self.state)?;
+        file.write_all(&bytes)?;
+        file.set_len(SIZE as u64)?;
         Ok(Some(hint))
     }
 
@@ -210,12 +208,13 @@ mod tests {
         let (_directory, hint) = hint();
         hint.set(None, COUNTED).expect("it can be written");
         let whole = fs::read(&hint.state).expect("it is there");
-        for bytes in [&whole[1..], &[], &[0; SIZE], &[&whole[..31], &[!whole[31]]].concat()] {
+        let (longer, other) = ([&whole[..], &[0]].concat(), [&whole[..31], &[!whole[31]]].concat());
+        for bytes in [&whole[1..], &[], &[0; SIZE], &other, &longer] {
             fs::write(&hint.state, bytes).expect("it can be written");
             assert_eq!(hint.read(), None);
+            hint.set(None, COUNTED).expect("it can be written");
+            assert_eq!(hint.read().map(|hint| hint.size), Some(COUNTED));
         }
-        hint.set(None, COUNTED).expect("it can be written");
-        assert_eq!(hint.read().map(|hint| hint.size), Some(COUNTED));
     }
 
     #[test]
