@@ -314,7 +314,9 @@ impl Program {
     ///
     /// Launches check arguments against the kernel's parameters as far as those are known. Where
     /// [`Kernel::params`] shows no type, because neither the driver nor the image tells, the
-    /// arguments match the kernel's signature.
+    /// arguments match the kernel's signature. Where it shows the name of a type that is none of
+    /// OpenCL C's own scalars and vectors, and no size, a value has the type's size, and the type is
+    /// not one of samplers, events or queues: some drivers read as many bytes as they expect.
     ///
     /// # Errors
     ///
