@@ -284,6 +284,12 @@ fn busy() {
 }
 
 #[test]
+fn a_driver_older_than_in_order_lists_runs_commands_in_order_all_the_same() {
+    // Its stand-in ends the process where a command could overtake the one before it.
+    on_each(&["dg2"], "busy", &[("KILN_STAND_INS_OLDER", "1")]);
+}
+
+#[test]
 fn whoever_is_woken_may_submit_at_once() {
     for (report, _) in on_each(&PRODUCTS, "waking", &[]).into_iter().flatten() {
         assert!(report["woken"] > 0, "{report:?}");

@@ -26,6 +26,8 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) info: Arc<DeviceInfo>,
     pub(super) watcher: Watcher,
+    /// Whether command lists keep the order by themselves.
+    pub(super) has_ordered_lists: bool,
     /// Of events, without timestamps and with.
     pub(super) events: [EventPool; 2],
     pub(super) staging: StagingPool,
@@ -90,6 +92,8 @@ impl LzDevice {
         let LzAdapter { api, driver, device, ordinal, ref clock, has_counted_events, ref info } =
             *adapter;
         let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
+        // Both came together. A driver that is older takes the flag for such a list, and ignores it.
+        let has_ordered_lists = has_counted_events;
         let description =
             ze_context_desc_t { stype: ZE_STRUCTURE_TYPE_CONTEXT_DESC, ..Default::default() };
         let mut raw = std::ptr::null_mut();
@@ -107,6 +111,7 @@ impl LzDevice {
             clock: clock.clone(),
             info: Arc::clone(info),
             watcher: Watcher::new(),
+            has_ordered_lists,
             events: [EventPool::new(events), EventPool::new(Kind::Stamped)],
             staging: StagingPool::default(),
             lost: OnceLock::new(),

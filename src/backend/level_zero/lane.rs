@@ -1,4 +1,5 @@
-//! In-order immediate command lists, and what is in flight on each.
+//! In-order immediate command lists, and what is in flight on each. For drivers that came before such
+//! lists, each command waits for the one before it.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -320,7 +321,12 @@ impl Lane for LzLane {
             return Err(lost.clone());
         }
         let _call = exit::enter_or_fail()?;
-        let wait = WaitList::new(wait)?;
+        let mut wait = WaitList::new(wait)?;
+        if !context.has_ordered_lists {
+            // What has been taken out has ended.
+            let latest = lock(&self.state.queue).in_flight.back().cloned();
+            latest.into_iter().for_each(|event| wait.push(event));
+        }
         let pool = &context.events[usize::from(self.profiling)];
         let signal = pool.take(context)?;
         let queued = self.profiling.then(Instant::now);
@@ -389,15 +395,19 @@ pub(super) struct WaitList {
 impl WaitList {
     /// Without those that have ended.
     fn new(events: &[Arc<dyn NativeEvent>]) -> Result<Self> {
-        let mut all = SmallVec::new();
+        let mut list = Self::default();
         for event in events {
             let event = LzEvent::of(event)?;
             if event.is_pending() {
-                all.push(event);
+                list.push(event);
             }
         }
-        let raw = all.iter().map(|event: &Arc<LzEvent>| event.raw()).collect();
-        Ok(Self { events: all, raw })
+        Ok(list)
+    }
+
+    fn push(&mut self, event: Arc<LzEvent>) {
+        self.raw.push(event.raw());
+        self.events.push(event);
     }
 
     pub(super) fn len(&self) -> u32 {

@@ -576,4 +576,6 @@ TABLE(zeGetModuleProcAddrTable,
 TABLE(zeGetKernelProcAddrTable,
       REPLACE(0, create_kernel) REPLACE(1, destroy_kernel) REPLACE(3, set_group) REPLACE(6, set_argument))
 TABLE(zeGetKernelExpProcAddrTable, REPLACE(0, set_offset))
-TABLE(zeGetCommandListProcAddrTable, REPLACE(22, launch))
+TABLE(zeGetCommandListProcAddrTable, REPLACE(22, launch) older_lists(table);)
+TABLE(zeGetDriverProcAddrTable, older_driver(table);)
+TABLE(zeGetEventProcAddrTable, older_events(table);)

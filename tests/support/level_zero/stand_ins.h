@@ -47,4 +47,10 @@ struct argument {
 void run_kernel(struct program *program, const char *kernel, const struct argument *arguments, int count,
                 const uint32_t groups[3], const uint32_t local[3], const uint32_t offset[3]);
 
+/* older.c: what a driver that came before in-order lists has elsewhere in its tables. */
+
+void older_driver(void **table);
+void older_events(void **table);
+void older_lists(void **table);
+
 #endif
