@@ -16,11 +16,12 @@ use std::net::SocketAddr;
 
 use futures::executor::block_on;
 use kiln::opendal::{Operator, services::Memory};
+use kiln::remote::RemoteAccess;
 use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{S3, WebDav};
 use remote::warnings::Listening;
-use remote::{Machine, PATIENT, image, large_image};
+use remote::{Machine, PATIENT, eventually, image, large_image};
 use tracing::Level;
 
 /// The address of a service, by way of a proxy.
@@ -144,6 +145,48 @@ fn a_directory_serves_a_fleet_and_shows_whole_objects_only() {
     }
     let left = std::fs::read_dir(share.path().join("tmp")).map_or(0, Iterator::count);
     assert_eq!(left, 0, "nothing that is unfinished is left");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_yet_is_used_once_it_can() {
+    let parent = tempfile::tempdir().expect("there is room");
+    let in_the_way = parent.path().join("mount");
+    std::fs::write(&in_the_way, "no directory").unwrap();
+    let url = share::address(&in_the_way.join("kiln"));
+    let listening = Listening::begin();
+    let machine = Machine::new();
+    block_on(async {
+        let rt = machine.start(machine.cache(&url)).await;
+        let program = rt.build(&image(0)).await.expect("it builds without");
+        remote::assert_right(&rt, &program, 0).await;
+        rt.drain().await;
+        assert_eq!((rt.stats().remote_errors, rt.stats().remote_writes), (1, 0));
+        std::fs::remove_file(&in_the_way).unwrap();
+        let mut number = 1;
+        eventually("it is written to", async || {
+            rt.build(&image(number % 100)).await.expect("it builds");
+            number += 1;
+            rt.drain().await;
+            rt.stats().remote_writes > 0
+        })
+        .await;
+    });
+    let told = listening.told(Level::WARN);
+    assert_eq!(told.len(), 2, "one of reads, one of writes: {told:#?}");
+}
+
+#[test]
+fn a_directory_that_is_only_read_is_not_made() {
+    let parent = tempfile::tempdir().expect("there is room");
+    let (share, writer, reader) = (parent.path().join("kiln"), Machine::new(), Machine::new());
+    let url = share::address(&share);
+    let read_only = |machine: &Machine| machine.cache(&url).remote_access(RemoteAccess::ReadOnly);
+    let (origin, stats) = reader.build(read_only(&reader), 1);
+    assert_eq!((origin, stats.remote_errors, share.exists()), (Origin::Compiled, 1, false));
+    writer.build(writer.cache(&url), 2);
+    std::fs::remove_dir(share.join("tmp")).expect("it is there, and empty");
+    assert_eq!(reader.build(read_only(&reader), 2).0, Origin::Remote);
+    assert!(!share.join("tmp").exists());
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod children;
 #[path = "support/remote/mod.rs"]
 mod remote;
 
+use std::path::Path;
+
 use children::{Child, Report, report, told};
 use remote::Machine;
 use remote::services::{CERTIFICATE, Redis, WebDav};
@@ -32,19 +34,24 @@ fn machine() {
 
 /// Only a service with a trusted certificate is believed.
 fn is_believed_only_if_trusted(url: &str) {
-    let run = |trusted: &str| -> Report {
-        let variables = [("SSL_CERT_FILE", trusted), ("KILN_TEST_REMOTE", url)];
-        Child::start("machine", variables).report()
+    let nowhere = tempfile::tempdir().expect("there is room");
+    let run = |file: &str, directory: &Path| -> Report {
+        let directory = directory.to_str().expect("it is Unicode");
+        let trusted = [("SSL_CERT_FILE", file), ("SSL_CERT_DIR", directory)];
+        Child::start("machine", trusted.into_iter().chain([("KILN_TEST_REMOTE", url)])).report()
     };
     for (hits, misses) in [(0, 1), (1, 0)] {
-        let report = run(CERTIFICATE);
+        let report = run(CERTIFICATE, nowhere.path());
         assert_eq!((report["hits"], report["misses"]), (hits, misses), "{report:?}");
         assert_eq!((report["compiles"], report["errors"]), (misses, 0), "{report:?}");
         assert_eq!(report["warnings"], 0, "{report:?}");
     }
-    let report = run("/dev/null");
-    assert_eq!((report["compiles"], report["errors"]), (1, 1), "{report:?}");
-    assert!(report["warnings-of-certificates"] > 0, "{report:?}");
+    // The second trusts nobody, so that some services have no client. It starts all the same.
+    for directory in [Path::new("/etc/ssl/certs"), nowhere.path()] {
+        let report = run("/dev/null", directory);
+        assert_eq!((report["compiles"], report["errors"]), (1, 1), "{report:?}");
+        assert!(report["warnings-of-certificates"] > 0, "{report:?}");
+    }
 }
 
 #[test]

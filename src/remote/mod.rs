@@ -11,6 +11,7 @@
 mod answer;
 mod breaker;
 mod cause;
+mod client;
 mod envelope;
 #[cfg(fuzzing)]
 #[doc(hidden)]

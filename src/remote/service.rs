@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_lite::StreamExt;
-use opendal::{ErrorKind, Operator};
+use opendal::ErrorKind;
 use tokio::time::{sleep, timeout};
 
 use super::breaker::{Breaker, Change, Try};
 use super::cause;
+use super::client::Client;
 use super::envelope::{self, Refused};
 use super::record::Record;
 use super::settings::Settings;
@@ -28,7 +29,7 @@ const WRITE_RATE: u64 = 1 << 20;
 pub(super) struct Service {
     /// What people call it, without what is secret.
     pub(super) name: String,
-    pub(super) operator: Operator,
+    pub(super) client: Client,
     pub(super) settings: Settings,
     pub(super) counters: Arc<Counters>,
     health: Mutex<Health>,
@@ -56,9 +57,9 @@ pub(super) struct Failure {
     /// It did not answer.
     pub(super) is_timeout: bool,
     /// Another try may fare better.
-    is_temporary: bool,
+    pub(super) is_temporary: bool,
     /// The service refuses whoever asks.
-    is_permanent: bool,
+    pub(super) is_permanent: bool,
 }
 
 /// What is in an object's place.
@@ -72,7 +73,7 @@ pub(super) enum Found {
 impl Service {
     pub(super) fn new(
         name: String,
-        operator: Operator,
+        client: Client,
         settings: Settings,
         counters: Arc<Counters>,
     ) -> Self {
@@ -82,7 +83,7 @@ impl Service {
             record: Record::new(settings.budget),
             has_told_refused: false,
         });
-        Self { name, operator, settings, counters, health }
+        Self { name, client, settings, counters, health }
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -181,7 +182,10 @@ impl Service {
     async fn try_read(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
         let most = self.settings.most_bytes;
         let limit = self.settings.timeout;
-        let open = async { self.operator.reader(path).await?.into_stream(..).await };
+        let open = async {
+            let operator = self.client.operator().await?;
+            Ok::<_, Failure>(operator.reader(path).await?.into_stream(..).await?)
+        };
         let mut stream = timeout(limit, open).await.map_err(|_| Failure::timeout(limit))??;
         let mut bytes = Vec::new();
         loop {
@@ -214,8 +218,11 @@ impl Service {
         let length = object.len() as u64;
         let limit = self.settings.timeout + Duration::from_secs(length / WRITE_RATE);
         self.with_retries(|| async {
-            let written = timeout(limit, self.operator.write(&path, object.clone())).await;
-            written.map_err(|_| Failure::timeout(limit))?.map(drop).map_err(Failure::from)
+            let write = async {
+                let operator = self.client.operator().await?;
+                operator.write(&path, object.clone()).await.map(drop).map_err(Failure::from)
+            };
+            timeout(limit, write).await.map_err(|_| Failure::timeout(limit))?
         })
         .await?;
         Ok(length)
@@ -223,9 +230,13 @@ impl Service {
 
     /// The names of all entries that it has; an error where it cannot tell.
     pub(super) async fn names(&self) -> Result<Vec<String>, Failure> {
-        let mut lister = self.operator.lister_with(FOLDER).recursive(true).await?;
-        let mut names = Vec::new();
         let limit = self.settings.timeout;
+        let open = async {
+            let operator = self.client.operator().await?;
+            Ok::<_, Failure>(operator.lister_with(FOLDER).recursive(true).await?)
+        };
+        let mut lister = timeout(limit, open).await.map_err(|_| Failure::timeout(limit))??;
+        let mut names = Vec::new();
         while let Some(entry) =
             timeout(limit, lister.next()).await.map_err(|_| Failure::timeout(limit))?.transpose()?
         {

@@ -13,6 +13,7 @@ use opendal::Operator;
 
 use super::answer::{Answer, Coming, Heard};
 use super::breaker::Try;
+use super::client::Client;
 use super::envelope::TRAILER;
 use super::service::{Failure, Found, Of, Service, path};
 use super::settings::Settings;
@@ -48,20 +49,20 @@ struct Queue {
 impl Remote {
     /// That of an address.
     pub(crate) fn at(url: &str, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
-        let Located { operator, name } = locate(url, &settings)?;
-        Ok(Self::new(name, operator, settings, counters))
+        let Located { client, name } = locate(url, &settings)?;
+        Ok(Self::new(name, client, settings, counters))
     }
 
     /// That of an application's own operator.
     pub(crate) fn through(operator: Operator, settings: Settings, counters: Arc<Counters>) -> Self {
         let info = operator.info();
         let name = format!("{}:{}{}", info.scheme(), info.name(), info.root());
-        Self::new(name, operator, settings, counters)
+        Self::new(name, Client::There(operator), settings, counters)
     }
 
-    fn new(name: String, operator: Operator, settings: Settings, counters: Arc<Counters>) -> Self {
+    fn new(name: String, client: Client, settings: Settings, counters: Arc<Counters>) -> Self {
         Self(Arc::new(Inner {
-            service: Arc::new(Service::new(name, operator, settings, counters)),
+            service: Arc::new(Service::new(name, client, settings, counters)),
             worker: OnceLock::new(),
             queue: Arc::default(),
             behind: Behind::default(),

@@ -6,14 +6,15 @@
 #[path = "../../tests/support/share.rs"]
 mod share;
 
-use opendal::{Operator, OperatorUri};
+use opendal::OperatorUri;
 
+use super::client::Client;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A service that can be asked, and what to call it.
 pub(super) struct Located {
-    pub(super) operator: Operator,
+    pub(super) client: Client,
     pub(super) name: String,
 }
 
@@ -28,7 +29,7 @@ const SCHEMES: [(&str, &str, bool); 7] = [
     ("file", "remote-fs", cfg!(feature = "remote-fs")),
 ];
 
-/// Makes an operator of an address. Connects to nothing.
+/// What an address leads to. Connects to nothing.
 pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
     let Some((scheme, rest)) = text.trim().split_once("://") else {
         // It may be a password by mistake.
@@ -58,8 +59,8 @@ pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
         uri.authority().unwrap_or_default(),
         uri.root().unwrap_or_default()
     );
-    let operator = build(&scheme, &uri, settings).map_err(|error| error.within(&name))?;
-    Ok(Located { operator, name })
+    let client = build(&scheme, &uri, settings).map_err(|error| error.within(&name))?;
+    Ok(Located { client, name })
 }
 
 fn service(scheme: &str) -> &str {
@@ -86,10 +87,10 @@ fn bad(reason: String) -> Error {
 }
 
 #[cfg_attr(
-    not(feature = "remote-redis"),
+    not(any(feature = "remote-redis", feature = "remote-fs")),
     expect(unused_variables, reason = "some services are not built in")
 )]
-fn build(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Operator> {
+fn build(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Client> {
     match service(scheme) {
         #[cfg(feature = "remote-redis")]
         "redis" => services::redis(scheme, uri, settings),
@@ -98,7 +99,7 @@ fn build(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Operato
         #[cfg(feature = "remote-webdav")]
         "webdav" => services::webdav(scheme, uri),
         #[cfg(feature = "remote-fs")]
-        "fs" => services::fs(uri),
+        "fs" => services::fs(uri, settings),
         other => Err(bad(format!("the scheme `{other}` is not known; these are: {}", known()))),
     }
 }
@@ -113,21 +114,24 @@ fn build(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Operato
 mod services {
     #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
     use opendal::Configurator;
-    use opendal::{Operator, OperatorUri};
+    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
+    use opendal::Operator;
+    use opendal::OperatorUri;
     #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
     use serde::Serialize;
 
     use super::bad;
-    use crate::error::{Error, Result};
+    use crate::error::Result;
+    use crate::remote::client::Client;
     #[cfg(feature = "remote-redis")]
     use crate::remote::redis::Address;
-    #[cfg(feature = "remote-redis")]
+    #[cfg(any(feature = "remote-redis", feature = "remote-fs"))]
     use crate::remote::settings::Settings;
 
     /// `redis://[user:password@]host[:port][/number of the database][/prefix][?ttl=7d]`, or
     /// `rediss://..`, over TLS.
     #[cfg(feature = "remote-redis")]
-    pub(super) fn redis(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Operator> {
+    pub(super) fn redis(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Client> {
         const SETTINGS: [&str; 6] =
             ["ttl", "cluster_endpoints", "db", "root", "username", "password"];
 
@@ -179,7 +183,9 @@ mod services {
             ttl,
         };
         provide_cryptography();
-        crate::remote::redis::operator(&address, settings).map_err(unusable)
+        let settings = settings.clone();
+        let operator = move |_| crate::remote::redis::operator(&address, &settings);
+        Client::made(false, operator).map_err(unusable)
     }
 
     /// The client panics where a process has several of what does the cryptography of TLS and chose
@@ -192,14 +198,14 @@ mod services {
 
     /// `s3://bucket[/prefix][?region=..&endpoint=..]`
     #[cfg(feature = "remote-s3")]
-    pub(super) fn s3(uri: &OperatorUri) -> Result<Operator> {
+    pub(super) fn s3(uri: &OperatorUri) -> Result<Client> {
         without_user(uri, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
-        operator(parse::<opendal::services::S3Config>(uri)?)
+        over_http(parse::<opendal::services::S3Config>(uri)?)
     }
 
     /// `webdav://[user:password@]host[:port][/path]`, over TLS, or `webdav+http://..`, without.
     #[cfg(feature = "remote-webdav")]
-    pub(super) fn webdav(scheme: &str, uri: &OperatorUri) -> Result<Operator> {
+    pub(super) fn webdav(scheme: &str, uri: &OperatorUri) -> Result<Client> {
         let Some(authority) = uri.authority() else {
             return Err(bad("it names no host".to_owned()));
         };
@@ -209,12 +215,12 @@ mod services {
         let (username, password) = credentials(uri);
         config.username = username.or(config.username);
         config.password = password.or(config.password);
-        operator(config)
+        over_http(config)
     }
 
     /// `fs:///directory`, on Windows `fs:///C:/directory`
     #[cfg(feature = "remote-fs")]
-    pub(super) fn fs(uri: &OperatorUri) -> Result<Operator> {
+    pub(super) fn fs(uri: &OperatorUri, settings: &Settings) -> Result<Client> {
         without_user(uri, "the permissions of the directory")?;
         if uri.authority().is_some() {
             return Err(
@@ -229,10 +235,22 @@ mod services {
         {
             root.remove(0);
         }
-        // Readers see all of an object or nothing.
-        let beside = |root: &String| format!("{}/tmp", root.trim_end_matches('/'));
-        config.atomic_write_dir = config.atomic_write_dir.or(config.root.as_ref().map(beside));
-        Ok(Operator::from_config(config).map_err(unusable)?.finish())
+        let Some(root) = config.root.clone() else {
+            return Err(bad("it names no directory".to_owned()));
+        };
+        let writes = settings.access.writes();
+        if writes {
+            // Readers see all of an object or nothing.
+            let beside = || format!("{}/tmp", root.trim_end_matches('/'));
+            config.atomic_write_dir.get_or_insert_with(beside);
+        }
+        Ok(Client::made_later(true, move |_| {
+            if !writes {
+                // What is not there would be made.
+                std::fs::metadata(&root).map_err(opendal::raw::new_std_io_error)?;
+            }
+            Ok(Operator::from_config(config.clone())?.finish())
+        }))
     }
 
     /// The settings of a service that an address holds.
@@ -271,20 +289,21 @@ mod services {
         Err(bad(format!("it has a user or a password, which this service takes from {instead}")))
     }
 
-    fn unusable(error: opendal::Error) -> Error {
+    #[cfg(any(feature = "remote-redis", feature = "remote-s3", feature = "remote-webdav"))]
+    fn unusable(error: opendal::Error) -> crate::error::Error {
         bad("the service cannot be used".to_owned()).with_source(error)
     }
 
     #[cfg(any(feature = "remote-s3", feature = "remote-webdav"))]
-    fn operator(config: impl Configurator) -> Result<Operator> {
-        let operator = Operator::from_config(config).map_err(unusable)?.finish();
-        // OpenDAL's own client is shared by all of the process, and its connections belong to the
-        // runtime that opened them: ours ends before the process does.
-        let client = reqwest::Client::builder()
-            .build()
-            .map_err(|error| bad("no client for HTTP can be made".to_owned()).with_source(error))?;
-        let client = opendal::raw::HttpClient::with(client);
-        Ok(operator.layer(opendal::layers::HttpClientLayer::new(client)))
+    fn over_http(config: impl Configurator + Clone + Send + Sync) -> Result<Client> {
+        let operator = move |client| {
+            let operator = Operator::from_config(config.clone())?.finish();
+            // OpenDAL's own client is shared by all of the process, and its connections belong to
+            // the runtime that opened them: ours ends before the process does.
+            let client = opendal::raw::HttpClient::with(client);
+            Ok(operator.layer(opendal::layers::HttpClientLayer::new(client)))
+        };
+        Client::made(true, operator).map_err(unusable)
     }
 }
 
@@ -303,6 +322,12 @@ mod tests {
         }
         assert!(!told.contains("hunter2"), "{told}");
         told
+    }
+
+    #[cfg(any(feature = "remote-redis", feature = "remote-s3", feature = "remote-webdav"))]
+    fn operator(located: &Located) -> &opendal::Operator {
+        let Client::There(operator) = &located.client else { panic!("it can be made at once") };
+        operator
     }
 
     #[test]
@@ -329,8 +354,8 @@ mod tests {
             let located = locate(text, &Settings::default())
                 .unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(located.name, name);
-            assert_eq!(located.operator.info().scheme(), "redis");
-            assert!(!format!("{:?}", located.operator).contains("hunter2"));
+            assert_eq!(operator(&located).info().scheme(), "redis");
+            assert!(!format!("{:?}", located.client).contains("hunter2"));
         }
         for (text, said) in [
             ("redis:///", "it names no host"),
@@ -350,7 +375,7 @@ mod tests {
         let text = "s3://bucket/kiln?region=eu-central-1&endpoint=http://localhost:9000";
         let Ok(located) = locate(text, &Settings::default()) else { panic!("it is right") };
         assert_eq!(located.name, "s3://bucket/kiln");
-        assert_eq!(located.operator.info().name(), "bucket");
+        assert_eq!(operator(&located).info().name(), "bucket");
         assert!(error("s3://ada:hunter2@bucket").contains("AWS_ACCESS_KEY_ID"));
     }
 
@@ -360,7 +385,7 @@ mod tests {
         for text in ["webdav://ada:hunter2@host/dav", "webdav+http://host:8080"] {
             let located = locate(text, &Settings::default())
                 .unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(located.operator.info().scheme(), "webdav");
+            assert_eq!(operator(&located).info().scheme(), "webdav");
         }
     }
 
@@ -372,7 +397,7 @@ mod tests {
         let text = share::address(&shared);
         let Ok(located) = locate(&text, &Settings::default()) else { panic!("it is right") };
         assert_eq!(located.name, text);
-        assert!(shared.is_dir());
+        assert!(!shared.exists(), "it may be mounted later");
         assert!(error("fs://mnt/kiln").contains("three slashes"));
     }
 }
