@@ -35,7 +35,8 @@ const MODULES: &[(&str, &[u8])] = &modules!(
     "memory_O0",
     "memory_O2",
     "memory_O3",
-    "phis"
+    "phis",
+    "uncommon"
 );
 
 /// Intel's compiler vectorises this one wrongly if it was not optimised before: what the emitted text
@@ -92,6 +93,7 @@ impl Run {
             "groups" => run.groups().await,
             "bits" => run.alone("bits").await,
             "phis" => run.alone("phis").await,
+            "uncommon" => run.alone("uncommon").await,
             _ => run.memory().await,
         }
         run.results

@@ -221,8 +221,8 @@ impl<'m> Body<'_, 'm> {
             }
             Op::FRem => self.function("fmod", operands)?,
             Op::FMod => {
-                let (a, b) = (self.value(get(0)?)?, self.value(get(1)?)?);
-                format!("{a} - {b} * floor({a} / {b})")
+                let function = self.emitter.modulo(self.emitter.lanes(ty)?);
+                self.function(&function, operands)?
             }
             Op::SNegate | Op::FNegate => format!("-{}", self.value(get(0)?)?),
             Op::Not => format!("~{}", self.value(get(0)?)?),
@@ -255,7 +255,10 @@ impl<'m> Body<'_, 'm> {
                 let function = self.emitter.bit_field(op, self.emitter.lanes(ty)?)?;
                 self.function(&function, operands)?
             }
-            Op::Dot => self.function("dot", operands)?,
+            Op::Dot => {
+                let lanes = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
+                dot(&self.value(get(0)?)?, &self.value(get(1)?)?, lanes.count)
+            }
             Op::Any => self.truth("any", get(0)?)?,
             Op::All => self.truth("all", get(0)?)?,
             Op::LogicalAnd => self.logical("&&", "&", operands)?,
@@ -505,6 +508,14 @@ impl<'m> Body<'_, 'm> {
                 let from = self.emitter.type_of(get(0)?)?;
                 let text = self.value(get(0)?)?;
                 match (self.emitter.ty(from)?, self.emitter.ty(ty)?) {
+                    (Type::Pointer { .. }, Type::Vector { .. }) => {
+                        let bits = self.emitter.bits_of_pointers();
+                        format!("as_{}(({bits}){text})", self.emitter.lanes(ty)?)
+                    }
+                    (Type::Vector { .. }, Type::Pointer { .. }) => {
+                        let bits = self.emitter.bits_of_pointers();
+                        format!("({})as_{bits}({text})", self.type_of(id, ty)?)
+                    }
                     (Type::Pointer { .. }, _) => {
                         let size = if matches!(self.emitter.ty(ty)?, Type::Pointer { .. }) {
                             ""
@@ -569,6 +580,44 @@ impl<'m> Body<'_, 'm> {
 }
 
 /// An expression of signed integers as unsigned ones; narrow scalars have become `int` in it.
+/// OpenCL C has the function for vectors of up to four components.
+fn dot(a: &str, b: &str, count: u32) -> String {
+    if count <= 4 {
+        return format!("dot({a}, {b})");
+    }
+    let half = |part: &str| dot(&format!("{a}.{part}"), &format!("{b}.{part}"), count / 2);
+    format!("{} + {}", half("lo"), half("hi"))
+}
+
+impl super::Emitter<'_> {
+    /// The function that gives the remainder with the sign of the divisor, which OpenCL C has with that
+    /// of the dividend only. Both are exact.
+    fn modulo(&mut self, lanes: Lanes) -> String {
+        let name = self.names.beside_kernels(format!("modulo_{lanes}"));
+        let zero = format!("({lanes})(0)");
+        let (differs, choice) = if lanes.is_vector() {
+            (
+                format!("(rest != {zero}) & ((rest < {zero}) != (divisor < {zero}))"),
+                "select(copysign(rest, divisor), rest + divisor, differs)",
+            )
+        } else {
+            (
+                "rest != 0 && (rest < 0) != (divisor < 0)".to_owned(),
+                "differs ? rest + divisor : copysign(rest, divisor)",
+            )
+        };
+        let truth = if lanes.is_vector() { lanes.signed() } else { "int".to_owned() };
+        let text = format!(
+            "\nstatic {lanes} {name}({lanes} dividend, {lanes} divisor)\n{{\n    \
+                 {lanes} rest = fmod(dividend, divisor);\n    \
+                 {truth} differs = {differs};\n    \
+                 return {choice};\n}}\n"
+        );
+        self.helpers.insert(name.clone(), text);
+        name
+    }
+}
+
 pub(super) fn unsigned(lanes: Lanes) -> String {
     if lanes.is_vector() { format!("as_{lanes}") } else { format!("({lanes})") }
 }

@@ -11,7 +11,8 @@ use crate::error::Result;
 impl Emitter<'_> {
     /// The function that reverses the order of bits.
     pub(super) fn bit_reverse(&mut self, lanes: Lanes) -> Result<String> {
-        let (name, width) = (format!("bit_reverse_{lanes}"), integer_width(lanes)?);
+        let width = integer_width(lanes)?;
+        let name = self.names.beside_kernels(format!("bit_reverse_{lanes}"));
         let text = format!(
             "\nstatic {lanes} {name}({lanes} from)\n{{\n    \
                  {lanes} to = ({lanes})(0);\n    \
@@ -38,7 +39,7 @@ impl Emitter<'_> {
             Op::BitFieldSExtract => ("extract_signed", String::new(), "(field ^ sign) - sign"),
             _ => ("extract", String::new(), "field"),
         };
-        let name = format!("bit_field_{name}_{lanes}");
+        let name = self.names.beside_kernels(format!("bit_field_{name}_{lanes}"));
         let scalar = lanes.single();
         let all = if width == 64 {
             "0xfffffffffffffffful".to_owned()

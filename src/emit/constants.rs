@@ -26,6 +26,9 @@ const MOST: u32 = 1 << 20;
 impl Emitter<'_> {
     /// The text of a constant; `None` if the id is none, or one that only a function can express.
     pub(super) fn constant(&mut self, id: u32, place: Place) -> Result<Option<String>> {
+        if !is_constant(&self.definition(id)?) {
+            return Ok(None);
+        }
         self.enter_constant()?;
         let text = self.constant_within(id, place);
         self.leave_constant();
@@ -113,7 +116,8 @@ impl Emitter<'_> {
                 Place::Initializer => "{0}".to_owned(),
             },
             Type::Pointer { class, .. } if Space::of(class)?.is_none() => "0".to_owned(),
-            Type::Event => "0".to_owned(),
+            // Compilers take no number for one but as an argument.
+            Type::Event => "((event_t)0)".to_owned(),
             Type::Pointer { .. } if place == Place::Initializer => "0".to_owned(),
             Type::Pointer { .. } => format!("(({})0)", self.type_name(ty)?),
             Type::Void | Type::Opaque => return Err(malformed("a null constant")),
@@ -202,6 +206,27 @@ impl Emitter<'_> {
         let high = if lanes.width() > 32 { u64::from(operand(constant, 3)?) } else { 0 };
         Ok(truncate(high << 32 | low, lanes.width()))
     }
+}
+
+fn is_constant(definition: &Instruction<'_>) -> bool {
+    matches!(
+        definition.op(),
+        Some(
+            Op::Undef
+                | Op::ConstantTrue
+                | Op::ConstantFalse
+                | Op::Constant
+                | Op::ConstantComposite
+                | Op::ConstantNull
+                | Op::ConstantSampler
+                | Op::ConstantPipeStorage
+                | Op::SpecConstantTrue
+                | Op::SpecConstantFalse
+                | Op::SpecConstant
+                | Op::SpecConstantComposite
+                | Op::SpecConstantOp
+        )
+    )
 }
 
 fn truncate(value: u64, width: u32) -> u64 {

@@ -15,8 +15,13 @@ use super::{Emitter, malformed, operand, unsupported};
 use crate::error::Result;
 use crate::spirv::edit::Instruction;
 
-/// Calls deeper than this are not what a compiler makes.
-const DEPTH: usize = 256;
+/// Calls deeper than this are not what a compiler makes, and need a large stack to be followed.
+const DEPTH: usize = 64;
+
+/// The most words of function bodies, counted each time that one is written: for each kernel that it is
+/// the function of, and for the address spaces of its generic parameters, which can double with each
+/// call in a call.
+const MOST_WORDS: usize = 1 << 23;
 
 /// A function as emitted.
 #[derive(Clone, Debug)]
@@ -84,8 +89,11 @@ impl<'m> Emitter<'m> {
         {
             return Ok(done.clone());
         }
-        if self.calling.contains(&id) || self.calling.len() >= DEPTH {
+        if self.calling.contains(&id) {
             return Err(unsupported("recursion"));
+        }
+        if self.calling.len() >= DEPTH {
+            return Err(unsupported("calls nested deeper than 64 levels"));
         }
         self.calling.push(id);
         let label = self.name(id, "function_");
@@ -115,6 +123,12 @@ impl<'m> Emitter<'m> {
             let name = self.import(id).unwrap_or("without a name");
             return Err(unsupported(format!("function `{name}`, which no module defines,")));
         }
+        self.words = self.words.saturating_add(function.body.words().len());
+        if self.words > MOST_WORDS {
+            return Err(unsupported(
+                "functions of more than 32 MiB, each counted as often as it is needed,",
+            ));
+        }
         let (spaces, returns) = self.infer(function, parameters)?;
         let name = match kernel {
             Some((name, _)) => name.to_owned(),
@@ -123,7 +137,7 @@ impl<'m> Emitter<'m> {
                 for space in parameters {
                     let _ = write!(name, "_{space}");
                 }
-                name
+                self.names.beside_kernels(name)
             }
         };
         let mut body = Body {
@@ -201,6 +215,12 @@ impl<'m> Body<'_, 'm> {
             )
         {
             return Err(unsupported(format!("a kernel's parameter that points to {class:?}")));
+        }
+        if self.is_kernel
+            && let Type::Pointer { pointee: Some(pointee), .. } = self.emitter.ty(ty)?
+            && matches!(self.emitter.ty(pointee)?, Type::Pointer { .. })
+        {
+            return Err(unsupported("a kernel's parameter that points to pointers"));
         }
         if !text.ends_with('*') {
             text.push(' ');
@@ -383,8 +403,13 @@ impl<'m> Body<'_, 'm> {
             }
         }
         let mut text = String::new();
-        let written = |at: usize, value| copies[..at].iter().any(|&(id, _, _)| id == value);
-        if copies.iter().enumerate().any(|(at, &(_, _, value))| written(at, value)) {
+        let mut written = HashSet::new();
+        let is_overwritten = copies.iter().any(|&(id, _, value)| {
+            let is_overwritten = written.contains(&value);
+            written.insert(id);
+            is_overwritten
+        });
+        if is_overwritten {
             let (mut reads, mut writes) = (String::new(), String::new());
             for &(id, ty, value) in &copies {
                 let (ty, name, value) = (self.type_of(id, ty)?, self.name(id), self.value(value)?);
@@ -480,6 +505,11 @@ impl<'m> Body<'_, 'm> {
                 match class {
                     Some(StorageClass::Function) => true,
                     Some(StorageClass::Workgroup) => {
+                        if initializer(&definition)
+                            .is_some_and(|value| !self.emitter.is_undefined(value))
+                        {
+                            return Err(unsupported("a variable of local memory with a value"));
+                        }
                         self.locals.insert(pointer);
                         if !self.is_kernel {
                             return Ok(None);
@@ -637,15 +667,13 @@ impl Emitter<'_> {
         }
         let variable = self.definition(id)?;
         let initializer = initializer(&variable);
-        if let Some(import) = self.import(id).filter(|_| initializer.is_none()) {
-            return Err(unsupported(format!("variable `{import}`, which no module defines,")));
-        }
-        let pointee = self.pointee(id)?;
         let Some(initializer) = initializer else {
-            return Err(unsupported(format!(
-                "variable `{name}` of constant memory without a value"
-            )));
+            return Err(unsupported(match self.import(id) {
+                Some(import) => format!("variable `{import}`, which no module defines,"),
+                None => format!("variable `{name}` of constant memory without a value"),
+            }));
         };
+        let pointee = self.pointee(id)?;
         let ty = self.type_name(pointee)?;
         let value = self.constant(initializer, Place::Initializer)?;
         let value = value.ok_or_else(|| unsupported(format!("the value of variable `{name}`")))?;

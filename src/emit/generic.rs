@@ -11,16 +11,20 @@ use rspirv::spirv::{Op, StorageClass};
 use super::types::Space;
 use super::{Emitter, operand, unsupported};
 use crate::error::Result;
-use crate::spirv::edit::{Function, Section};
+use crate::spirv::edit::{Function, Instruction, Section, ids};
 
 /// The address spaces of values by level: of the pointer, of the pointer that it points to, ...
 pub(super) type Spaces = HashMap<u32, Vec<Space>>;
+
+const COPIED: &str = "pointers of the generic address space that are copied as something else, whose own is lost then,";
 
 struct Solver<'e, 'm> {
     emitter: &'e mut Emitter<'m>,
     nodes: HashMap<u32, Vec<usize>>,
     parents: Vec<usize>,
     spaces: Vec<Option<Space>>,
+    /// Pointers to generic pointers, as pointers to something else: each with what it is of.
+    disguised: HashMap<u32, u32>,
 }
 
 impl<'m> Emitter<'m> {
@@ -54,6 +58,7 @@ impl<'m> Emitter<'m> {
             nodes: HashMap::new(),
             parents: Vec::new(),
             spaces: Vec::new(),
+            disguised: HashMap::new(),
         };
         solver.equations(function, parameters)?;
         solver.calls(function)?;
@@ -77,6 +82,7 @@ impl<'m> Solver<'_, 'm> {
         for instruction in function.body.iter() {
             let word = |index| operand(&instruction, index);
             let Some(op) = instruction.op() else { continue };
+            self.see_through(op, &instruction)?;
             match op {
                 Op::Function => {
                     self.levels(function.id, word(0)?)?;
@@ -105,6 +111,14 @@ impl<'m> Solver<'_, 'm> {
                 Op::Load => self.join(word(1)?, 0, word(2)?, 1)?,
                 Op::Store => self.join(word(1)?, 0, word(0)?, 1)?,
                 Op::CopyMemory => self.join(word(0)?, 1, word(1)?, 1)?,
+                Op::CopyMemorySized => {
+                    let of = |pointer| self.disguised.get(&pointer).copied().unwrap_or(pointer);
+                    let (to, from) = (of(word(0)?), of(word(1)?));
+                    if self.holds_generic(to)? != self.holds_generic(from)? {
+                        return Err(unsupported(COPIED));
+                    }
+                    self.join(to, 1, from, 1)?;
+                }
                 Op::Phi => {
                     for value in instruction.words_from(2).step_by(2) {
                         self.join(word(1)?, 0, value, 0)?;
@@ -119,6 +133,37 @@ impl<'m> Solver<'_, 'm> {
             }
         }
         Ok(())
+    }
+
+    /// Follows pointers to generic pointers that are taken for pointers to something else. Those can be
+    /// copied to where others are; of what else is done with them, the address space is lost.
+    fn see_through(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<()> {
+        let word = |index| operand(instruction, index);
+        match op {
+            Op::Bitcast | Op::CopyObject => {
+                let (to, from) = (word(1)?, word(2)?);
+                let of = self.disguised.get(&from).copied().unwrap_or(from);
+                if self.holds_generic(of)? && !self.holds_generic(to)? {
+                    self.disguised.insert(to, of);
+                }
+                Ok(())
+            }
+            Op::CopyMemorySized | Op::LifetimeStart | Op::LifetimeStop => Ok(()),
+            _ if self.disguised.is_empty() => Ok(()),
+            _ => {
+                let mut is_used = false;
+                ids(instruction, &self.emitter.definitions, |at, _| {
+                    is_used |= word(at).is_ok_and(|id| self.disguised.contains_key(&id));
+                })?;
+                if is_used { Err(unsupported(COPIED)) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Whether it points to generic pointers.
+    fn holds_generic(&self, pointer: u32) -> Result<bool> {
+        let Some(ty) = self.emitter.definition(pointer)?.result_type() else { return Ok(false) };
+        Ok(self.emitter.generic_levels(ty)?.last().is_some_and(|&level| level > 0))
     }
 
     /// What functions return depends on what they are given.

@@ -88,6 +88,9 @@ impl Body<'_, '_> {
         match self.accessed(pointer, ty, access)? {
             Accessed::Place(place) => Ok(place),
             Accessed::Three(pointer) => Ok(format!("vload3(0, {pointer})")),
+            Accessed::Parts(vector, pointer) => {
+                Ok(format!("({vector})({pointer}[0], {pointer}[1], {pointer}[2])"))
+            }
         }
     }
 
@@ -95,6 +98,10 @@ impl Body<'_, '_> {
         let statement = match self.accessed(pointer, ty, access)? {
             Accessed::Place(place) => format!("{place} = {value};"),
             Accessed::Three(pointer) => format!("vstore3({value}, 0, {pointer});"),
+            Accessed::Parts(vector, pointer) => format!(
+                "{{ {vector} parts = {value}; {pointer}[0] = parts.s0; {pointer}[1] = parts.s1; \
+                 {pointer}[2] = parts.s2; }}"
+            ),
         };
         self.line(&statement);
         Ok(())
@@ -121,9 +128,17 @@ impl Body<'_, '_> {
             && !access.is_volatile
             && self.emitter.lanes(ty)?.scalar != Scalar::Bool
         {
+            let size = self.emitter.alignment(component)?;
             let component = self.emitter.type_name(component)?;
             let text = self.value(pointer)?;
-            return Ok(Accessed::Three(format!("({space} {component} *){text}")));
+            return Ok(match access.alignment.filter(|&alignment| alignment < size) {
+                // The functions for vectors take pointers that fit their components.
+                Some(alignment) => {
+                    let component = self.emitter.access_name(&component, Some(alignment));
+                    Accessed::Parts(name, format!("(({space} {component} *){text})"))
+                }
+                None => Accessed::Three(format!("({space} {component} *){text}")),
+            });
         }
         let lower = access.alignment.filter(|&alignment| alignment < natural);
         let name = match self.emitter.ty(ty)? {
@@ -248,6 +263,8 @@ enum Accessed {
     Place(String),
     /// A pointer to the first of three components.
     Three(String),
+    /// The type of the vector of three components, and a pointer to the first, each accessed by itself.
+    Parts(String, String),
 }
 
 /// The pointer, if all of the text is what one points to.
@@ -265,7 +282,7 @@ fn unparenthesized(target: &str) -> &str {
 
 impl super::Emitter<'_> {
     fn copy_helper(&mut self, to: Space, from: Space) -> String {
-        let name = format!("copy_to_{to}_from_{from}");
+        let name = self.names.beside_kernels(format!("copy_to_{to}_from_{from}"));
         let text = format!(
             "\nstatic void {name}({to} uchar *to, {from} const uchar *from, size_t size)\n{{\n    \
              for (size_t i = 0; i < size; ++i)\n        to[i] = from[i];\n}}\n"

@@ -31,7 +31,7 @@ mod synchronize;
 mod tests;
 mod types;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use rspirv::spirv::{
@@ -50,7 +50,7 @@ pub(crate) use options::options;
 /// The version of the translation, which is part of the keys of programs that it takes part in: each
 /// change of what is emitted for a module raises it, so that no cache serves what an older version
 /// made. `tests::EMITTED` tells when.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
 /// have their defaults.
@@ -123,6 +123,10 @@ struct Emitter<'m> {
     /// The functions whose emission has begun and not ended.
     calling: Vec<u32>,
     nesting: u32,
+    /// Of types.
+    alignments: HashMap<u32, u32>,
+    /// The words of all function bodies that were written, each time.
+    words: usize,
     /// The parts of all constants that were written.
     constant_parts: u32,
     code: String,
@@ -157,6 +161,8 @@ impl<'m> Emitter<'m> {
             instances: HashMap::new(),
             calling: Vec::new(),
             nesting: 0,
+            alignments: HashMap::new(),
+            words: 0,
             constant_parts: 0,
             code: String::new(),
         };
@@ -226,13 +232,35 @@ impl<'m> Emitter<'m> {
         definition.result_type().ok_or_else(|| malformed(format!("id {value}, which is no value")))
     }
 
+    /// Whether no part of a constant is defined.
+    fn is_undefined(&self, value: u32) -> bool {
+        let (mut open, mut seen) = (vec![value], HashSet::new());
+        while let Some(value) = open.pop() {
+            if !seen.insert(value) {
+                continue;
+            }
+            match self.definitions.get(value) {
+                Some(part) if part.op() == Some(Op::Undef) => {}
+                Some(part) if part.op() == Some(Op::ConstantComposite) => {
+                    open.extend(part.words_from(2));
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The type of numbers that have the bits of a pointer.
+    fn bits_of_pointers(&self) -> &'static str {
+        if self.pointer_bytes == 4 { "uint" } else { "ulong" }
+    }
+
     fn name(&self, id: u32, nameless: &str) -> String {
         self.names.get(id, nameless)
     }
 
     fn decoration(&self, id: u32, decoration: Decoration) -> Option<&[u32]> {
-        let mut all = self.decorations.get(id);
-        all.find(|(found, _)| *found == decoration).map(|(_, operands)| operands.as_slice())
+        self.decorations.get(id, decoration).next().map(Vec::as_slice)
     }
 
     fn decorated(&self, id: u32, decoration: Decoration) -> bool {
@@ -240,10 +268,8 @@ impl<'m> Emitter<'m> {
     }
 
     fn has_attribute(&self, parameter: u32, attribute: FunctionParameterAttribute) -> bool {
-        self.decorations.get(parameter).any(|(decoration, operands)| {
-            *decoration == Decoration::FuncParamAttr
-                && operands.first() == Some(&(attribute as u32))
-        })
+        let mut all = self.decorations.get(parameter, Decoration::FuncParamAttr);
+        all.any(|operands| operands.first() == Some(&(attribute as u32)))
     }
 
     /// The linkage name of what the module imports.
@@ -324,7 +350,7 @@ impl<'m> Emitter<'m> {
 
 /// What is said of ids, by themselves and as members of groups.
 struct Decorations {
-    own: HashMap<u32, Vec<(Decoration, Vec<u32>)>>,
+    own: HashMap<(u32, Decoration), BTreeSet<Vec<u32>>>,
     /// The groups of an id. What is said of a group is looked up there: a small module can have a large
     /// group many times over.
     groups: HashMap<u32, BTreeSet<u32>>,
@@ -332,13 +358,14 @@ struct Decorations {
 
 impl Decorations {
     fn of(module: &Module) -> Self {
-        let (mut own, mut groups) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, BTreeSet<_>>::new());
+        let (mut own, mut groups) =
+            (HashMap::<_, BTreeSet<_>>::new(), HashMap::<_, BTreeSet<_>>::new());
         for annotation in module.section(Section::Annotations).iter() {
             match (annotation.op(), annotation.word(0)) {
                 (Some(Op::Decorate), Some(target)) => {
                     if let Some(decoration) = annotation.word(1).and_then(Decoration::from_u32) {
                         let operands = annotation.words_from(2).collect();
-                        own.entry(target).or_default().push((decoration, operands));
+                        own.entry((target, decoration)).or_default().insert(operands);
                     }
                 }
                 (Some(Op::GroupDecorate), Some(group)) => {
@@ -353,13 +380,14 @@ impl Decorations {
     }
 
     fn ids(&self) -> Vec<u32> {
-        self.own.keys().chain(self.groups.keys()).copied().collect()
+        self.own.keys().map(|&(id, _)| id).chain(self.groups.keys().copied()).collect()
     }
 
-    /// What is said of an id. Groups are no members of groups.
-    fn get(&self, id: u32) -> impl Iterator<Item = &(Decoration, Vec<u32>)> {
+    /// The operands of all such decorations of an id. Groups are no members of groups.
+    fn get(&self, id: u32, decoration: Decoration) -> impl Iterator<Item = &Vec<u32>> {
         let groups = self.groups.get(&id).into_iter().flatten();
-        std::iter::once(id).chain(groups.copied()).filter_map(|id| self.own.get(&id)).flatten()
+        let ids = std::iter::once(id).chain(groups.copied());
+        ids.filter_map(move |id| self.own.get(&(id, decoration))).flatten()
     }
 }
 

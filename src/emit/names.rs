@@ -8,9 +8,12 @@ use super::is_identifier;
 use crate::spirv::Module;
 use crate::spirv::edit::Section;
 
-/// The names of ids that have one.
 #[derive(Debug, Default)]
-pub(super) struct Names(HashMap<u32, String>);
+pub(super) struct Names {
+    /// Of ids that have one.
+    of_ids: HashMap<u32, String>,
+    kernels: HashSet<String>,
+}
 
 impl Names {
     pub(super) fn of(module: &Module) -> Self {
@@ -33,7 +36,8 @@ impl Names {
                 }
             }
         }
-        let reserved = reserved(module);
+        let kernels = kernels(module);
+        let reserved = reserved();
         let mut uses = HashMap::<_, u32>::new();
         for (id, base) in &bases {
             *uses.entry((owners.get(id), base.as_str())).or_default() += 1;
@@ -43,18 +47,28 @@ impl Names {
             uses.get(&(owner, base)) == Some(&1)
                 && (owner.is_none() || !uses.contains_key(&(None, base)))
                 && !reserved.contains(base)
+                && !kernels.contains(base)
                 && !is_like_made(base)
         };
         let name = |(&id, base): (&u32, &String)| {
             let is_unique = is_unique(id, base);
             (id, if is_unique { base.clone() } else { format!("{base}_{id}") })
         };
-        Self(bases.iter().map(name).collect())
+        Self { of_ids: bases.iter().map(name).collect(), kernels }
     }
 
     /// The name of an id, which no other has where it is seen; `nameless` and the id if it has none.
     pub(super) fn get(&self, id: u32, nameless: &str) -> String {
-        self.0.get(&id).cloned().unwrap_or_else(|| format!("{nameless}{id}"))
+        let named = self.of_ids.get(&id).cloned();
+        named.unwrap_or_else(|| self.beside_kernels(format!("{nameless}{id}")))
+    }
+
+    /// A name that is made for the text, as no kernel has it: those keep theirs.
+    pub(super) fn beside_kernels(&self, mut name: String) -> String {
+        while self.kernels.contains(&name) {
+            name.push('_');
+        }
+        name
     }
 }
 
@@ -71,7 +85,7 @@ fn base(name: &str) -> Option<String> {
 
 /// Names that the text has other uses for. One that is missing here makes a text that compilers
 /// refuse, not one that means something else.
-fn reserved(module: &Module) -> HashSet<String> {
+fn reserved() -> HashSet<String> {
     let mut reserved: HashSet<_> = WORDS.iter().map(|word| (*word).to_owned()).collect();
     for function in (0..=u32::from(u8::MAX)).filter_map(Std::from_u32) {
         let name = format!("{function:?}");
@@ -79,10 +93,13 @@ fn reserved(module: &Module) -> HashSet<String> {
         reserved.extend(unsigned.map(str::to_owned));
         reserved.insert(name);
     }
-    for entry in module.section(Section::EntryPoints).iter() {
-        reserved.extend(entry.string(2).filter(|name| is_identifier(name)).map(str::to_owned));
-    }
     reserved
+}
+
+fn kernels(module: &Module) -> HashSet<String> {
+    let entries = module.section(Section::EntryPoints).iter();
+    let names = entries.filter_map(|entry| entry.string(2).map(str::to_owned));
+    names.filter(|name| is_identifier(name)).collect()
 }
 
 /// Whether the name is like a macro's or a type's, or like those that are made for the text.

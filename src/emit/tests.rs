@@ -22,6 +22,7 @@ const GENERIC: &[u8] = include_bytes!("../../tests/data/emitted/generic_O0.spv")
 const ARITHMETIC: &[u8] = include_bytes!("../../tests/data/emitted/arithmetic_O2.spv");
 const BITS: &[u8] = include_bytes!("../../tests/data/emitted/bits.spv");
 const GROUPS: &[u8] = include_bytes!("../../tests/data/emitted/groups_O0.spv");
+const UNCOMMON: &[u8] = include_bytes!("../../tests/data/emitted/uncommon.spv");
 const MEMORY: &[u8] = include_bytes!("../../tests/data/emitted/memory_O0.spv");
 
 fn emit(bytes: &[u8]) -> Result<String> {
@@ -41,12 +42,13 @@ fn inlined(module: &[u8]) -> Vec<u8> {
 /// What version `VERSION` emits, all together. If this differs, the emitted text has changed: raise
 /// `VERSION`, and put the new digest here.
 const EMITTED: (u32, &str) =
-    (6, "2b51139c78343df499d9d339a7496a62e73848654ad171595da4e0ec560ec7d5");
+    (7, "5eb1aa455447957425691baf0aa60415daaba082296f1a3bccd451d0df093257");
 
 #[test]
 fn each_change_of_what_is_emitted_has_a_version_of_its_own() {
     let mut hasher = blake3::Hasher::new();
-    for module in [SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY, ARITHMETIC, BITS, GROUPS]
+    let bodies = [ARITHMETIC, BITS, GROUPS, UNCOMMON];
+    for module in [SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY].into_iter().chain(bodies)
     {
         hasher.update(emit(module).unwrap().as_bytes());
     }
@@ -282,6 +284,194 @@ fn packed_members_are_read_at_their_alignment() {
         "{text}"
     );
     assert!(text.contains("} __attribute__((packed));"), "{text}");
+}
+
+/// A module of what is made here: the functions, and the names of those that are kernels.
+fn module_of(make: impl FnOnce(&mut Builder) -> Vec<(u32, &'static str)>) -> Vec<u8> {
+    let mut b = Builder::new();
+    b.set_version(1, 2);
+    b.capability(Capability::Kernel);
+    b.capability(Capability::Addresses);
+    b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
+    for (function, name) in make(&mut b) {
+        b.entry_point(ExecutionModel::Kernel, function, name, []);
+    }
+    b.module().assemble().into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// A function without a result, with parameters of the types.
+fn function(b: &mut Builder, types: &[u32], body: impl FnOnce(&mut Builder, &[u32])) -> u32 {
+    let void = b.type_void();
+    let ty = b.type_function(void, types.iter().copied());
+    let function = b.begin_function(void, None, FunctionControl::NONE, ty).unwrap();
+    let parameters: Vec<_> = types.iter().map(|&ty| b.function_parameter(ty).unwrap()).collect();
+    b.begin_block(None).unwrap();
+    body(b, &parameters);
+    b.ret().unwrap();
+    b.end_function().unwrap();
+    function
+}
+
+#[test]
+fn structs_of_structs_are_looked_into_once() {
+    let nested = storing(|b| {
+        let int = b.type_int(32, 0);
+        let ty = (0..40).fold(int, |inner, _| b.type_struct([inner, inner]));
+        (ty, b.constant_null(ty))
+    });
+    assert!(emit(&nested).is_ok());
+}
+
+#[test]
+fn events_begin_as_what_compilers_take_for_one() {
+    let module = module_of(|b| {
+        let event = b.type_event();
+        let pointer = b.type_pointer(None, StorageClass::Function, event);
+        let none = b.constant_null(event);
+        let k = function(b, &[], |b, _| {
+            let variable = b.variable(pointer, None, StorageClass::Function, None);
+            b.store(variable, none, None, []).unwrap();
+        });
+        vec![(k, "k")]
+    });
+    assert!(emit(&module).unwrap().contains(" = ((event_t)0);"));
+}
+
+#[test]
+fn what_is_made_for_the_text_is_not_named_like_a_kernel() {
+    let module = module_of(|b| {
+        let uint = b.type_int(32, 0);
+        let reversed = |b: &mut Builder, parameters: &[u32]| {
+            b.bit_reverse(uint, None, parameters[0]).unwrap();
+        };
+        let helper = function(b, &[uint], reversed);
+        let void = b.type_void();
+        let call = |b: &mut Builder, parameters: &[u32]| {
+            b.function_call(void, None, helper, [parameters[0]]).unwrap();
+        };
+        assert!(helper < 10, "the name below is made of it");
+        let names = ["function_1", "function_2", "function_3", "function_4", "function_5"];
+        let names = names.into_iter().chain(["function_6", "function_7", "bit_reverse_uint"]);
+        names.map(|name| (function(b, &[uint], call), name)).collect()
+    });
+    let text = emit(&module).unwrap();
+    let mut names: Vec<_> = text
+        .lines()
+        .filter(|line| line.ends_with(')') && line.contains('('))
+        .filter_map(|line| line.split('(').next()?.split(' ').next_back())
+        .collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.len() == all && all == 10, "{names:?}\n{text}");
+}
+
+#[test]
+fn copies_of_generic_pointers_keep_what_they_point_to() {
+    // One to global and one to local memory, in variables, the one copied over the other in bytes.
+    let module = |is_loaded: bool| {
+        module_of(|b| {
+            let (uint, uchar) = (b.type_int(32, 0), b.type_int(8, 0));
+            let global = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
+            let local = b.type_pointer(None, StorageClass::Workgroup, uint);
+            let generic = b.type_pointer(None, StorageClass::Generic, uint);
+            let variable = b.type_pointer(None, StorageClass::Function, generic);
+            let bytes = b.type_pointer(None, StorageClass::Function, uchar);
+            let eight = b.constant_bit32(uint, 8);
+            let k = function(b, &[global, local], |b, parameters| {
+                let stored: Vec<_> = (parameters.iter().copied())
+                    .map(|pointer| {
+                        let to = b.variable(variable, None, StorageClass::Function, None);
+                        (to, b.ptr_cast_to_generic(generic, None, pointer).unwrap())
+                    })
+                    .collect();
+                for &(to, pointer) in &stored {
+                    b.store(to, pointer, None, []).unwrap();
+                }
+                let [to, from] =
+                    [1, 0].map(|at: usize| b.bitcast(bytes, None, stored[at].0).unwrap());
+                if is_loaded {
+                    b.load(uchar, None, to, None, []).unwrap();
+                } else {
+                    b.copy_memory_sized(to, from, eight, None, None, []).unwrap();
+                }
+            });
+            vec![(k, "k")]
+        })
+    };
+    refused(&module(false), "points to local and to global memory");
+    refused(&module(true), "copied as something else");
+}
+
+#[test]
+fn what_compilers_would_refuse_or_take_for_something_else_is_refused() {
+    let valued = module_of(|b| {
+        let uint = b.type_int(32, 0);
+        let pointer = b.type_pointer(None, StorageClass::Workgroup, uint);
+        let zero = b.constant_null(uint);
+        let variable = b.variable(pointer, None, StorageClass::Workgroup, Some(zero));
+        let k = function(b, &[], |b, _| b.store(variable, zero, None, []).unwrap());
+        vec![(k, "k")]
+    });
+    refused(&valued, "a variable of local memory with a value");
+    let of_pointers = module_of(|b| {
+        let uint = b.type_int(32, 0);
+        let inner = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
+        let outer = b.type_pointer(None, StorageClass::CrossWorkgroup, inner);
+        vec![(function(b, &[outer], |_, _| {}), "k")]
+    });
+    refused(&of_pointers, "a kernel's parameter that points to pointers");
+}
+
+#[test]
+fn bits_of_pointers_are_those_of_vectors() {
+    let module = module_of(|b| {
+        let uint = b.type_int(32, 0);
+        let pair = b.type_vector(uint, 2);
+        let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
+        let k = function(b, &[pointer], |b, parameters| {
+            let bits = b.bitcast(pair, None, parameters[0]).unwrap();
+            b.bitcast(pointer, None, bits).unwrap();
+        });
+        vec![(k, "k")]
+    });
+    let text = emit(&module).unwrap();
+    assert!(text.contains("= as_uint2((ulong)v"), "{text}");
+    assert!(text.contains("= (global uint *)as_ulong(v"), "{text}");
+}
+
+#[test]
+fn dot_products_of_many_components_are_sums_of_those_of_four() {
+    let module = module_of(|b| {
+        let float = b.type_float(32, None);
+        let eight = b.type_vector(float, 8);
+        let k = function(b, &[eight], |b, parameters| {
+            b.dot(float, None, parameters[0], parameters[0]).unwrap();
+        });
+        vec![(k, "k")]
+    });
+    let text = emit(&module).unwrap();
+    assert!(text.contains(".lo) + dot("), "{text}");
+}
+
+#[test]
+fn functions_that_are_needed_too_often_or_call_too_deep_are_refused() {
+    let often = module_of(|b| {
+        let (void, set) = (b.type_void(), b.ext_inst_import("NonSemantic.Words"));
+        let words = vec![Operand::IdRef(set); 60_000];
+        let k = function(b, &[], |b, _| _ = b.ext_inst(void, None, set, 1, words).unwrap());
+        vec![(k, "k"); 150]
+    });
+    refused(&often, "functions of more than 32 MiB");
+    let deep = module_of(|b| {
+        let void = b.type_void();
+        let first = function(b, &[], |_, _| {});
+        let last = (0..100).fold(first, |callee, _| {
+            function(b, &[], |b, _| _ = b.function_call(void, None, callee, []).unwrap())
+        });
+        vec![(last, "k")]
+    });
+    refused(&deep, "calls nested deeper than 64 levels");
 }
 
 #[test]

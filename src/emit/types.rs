@@ -317,7 +317,10 @@ impl Emitter<'_> {
 
     /// In bytes, where nothing else is stated.
     pub(super) fn alignment(&mut self, ty: u32) -> Result<u32> {
-        self.nested(|this| {
+        if let Some(&known) = self.alignments.get(&ty) {
+            return Ok(known);
+        }
+        let alignment = self.nested(|this| {
             Ok(match this.ty(ty)? {
                 Type::Void | Type::Opaque => 1,
                 Type::Scalar(_) | Type::Vector { .. } => {
@@ -336,7 +339,9 @@ impl Emitter<'_> {
                 }
                 Type::Pointer { .. } | Type::Event => this.pointer_bytes,
             })
-        })
+        })?;
+        self.alignments.insert(ty, alignment);
+        Ok(alignment)
     }
 
     /// A name for a type by which memory is accessed that may hold another, or at an alignment
@@ -348,6 +353,7 @@ impl Emitter<'_> {
             None => format!("{plain}_any"),
         };
         let aligned = alignment.map(|to| format!(", aligned({to})")).unwrap_or_default();
+        let alias = self.names.beside_kernels(alias);
         let text = format!("typedef {name} {alias} __attribute__((may_alias{aligned}));\n");
         self.accesses.insert(alias.clone(), text);
         alias
