@@ -343,6 +343,26 @@ everywhere! {
     }
 }
 
+everywhere! {
+    async fn what_is_given_twice_to_be_read_may_be_restricted(rt: Runtime) {
+        const RESTRICTED: &[u8] = include_bytes!("data/restricted.spv");
+
+        let rt = always(&rt).await;
+        let [accumulate, copy] = kernels(&rt, RESTRICTED, ["accumulate", "copy"]).await;
+        let queue = rt.queue();
+        let source = rt.buffer_from((0..N as u32).collect::<Vec<_>>()).await.unwrap();
+        let sums = rt.buffer_from(vec![1_u32; N]).await.unwrap();
+        let copied = rt.buffer::<u32>(N).unwrap();
+        let fusion = queue.start_fusion();
+        fusion.submit(accumulate.launch(N).args((&source, &source, &sums, 4))).unwrap();
+        fusion.submit(copy.launch(N).args((&sums, &copied))).unwrap();
+        let outcome = fusion.complete().await.unwrap();
+        assert!(matches!(outcome, FusionOutcome::Fused { launches: 2, .. }), "{outcome}");
+        let expected: Vec<_> = (0..N as u32).map(|n| 1 + 4 * n * n).collect();
+        assert_eq!(queue.read(&copied).await.unwrap(), expected);
+    }
+}
+
 /// OpenCL C says what dimensions have that there are not: SPIR-V does not.
 const BEYOND: &str = "
     kernel void places(global uint *dst, uint dimensions) {

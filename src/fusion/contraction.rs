@@ -29,7 +29,7 @@ pub(super) struct Operations {
     forbids: bool,
     multiplies: bool,
     adds: bool,
-    /// Both at once, by a function that is told to.
+    /// Both, by a function of which the driver knows more.
     fuses: bool,
 }
 
@@ -65,9 +65,23 @@ impl Operations {
                         | Op::MatrixTimesMatrix,
                     ) => found.multiplies = true,
                     Some(Op::FAdd | Op::FSub) => found.adds = true,
-                    Some(Op::ExtInst) => {
-                        found.fuses |= i.word(3) == Some(Extended::mad as u32);
-                    }
+                    Some(Op::ExtInst) => match i.word(3).and_then(Extended::from_u32) {
+                        Some(
+                            Extended::degrees
+                            | Extended::radians
+                            | Extended::normalize
+                            | Extended::fast_normalize,
+                        ) => found.multiplies = true,
+                        Some(
+                            Extended::mad
+                            | Extended::mix
+                            | Extended::smoothstep
+                            | Extended::cross
+                            | Extended::distance
+                            | Extended::fast_distance,
+                        ) => found.fuses = true,
+                        _ => {}
+                    },
                     Some(Op::FunctionCall) => left.extend(i.word(2).filter(|&id| seen.insert(id))),
                     _ => {}
                 }
@@ -92,13 +106,7 @@ pub(super) fn forbids(
     examined: &[Examined],
     operations: &[Operations],
 ) -> Result<bool, String> {
-    let passed_on = || {
-        (0..slots.len()).flat_map(|to| (0..to).map(move |from| (from, to))).find(|&(from, to)| {
-            let (first, second) = (operations[from], operations[to]);
-            let is_at_risk = (first.multiplies || first.fuses) && (second.adds || second.fuses);
-            is_at_risk && passes(&slots[from], &examined[from], &slots[to])
-        })
-    };
+    let passed_on = || passed_on(slots, examined, operations);
     let name = |at: usize| &slots[at].kernel;
     let contracted = operations.iter().position(|slot| slot.is_contracted());
     let forbidding = operations.iter().position(|slot| slot.forbids);
@@ -121,15 +129,35 @@ pub(super) fn forbids(
     }
 }
 
-/// Whether a slot may write what another one is given.
-fn passes(from: &Slot, examined: &Examined, to: &Slot) -> bool {
+/// A slot of products, and a later one that may add to them. Others between them may pass them on as
+/// they are, or with their signs changed.
+fn passed_on(
+    slots: &[Slot],
+    examined: &[Examined],
+    operations: &[Operations],
+) -> Option<(usize, usize)> {
     let memory = |slot: &Slot, argument: usize| -> Option<Memory> {
         match slot.arguments.get(argument)? {
             Argument::Buffer(region) => Some(region.memory),
             Argument::Scalar(_) | Argument::Local(_) => None,
         }
     };
-    let written = examined.accesses.all.iter().filter(|access| access.kind.writes());
-    let written: Vec<_> = written.filter_map(|access| memory(from, access.parameter)).collect();
-    (0..to.arguments.len()).any(|at| memory(to, at).is_some_and(|own| written.contains(&own)))
+    // Those that may hold products, and whose.
+    let mut products = HashMap::new();
+    for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {
+        let mut given = (0..slot.arguments.len()).filter_map(|argument| memory(slot, argument));
+        let from = given.find_map(|memory| products.get(&memory).copied());
+        if let Some(from) = from
+            && (own.adds || own.fuses)
+        {
+            return Some((from, at));
+        }
+        let own = (own.multiplies || own.fuses).then_some(at);
+        if let Some(origin) = own.or(from) {
+            let written = examined[at].accesses.all.iter().filter(|access| access.kind.writes());
+            let written = written.filter_map(|access| memory(slot, access.parameter));
+            products.extend(written.map(|memory| (memory, origin)));
+        }
+    }
+    None
 }

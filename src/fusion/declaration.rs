@@ -1,6 +1,6 @@
 //! What a function is declared as: its type and its parameters, which change with what it is passed.
 
-use rspirv::spirv::Op;
+use rspirv::spirv::{FunctionControl, Op};
 
 use crate::error::Result;
 use crate::spirv::Module;
@@ -35,7 +35,14 @@ impl Declaration {
                 let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
                 let ty = interner.type_id(module, Op::TypeFunction, &types)?;
                 let words = i.words_from(0).enumerate();
-                new.push(Op::Function, words.map(|(at, word)| if at == 3 { ty } else { word }));
+                // It may write where it did not, to a variable.
+                let control = (FunctionControl::PURE | FunctionControl::CONST).bits();
+                let word = |(at, word)| match at {
+                    2 => word & !control,
+                    3 => ty,
+                    _ => word,
+                };
+                new.push(Op::Function, words.map(word));
             }
             Some(Op::FunctionParameter) => {
                 if !std::mem::replace(&mut self.is_written, true) {

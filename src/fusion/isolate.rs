@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use rspirv::spirv::Op;
+use rspirv::spirv::{Op, OpenclStd100Op};
 
 use super::access;
 use super::merge::Modes;
@@ -13,7 +13,7 @@ use super::plan::{Plan, Slot};
 use super::specialize::specialize;
 use crate::error::{Error, Result};
 use crate::spirv::Module;
-use crate::spirv::edit::{Instruction, References, Section, Stream};
+use crate::spirv::edit::{Context as _, ExtendedSet, Instruction, References, Section, Stream};
 
 /// What a slot's program is made of: a module, and the values of its specialization constants.
 fn key(slot: &Slot) -> (usize, &[(u32, Vec<u8>)]) {
@@ -169,4 +169,16 @@ pub(super) struct Kernel {
     pub(super) modes: Modes,
     /// What its program needs of others.
     pub(super) imports: Option<String>,
+}
+
+impl Kernel {
+    /// Whether it may print.
+    pub(super) fn prints(&self) -> bool {
+        let definitions = self.module.definitions();
+        let bodies = self.module.functions.iter().flat_map(|function| function.body.iter());
+        bodies.filter(|i| i.op() == Some(Op::ExtInst)).any(|i| {
+            let set = i.word(2).map(|import| definitions.extended_set(import));
+            set == Some(ExtendedSet::OpenClStd) && i.word(3) == Some(OpenclStd100Op::printf as u32)
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! One module of the kernels of all slots, each a plain function of its own.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use rspirv::spirv::{
     Capability, Decoration, ExecutionMode, FunctionControl, LinkageType, Op, StorageClass,
@@ -141,13 +141,14 @@ fn set_control(module: &mut Module, function: u32, new: impl Fn(u32) -> u32) {
     function.body = body;
 }
 
-/// What entry points demand of their execution, by mode.
+/// What entry points demand of their execution: modes, each with its operands. Those of floating-point
+/// arithmetic are there once for each width.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Modes(BTreeMap<u32, Vec<u32>>);
+pub(super) struct Modes(BTreeSet<(u32, Vec<u32>)>);
 
 impl Modes {
     pub(super) fn of(module: &Module, entry: u32, kernel: &str) -> Result<Self> {
-        let mut modes = BTreeMap::new();
+        let mut modes = BTreeSet::new();
         let said = module.section(Section::ExecutionModes).iter();
         for mode in said.filter(|mode| mode.word(0) == Some(entry)) {
             if mode.op() != Some(Op::ExecutionMode) {
@@ -155,64 +156,78 @@ impl Modes {
                     "`{kernel}` has an execution mode that depends on constants"
                 )));
             }
-            modes.insert(mode.word(1).unwrap_or_default(), mode.words_from(2).collect());
+            modes.insert((mode.word(1).unwrap_or_default(), mode.words_from(2).collect()));
         }
         Ok(Self(modes))
     }
 
+    /// The operands of a mode that is there once.
+    fn operands(&self, mode: ExecutionMode) -> Option<&[u32]> {
+        let (_, operands) = self.0.iter().find(|(known, _)| *known == mode as u32)?;
+        Some(operands)
+    }
+
     /// The work-group size that must be launched with.
     pub(super) fn local_size(&self) -> Option<Sizes> {
-        let size = self.0.get(&(ExecutionMode::LocalSize as u32))?;
+        let size = self.operands(ExecutionMode::LocalSize)?;
         Some(std::array::from_fn(|d| size.get(d).map_or(1, |&size| size as usize)))
     }
 
     pub(super) fn forbids_contraction(&self) -> bool {
-        self.0.contains_key(&(ExecutionMode::ContractionOff as u32))
+        self.operands(ExecutionMode::ContractionOff).is_some()
     }
 
     pub(super) fn add_contraction_off(&mut self) {
-        self.0.insert(ExecutionMode::ContractionOff as u32, Vec::new());
+        self.0.insert((ExecutionMode::ContractionOff as u32, Vec::new()));
     }
 
     /// Those of a kernel made of several. A work-group size that one demands holds for all, hints are
     /// dropped, that operations are not contracted holds if one demands it, and the others must be the
     /// same everywhere.
     pub(super) fn join<'a>(all: impl Iterator<Item = (&'a str, &'a Self)> + Clone) -> Result<Self> {
-        let name = |mode: u32| {
+        let name = |mode: u32, operands: &[u32]| {
             let known = ExecutionMode::from_u32(mode);
-            known.map_or_else(|| mode.to_string(), |mode| format!("{mode:?}"))
+            let name = known.map_or_else(|| mode.to_string(), |mode| format!("{mode:?}"));
+            if operands.is_empty() { name } else { format!("{name} {operands:?}") }
         };
-        let mut joined = BTreeMap::new();
+        let mut joined = Self::default();
         for (kernel, modes) in all.clone() {
-            for (&mode, operands) in &modes.0 {
-                let lonely = match ExecutionMode::from_u32(mode) {
+            for (mode, operands) in &modes.0 {
+                let known = ExecutionMode::from_u32(*mode);
+                let lonely = match known {
                     Some(ExecutionMode::LocalSizeHint | ExecutionMode::VecTypeHint) => continue,
                     Some(ExecutionMode::LocalSize | ExecutionMode::ContractionOff) => None,
-                    _ => all.clone().find(|(_, other)| !other.0.contains_key(&mode)),
+                    _ => {
+                        let has = |other: &Self| other.0.contains(&(*mode, operands.clone()));
+                        all.clone().find(|(_, other)| !has(other))
+                    }
                 };
                 if let Some((other, _)) = lonely {
                     return Err(Error::unsupported(format!(
                         "`{kernel}` has the execution mode {}, `{other}` has it not",
-                        name(mode)
+                        name(*mode, operands)
                     )));
                 }
-                let known = joined.entry(mode).or_insert_with(|| operands.clone());
-                if known != operands {
+                if known == Some(ExecutionMode::LocalSize)
+                    && let Some(earlier) = joined.operands(ExecutionMode::LocalSize)
+                    && earlier != operands
+                {
                     return Err(Error::unsupported(format!(
                         "the execution mode {} of `{kernel}` is {operands:?}, that of an earlier \
-                         launch {known:?}",
-                        name(mode)
+                         launch {earlier:?}",
+                        name(*mode, &[])
                     )));
                 }
+                joined.0.insert((*mode, operands.clone()));
             }
         }
-        Ok(Self(joined))
+        Ok(joined)
     }
 
     pub(super) fn write(&self, module: &mut Module, entry: u32) {
         let section = module.section_mut(Section::ExecutionModes);
-        for (&mode, operands) in &self.0 {
-            let words = [entry, mode].into_iter().chain(operands.iter().copied());
+        for (mode, operands) in &self.0 {
+            let words = [entry, *mode].into_iter().chain(operands.iter().copied());
             section.push(Op::ExecutionMode, words);
         }
     }

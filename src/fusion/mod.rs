@@ -173,6 +173,12 @@ fn attempt(
     let kernels = isolate::kernels(plan, modules)?;
     let demanded: Vec<_> = kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
     let ranges = ranges::join(&plan.slots, &demanded)?;
+    let mut printing = kernels.iter().filter(|kernel| kernel.prints());
+    if let (Some(first), Some(second)) = (printing.next(), printing.next())
+        && trust == Trust::ProofOnly
+    {
+        return Ok(Err(format!("what `{}` and `{}` print would mix", first.name, second.name)));
+    }
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
     let mut slots = Vec::new();
     for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {

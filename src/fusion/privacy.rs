@@ -12,7 +12,7 @@
 //! So what is in memory in the end is what the launches leave there one by one.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::access::{Bytes, Condition, Kind, Symbol};
 use super::form::{Form, Space};
@@ -184,6 +184,9 @@ enum Mode {
     Private,
 }
 
+/// By the likeness of their symbols.
+type Conditions = HashMap<u64, Vec<Condition>>;
+
 struct Keeper<'a> {
     plan: &'a Plan,
     slots: &'a [Examined],
@@ -192,7 +195,7 @@ struct Keeper<'a> {
     /// For each use that can go to the variable, its bytes there: the first and the one behind the last.
     own: Vec<Option<(i128, i128)>>,
     /// For each use, the conditions under which it runs.
-    conditions: Vec<OnceCell<Vec<Condition>>>,
+    conditions: Vec<OnceCell<Conditions>>,
     /// What was found to rely on scalars being the same.
     equal: RefCell<BTreeSet<BTreeSet<Place>>>,
 }
@@ -280,8 +283,13 @@ impl<'a> Keeper<'a> {
     fn is_run_if(&self, first: usize, last: usize) -> bool {
         let (a, b) = (&self.uses[first], &self.uses[last]);
         let Some((from, to)) = a.access.location.zip(b.access.location) else { return false };
-        let conditions =
-            self.conditions[last].get_or_init(|| self.slots[b.slot].accesses.flow.conditions(to));
+        let conditions = self.conditions[last].get_or_init(|| {
+            let mut conditions = Conditions::new();
+            for condition in self.slots[b.slot].accesses.flow.conditions(to) {
+                conditions.entry(condition.symbol.likeness()).or_default().push(condition);
+            }
+            conditions
+        });
         let places = |own, other| {
             let own = Place { slot: a.slot, argument: own };
             (own, Place { slot: b.slot, argument: other })
@@ -296,7 +304,8 @@ impl<'a> Keeper<'a> {
         };
         let relied = RefCell::new(BTreeSet::new());
         let known = |symbol: &Symbol| {
-            let found = conditions.iter().find(|known| symbol.is(&known.symbol, &same))?;
+            let mut alike = conditions.get(&symbol.likeness())?.iter();
+            let found = alike.find(|known| symbol.is(&known.symbol, &same))?;
             let (mut own, mut others) = (Vec::new(), Vec::new());
             symbol.scalars(&mut own);
             found.symbol.scalars(&mut others);

@@ -17,7 +17,7 @@ use super::plan::Memory;
 use super::privacy::Kept;
 use crate::error::{Error, Result};
 use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Interner, Role, Stream, ids, located};
+use crate::spirv::edit::{Definitions, Instruction, Interner, Role, Section, Stream, ids, located};
 
 /// A parameter some of whose accesses go to a variable.
 #[derive(Clone, Debug)]
@@ -282,7 +282,12 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
         pointers.push(match own {
             Some((id, own)) => {
                 *own = ty;
-                *id
+                let id = *id;
+                // What was said of the pointer does not hold of the variable: others point to it, too,
+                // and it has an alignment of its own.
+                let annotations = writer.module.section_mut(Section::Annotations);
+                annotations.retain(|i| i.word(0) != Some(id));
+                id
             }
             None => {
                 let id = writer.module.fresh_id()?;

@@ -1,7 +1,9 @@
 //! A function's blocks: in which order they are evaluated, and which of them every run passes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use petgraph::algo::dominators::simple_fast;
+use petgraph::graph::DiGraph;
 use rspirv::spirv::Op;
 
 use crate::spirv::Module;
@@ -105,28 +107,20 @@ impl<'m> Blocks<'m> {
 
     /// The blocks that every run passes that ends, where only the edges that `is_live` tells are taken.
     pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {
-        let passes = |without: usize| {
-            if without == 0 {
-                return false;
+        // Where all that return go, and what none can pass by on the way there.
+        let end = self.all.len();
+        let mut ways = DiGraph::<(), ()>::new();
+        let nodes: Vec<_> = (0..=end).map(|_| ways.add_node(())).collect();
+        for (at, (block, returns)) in self.all.iter().zip(self.returns()).enumerate() {
+            let next = block.next.iter().copied().filter(|&next| is_live(at, next));
+            for next in next.chain(returns.then_some(end)) {
+                ways.add_edge(nodes[at], nodes[next], ());
             }
-            let mut seen = vec![false; self.all.len()];
-            let mut found = vec![0];
-            seen[0] = true;
-            while let Some(at) = found.pop() {
-                let block = &self.all[at];
-                if block.body.last().is_some_and(|(_, last)| returns(last)) {
-                    return true;
-                }
-                for &next in &block.next {
-                    if next != without && is_live(at, next) && !seen[next] {
-                        seen[next] = true;
-                        found.push(next);
-                    }
-                }
-            }
-            false
-        };
-        (0..self.all.len()).map(|at| !passes(at)).collect()
+        }
+        let dominators = simple_fast(&ways, nodes[0]);
+        let Some(passed) = dominators.dominators(nodes[end]) else { return vec![true; end] };
+        let passed: HashSet<_> = passed.collect();
+        nodes[..end].iter().map(|at| passed.contains(at)).collect()
     }
 }
 

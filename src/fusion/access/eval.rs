@@ -207,6 +207,9 @@ impl<'m> Evaluation<'m> {
                 frame.live.contains(&(from, to))
             });
         }
+        if frame.accesses.is_empty() {
+            return Ok((frame.returned, Vec::new()));
+        }
         let certain = blocks.certain(|from, to| frame.live.contains(&(from, to)));
         let (mut accesses, mut known) = (Vec::new(), HashSet::new());
         for (at, mut access) in frame.accesses {

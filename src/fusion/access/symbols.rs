@@ -1,6 +1,7 @@
 //! Expressions of a kernel's scalars and of the work-item's ids, to tell where two are the same.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use rspirv::spirv::Op;
@@ -24,6 +25,8 @@ pub(crate) enum Symbol {
         operands: Vec<Rc<Symbol>>,
         /// As many symbols it is made of, with itself.
         size: usize,
+        /// See [`Symbol::likeness`].
+        likeness: u64,
     },
 }
 
@@ -57,8 +60,23 @@ impl Symbol {
     /// `None` if it is made of too many.
     fn operation(op: Op, width: u32, literals: Vec<u32>, operands: Vec<Rc<Self>>) -> Option<Self> {
         let size = operands.iter().fold(1, |size: usize, operand| size + operand.size());
-        let operation = Self::Operation { op, width, literals, operands, size };
+        let mut hasher = DefaultHasher::new();
+        (op, width, &literals).hash(&mut hasher);
+        operands.iter().for_each(|operand| operand.likeness().hash(&mut hasher));
+        let likeness = hasher.finish();
+        let operation = Self::Operation { op, width, literals, operands, size, likeness };
         (size <= MAX_SIZE).then_some(operation)
+    }
+
+    /// A number that symbols have in common that are the same but for their scalars.
+    pub(crate) fn likeness(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match self {
+            Self::Operation { likeness, .. } => return *likeness,
+            Self::Scalar(_) => {}
+            other => other.hash(&mut hasher),
+        }
+        hasher.finish()
     }
 
     fn size(&self) -> usize {
@@ -103,10 +121,13 @@ impl Symbol {
         match (self, other) {
             (Self::Scalar(a), Self::Scalar(b)) => same(*a, *b),
             (
-                Self::Operation { op, width, literals, operands, .. },
-                Self::Operation { op: o, width: w, literals: l, operands: others, .. },
+                Self::Operation { op, width, literals, operands, likeness, .. },
+                Self::Operation {
+                    op: o, width: w, literals: l, operands: others, likeness: i, ..
+                },
             ) => {
-                (op, width, literals, operands.len()) == (o, w, l, others.len())
+                likeness == i
+                    && (op, width, literals, operands.len()) == (o, w, l, others.len())
                     && operands.iter().zip(others).all(|(a, b)| a.is(b, same))
             }
             (a, b) => a == b,

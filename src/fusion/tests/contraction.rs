@@ -32,6 +32,19 @@ fn launches_with_nothing_to_contract_make_kernels_that_contract_nothing() {
             fuse(&products_then_sums(), &[&module], Trust::ProofOnly, Width::ONE).unwrap();
         let text = valid(&outcome.fused.unwrap());
         assert!(text.contains("ContractionOff"), "{text}");
+        // Products that a launch between only passes on.
+        let launches = [
+            ("in_place", vec![buffer(0)]),
+            ("copy", vec![buffer(0), buffer(1)]),
+            ("offset", vec![buffer(1), buffer(2), float(1.0)]),
+        ];
+        let mut passing = plan(&launches, 64, &[]);
+        passing.modules = vec![Digest([0; 32]), Digest([1; 32])];
+        passing.slots[1].module = 1;
+        let modules = [&module, &contracting(include_bytes!("../../../tests/data/restricted.spv"))];
+        let outcome = fuse(&passing, &modules, Trust::ProofOnly, Width::ONE).unwrap();
+        let text = valid(&outcome.fused.unwrap());
+        assert!(text.contains("ContractionOff"), "{text}");
         // Nobody adds to what is multiplied.
         let launches =
             [("offset", vec![buffer(0), buffer(1), float(1.0)]), ("in_place", vec![buffer(1)])];

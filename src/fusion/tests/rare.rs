@@ -2,9 +2,10 @@
 //! touched, and of what is said of ids by groups.
 
 use rspirv::binary::Assemble;
-use rspirv::dr::Builder;
+use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::{
-    AddressingModel, Capability, Decoration, ExecutionModel, FunctionControl, MemoryModel,
+    AddressingModel, Capability, Decoration, ExecutionMode, ExecutionModel, FunctionControl,
+    MemoryModel, OpenclStd100Op,
 };
 
 use super::groups::grouped;
@@ -205,4 +206,54 @@ fn barriers_in_two_halves_are_barriers() {
     plan.slots[1].range = NdRange::from(NdSize::from([8, 8]));
     let why = fuse_in(&bytes, &plan, Trust::Caller).fused.unwrap_err();
     assert!(why.contains("`k` uses barriers, but among"), "{why}");
+}
+
+#[test]
+fn modes_of_several_widths_all_stay() {
+    let with = |widths: &[u32]| {
+        let bytes = kernel(|_| {});
+        let mut module = Module::parse(bytes.as_slice()).unwrap();
+        let entry = module.section(Section::EntryPoints).iter().next().unwrap().word(1).unwrap();
+        let modes = module.section_mut(Section::ExecutionModes);
+        for &width in widths {
+            modes.push(Op::ExecutionMode, [entry, ExecutionMode::RoundingModeRTE as u32, width]);
+        }
+        module
+    };
+    let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
+    let mut plan = plan(&launches, 64, &[]);
+    let both =
+        fuse(&plan, &[&with(&[32, 64])], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap();
+    let modes = both.module.section(Section::ExecutionModes).iter();
+    let widths: Vec<_> = modes.filter_map(|mode| mode.word(2)).collect();
+    assert_eq!(widths, [32, 64]);
+    plan.modules = vec![Digest([0; 32]), Digest([1; 32])];
+    plan.slots[1].module = 1;
+    let modules = [&with(&[32, 64]), &with(&[32])];
+    let why = fuse(&plan, &modules, Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap_err();
+    assert!(why.contains("RoundingModeRTE [64]"), "{why}");
+}
+
+#[test]
+fn launches_that_print_stay_apart() {
+    let bytes = kernel(|b| {
+        let (int, char) = (b.type_int(32, 0), b.type_int(8, 0));
+        let one = b.constant_bit32(int, 1);
+        let text = b.type_array(char, one);
+        let pointer = b.type_pointer(None, StorageClass::UniformConstant, text);
+        let nothing = b.constant_null(text);
+        let format = b.variable(pointer, None, StorageClass::UniformConstant, Some(nothing));
+        let (set, print) = (b.ext_inst_import("OpenCL.std"), OpenclStd100Op::printf as u32);
+        b.ext_inst(int, None, set, print, [Operand::IdRef(format)]).unwrap();
+    });
+    let prints = Module::parse(bytes.as_slice()).unwrap();
+    let silent = Module::parse(kernel(|_| {})).unwrap();
+    let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
+    let mut plan = plan(&launches, 64, &[]);
+    let outcome = fuse(&plan, &[&prints], Trust::ProofOnly, Width::ONE).unwrap();
+    assert_eq!(outcome.fused.unwrap_err(), "what `k` and `k` print would mix");
+    plan.modules = vec![Digest([0; 32]), Digest([1; 32])];
+    plan.slots[1].module = 1;
+    let outcome = fuse(&plan, &[&prints, &silent], Trust::ProofOnly, Width::ONE).unwrap();
+    assert!(outcome.fused.is_ok(), "one that prints is in order");
 }
