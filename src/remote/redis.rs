@@ -181,7 +181,7 @@ impl Line {
         let (connection, is_new) = self.connection().await?;
         let answer = connection.ask(command).await;
         // Servers end connections that were idle for long.
-        if !is_new && connection.is_lost.load(SeqCst) {
+        if answer.is_err() && !is_new && connection.is_lost.load(SeqCst) {
             return self.connection().await?.0.ask(command).await;
         }
         answer

@@ -69,6 +69,26 @@ fn what_does_not_verify_is_neither_pushed_nor_pulled() {
 }
 
 #[test]
+fn what_is_named_is_pushed_whatever_is_there() {
+    on_filled_benches(async |bench| {
+        let first = bench.entries()[0].clone();
+        bench.remote_json(&["cache", "push"], 0);
+        let object = bench.path("share/v1").join(first.name().trim_end_matches(".kiln"));
+        flip(&object, 0);
+        let pushed = bench.remote_json(&["cache", "push", &first.key().to_string()], 0);
+        assert_eq!((&pushed["pushed"], &pushed["present"]), (&1.into(), &0.into()), "{pushed}");
+        // Who may only write does not ask what is there.
+        let mut push = bench.remote(&["cache", "push", "--json"]);
+        push.env("KILN_CACHE_REMOTE_ACCESS", "write-only");
+        let pushed = Run::of(push.output().unwrap()).ended(0).json();
+        assert_eq!((&pushed["pushed"], &pushed["present"]), (&2.into(), &0.into()), "{pushed}");
+        fs::remove_dir_all(bench.path("cache")).unwrap();
+        let pulled = bench.remote_json(&["cache", "pull"], 0);
+        assert_eq!(pulled["pulled"].as_array().map(Vec::len), Some(2), "{pulled}");
+    });
+}
+
+#[test]
 fn what_is_built_with_a_remote_cache_comes_from_there_for_the_next() {
     on_filled_benches(async |bench| {
         fs::remove_dir_all(bench.path("cache")).unwrap();

@@ -307,7 +307,10 @@ pub(crate) enum CacheCommand {
         /// The bundle to read; - for standard input
         file: PathBuf,
     },
-    /// Copy entries to the remote cache, those that it does not have yet where it can be listed
+    /// Copy entries to the remote cache
+    ///
+    /// Of all entries, those go that it does not have yet, where it can be listed. Those that are
+    /// named go in any case, in the place of what is there: after a new secret, say.
     #[cfg(feature = "remote")]
     #[command(after_help = "The remote cache is the one that KILN_CACHE_REMOTE names. Exits with \
                             1 if not all entries are there in the end.")]

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::bundle::Refused;
 use super::find;
 use crate::args::KeyPrefix;
-use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full};
+use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note};
 
 /// So many entries are on their way at the same time.
 const AT_ONCE: usize = 8;
@@ -62,8 +62,14 @@ pub(super) fn push(
     } else {
         keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
     };
-    let present: HashSet<_> = match remote.names() {
-        Some(names) => block_on(names)?.into_iter().collect(),
+    // Those that are named replace what is there: readers may refuse it.
+    let may_list = keys.is_empty() && remote.access() != RemoteAccess::WriteOnly;
+    let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
+        Some(Ok(names)) => names.into_iter().collect(),
+        Some(Err(error)) => {
+            note(format_args!("all entries are pushed: {}", in_full(&error)));
+            HashSet::new()
+        }
         None => HashSet::new(),
     };
     let all = entries.len();
