@@ -5,7 +5,7 @@
 //! memory. Every access goes to that, at the place that it has in the part; barriers are where they
 //! are needed for the memory itself.
 
-use super::access::Kind;
+use super::access::{Kind, MAX_ALIGN};
 use super::form::{Form, Space};
 use super::legality::{Examined, Use, never_meet};
 use super::plan::{Memory, Plan};
@@ -31,8 +31,6 @@ const MAX_USES: usize = 64;
 const MAX_GROUP: i128 = 1 << 12;
 /// As many bytes are.
 const MAX_BYTES: usize = 1 << 20;
-/// The largest of OpenCL's types.
-const MAX_ALIGN: i128 = 128;
 
 /// Decides on a memory for which the launches are proven to be safe to fuse.
 ///
@@ -86,7 +84,7 @@ fn window(
     let mut align = 4;
     for used in uses {
         let (group, width, told) = used.of_group(slots)?;
-        align = align.max((width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128);
+        align = align.max((width as u128).next_power_of_two().min(MAX_ALIGN.into()) as i128);
         align = align.max(i128::from(told));
         let own = factors(&group, groups);
         let high = group.high + width;
@@ -107,7 +105,7 @@ fn window(
             high - low
         ));
     }
-    if align > MAX_ALIGN || factors.iter().any(|factor| factor % align != 0) {
+    if align > MAX_ALIGN.into() || factors.iter().any(|factor| factor % align != 0) {
         return Err(format!("the parts of work-groups do not begin at multiples of {align} bytes"));
     }
     let first = low.div_euclid(align) * align;

@@ -14,7 +14,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::access::{Bytes, Condition, Kind, Symbol};
+use super::access::{Bytes, Condition, Kind, MAX_ALIGN, Symbol};
 use super::form::{Form, Space};
 use super::legality::{Examined, Use};
 use super::plan::{Argument, Memory, Place, Plan};
@@ -47,8 +47,6 @@ pub(super) struct Kept {
 const MAX_USES: usize = 256;
 /// More is not kept in registers.
 const MAX_PRIVATE_BYTES: i128 = 512;
-/// The largest of OpenCL's types.
-const MAX_ALIGN: i128 = 128;
 
 /// Decides on a memory for which the launches are proven to be safe to fuse.
 ///
@@ -114,7 +112,7 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
     for used in uses {
         match (used.followed(slots), &mut range) {
             (Ok((Bytes { start, width, .. }, told)), range) => {
-                let align = (width as u128).next_power_of_two().min(MAX_ALIGN as u128) as i128;
+                let align = (width as u128).next_power_of_two().min(MAX_ALIGN.into()) as i128;
                 let align = align.max(told);
                 *range = match *range {
                     None => Some((start, start.low, start.high + width, align)),
@@ -159,10 +157,8 @@ impl Use<'_> {
         }
         let Examined { accesses, movable, .. } = &slots[self.slot];
         let here = accesses.all.iter().filter(|access| access.location == Some(location));
-        let is_possible = |told: &i128| *told <= MAX_ALIGN && told.count_ones() == 1;
-        let told = movable.get(&location.offset).map(|&told| i128::from(told));
-        match told.filter(is_possible) {
-            Some(told) if here.count() == 1 => Ok((bytes, told)),
+        match movable.get(&location.offset) {
+            Some(&told) if here.count() == 1 => Ok((bytes, told.into())),
             _ => refuse("in a way that only memory allows"),
         }
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rspirv::spirv::{Capability, MemoryAccess, Op, OpenclStd100Op as Extended, StorageClass};
 
-use super::access::{Layout, Layouts};
+use super::access::{Layout, Layouts, MAX_ALIGN};
 use super::declaration::Declaration;
 use super::merge::require;
 use super::plan::Memory;
@@ -53,7 +53,9 @@ pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u
         let is_typed = pointer.op() == Some(Op::TypePointer);
         let is_whole = |layout: &Layout| layout.size > 0 && layout.is_dense;
         let is_whole = layouts.get(pointer.word(2)?).is_some_and(is_whole);
-        (is_typed && is_whole).then(|| (location.offset, moved.alignment(&i)))
+        let alignment = moved.alignment(&i);
+        let is_possible = alignment.is_power_of_two() && alignment <= MAX_ALIGN;
+        (is_typed && is_whole && is_possible).then_some((location.offset, alignment))
     })
     .collect()
 }

@@ -9,6 +9,8 @@ use crate::spirv::edit::{Definitions, Section};
 
 const MAX_DEPTH: usize = 32;
 const MAX_SIZE: i128 = 1 << 64;
+/// The most that something in memory is aligned to: the size of the largest of OpenCL's types.
+pub(crate) const MAX_ALIGN: u32 = 128;
 
 /// Sizes of types, and where members of structs are.
 pub(crate) struct Layouts {

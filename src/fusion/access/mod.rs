@@ -30,7 +30,7 @@ use crate::spirv::edit::{Definitions, Linkage, Location, Section};
 
 pub(super) use flow::Flow;
 pub(super) use groups::{OfGroups, of_groups};
-pub(super) use layout::{Layout, Layouts, Parts};
+pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
 pub(super) use slice::feeding;
 pub(super) use symbols::{Condition, Symbol};
 

@@ -51,6 +51,26 @@ fn what_a_work_group_passes_on_becomes_local() {
 }
 
 #[test]
+fn what_is_aligned_as_nothing_can_be_stays_in_memory() {
+    let mut words: Vec<_> =
+        PATTERNS.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
+    // Loads and stores: their last operands, with what says that the last is an alignment.
+    let ends = [[(6 << 16) | 61, 4], [(5 << 16) | 62, 3]];
+    for at in 5..words.len() {
+        for [head, mask] in ends {
+            let mask = at + mask as usize;
+            if words[at] == head && words.get(mask..mask + 2) == Some(&[2, 4]) {
+                words[mask + 1] = 24;
+            }
+        }
+    }
+    let bytes: Vec<_> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let plan = grouped(&[turn(0, 1), turn(1, 2)], &[1]);
+    let why = "`turned_in_memory` writes `dst` in a way that only memory allows";
+    assert_in_memory(&bytes, &plan, why);
+}
+
+#[test]
 fn entries_list_local_memory_where_their_version_demands_it() {
     for (minor, listed) in [(0, false), (3, false), (4, true), (6, true)] {
         let mut bytes = PATTERNS.to_vec();
