@@ -147,7 +147,9 @@ impl Body<'_, '_> {
             Type::Scalar(scalar) if self.emitter.puns && scalar != Scalar::Int(8) => {
                 self.emitter.access_name(&name, None)
             }
-            Type::Vector { .. } | Type::Pointer { .. } if self.emitter.puns => {
+            Type::Vector { .. } | Type::Pointer { .. } | Type::Struct | Type::Array { .. }
+                if self.emitter.puns =>
+            {
                 self.emitter.access_name(&name, None)
             }
             _ if is_same && !access.is_volatile => {

@@ -424,6 +424,28 @@ fn what_compilers_would_refuse_or_take_for_something_else_is_refused() {
 }
 
 #[test]
+fn whole_structs_and_arrays_alias_with_what_they_hold() {
+    let module = module_of(|b| {
+        let (uint, float) = (b.type_int(32, 0), b.type_float(32, None));
+        let four = b.constant_bit32(uint, 4);
+        let array = b.type_array(uint, four);
+        let structure = b.type_struct([array, uint]);
+        let types = [structure, array, float];
+        let pointers = types.map(|ty| b.type_pointer(None, StorageClass::CrossWorkgroup, ty));
+        let k = function(b, &pointers, |b, parameters| {
+            for (&pointer, ty) in parameters.iter().zip(types) {
+                let value = b.load(ty, None, pointer, None, []).unwrap();
+                b.store(pointer, value, None, []).unwrap();
+            }
+        });
+        vec![(k, "k")]
+    });
+    let text = emit(&module).unwrap();
+    assert_eq!(text.matches("__attribute__((may_alias))").count(), 3, "{text}");
+    assert_eq!(text.matches("_any *)").count(), 6, "{text}");
+}
+
+#[test]
 fn bits_of_pointers_are_those_of_vectors() {
     let module = module_of(|b| {
         let uint = b.type_int(32, 0);
