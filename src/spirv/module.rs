@@ -1,6 +1,6 @@
 //! The editable module: sections of instructions, parsed from words and assembled again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, LinkageType, Op};
 
@@ -215,13 +215,20 @@ impl Module {
     }
 
     /// The variables that are the device's to set, each with what it stands for. Translators declare
-    /// them as imports, which only the driver can resolve.
+    /// them as imports, which only the driver can resolve. That may be said of groups of them.
     pub(crate) fn built_ins(&self) -> impl Iterator<Item = (u32, u32)> {
-        let decorations = self.section(Section::Annotations).iter();
+        let annotations = || self.section(Section::Annotations).iter();
         let is_built_in = |i: &Instruction<'_>| {
             i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::BuiltIn as u32)
         };
-        decorations.filter(is_built_in).filter_map(|i| Some((i.word(0)?, i.word(2)?)))
+        let own = annotations().filter(is_built_in);
+        let own: BTreeMap<_, _> = own.filter_map(|i| Some((i.word(0)?, i.word(2)?))).collect();
+        let groups = annotations().filter(|i| i.op() == Some(Op::GroupDecorate));
+        let of_groups: Vec<_> = groups
+            .filter_map(|i| Some((own.get(&i.word(0)?).copied()?, i)))
+            .flat_map(|(built_in, i)| i.words_from(1).map(move |target| (target, built_in)))
+            .collect();
+        own.into_iter().chain(of_groups)
     }
 
     /// Writes something else for what was found: for each function, what its instructions are, where

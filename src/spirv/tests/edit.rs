@@ -1,7 +1,9 @@
 //! Modules taken apart, indexed, pruned and put together again.
 
+use std::collections::HashMap;
+
 use proptest::prelude::*;
-use rspirv::spirv::{Decoration, Op, StorageClass};
+use rspirv::spirv::{BuiltIn, Decoration, Op, StorageClass};
 
 use super::{ALL, Builder, swapped};
 use crate::error::ErrorKind;
@@ -103,6 +105,18 @@ fn what_is_not_in_the_layouts_order_is_refused() {
 }
 
 /// Literals of switches are 1 or 2 words by the type of what they are compared with.
+#[test]
+fn the_device_s_variables_are_known_where_that_is_said_of_a_group() {
+    let [global, local] = [BuiltIn::GlobalInvocationId as u32, BuiltIn::LocalInvocationId as u32];
+    let module = Builder::new()
+        .decorate(10, Decoration::BuiltIn, global)
+        .op(Op::DecorationGroup, &[10])
+        .op(Op::GroupDecorate, &[10, 70, 71])
+        .decorate(72, Decoration::BuiltIn, local);
+    let known: HashMap<_, _> = parse(&module.bytes()).built_ins().collect();
+    assert_eq!([70, 71, 72].map(|id| known[&id]), [global, global, local]);
+}
+
 #[test]
 fn targets_of_switches_of_every_width_are_found() {
     for (name, expected) in [("switches", &[5, 5, 5][..]), ("operations", &[4, 3, 4, 3])] {
