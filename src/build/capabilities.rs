@@ -14,7 +14,8 @@ use crate::spirv;
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), with what the device lacks.
 pub(super) fn check(code: &[u8], device: &Device) -> Result<()> {
-    let spirv::Demands { capabilities, extensions } = spirv::demands(code);
+    let spirv::Demands { capabilities, extensions, address_bits } = spirv::demands(code);
+    check_addresses(address_bits, device)?;
     for capability in capabilities {
         if let Some(what) = lacks(device, capability) {
             return Err(Error::unsupported(format!(
@@ -29,6 +30,24 @@ pub(super) fn check(code: &[u8], device: &Device) -> Result<()> {
             "the SPIR-V module declares the extension {name:.100}, which the compiler of {device} is not \
              known to take; make the module without it"
         ))),
+    }
+}
+
+/// As [`check`], for a module of which the device's compiler gets a translation: that has all else the
+/// module has, or there is none.
+pub(super) fn check_translated(code: &[u8], device: &Device) -> Result<()> {
+    check_addresses(spirv::demands(code).address_bits, device)
+}
+
+fn check_addresses(bits: Option<u32>, device: &Device) -> Result<()> {
+    let has = device.limits.address_bits;
+    match bits {
+        Some(bits) if bits != has => Err(Error::unsupported(format!(
+            "the SPIR-V module has addresses of {bits} bits, and {device} of {has}; make the module for \
+             such devices, by the target `spir{}` or `spirv{has}`",
+            if has == 64 { "64" } else { "" }
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -60,8 +79,7 @@ mod tests {
 
     use rspirv::binary::Assemble;
     use rspirv::dr::Builder;
-    use rspirv::spirv::Dim;
-    use rspirv::spirv::ImageFormat;
+    use rspirv::spirv::{AddressingModel, Dim, ImageFormat, MemoryModel};
 
     use super::*;
     use crate::device::DeviceInfo;
@@ -137,6 +155,23 @@ mod tests {
             b.type_float(16, None);
         });
         check(&loaded_only, &device(&["cl_other"], false)).expect("every device loads them");
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_device() {
+        let of = |model| module(|b| b.memory_model(model, MemoryModel::OpenCL));
+        let check_both = |code: &[u8]| {
+            let device = device(&[], false);
+            [check(code, &device), check_translated(code, &device)]
+        };
+        for refused in check_both(&of(AddressingModel::Physical32)) {
+            let error = refused.expect_err("the device has 64 bits");
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("addresses of 32 bits"), "{error}");
+        }
+        for taken in check_both(&of(AddressingModel::Physical64)) {
+            taken.expect("it has them");
+        }
     }
 
     #[test]

@@ -438,7 +438,7 @@ impl Job {
             let translated = translation.run(recipe.image().code())?;
             return Ok(self.built(recipe, key, SpirV::program(translated.image, translated.log)));
         }
-        recipe.with_source(|source| {
+        recipe.with_source(self.graph.slot(recipe).handle(), |source| {
             self.check(source)?;
             let compiles = &self.graph.counters().compiles;
             if self.graph.has_child_compile(recipe) {

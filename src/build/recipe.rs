@@ -7,6 +7,7 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use crate::backend::{Parameter, Source};
+use crate::build::capabilities;
 use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
 use crate::build::link::describe;
 use crate::build::program::Teller;
@@ -455,7 +456,11 @@ impl Recipe {
 
     /// Calls `build` with what the device's compiler gets: the one image, or the one module that is
     /// made of several.
-    pub(crate) fn with_source<T>(&self, build: impl FnOnce(&Source<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_source<T>(
+        &self,
+        device: &Device,
+        build: impl FnOnce(&Source<'_>) -> Result<T>,
+    ) -> Result<T> {
         let (code, constants) = match &self.units[..] {
             [unit] if self.way != Way::Merge => (unit.code(), unit.constants()),
             units => {
@@ -465,6 +470,7 @@ impl Recipe {
         };
         let options = self.options();
         if self.is_emitted {
+            capabilities::check_translated(&code, device)?;
             let text = emit::specialized(&Module::parse(&*code)?, &constants)?;
             tracing::trace!(%text, "translated to OpenCL C");
             return build(&Source {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rspirv::spirv::{Capability, Op};
+use rspirv::spirv::{AddressingModel, Capability, Op};
 
 use super::words::{Header, Instructions};
 
@@ -14,6 +14,8 @@ pub(crate) struct Demands<'m> {
     /// the module has types or instructions of. Compilers take others that it only declares, as a
     /// module does from which what used them was taken out.
     pub(crate) capabilities: Vec<Capability>,
+    /// Of how many bits its addresses are, as far as that is said.
+    pub(crate) address_bits: Option<u32>,
     /// Those that it declares, used or not: compilers refuse a name that they do not know.
     pub(crate) extensions: Vec<&'m str>,
 }
@@ -28,6 +30,14 @@ pub(crate) fn demands(code: &[u8]) -> Demands<'_> {
         let used = match op {
             Some(Op::Extension) => {
                 demands.extensions.extend(instruction.string(0));
+                None
+            }
+            Some(Op::MemoryModel) => {
+                demands.address_bits = match word(0).and_then(AddressingModel::from_u32) {
+                    Some(AddressingModel::Physical32) => Some(32),
+                    Some(AddressingModel::Physical64) => Some(64),
+                    _ => None,
+                };
                 None
             }
             Some(Op::Capability) => {

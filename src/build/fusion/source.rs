@@ -43,8 +43,9 @@ impl Source {
             false => recipe.options().to_owned(),
         };
         let (recipe, is_untrusted) = (recipe.with_images(images), built.is_untrusted());
+        let device = graph.slot(&recipe).handle().clone();
         let read = move || {
-            recipe.with_source(|source| {
+            recipe.with_source(&device, |source| {
                 let module = Module::parse(source.code)?;
                 Ok(Self {
                     module,
