@@ -28,7 +28,7 @@ pub(crate) struct Region {
     allocation: Arc<Allocation>,
     bytes: Range<usize>,
     /// The range in the form that a kernel takes, made when a kernel first does.
-    view: OnceLock<Result<Arc<dyn Memory>>>,
+    view: OnceLock<Arc<dyn Memory>>,
 }
 
 /// One piece of a device's memory.
@@ -232,18 +232,20 @@ impl Region {
         if self.bytes == (0..self.allocation.bytes) {
             return Ok(self.memory());
         }
-        let made = self.view.get_or_init(|| {
-            let alignment = self.slot().handle().limits.slice_alignment;
-            if !self.bytes.start.is_multiple_of(alignment) {
-                return Err(Error::invalid(format!(
-                    "the slice starts at byte {} of its buffer; as a kernel's argument on {} it \
-                     must start at a multiple of {alignment}",
-                    self.bytes.start,
-                    self.slot().handle()
-                )));
-            }
-            self.allocation.memory.view(self.bytes.start, self.bytes.len())
-        });
-        made.as_ref().map(|view| &**view).map_err(Error::clone)
+        if let Some(view) = self.view.get() {
+            return Ok(&**view);
+        }
+        let alignment = self.slot().handle().limits.slice_alignment;
+        if !self.bytes.start.is_multiple_of(alignment) {
+            return Err(Error::invalid(format!(
+                "the slice starts at byte {} of its buffer; as a kernel's argument on {} it must \
+                 start at a multiple of {alignment}",
+                self.bytes.start,
+                self.slot().handle()
+            )));
+        }
+        // What the device lacks now it may have later. Who is slower than another drops its own.
+        let made = self.allocation.memory.view(self.bytes.start, self.bytes.len())?;
+        Ok(&**self.view.get_or_init(|| made))
     }
 }

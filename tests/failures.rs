@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::executor::block_on;
@@ -25,6 +26,18 @@ use simulation::{eventually, kernel, runtime, runtime_with, teach};
 const LEN: usize = 64;
 
 /// A runtime with a simulated device, and what most tests need.
+/// An error of the application's that has more to do when it is dropped than to free memory.
+#[derive(Debug)]
+struct Closes(kiln::FusionScope);
+
+impl std::fmt::Display for Closes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.is_fusing())
+    }
+}
+
+impl std::error::Error for Closes {}
+
 struct Bench {
     simulator: Simulator,
     rt: Runtime,
@@ -615,4 +628,22 @@ fn a_failure_does_not_reach_what_must_only_come_later_on_another_lane() {
         failed.await.expect_err("told to fail");
         copied.await.unwrap();
     });
+}
+
+#[test]
+fn errors_of_the_application_s_are_dropped_where_they_may_call_kiln() {
+    let bench = block_on(Bench::new(Simulator::new()));
+    let x = bench.buffer_now(1);
+    let scope = bench.queue.start_fusion();
+    let failing = async move { Err::<(), _>(Closes(scope)) };
+    let launch = bench.scale.launch(LEN).args((2u32, &x)).after_future(failing);
+    let failed = bench.queue.submit(launch).unwrap();
+    drop(block_on(failed.clone()).expect_err("the future failed"));
+    drop(failed);
+    // What the error stands for is written anew, so that nobody needs it.
+    let queue = bench.queue.clone();
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(queue.fill(&x, 1).map(drop)));
+    let filled = receiver.recv_timeout(Duration::from_secs(20));
+    filled.expect("nobody waits for a lock that it holds").unwrap();
 }

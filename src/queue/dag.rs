@@ -257,7 +257,14 @@ impl<C> Dag<C> {
         {
             node.poison = Some(root);
             self.consider(id, next);
+        } else {
+            self.hazards.retire(root);
         }
+    }
+
+    /// Errors of commands that nobody reads here any more, for whoever drops them elsewhere.
+    pub(crate) fn take_retired(&mut self) -> Vec<Error> {
+        self.hazards.take_retired()
     }
 
     /// The command, which nothing is in the way of, waits for the ends of what it depends on besides.
@@ -297,7 +304,12 @@ impl<C> Dag<C> {
         let node = &mut self.graph[id.index];
         let undispatched = u32::from(!node.dispatched);
         let outcome = match node.poison.take() {
-            Some(root) => Err(root),
+            Some(root) => {
+                if let Err(own) = result {
+                    self.hazards.retire(own);
+                }
+                Err(root)
+            }
             None => result,
         };
         let mut edges = self.graph.neighbors_directed(id.index, Outgoing).detach();

@@ -52,6 +52,15 @@ enum Writer {
     Lost(NodeId, Error),
 }
 
+impl Writer {
+    fn error(self) -> Option<Error> {
+        match self {
+            Self::None | Self::Command(_) => None,
+            Self::Failed(root) | Self::Lost(_, root) => Some(root),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Segment {
     bytes: Range<usize>,
@@ -104,6 +113,9 @@ const FEW_READERS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Hazards {
     histories: HashMap<u64, History, RandomState>,
+    /// Errors that nobody reads here any more. They may be the application's, whose code must not run
+    /// where this is locked: whoever unlocks it drops them.
+    retired: Vec<Error>,
 }
 
 /// What a new command finds in the way of its uses.
@@ -154,11 +166,13 @@ impl Hazards {
         if used.access != Access::Read {
             let written = &mut history.segments[covered.start];
             written.bytes.end = used.bytes.end;
-            written.writer = Writer::Command(id);
+            let before = std::mem::replace(&mut written.writer, Writer::Command(id));
+            self.retired.extend(before.error());
             written.readers.shrink_to_fit();
             written.prune_at = FEW_READERS;
             if covered.len() > 1 {
-                history.segments.drain(covered.start + 1..covered.end);
+                let replaced = history.segments.drain(covered.start + 1..covered.end);
+                self.retired.extend(replaced.filter_map(|segment| segment.writer.error()));
             }
         }
     }
@@ -206,7 +220,18 @@ impl Hazards {
 
     /// The allocation is gone; no command can use it any more.
     pub(crate) fn forget(&mut self, allocation: u64) {
-        self.histories.remove(&allocation);
+        let history = self.histories.remove(&allocation);
+        let segments = history.into_iter().flat_map(|history| history.segments);
+        self.retired.extend(segments.filter_map(|segment| segment.writer.error()));
+    }
+
+    /// Has an error dropped with those that nobody reads here any more.
+    pub(crate) fn retire(&mut self, error: Error) {
+        self.retired.push(error);
+    }
+
+    pub(crate) fn take_retired(&mut self) -> Vec<Error> {
+        std::mem::take(&mut self.retired)
     }
 }
 

@@ -164,8 +164,10 @@ impl Lane {
     /// drivers fail a command as soon as one that it waits for has failed, before its turn.
     pub(crate) fn leave(&mut self, has_called_back: impl FnOnce(NodeId) -> bool) -> Option<Left> {
         let oldest = self.entries.front()?;
+        // Asked first: what called back while the driver was asked may have failed.
+        let has_called_back = has_called_back(oldest.id);
         let result = match oldest.native.event.progress() {
-            Progress::Pending if !has_called_back(oldest.id) => return None,
+            Progress::Pending if !has_called_back => return None,
             Progress::Pending | Progress::Complete => Ok(()),
             Progress::Failed(error) => Err(self.root_of(error)),
         };
@@ -225,4 +227,67 @@ pub(crate) fn wait_list(
         lane.flush();
     }
     Ok(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use super::*;
+    use crate::backend::{Notify, Profile};
+    use crate::error::ErrorKind;
+    use crate::queue::dag::{Dag, NextList, Uses};
+
+    /// A command that fails when it is told to.
+    #[derive(Default)]
+    struct Failing(AtomicBool);
+
+    impl NativeEvent for Failing {
+        fn progress(&self) -> Progress {
+            match self.0.load(SeqCst) {
+                true => Progress::Failed(Error::new(ErrorKind::Driver, "it was told to")),
+                false => Progress::Pending,
+            }
+        }
+
+        fn profile(&self) -> Option<Profile> {
+            None
+        }
+
+        fn notify(&self, _: Notify) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Driver(Arc<Failing>);
+
+    impl backend::Lane for Driver {
+        unsafe fn enqueue(
+            &mut self,
+            _: &Operation<'_>,
+            _: &[Arc<dyn NativeEvent>],
+        ) -> Result<Arc<dyn NativeEvent>> {
+            Ok(self.0.clone())
+        }
+
+        fn flush(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_command_that_fails_while_it_is_asked_about_has_failed() {
+        let command = Arc::new(Failing::default());
+        let mut lane = Lane::new(Box::new(Driver(command.clone())));
+        let mut dag = Dag::new(|(): &()| Uses::new());
+        let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
+        // SAFETY: a marker touches no memory.
+        unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        assert!(lane.leave(|_| false).is_none(), "it still runs");
+        let left = lane.leave(|_| {
+            command.0.store(true, SeqCst);
+            true
+        });
+        left.expect("it has ended").result.expect_err("and failed");
+    }
 }

@@ -277,6 +277,12 @@ impl ClMemory {
         self.id
     }
 
+    /// How many views of the whole are kept.
+    #[cfg(test)]
+    pub(super) fn kept_views(&self) -> usize {
+        self.whole.piece.kept().len()
+    }
+
     pub(super) fn raw(&self) -> cl_mem {
         self.view.as_deref().unwrap_or(&self.whole.piece.memory).raw()
     }
@@ -304,12 +310,18 @@ impl ClMemory {
     fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
         // OpenCL makes no views of views, so each is one of the whole.
         let start = self.start + offset;
-        let view = if self.whole.context.spare.is_some() {
+        let view = if let Some(spare) = &self.whole.context.spare {
             let mut kept = self.whole.piece.kept();
             let same = kept.iter().find(|view| (view.start, view.bytes) == (start, bytes));
             if let Some(same) = same {
                 Arc::clone(&same.view)
             } else {
+                // Those that nobody uses any more.
+                while spare.is_idle()
+                    && kept.last().is_some_and(|last| Arc::strong_count(&last.view) == 1)
+                {
+                    kept.pop();
+                }
                 let view = self.whole.create_view(start, bytes)?;
                 kept.push(KeptView { start, bytes, view: Arc::clone(&view) });
                 view

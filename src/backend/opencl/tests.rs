@@ -425,6 +425,23 @@ fn memory_is_not_released_while_there_are_commands() {
 }
 
 #[test]
+fn views_that_nobody_uses_are_not_kept_for_ever() {
+    on_every_device("views_that_nobody_uses_are_not_kept_for_ever", |info, device| {
+        if device.context.spare.is_none() {
+            return;
+        }
+        let step = info.limits.slice_alignment;
+        let memory = device.allocate(64 * step).unwrap();
+        let used = memory.view(0, step).unwrap();
+        for at in 1..64 {
+            drop(memory.view(at * step, step).unwrap());
+        }
+        assert_eq!(ClMemory::of(&*memory).unwrap().kept_views(), 2, "that, and the latest");
+        drop(used);
+    });
+}
+
+#[test]
 fn no_more_memory_is_kept_than_a_part() {
     on_every_device("no_more_memory_is_kept_than_a_part", |info, device| {
         let Some(spare) = &device.context.spare else { return };

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::group::Stage;
-use super::{Effects, Ending, GroupId, Options, Scheduler, State};
+use super::{Edges, Effects, Ending, GroupId, Options, Scheduler, State};
 use crate::queue::command::{Command, Held, LaunchWork, Work};
 use crate::queue::dag::{NextList, NodeId, Uses};
 use crate::queue::event::{Event, Record};
@@ -173,11 +173,15 @@ impl Scheduler {
         let others = std::mem::take(&mut command.others);
         effects.unused.extend(command.fused.take());
         command.timed = None;
+        // What it waits for has not ended, if it was handed to the device: this one ends all the same.
+        let before: Edges =
+            state.dag.dependencies(id).map(|(before, kind, _)| (before, kind)).collect();
         let launches = others.into_iter().map(|held| (held.work, held.record));
         for (work, record) in launches.chain([(work, record)]) {
             let uses = work.uses();
             let command = Command::new(work, record.clone(), queue, false, None);
-            let added = state.dag.add(command, &[&uses], [], 0, None, next);
+            let before = before.iter().copied();
+            let added = state.dag.add(command, &[&uses], before, 0, None, next);
             record.set_node(added);
         }
         // That of the command itself.

@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::State;
+use crate::error::Error;
 
 thread_local! {
     /// How many such locks the thread holds.
@@ -22,7 +23,11 @@ pub(super) fn is_held() -> bool {
 
 pub(super) struct StateLock(Mutex<State>);
 
-pub(super) struct Locked<'s>(MutexGuard<'s, State>);
+pub(super) struct Locked<'s> {
+    state: MutexGuard<'s, State>,
+    /// Dropped last, when the lock is free again.
+    retired: Vec<Error>,
+}
 
 impl StateLock {
     pub(super) fn new(state: State) -> Self {
@@ -46,12 +51,13 @@ impl StateLock {
 impl<'s> Locked<'s> {
     fn new(state: MutexGuard<'s, State>) -> Self {
         let _ = HELD.try_with(|held| held.set(held.get() + 1));
-        Self(state)
+        Self { state, retired: Vec::new() }
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        self.retired = self.state.dag.take_retired();
         let _ = HELD.try_with(|held| held.set(held.get() - 1));
     }
 }
@@ -60,12 +66,12 @@ impl Deref for Locked<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
-        &self.0
+        &self.state
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        &mut self.0
+        &mut self.state
     }
 }

@@ -19,6 +19,7 @@ use crate::runtime::Runtime;
 const SOURCE: &str = "
     kernel void one(global uint *x) {}
     kernel void double(global uint *x) {}
+    kernel void slow(global uint *x) {}
     kernel void both(global uint *x) {}";
 
 const GROUP: GroupId = GroupId(u64::MAX);
@@ -33,7 +34,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let simulator = Simulator::immediate();
+        Self::of(Simulator::immediate())
+    }
+
+    fn of(simulator: Simulator) -> Self {
         let teach = |name, change: fn(u32) -> u32| {
             simulator.kernel(name, move |call| {
                 let x: Vec<_> = call.read::<u32>(0).into_iter().map(change).collect();
@@ -134,6 +138,22 @@ fn launches_run_one_by_one_if_the_driver_does_not_take_the_one() {
     }
     block_on(bench.rt.drain());
     assert_eq!(bench.rt.stats().commands_in_flight, 0);
+}
+
+#[test]
+fn launches_that_run_one_by_one_after_all_come_after_what_is_in_flight() {
+    let bench = Bench::of(Simulator::new());
+    bench.simulator.kernel("slow", |call| {
+        std::thread::sleep(Duration::from_millis(100));
+        let x: Vec<_> = call.read::<u32>(0).into_iter().map(|x| x + 1000).collect();
+        call.write(0, &x);
+    });
+    let slow = bench.submit("slow", None);
+    bench.collect(None);
+    bench.simulator.fail_enqueues(1, Fault::OutOfResources);
+    bench.run_as_one().unwrap();
+    assert_eq!(bench.contents().unwrap(), [(5 + 1000 + 1) * 2; 8]);
+    block_on(slow).unwrap();
 }
 
 #[test]
