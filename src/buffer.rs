@@ -167,7 +167,7 @@ impl<T: Pod> Buffer<T> {
         BufferArgument { buffer: self, access: Access::Write }
     }
 
-    /// As an argument that the kernel reads and writes, whatever its signature says.
+    /// As an argument that the kernel reads and writes. Its signature must not say that it only reads.
     pub fn read_write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::ReadWrite }
     }

@@ -276,6 +276,13 @@ impl Image {
         self.inner.reflection.imports.iter().map(|symbol| symbol.name.as_str())
     }
 
+    /// The names that no other module of a program may define as well.
+    pub(crate) fn exports_alone(&self) -> impl Iterator<Item = &str> {
+        let exports = self.inner.reflection.exports.iter();
+        let alone = exports.filter(|symbol| symbol.linkage != LinkageType::LinkOnceODR);
+        alone.map(|symbol| symbol.name.as_str())
+    }
+
     /// Whether it exports the name as what other modules may define just as well: of linkage
     /// `LinkOnceODR`.
     pub(crate) fn exports_mergeably(&self, name: &str) -> bool {

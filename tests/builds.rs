@@ -10,6 +10,7 @@ mod support;
 
 use std::collections::VecDeque;
 use std::future::IntoFuture;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use children::{Child, DEVICE, report, told};
@@ -650,5 +651,47 @@ fn leaves_a_compile_behind() {
         let rt = support::builder().device(told(DEVICE)).build().await.unwrap();
         drop(rt.build(&image_for(&rt, &source(1)).await).start());
         report("started", 1);
+    });
+}
+
+/// What listens to spans, and fails at it.
+struct Panics;
+
+impl tracing::Subscriber for Panics {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.is_span()
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        panic!("nobody reads this")
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {}
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_listener_that_panics_leaves_no_build_that_never_ends() {
+    block_on(async {
+        let (_simulator, rt) = simulated().await;
+        let started = tracing::subscriber::with_default(Panics, || {
+            catch_unwind(AssertUnwindSafe(|| drop(rt.build(&image(1)).start())))
+        });
+        started.expect_err("it panicked");
+        // Whoever asks meanwhile may be told of that, and whoever asks again gets it.
+        let ended = async { while rt.build(&image(1)).await.is_err() {} };
+        let late = smol::Timer::after(Duration::from_secs(20));
+        futures::pin_mut!(ended);
+        match futures::future::select(ended, late).await {
+            futures::future::Either::Left(_) => {}
+            futures::future::Either::Right(_) => panic!("the build never ends"),
+        }
     });
 }

@@ -175,6 +175,31 @@ fn a_slow_answer_that_comes_before_the_compile_ends_counts() {
 }
 
 #[test]
+fn one_that_answers_after_the_budget_is_not_sick() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let listening = Listening::begin();
+    let proxy = Proxy::to(redis.address());
+    let (here, there) = (Machine::new(), Machine::new());
+    for number in 0..5 {
+        there.build(there.cache(&redis.url()), number);
+    }
+    proxy.set(Mood::Slow(BUDGET));
+    let cache = here.cache(&proxy.redis_url()).remote_budget(BUDGET / 10);
+    block_on(async {
+        let rt = here.start(cache).await;
+        for number in 0..5 {
+            let pause = here.simulator.pause_compiles();
+            let program = rt.build(&image(number)).await.expect("it builds");
+            assert_eq!(program.origin(), Origin::Remote);
+            drop(pause);
+            rt.drain().await;
+        }
+        assert_eq!(rt.stats().remote_timeouts, 5);
+    });
+    assert_eq!(listening.told(Level::WARN), [""; 0]);
+}
+
+#[test]
 fn one_that_ends_within_an_object_is_as_good_as_none() {
     let Some(redis) = Redis::start(&[]) else { return };
     let _alone = Listening::begin();

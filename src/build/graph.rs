@@ -277,9 +277,11 @@ impl BuildGraph {
             break (flight, lander);
         };
 
-        let span = self.span(&recipe, key);
         let landing = Landing::new(lander, begin(&recipe));
-        Job::new(Arc::clone(self), node, recipe, span, landing).submit();
+        // From here on the flight ends, whatever becomes of the job.
+        let job = Job::new(Arc::clone(self), node, recipe, landing);
+        let span = self.span(job.recipe(), key);
+        job.with_span(span).submit();
         Answer::Building(flight)
     }
 

@@ -91,7 +91,6 @@ impl Job {
         graph: Arc<BuildGraph>,
         node: NodeId,
         recipe: Recipe,
-        span: tracing::Span,
         landing: Landing,
     ) -> Self {
         Self {
@@ -100,7 +99,7 @@ impl Job {
             recipe,
             texts: None,
             key: node.key,
-            span,
+            span: tracing::Span::none(),
             landing: Arc::new(landing),
             is_second: false,
             waiting: Waiting::default(),
@@ -109,6 +108,16 @@ impl Job {
             miss: None,
             remote: Remotely::Unasked,
         }
+    }
+
+    /// The same, told of in a span.
+    pub(super) fn with_span(mut self, span: tracing::Span) -> Self {
+        self.span = span;
+        self
+    }
+
+    pub(super) fn recipe(&self) -> &Recipe {
+        &self.recipe
     }
 
     /// Has a worker see to it.
@@ -653,12 +662,14 @@ impl Job {
             Ok(_) => "compiled",
             Err(_) => "failed",
         };
-        self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
-        match &outcome {
-            Ok(_) => self.span.record("outcome", told),
-            Err(error) => self.span.record("outcome", display(error.kind())),
-        };
+        let failure = outcome.as_ref().err().map(Error::kind);
+        // First: who listens to spans may panic.
         lander.land(outcome);
+        self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
+        match failure {
+            None => self.span.record("outcome", told),
+            Some(kind) => self.span.record("outcome", display(kind)),
+        };
         let miss = self.miss.as_ref().map(|miss| match miss {
             Miss::Absent => "absent",
             Miss::Unusable(reason) => reason,

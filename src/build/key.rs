@@ -96,6 +96,7 @@ enum Tag {
     Program = 12,
     Linked = 13,
     Included = 14,
+    Merger = 15,
 }
 
 /// A field's value, in a form that has one encoding and one text.
@@ -181,6 +182,7 @@ impl Sink for Listing {
             Tag::Launches => "launches",
             Tag::Program => "fused program",
             Tag::Emitter => EMITTER,
+            Tag::Merger => "merger",
             Tag::FrontEnd => "front end",
             Tag::Linked => "linked by",
             Tag::Included => "included files",
@@ -284,6 +286,8 @@ pub(crate) struct ProgramFields<'a> {
     pub(crate) kind: NodeKind,
     /// The version of the translation to OpenCL C, if that takes part.
     pub(crate) emitter: Option<u32>,
+    /// The version of what makes one module of several, if that takes part.
+    pub(crate) merger: Option<u32>,
     /// Whether the driver links objects where it could have been given one module.
     pub(crate) is_linked_by_calls: bool,
     /// Those of the images that it is made of, in order.
@@ -304,6 +308,9 @@ impl ProgramFields<'_> {
         sink.field(Tag::Kind, Value::Text(kind));
         if let Some(version) = self.emitter {
             sink.field(Tag::Emitter, Value::Number(version));
+        }
+        if let Some(version) = self.merger {
+            sink.field(Tag::Merger, Value::Number(version));
         }
         if self.is_linked_by_calls {
             sink.field(Tag::Linked, Value::Text("driver"));

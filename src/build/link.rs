@@ -218,11 +218,7 @@ impl Libraries {
 fn check_exports(members: &[Member]) -> Result<()> {
     let mut exporters: HashMap<&str, &Image> = HashMap::new();
     for Member { image, .. } in members {
-        for name in image.exports() {
-            // What others must not define as well stays to be compared with.
-            if image.exports_mergeably(name) {
-                continue;
-            }
+        for name in image.exports_alone() {
             let Some(other) = exporters.insert(name, image) else { continue };
             return Err(Error::new(
                 ErrorKind::BuildFailed,

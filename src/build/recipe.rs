@@ -436,6 +436,7 @@ impl Recipe {
         read(&ProgramFields {
             kind: self.kind(),
             emitter,
+            merger: (self.way == Way::Merge).then_some(spirv::MERGER),
             is_linked_by_calls: self.way == Way::LinkByCalls,
             units: &units,
             front_end: &front_end,

@@ -277,6 +277,8 @@ async fn ask(
             };
             if let Ok(found) = found {
                 service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
+                // It is slow, and not sick.
+                service.succeeded(Of::Reads);
                 let _ = sender.send(answer(&service, &address, found));
             }
             return;

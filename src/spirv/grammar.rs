@@ -164,6 +164,22 @@ pub(crate) fn ids(
     context: &impl Context,
     found: impl FnMut(usize, Role),
 ) -> Result<()> {
+    // What they belong to would be taken for the whole, and they for nobody's.
+    let is_continuation = matches!(
+        instruction.op(),
+        Some(
+            Op::TypeStructContinuedINTEL
+                | Op::ConstantCompositeContinuedINTEL
+                | Op::SpecConstantCompositeContinuedINTEL
+        )
+    );
+    if is_continuation {
+        return Err(Error::unsupported(format!(
+            "{} continues a type or a constant of more than 65,532 parts; modules that hold one can be \
+             built, but neither linked nor fused",
+            instruction.name()
+        )));
+    }
     let Some(operands) = core(instruction.opcode()) else {
         return Err(Error::unsupported(format!(
             "{} is not known, so that it cannot be told which of its operands are ids; modules \

@@ -157,8 +157,13 @@ impl Traits {
                 Some(Op::DecorateId) => {
                     instruction.word(0).map(|id| traits.singular.insert(id));
                 }
-                Some(Op::GroupDecorate | Op::GroupMemberDecorate) => {
+                Some(Op::GroupDecorate) => {
                     instruction.words_from(1).for_each(|id| _ = traits.singular.insert(id));
+                }
+                // Each with the number of a member.
+                Some(Op::GroupMemberDecorate) => {
+                    let members = instruction.words_from(1).step_by(2);
+                    members.for_each(|id| _ = traits.singular.insert(id));
                 }
                 _ => {}
             }

@@ -162,7 +162,13 @@ fn is_gone(path: &Path) -> bool {
 /// looked at, and put back if it is another.
 pub(crate) fn remove(layout: &Layout, found: &Found) -> bool {
     let taken = unique(layout, "out");
-    if fs::rename(&found.path, &taken).is_err() {
+    // The directory that it goes to may have been left out of a copy of the store.
+    let is_taken = || fs::rename(&found.path, &taken);
+    let again = |error| match fs::create_dir(layout.temporary()) {
+        Ok(()) => is_taken(),
+        Err(_) => Err(error),
+    };
+    if is_taken().or_else(again).is_err() {
         return false;
     }
     let same = fs::symlink_metadata(&taken).is_ok_and(|metadata| {

@@ -1,5 +1,6 @@
 //! A store as seen from outside: what is in it, whether it is whole, and moving entries about.
 
+use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::SystemTime;
@@ -158,12 +159,29 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As for [`collect`](Self::collect).
+    /// As for [`collect`](Self::collect), and [`Io`](ErrorKind::Io) if some cannot be removed.
     pub fn clear(&self) -> Result<u64> {
-        let removed = self.entries().filter(|entry| self.remove(entry)).count();
+        let (mut removed, mut left) = (0, 0);
+        for entry in self.entries() {
+            if self.remove(&entry) {
+                removed += 1;
+            } else {
+                left += u64::from(fs::metadata(entry.path()).is_ok_and(|now| {
+                    // What was replaced or used meanwhile is another's.
+                    now.modified().is_ok_and(|used| used == entry.used())
+                }));
+            }
+        }
         // Counts what is left, and sweeps.
         self.collect(false)?;
-        Ok(removed as u64)
+        if left > 0 {
+            let directory = self.root().display();
+            return Err(Error::new(
+                ErrorKind::Io,
+                format!("{left} entries of {directory} cannot be removed; see who may write there"),
+            ));
+        }
+        Ok(removed)
     }
 }
 
@@ -233,7 +251,7 @@ mod tests {
             let refused = store.import(name, &*file("")).expect_err(name);
             assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused}");
         }
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
     }
 
     #[test]
@@ -261,7 +279,7 @@ mod tests {
         let (_directory, store) = store();
         store.import(&name(), &*file("a log")).unwrap();
         let entry = store.entries().next().unwrap();
-        let overwrite = |bytes: &[u8]| std::fs::write(entry.path(), bytes).unwrap();
+        let overwrite = |bytes: &[u8]| fs::write(entry.path(), bytes).unwrap();
 
         let mut flipped = file("a log");
         flipped[0] ^= 1;
@@ -281,7 +299,16 @@ mod tests {
             let refused = store.manifest(&entry).expect_err(why);
             assert!(refused.to_string().contains(why), "{refused}");
         }
-        std::fs::remove_file(entry.path()).unwrap();
+        fs::remove_file(entry.path()).unwrap();
         assert_eq!(store.manifest(&entry).expect_err("it is gone").kind(), ErrorKind::Io);
+    }
+
+    #[test]
+    fn a_store_that_was_copied_without_its_empty_directories_is_cleared() {
+        let (directory, store) = store();
+        store.import(&name(), &file("a log")[..]).unwrap();
+        fs::remove_dir_all(directory.path().join("v1/tmp")).unwrap();
+        assert_eq!(store.clear().unwrap(), 1);
+        assert_eq!(store.entries().count(), 0);
     }
 }

@@ -277,10 +277,11 @@ impl BuildGraph {
 
 /// Whether an error says that such launches are not fused, and would say so again.
 fn is_outcome(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidImage
-    )
+    error.is_deterministic()
+        && matches!(
+            error.kind(),
+            ErrorKind::Unsupported | ErrorKind::BuildFailed | ErrorKind::InvalidImage
+        )
 }
 
 /// What the device cannot hold of a kernel.

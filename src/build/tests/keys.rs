@@ -54,6 +54,7 @@ impl Inputs {
             kind: self.kind,
             is_linked_by_calls: false,
             emitter: self.emitter,
+            merger: None,
             units: &units,
             front_end: &[],
             device: &DeviceKey::new(self.info.identity(), variables),

@@ -25,11 +25,13 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
         pointer.word(0).map(|id| forward.insert(id));
     }
     let uses = |instruction: &Instruction<'_>, found: &mut dyn FnMut(u32)| {
-        // Debug information refers forwards as it likes.
-        let is_free = instruction.op() == Some(Op::ExtInst);
+        // Debug information refers forwards as it likes, and types refer to pointers that are told of
+        // before.
+        let is_free = matches!(instruction.op(), Some(Op::ExtInst | Op::ExtInstWithForwardRefsKHR));
+        let is_type = instruction.result_type().is_none();
         grammar::ids(instruction, &definitions, |at, role| {
             let id = instruction.word(at).unwrap_or_default();
-            if role != Role::Result && !is_free && !forward.contains(id) {
+            if role != Role::Result && !is_free && !(is_type && forward.contains(id)) {
                 found(id);
             }
         })
@@ -49,6 +51,12 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
     let mut state = vec![State::Waiting; instructions.len()];
     // Depth first, without recursion: initializers can refer to one another in long chains.
     let mut stack = Vec::new();
+    // What tells of pointers stands before all types.
+    let tells = |at: &usize| instructions[*at].op() == Some(Op::TypeForwardPointer);
+    for at in (0..instructions.len()).filter(tells) {
+        ordered.push_instruction(&instructions[at]);
+        state[at] = State::Done;
+    }
     for at in 0..instructions.len() {
         stack.push(at);
         while let Some(&top) = stack.last() {

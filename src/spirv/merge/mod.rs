@@ -39,6 +39,10 @@ pub(crate) struct Options {
     pub(crate) allow_unresolved: bool,
 }
 
+/// The version of [`merge`], of its results: part of the keys of what is built of them. Each change of
+/// what is made of valid modules raises it.
+pub(crate) const VERSION: u32 = 1;
+
 /// The result of [`merge`].
 #[derive(Clone, Debug)]
 pub(crate) struct Merged {

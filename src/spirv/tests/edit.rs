@@ -223,6 +223,24 @@ fn types_and_constants_are_declared_once() {
     );
 }
 
+/// Their first instruction alone says too little of them.
+#[test]
+fn constants_and_types_that_take_several_instructions_are_refused() {
+    for op in [
+        Op::TypeStructContinuedINTEL,
+        Op::ConstantCompositeContinuedINTEL,
+        Op::SpecConstantCompositeContinuedINTEL,
+    ] {
+        let module = Builder::new().op(Op::TypeInt, &[1, 32, 0]).op(op, &[1, 1]);
+        let module = parse(&module.bytes());
+        let error = Uses::of(&module, &module.definitions())
+            .err()
+            .expect("what follows from that is not known");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("65,532"), "{error}");
+    }
+}
+
 /// A type with a decoration is not one without.
 #[test]
 fn decorated_types_are_not_shared() {
@@ -233,6 +251,16 @@ fn decorated_types_are_not_shared() {
     let mut module = parse(&module.bytes());
     let mut interner = Interner::of(&module);
     assert_eq!(interner.type_id(&mut module, Op::TypeStruct, &[1]).unwrap(), 100);
+    // The number of a member is no id.
+    let module = Builder::new()
+        .op(Op::DecorationGroup, &[10])
+        .op(Op::GroupMemberDecorate, &[10, 3, 1])
+        .op(Op::TypeInt, &[1, 32, 0])
+        .op(Op::TypeStruct, &[3, 1, 1]);
+    let mut module = parse(&module.bytes());
+    let mut interner = Interner::of(&module);
+    assert_eq!(interner.type_id(&mut module, Op::TypeInt, &[32, 0]).unwrap(), 1);
+    assert_eq!(interner.type_id(&mut module, Op::TypeStruct, &[1, 1]).unwrap(), 100);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use kiln::store::{Checked, Entry, EntryInfo, Store};
 use serde::Serialize;
 use tar::{Archive, Builder, EntryType, Header};
 
-use super::find;
+use super::{find, travels};
 use crate::args::KeyPrefix;
 use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, plain};
 
@@ -91,6 +91,8 @@ pub(super) fn export(out: &mut Output, store: &Store, file: &Path, keys: &[KeyPr
     } else {
         keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
     };
+    // What is damaged is refused by name below.
+    entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
     // The same entries make the same bundle.
     entries.sort_by_key(EntryInfo::name);
     entries.dedup_by_key(|entry| entry.name());

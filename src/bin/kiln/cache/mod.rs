@@ -77,13 +77,23 @@ fn device_of(manifest: &Manifest) -> &str {
     manifest.field("device").unwrap_or("?")
 }
 
-/// What there is of an entry: a program with kernels, an object that programs are linked from, or the
-/// SPIR-V of OpenCL C.
+/// What there is of an entry: a program with kernels, an object that programs are linked from, the
+/// SPIR-V of OpenCL C, or how long launches took.
 fn kind_of(manifest: &Manifest) -> &str {
     manifest.field("kind").unwrap_or("?")
 }
 
+/// Whether an entry is of use on other machines.
+fn travels(manifest: &Manifest) -> bool {
+    kind_of(manifest) != TIMING
+}
+
+const PROGRAM: &str = "program";
+
 const OBJECT: &str = "object";
+
+/// How long launches took, fused and one by one, which belongs to the machine.
+const TIMING: &str = "timing";
 
 /// What OpenCL C was translated to.
 const SPIRV: &str = "spirv";

@@ -13,7 +13,7 @@ use kiln::store::{Checked, EntryInfo, Store};
 use serde::Serialize;
 
 use super::bundle::Refused;
-use super::find;
+use super::{find, travels};
 use crate::args::KeyPrefix;
 use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note};
 
@@ -62,6 +62,8 @@ pub(super) fn push(
     } else {
         keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
     };
+    // What is damaged is refused by name below.
+    entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
     // Those that are named replace what is there: readers may refuse it.
     let may_list = keys.is_empty() && remote.access() != RemoteAccess::WriteOnly;
     let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
@@ -140,16 +142,19 @@ pub(super) fn pull(
     let mut done = Pulled { pulled: Vec::new(), present, refused: Vec::new() };
     let pull = async |name: String| {
         let pulled = match remote.get(&name).await {
+            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) => return Ok(None),
             Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
             Ok(Sent::Absent) => return Err("it is gone".to_owned()),
             Ok(Sent::Refused(refused)) => return Err(refused.to_string()),
             Ok(_) => return Err("it is of an unknown form".to_owned()),
             Err(error) => Err(error),
         };
-        pulled.map_err(|error| in_full(&error))
+        pulled.map(Some).map_err(|error| in_full(&error))
     };
     let names = names.into_iter().map(|name| (name.clone(), name)).collect();
-    done.refused = transfer("pulling", names, pull, |key| done.pulled.push(key.to_string()));
+    done.refused = transfer("pulling", names, pull, |key| {
+        done.pulled.extend(key.map(|key| key.to_string()));
+    });
     // Older entries make room. If another process sees to that at present, so be it.
     let _ = store.collect(false);
 

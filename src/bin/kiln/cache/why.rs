@@ -10,7 +10,7 @@ use kiln::{BuildKey, CacheConfig, ImageFormat};
 use serde::Serialize;
 
 use super::remote::{Has, has};
-use super::{OBJECT, SPIRV, find, find_exactly, kind_of};
+use super::{PROGRAM, find, find_exactly, kind_of};
 use crate::args::{Operand, Settings};
 use crate::output::{Ending, Failure, Listing, Output, Result, Width, age, plain, short};
 use crate::request::{Problem, Setup};
@@ -247,7 +247,7 @@ fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
     let all = store.entries().filter_map(|info| {
         let manifest = store.manifest(&info).ok()?;
         // A source asks for a program.
-        if matches!(kind_of(&manifest), OBJECT | SPIRV) {
+        if kind_of(&manifest) != PROGRAM {
             return None;
         }
         let differences = differences(&side.fields, &manifest.fields);
