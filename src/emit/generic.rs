@@ -16,7 +16,8 @@ use crate::spirv::edit::{Function, Instruction, Section, ids};
 /// The address spaces of values by level: of the pointer, of the pointer that it points to, ...
 pub(super) type Spaces = HashMap<u32, Vec<Space>>;
 
-const COPIED: &str = "pointers of the generic address space that are copied as something else, whose own is lost then,";
+const COPIED: &str = "pointers of the generic address space that are copied as something else, \
+                      whose own is lost then,";
 
 struct Solver<'e, 'm> {
     emitter: &'e mut Emitter<'m>,

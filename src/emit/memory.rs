@@ -98,10 +98,11 @@ impl Body<'_, '_> {
         let statement = match self.accessed(pointer, ty, access)? {
             Accessed::Place(place) => format!("{place} = {value};"),
             Accessed::Three(pointer) => format!("vstore3({value}, 0, {pointer});"),
-            Accessed::Parts(vector, pointer) => format!(
-                "{{ {vector} parts = {value}; {pointer}[0] = parts.s0; {pointer}[1] = parts.s1; \
-                 {pointer}[2] = parts.s2; }}"
-            ),
+            Accessed::Parts(vector, pointer) => {
+                // No value of the module has this name.
+                let [a, b, c] = [0, 1, 2].map(|at| format!("{pointer}[{at}] = of_three.s{at};"));
+                format!("{{ {vector} of_three = {value}; {a} {b} {c} }}")
+            }
         };
         self.line(&statement);
         Ok(())
