@@ -585,7 +585,8 @@ fn dot(a: &str, b: &str, count: u32) -> String {
     if count <= 4 {
         return format!("dot({a}, {b})");
     }
-    let half = |part: &str| dot(&format!("{a}.{part}"), &format!("{b}.{part}"), count / 2);
+    // Parts of a literal need parentheses around it.
+    let half = |part: &str| dot(&format!("({a}).{part}"), &format!("({b}).{part}"), count / 2);
     format!("{} + {}", half("lo"), half("hi"))
 }
 

@@ -52,7 +52,7 @@ impl Names {
         };
         let name = |(&id, base): (&u32, &String)| {
             let is_unique = is_unique(id, base);
-            (id, if is_unique { base.clone() } else { format!("{base}_{id}") })
+            (id, if is_unique { base.clone() } else { beside(&kernels, format!("{base}_{id}")) })
         };
         Self { of_ids: bases.iter().map(name).collect(), kernels }
     }
@@ -64,12 +64,16 @@ impl Names {
     }
 
     /// A name that is made for the text, as no kernel has it: those keep theirs.
-    pub(super) fn beside_kernels(&self, mut name: String) -> String {
-        while self.kernels.contains(&name) {
-            name.push('_');
-        }
-        name
+    pub(super) fn beside_kernels(&self, name: String) -> String {
+        beside(&self.kernels, name)
     }
+}
+
+fn beside(kernels: &HashSet<String>, mut name: String) -> String {
+    while kernels.contains(&name) {
+        name.push('_');
+    }
+    name
 }
 
 /// A name as an identifier; `None` of an empty one.
@@ -119,9 +123,9 @@ fn is_like_made(name: &str) -> bool {
 }
 
 #[rustfmt::skip]
-const PREFIXES: [&str; 21] = [
+const PREFIXES: [&str; 22] = [
     "as_", "async_", "atom", "bit_", "cl_", "convert_", "copy_to_", "get_", "image", "intel_",
-    "is", "mem_", "next_", "of_", "pocl_", "read_", "sub_group_", "vload", "vstore", "work_group_",
+    "is", "mem_", "modulo_", "next_", "of_", "pocl_", "read_", "sub_group_", "vload", "vstore", "work_group_",
     "write_",
 ];
 

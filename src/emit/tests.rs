@@ -467,13 +467,15 @@ fn dot_products_of_many_components_are_sums_of_those_of_four() {
     let module = module_of(|b| {
         let float = b.type_float(32, None);
         let eight = b.type_vector(float, 8);
+        let one = b.constant_bit32(float, 1.0_f32.to_bits());
+        let ones = b.constant_composite(eight, [one; 8]);
         let k = function(b, &[eight], |b, parameters| {
-            b.dot(float, None, parameters[0], parameters[0]).unwrap();
+            b.dot(float, None, parameters[0], ones).unwrap();
         });
         vec![(k, "k")]
     });
     let text = emit(&module).unwrap();
-    assert!(text.contains(".lo) + dot("), "{text}");
+    assert!(text.contains(".lo) + dot(") && text.contains(", ((float8)("), "{text}");
 }
 
 #[test]

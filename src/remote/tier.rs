@@ -270,16 +270,16 @@ async fn ask(
         Ok(found) => found,
         Err(_) => {
             service.counters.remote_timeouts.add_one();
-            service.failed(Of::Reads, tried, &Failure::timeout(budget));
-            let found = match select(read, sender.cancellation()).await {
-                Either::Left((found, _)) => found,
-                Either::Right(_) => return,
-            };
-            if let Ok(found) = found {
-                service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
+            match select(read, sender.cancellation()).await {
                 // It is slow, and not sick.
-                service.succeeded(Of::Reads);
-                let _ = sender.send(answer(&service, &address, found));
+                Either::Left((Ok(found), _)) => {
+                    service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
+                    service.succeeded(Of::Reads);
+                    let _ = sender.send(answer(&service, &address, found));
+                }
+                Either::Left((Err(_), _)) | Either::Right(_) => {
+                    service.failed(Of::Reads, tried, &Failure::timeout(budget));
+                }
             }
             return;
         }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::group::Stage;
 use super::{Edges, Effects, Ending, GroupId, Options, Scheduler, State};
+use crate::backend::Access;
 use crate::queue::command::{Command, Held, LaunchWork, Work};
-use crate::queue::dag::{NextList, NodeId, Uses};
+use crate::queue::dag::{EdgeKind, NextList, NodeId, Uses};
 use crate::queue::event::{Event, Record};
 use crate::queue::hazard::Use;
 use crate::queue::stopwatch::Stopwatch;
@@ -173,19 +174,37 @@ impl Scheduler {
         let others = std::mem::take(&mut command.others);
         effects.unused.extend(command.fused.take());
         command.timed = None;
-        // What it waits for has not ended, if it was handed to the device: this one ends all the same.
-        let before: Edges =
-            state.dag.dependencies(id).map(|(before, kind, _)| (before, kind)).collect();
+        // What it waits for may not have ended, while this one does.
+        let before = state.dag.dependencies(id);
+        let before: Vec<_> =
+            before.map(|(id, kind, command)| (id, kind, command.work.uses())).collect();
         let launches = others.into_iter().map(|held| (held.work, held.record));
-        for (work, record) in launches.chain([(work, record)]) {
+        let launches: Vec<_> = launches.chain([(work, record)]).collect();
+        let all: Uses = launches.iter().flat_map(|(work, _)| work.uses()).collect();
+        for (work, record) in launches {
             let uses = work.uses();
+            // Whoever reads nothing of what a command writes does not fail with it, unless it is told to
+            // come after that.
+            let edges: Edges = (before.iter())
+                .map(|(before, kind, theirs)| match reads(&all, theirs) && !reads(&uses, theirs) {
+                    true => (*before, EdgeKind::Order),
+                    false => (*before, *kind),
+                })
+                .collect();
             let command = Command::new(work, record.clone(), queue, false, None);
-            let before = before.iter().copied();
-            let added = state.dag.add(command, &[&uses], before, 0, None, next);
+            let added = state.dag.add(command, &[&uses], edges, 0, None, next);
             record.set_node(added);
         }
         // That of the command itself.
         state.live += 1;
         self.finish(state, id, Ok(()), Ending::default(), next, effects);
     }
+}
+
+/// Whether of two commands' uses the first read what the others write.
+fn reads(own: &[Use], theirs: &[Use]) -> bool {
+    let reads = |own: &Use, their: &Use| {
+        own.access != Access::Write && their.access != Access::Read && own.orders(their)
+    };
+    own.iter().any(|own| theirs.iter().any(|their| reads(own, their)))
 }

@@ -157,6 +157,26 @@ fn launches_that_run_one_by_one_after_all_come_after_what_is_in_flight() {
 }
 
 #[test]
+fn launches_that_run_one_by_one_after_all_fail_only_with_what_they_read() {
+    let bench = Bench::of(Simulator::new());
+    bench.simulator.kernel("slow", |_| std::thread::sleep(Duration::from_millis(100)));
+    let other = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+    bench.submit("slow", None);
+    bench.simulator.fail_launches("one", 1, Fault::OutOfResources);
+    let failing = bench.submit("one", None);
+    bench.open_group();
+    let reading = bench.submit("double", None);
+    let apart = bench.submit_on(&other, "double", None);
+    bench.close_group();
+    bench.simulator.fail_enqueues(1, Fault::OutOfResources);
+    bench.run_as_one().unwrap();
+    block_on(failing).expect_err("it was told to fail");
+    block_on(reading).expect_err("its input is not there");
+    block_on(apart).unwrap();
+    assert_eq!(block_on(bench.queue.read(&other)).unwrap(), [10; 8]);
+}
+
+#[test]
 fn all_launches_fail_if_the_one_does() {
     let bench = Bench::new();
     for after in bench.ways() {

@@ -91,8 +91,10 @@ pub(super) fn export(out: &mut Output, store: &Store, file: &Path, keys: &[KeyPr
     } else {
         keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
     };
-    // What is damaged is refused by name below.
-    entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
+    // What is damaged is refused by name below, and what is named goes.
+    if keys.is_empty() {
+        entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
+    }
     // The same entries make the same bundle.
     entries.sort_by_key(EntryInfo::name);
     entries.dedup_by_key(|entry| entry.name());

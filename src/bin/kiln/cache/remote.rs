@@ -20,6 +20,9 @@ use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note
 /// So many entries are on their way at the same time.
 const AT_ONCE: usize = 8;
 
+/// Of an entry that is of no use on other machines.
+const STAYS: &str = "it tells how long launches took, which belongs to the machine";
+
 /// The name of an entry that nobody has.
 const NOBODYS: &str =
     "0000000000000000/00/00000000000000000000000000000000000000000000000000000000000000.kiln";
@@ -63,7 +66,9 @@ pub(super) fn push(
         keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
     };
     // What is damaged is refused by name below.
-    entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
+    if keys.is_empty() {
+        entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
+    }
     // Those that are named replace what is there: readers may refuse it.
     let may_list = keys.is_empty() && remote.access() != RemoteAccess::WriteOnly;
     let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
@@ -81,7 +86,8 @@ pub(super) fn push(
     let mut done = Pushed { pushed: 0, bytes: 0, present, refused: Vec::new() };
     let push = async |info: EntryInfo| {
         let entry = match store.check(&info) {
-            Checked::Whole(entry) => entry,
+            Checked::Whole(entry) if travels(entry.manifest()) => entry,
+            Checked::Whole(_) => return Err(STAYS.to_owned()),
             Checked::Unusable(unusable) => return Err(unusable.to_string()),
             Checked::Unreadable(error) => return Err(error.to_string()),
             _ => return Err("it is of an unknown form".to_owned()),
@@ -142,7 +148,10 @@ pub(super) fn pull(
     let mut done = Pulled { pulled: Vec::new(), present, refused: Vec::new() };
     let pull = async |name: String| {
         let pulled = match remote.get(&name).await {
-            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) => return Ok(None),
+            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) && keys.is_empty() => {
+                return Ok(None);
+            }
+            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) => return Err(STAYS.to_owned()),
             Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
             Ok(Sent::Absent) => return Err("it is gone".to_owned()),
             Ok(Sent::Refused(refused)) => return Err(refused.to_string()),
