@@ -165,7 +165,7 @@ impl Lane {
     pub(crate) fn leave(&mut self, has_called_back: impl FnOnce(NodeId) -> bool) -> Option<Left> {
         let oldest = self.entries.front()?;
         // Asked first: what called back while the driver was asked may have failed.
-        let has_called_back = has_called_back(oldest.id);
+        let has_called_back = oldest.native.armed && has_called_back(oldest.id);
         let result = match oldest.native.event.progress() {
             Progress::Pending if !has_called_back => return None,
             Progress::Pending | Progress::Complete => Ok(()),
@@ -283,6 +283,7 @@ mod tests {
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
         // SAFETY: a marker touches no memory.
         unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        assert!(lane.arm(0).is_some(), "it calls back");
         assert!(lane.leave(|_| false).is_none(), "it still runs");
         let left = lane.leave(|_| {
             command.0.store(true, SeqCst);

@@ -1,7 +1,7 @@
 /* Makes Intel's driver one that came before in-order lists, if `KILN_STAND_INS_OLDER` is set: it does
- * not know the events that came with them, and its lists keep no order by themselves. Of the latter
- * nothing could be seen, since the imitated device runs commands as they come. So a command that does
- * not wait for the one before it on its list, while that may still run, ends the process. */
+ * not know the events that came with them, and its lists keep no order by themselves. The latter need
+ * not show where commands run. So a command that does not wait for the one before it on its list,
+ * while that may still run, ends the process. */
 #include "stand_ins.h"
 
 #include <pthread.h>
@@ -87,25 +87,26 @@ static result launch(handle list, handle kernel, const void *groups, handle sign
     return next.launch(list, kernel, groups, signal, waits, wait);
 }
 
-/* What is reset will signal the end of another command, maybe of another list. */
-static result reset(handle event)
+/* Of an event that will signal the end of another command, or of a list that is gone. */
+static void forget(handle of)
 {
     pthread_mutex_lock(&lock);
     for (struct list *list = lists; list; list = list->next)
-        if (list->latest == event)
+        if (list->latest == of || list->handle == of)
             list->latest = NULL;
     pthread_mutex_unlock(&lock);
+}
+
+static result reset(handle event)
+{
+    forget(event);
     return next.reset(event);
 }
 
-static result destroy(handle of)
+static result destroy(handle list)
 {
-    pthread_mutex_lock(&lock);
-    for (struct list *list = lists; list; list = list->next)
-        if (list->handle == of)
-            list->latest = NULL;
-    pthread_mutex_unlock(&lock);
-    return next.destroy(of);
+    forget(list);
+    return next.destroy(list);
 }
 
 static result extensions(handle driver, uint32_t *count, struct extension *told)

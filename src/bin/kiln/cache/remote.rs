@@ -148,10 +148,9 @@ pub(super) fn pull(
     let mut done = Pulled { pulled: Vec::new(), present, refused: Vec::new() };
     let pull = async |name: String| {
         let pulled = match remote.get(&name).await {
-            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) && keys.is_empty() => {
-                return Ok(None);
+            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) => {
+                return if keys.is_empty() { Ok(None) } else { Err(STAYS.to_owned()) };
             }
-            Ok(Sent::Whole(entry)) if !travels(entry.manifest()) => return Err(STAYS.to_owned()),
             Ok(Sent::Whole(entry)) => store.import(&name, entry.bytes()),
             Ok(Sent::Absent) => return Err("it is gone".to_owned()),
             Ok(Sent::Refused(refused)) => return Err(refused.to_string()),
