@@ -50,6 +50,12 @@ impl HostExecutor {
             .detach();
     }
 
+    /// Waits for a future on this thread, which runs tasks meanwhile: it may be the one that they
+    /// depend on.
+    pub(crate) fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
+        futures_lite::future::block_on(self.executor.run(future))
+    }
+
     /// Starts the thread. If the system gives none now, the next task tries again, and then all run.
     fn run(&self) {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,6 +11,7 @@ mod support;
 use std::fs;
 use std::path::PathBuf;
 
+use futures::future::join_all;
 use kiln::frontend_internals::spirv_of;
 use kiln::simulated::Simulator;
 use kiln::store::Checked;
@@ -193,6 +194,30 @@ fn a_translation_needs_no_waiter() {
     }
     translate(&rt, "kernel").expect("it is translated");
     assert_eq!((scripts.runs(), rt.stats().translations), (1, 1));
+}
+
+#[test]
+fn untrusted_texts_that_take_long_hold_up_no_others() {
+    let scripts = Scripts::new("");
+    let go = scripts.file("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
+    let script = format!(
+        "text=$(cat)\ncase \"$text\" in *hostile*) {wait};; esac\nprintf '%s\\n' \"$text\""
+    );
+    scripts.clang("15.0.6", &script);
+    let rt = scripts.start_with(CacheConfig::memory_only());
+    translate(&rt, "the tools are known now").expect("it is translated");
+    let include = "\n#include \"there is none\"";
+    let hostile: Vec<_> = ["hostile", "hostile 2", "hostile 3", &format!("hostile {include}")]
+        .into_iter()
+        .map(|text| Box::pin(spirv_of(&rt, &Image::opencl_c(text).untrusted(), "")))
+        .collect();
+    translate(&rt, "kernel").expect("it is translated");
+    translate(&rt, &format!("kernel {include}")).expect("it is translated");
+    fs::write(go, "").expect("there is room");
+    for translated in block_on(join_all(hostile)) {
+        translated.expect("it takes long, and no more");
+    }
 }
 
 #[test]

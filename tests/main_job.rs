@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use children::{Child, DEVICE, report, told};
+use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::poll;
 use kiln::{DeviceKind, ErrorKind, Image, Origin, Status};
@@ -50,6 +51,19 @@ everywhere! {
         let odd = rt.buffer::<[u8; 3]>(5).unwrap();
         queue.fill(&odd, [1, 2, 3]).unwrap();
         assert_eq!(queue.read(&odd).await.unwrap(), vec![[1, 2, 3]; 5]);
+    }
+}
+
+everywhere! {
+    async fn a_request_tells_the_key_of_its_program(rt: Runtime) {
+        let request = rt.build(&Image::opencl_c(SAXPY));
+        let (tell, told) = oneshot::channel();
+        let asking = request.clone();
+        // On the library's own thread, on which the answer may depend.
+        let task = async move { tell.send(asking.key()).expect("the test waits") };
+        rt.queue().host_task(task).unwrap().await.unwrap();
+        let program = request.await.unwrap();
+        assert_eq!(told.await.unwrap().unwrap(), program.key());
     }
 }
 

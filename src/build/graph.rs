@@ -318,9 +318,9 @@ impl BuildGraph {
         &self.fusions
     }
 
-    /// The threads for the calls that block of a node.
-    pub(super) fn pool_of(&self, node: NodeId) -> &Pool {
-        if node.is_untrusted { &self.setting.untrusted_pool } else { &self.setting.pool }
+    /// The threads for calls that block, on images that are trusted or not.
+    pub(super) fn pool_for(&self, is_untrusted: bool) -> &Pool {
+        if is_untrusted { &self.setting.untrusted_pool } else { &self.setting.pool }
     }
 
     pub(super) fn children(&self) -> &Children {
@@ -399,7 +399,7 @@ impl BuildGraph {
         })
     }
 
-    /// What texts are built from once they are SPIR-V.
+    /// What texts are built from once these are their SPIR-V.
     pub(super) fn translated(&self, texts: &Recipe, images: Vec<Image>) -> Result<Recipe> {
         texts.translated(images, self.device(texts.device()), self.setting.link_objects)
     }

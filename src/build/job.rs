@@ -17,14 +17,12 @@ use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::key::NodeKind;
 use crate::build::landing::Landing;
-use crate::build::link::describe;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Part, Recipe, Way};
 use crate::build::record::{has_kernels, parameters};
 use crate::build::spirv::SpirV;
 use crate::build::stored::{self, Loaded, Packed};
-use crate::build::unit::Unit;
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
@@ -124,7 +122,7 @@ impl Job {
     pub(super) fn submit(self) {
         let pool = match self.is_second {
             true => self.graph.loaders(),
-            false => self.graph.pool_of(self.node),
+            false => self.graph.pool_for(self.recipe.has_untrusted()),
         };
         let pool = pool.clone();
         pool.submit(move || {
@@ -241,37 +239,19 @@ impl Job {
         });
     }
 
-    /// Has the images translated, all at once, and goes on with what they become.
+    /// Has the images translated, and goes on with what they become.
     fn submit_translated(mut self) {
-        let device = self.recipe.device();
-        let is_only = self.recipe.units().len() == 1;
-        let ask = |unit: &Unit| {
-            let name = (!is_only).then(|| describe(unit.image()));
-            let translated = self.graph.spirv_of(unit, device);
-            async {
-                translated.await.map_err(|error| match name {
-                    Some(name) => error.within(name),
-                    None => error,
-                })
-            }
-        };
-        let images: Vec<_> = self.recipe.units().iter().map(ask).collect();
+        let translating = self.graph.in_spirv(&self.recipe);
         let host = self.graph.host().clone();
         host.spawn(async move {
-            let images = try_join_all(images).await;
-            match images.and_then(|images| self.graph.translated(&self.recipe, images)) {
+            match translating.await {
                 Ok(recipe) => {
                     self.texts = Some(self.graph.parts_by(recipe.way(), &self.recipe));
                     self.key = self.graph.key(&recipe);
                     self.recipe = recipe;
                     self.submit();
                 }
-                Err(error) => {
-                    let name = &self.graph.device(device).name;
-                    let why =
-                        format!("`{name}` takes no OpenCL C, and a translation to SPIR-V fails");
-                    self.end(Err(error.within(why)));
-                }
+                Err(error) => _ = self.end(Err(error)),
             }
         });
     }

@@ -261,7 +261,12 @@ impl Recipe {
     /// Whether a driver's compiler must not be given it in this process. Translating OpenCL C takes
     /// no driver.
     pub(crate) fn is_untrusted(&self) -> bool {
-        self.way != Way::Translate && self.units.iter().any(|unit| unit.image.is_untrusted())
+        self.way != Way::Translate && self.has_untrusted()
+    }
+
+    /// Whether one of its images is not trusted.
+    pub(crate) fn has_untrusted(&self) -> bool {
+        self.units.iter().any(|unit| unit.image.is_untrusted())
     }
 
     /// Its image; of an object or a translation the only one.
@@ -314,10 +319,9 @@ impl Recipe {
     /// The same with other images in the place of its own, which are made one. They are trusted as
     /// those that they were made from.
     pub(crate) fn with_images(&self, images: impl IntoIterator<Item = Image>) -> Self {
-        let units = self.units.iter().zip(images);
-        let units = units.map(|(unit, image)| {
-            let image = image.untrusted_if(unit.image.is_untrusted());
-            Unit { image, included: None, ..unit.clone() }
+        let units = self.units.iter().zip(images).map(|(unit, image)| {
+            let is_untrusted = unit.image.is_untrusted();
+            Unit { image, included: None, ..unit.clone() }.untrusted_if(is_untrusted)
         });
         let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
         Self {

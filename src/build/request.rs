@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use crate::build::flight::Flight;
 use crate::build::graph::{Answer, BuildGraph, Outcome};
 use crate::build::program::{Kernel, Origin, Program};
-use crate::build::recipe::{Recipe, SpecializationValue, Wanted};
+use crate::build::recipe::{Recipe, SpecializationValue, Wanted, Way};
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
@@ -91,12 +91,14 @@ impl BuildRequest {
         }
     }
 
-    /// The key that the program has, or will have, in every cache. Where the source includes files,
-    /// they are read, and the call blocks for that long.
+    /// The key that the program has, or will have, in every cache.
+    ///
+    /// Where the source includes files, they are read, and for a device that takes no OpenCL C a text
+    /// is translated, unless its translation is cached: the call blocks for that long.
     ///
     /// # Errors
     ///
-    /// The settings that cannot be used, as from [`Build`].
+    /// The settings that cannot be used, and a translation that fails, as from [`Build`].
     pub fn key(&self) -> Result<BuildKey> {
         self.recipe().map(|recipe| self.graph.key(&recipe))
     }
@@ -125,14 +127,16 @@ impl BuildRequest {
         })
     }
 
+    /// What the program is stored as. Blocks.
     fn recipe(&self) -> Result<Recipe> {
-        match &self.refused {
-            Some(error) => Err(error.clone()),
-            None => {
-                let mut recipe = self.graph.resolve(self.wanted.clone())?;
-                recipe.read_files();
-                Ok(recipe)
-            }
+        if let Some(error) = &self.refused {
+            return Err(error.clone());
+        }
+        let mut recipe = self.graph.resolve(self.wanted.clone())?;
+        recipe.read_files();
+        match recipe.way() {
+            Way::Front => self.graph.host().wait_for(self.graph.in_spirv(&recipe)),
+            _ => Ok(recipe),
         }
     }
 

@@ -4,9 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use futures::channel::oneshot;
+use futures::future::try_join_all;
 
 use crate::backend::{self, Kernel, Parameter};
 use crate::build::graph::{Answer, BuildGraph};
+use crate::build::link::describe;
 use crate::build::pool::{catch_panic, no_thread};
 use crate::build::recipe::Recipe;
 use crate::build::unit::Unit;
@@ -112,7 +114,8 @@ impl BuildGraph {
             _ => {
                 let (sender, receiver) = oneshot::channel();
                 let (graph, unit) = (Arc::clone(self), unit.clone());
-                self.pool().submit(move || {
+                let pool = self.pool_for(unit.image().is_untrusted());
+                pool.submit(move || {
                     let answer = catch_panic(|| {
                         let tools = Arc::clone(graph.front_end().tools()?);
                         graph.translate(&unit, device, &tools)
@@ -141,6 +144,36 @@ impl BuildGraph {
         }
     }
 
+    /// What texts are built from once they are SPIR-V, for a device that takes no OpenCL C. All are
+    /// translated at once; never blocks, like [`spirv_of`](Self::spirv_of).
+    pub(super) fn in_spirv(
+        self: &Arc<Self>,
+        texts: &Recipe,
+    ) -> impl Future<Output = Result<Recipe>> + Send + use<> {
+        let is_only = texts.units().len() == 1;
+        let ask = |unit: &Unit| {
+            let name = (!is_only).then(|| describe(unit.image()));
+            let translated = self.spirv_of(unit, texts.device());
+            async {
+                translated.await.map_err(|error| match name {
+                    Some(name) => error.within(name),
+                    None => error,
+                })
+            }
+        };
+        let images: Vec<_> = texts.units().iter().map(ask).collect();
+        let (graph, texts) = (Arc::clone(self), texts.clone());
+        async move {
+            let images = try_join_all(images).await;
+            images.and_then(|images| graph.translated(&texts, images)).map_err(|error| {
+                let name = &graph.device(texts.device()).name;
+                error.within(format!(
+                    "`{name}` takes no OpenCL C, and a translation to SPIR-V fails"
+                ))
+            })
+        }
+    }
+
     /// Asks for the node. Blocks if the text includes files: clang then reads them.
     fn translate(
         self: &Arc<Self>,
@@ -157,7 +190,7 @@ impl BuildGraph {
         let image = if image.includes_files() {
             let expanded = translation.expand(image.code());
             unit.check_files()?;
-            Image::opencl_c(expanded?)
+            Image::opencl_c(expanded?).untrusted_if(image.is_untrusted())
         } else {
             image.clone()
         };

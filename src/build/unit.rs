@@ -35,6 +35,11 @@ impl Unit {
         Self { options: canonical_options(options).into_owned(), ..Self::new(image) }
     }
 
+    /// The same with its image marked as not trusted, if `mark`.
+    pub(super) fn untrusted_if(self, mark: bool) -> Self {
+        Self { image: self.image.untrusted_if(mark), ..self }
+    }
+
     pub(crate) fn image(&self) -> &Image {
         &self.image
     }

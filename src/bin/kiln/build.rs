@@ -103,7 +103,6 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
     };
     let built = async {
         let (_, request) = setup.request(file).await?;
-        line.key = Some(request.key()?.to_string());
         Ok::<_, Problem>(request.await?)
     };
     let built = built.await;
@@ -116,6 +115,7 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
 }
 
 fn tell(line: &mut Line, program: &Program) {
+    line.key = Some(program.key().to_string());
     line.origin = Some(program.origin().to_string());
     line.kernels = program.kernel_names().into_iter().map(str::to_owned).collect();
     match program.binary() {

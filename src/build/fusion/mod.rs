@@ -215,7 +215,7 @@ impl BuildGraph {
                 fusion::fuse(&plan, &modules, trust, width)
             }
         };
-        let outcome = self.pool().run(compile).await??;
+        let outcome = self.pool_for(is_untrusted).run(compile).await??;
         let mut fusion = Fusion {
             constants: values(plan, outcome.constants.iter()),
             report: FusionReport::of(plan, &outcome),

@@ -33,16 +33,18 @@ impl Source {
         let recipe = built
             .recipe()
             .ok_or_else(|| Error::unsupported("what it was built from is not known"))?;
+        let is_untrusted = built.is_untrusted();
         let mut images = Vec::new();
         for unit in recipe.units() {
-            images.push(graph.spirv_of(unit, recipe.device()).await?);
+            let unit = unit.clone().untrusted_if(is_untrusted);
+            images.push(graph.spirv_of(&unit, recipe.device()).await?);
         }
         let is_text = recipe.format() == ImageFormat::OpenClC;
         let options = match is_text {
             true => options_for_device(recipe.options())?,
             false => recipe.options().to_owned(),
         };
-        let (recipe, is_untrusted) = (recipe.with_images(images), built.is_untrusted());
+        let recipe = recipe.with_images(images);
         let device = graph.slot(&recipe).handle().clone();
         let read = move || {
             recipe.with_source(&device, |source| {
@@ -56,7 +58,7 @@ impl Source {
                 })
             })
         };
-        graph.pool().run(read).await?
+        graph.pool_for(is_untrusted).run(read).await?
     }
 }
 
