@@ -200,6 +200,31 @@ fn one_that_answers_after_the_budget_is_not_sick() {
 }
 
 #[test]
+fn whoever_waits_for_none_of_its_answers_does_not_take_it_for_sick() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let listening = Listening::begin();
+    let proxy = Proxy::to(redis.address());
+    let (here, there) = (Machine::new(), Machine::new());
+    for number in 0..6 {
+        there.build(there.cache(&redis.url()), number);
+    }
+    proxy.set(Mood::Slow(BUDGET / 50));
+    block_on(async {
+        let rt = here.start(here.cache(&proxy.redis_url()).remote_budget(Duration::ZERO)).await;
+        // None is wanted any more when it comes.
+        for number in 0..5 {
+            rt.build(&image(number)).await.expect("it builds");
+        }
+        rt.drain().await;
+        let pause = here.simulator.pause_compiles();
+        let program = rt.build(&image(5)).await.expect("it builds");
+        assert_eq!(program.origin(), Origin::Remote);
+        drop(pause);
+    });
+    assert_eq!(listening.told(Level::WARN), [""; 0]);
+}
+
+#[test]
 fn one_that_ends_within_an_object_is_as_good_as_none() {
     let Some(redis) = Redis::start(&[]) else { return };
     let _alone = Listening::begin();

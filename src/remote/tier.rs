@@ -255,8 +255,9 @@ impl Drop for Place {
     }
 }
 
-/// Reads an entry. Within the budget it goes on whoever still wants it, so that what the service
-/// does is known; after that only while somebody does.
+/// Reads an entry. Within the budget, and for as long as a try may go without progress, it goes on
+/// whoever still wants it, so that what the service does is known; after that only while somebody
+/// does.
 async fn ask(
     service: Arc<Service>,
     address: Address,
@@ -270,16 +271,24 @@ async fn ask(
         Ok(found) => found,
         Err(_) => {
             service.counters.remote_timeouts.add_one();
-            match select(read, sender.cancellation()).await {
+            // Builds may have less patience than a try takes, or none.
+            let limit = service.settings.timeout.max(budget);
+            let given_up = async {
+                tokio::time::sleep(limit - budget).await;
+                sender.cancellation().await;
+            };
+            let found = match select(read, Box::pin(given_up)).await {
+                Either::Left((found, _)) => found.ok(),
+                Either::Right(_) => None,
+            };
+            match found {
                 // It is slow, and not sick.
-                Either::Left((Ok(found), _)) => {
+                Some(found) => {
                     service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
                     service.succeeded(Of::Reads);
                     let _ = sender.send(answer(&service, &address, found));
                 }
-                Either::Left((Err(_), _)) | Either::Right(_) => {
-                    service.failed(Of::Reads, tried, &Failure::timeout(budget));
-                }
+                None => service.failed(Of::Reads, tried, &Failure::timeout(limit)),
             }
             return;
         }
