@@ -253,9 +253,9 @@ impl fmt::Display for Device {
     }
 }
 
-/// Picks devices by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`, `accelerator`), a number (`0`),
-/// a part of the device's or platform's name, or several of these joined by colons (`opencl:cpu`),
-/// all of which must fit. Case does not matter.
+/// Picks devices by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`, `accelerator`), the
+/// number of one that there is (`0`), a part of the device's or platform's name, or several of these
+/// joined by colons (`opencl:cpu`), all of which must fit. Case does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     parts: Vec<String>,
@@ -276,11 +276,11 @@ impl Selector {
         Ok(Self { parts })
     }
 
-    fn fits(&self, index: usize, info: &DeviceInfo) -> bool {
+    fn fits(&self, index: usize, count: usize, info: &DeviceInfo) -> bool {
         let kind = info.kind.to_string();
         self.parts.iter().all(|part| match part.parse::<usize>() {
-            Ok(number) => number == index,
-            Err(_) => {
+            Ok(number) if number < count => number == index,
+            _ => {
                 *part == kind
                     || part == info.backend
                     || info.name.to_lowercase().contains(part)
@@ -294,7 +294,7 @@ impl Selector {
     pub(crate) fn select<'a>(&self, devices: &'a [Device]) -> Result<&'a Device> {
         devices
             .iter()
-            .filter(|device| self.fits(device.index, device))
+            .filter(|device| self.fits(device.index, devices.len(), device))
             .min_by_key(|device| {
                 let kind = match device.kind {
                     DeviceKind::Gpu => 0,

@@ -1,8 +1,10 @@
 //! The one error type, its kinds, and the driver's codes by name.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The result of a fallible operation of this crate.
@@ -251,11 +253,22 @@ impl StdError for Error {
     }
 }
 
-/// The text of a caught panic, as far as it was text.
-pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
+/// The text of a caught panic, as far as it was text. What else it was stays in memory: it is the
+/// application's, and dropping it may panic again.
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let payload = match payload.downcast::<String>() {
+        Ok(text) => return *text,
+        Err(other) => other,
+    };
+    let text = payload.downcast_ref::<&str>().copied().unwrap_or("a panic without a message");
+    std::mem::forget(payload);
+    text.to_owned()
+}
+
+/// Calls what is the application's, and goes on should it panic; `what` names it.
+pub(crate) fn outlast(what: &str, call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+        let message = panic_message(payload);
+        tracing::error!(message, "{what} panicked");
+    }
 }

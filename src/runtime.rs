@@ -519,7 +519,9 @@ impl Runtime {
     }
 
     /// Records every command submitted from now on, on all devices, until the trace is
-    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome.
+    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome. Of more than
+    /// 1,048,576 commands the others are counted only, under `otherData`. Traces that are recorded at
+    /// the same time share that room.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
         Trace::start(&self.inner.shared.timeline, path.into())
     }

@@ -589,6 +589,8 @@ fn selectors_that_fit_nothing_list_the_devices() {
             let parts = [&format!("`{selector}`"), "0: left", "1: right", "accelerator"];
             refused(built, ErrorKind::NoDevice, &parts);
         }
+        let named = Simulator::new().named("RTX 4090");
+        builder.clone().simulator(&named).device("4090").build().await.expect("it is its name");
         for selector in ["", " ", "left:", ":", "a::b"] {
             let built = builder.clone().device(selector).build().await;
             refused(built, ErrorKind::Configuration, &[&format!("{selector:?}"), "opencl:cpu"]);

@@ -340,6 +340,54 @@ fn a_host_future_that_panics_when_dropped_fails_its_command_only() {
     });
 }
 
+/// An error, and what somebody panics with, that panics when it is dropped.
+#[derive(Debug)]
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("it goes off");
+    }
+}
+
+impl std::fmt::Display for Bomb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it ticks")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+fn panic_with(payload: impl Send + 'static) {
+    std::panic::panic_any(payload);
+}
+
+#[test]
+fn a_panic_that_panics_when_dropped_fails_its_command_only() {
+    on_both(async |bench| {
+        let task = async { panic_with(Bomb) };
+        let error = bench.queue.host_task(task).unwrap().await.expect_err("it panics");
+        assert_eq!(error.kind(), ErrorKind::Panicked);
+        bench.queue.host_task(async {}).unwrap().await.unwrap();
+    });
+}
+
+#[test]
+fn an_error_that_panics_when_dropped_takes_nothing_with_it() {
+    let simulator = teach(Simulator::new());
+    block_on(async {
+        let limit = NonZeroUsize::new(1).unwrap();
+        let rt = runtime_with(&simulator, Runtime::builder().max_in_flight(limit)).await;
+        let (scale, x) = (kernel(&rt, "scale").await, rt.buffer::<u32>(LEN).unwrap());
+        drop(rt.queue().host_task(async { Err::<(), _>(Bomb) }).unwrap());
+        rt.drain().await;
+        // What waits for room is handed over by the thread that dropped the error.
+        let launch = || rt.queue().submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+        let launches: Vec<_> = (0..20).map(|_| launch()).collect();
+        launches[19].clone().await.unwrap();
+    });
+}
+
 #[test]
 fn a_failure_crosses_to_another_device_with_the_error_itself() {
     let (first, second) =

@@ -182,6 +182,11 @@ everywhere! {
         rt.drain().await;
         let dot = queue.dot();
         assert!(dot.contains("saxpy") && dot.contains("->"), "{dot}");
+        let later = rt.trace_to(&path);
+        queue.fill(&y, 1.0).unwrap().await.unwrap();
+        later.finish().await.unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("fill") && !text.contains("saxpy"), "from now on: {text}");
         trace.finish().await.unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -190,6 +195,7 @@ everywhere! {
         for name in ["process_name", "write", "saxpy", "read"] {
             assert!(names.contains(&name), "{names:?}");
         }
+        assert_eq!(json["otherData"]["commands left out"], 0);
     }
 }
 

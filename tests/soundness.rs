@@ -14,9 +14,10 @@ mod support;
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::executor::block_on;
@@ -552,6 +553,41 @@ fn a_waker_that_owns_other_handles_of_its_event_can_be_replaced_or_dropped() {
         drop(pause);
         block_on(first).unwrap();
     }
+}
+
+/// An error that looks at the queue when it is dropped.
+#[derive(Debug)]
+struct Draws(Queue);
+
+impl std::fmt::Display for Draws {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("to be drawn")
+    }
+}
+
+impl std::error::Error for Draws {}
+
+impl Drop for Draws {
+    fn drop(&mut self) {
+        drop(self.0.dot());
+    }
+}
+
+#[test]
+fn errors_of_a_trace_are_dropped_where_they_may_call_kiln() {
+    let rt = block_on(runtime(&teach(Simulator::new())));
+    let trace = rt.trace_to("never-written");
+    let error = Draws(rt.queue());
+    let task = rt.queue().host_task(async { Err::<(), _>(error) }).unwrap();
+    block_on(task).expect_err("it fails");
+    block_on(rt.drain());
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        drop(trace);
+        sender.send(())
+    });
+    let dropped = receiver.recv_timeout(Duration::from_secs(20));
+    dropped.expect("nobody waits for a lock that it holds");
 }
 
 #[test]

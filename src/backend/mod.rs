@@ -26,10 +26,11 @@ mod watcher;
 use std::any::Any;
 use std::fmt;
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::{DeviceInfo, ImageFormat};
+#[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
+use crate::error::outlast;
 use crate::error::{DriverCode, Error, Result};
 use crate::nd_range::NdRange;
 
@@ -315,6 +316,8 @@ pub(crate) enum Progress {
     Pending,
     Complete,
     Failed(Error),
+    /// The driver does not tell, and never may: perhaps it still runs. It counts as failed.
+    Unknown(Error),
 }
 
 /// Called once when a native command has ended, on any thread, perhaps before
@@ -325,10 +328,7 @@ pub(crate) type Notify = Box<dyn FnOnce() + Send>;
 /// nor whoever found the end goes with it.
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 fn tell(notify: Notify) {
-    // A payload's own drop may panic, too.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(notify)) {
-        std::mem::forget(payload);
-    }
+    outlast("a waker", notify);
 }
 
 /// The end of an enqueued operation.

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use crate::error::outlast;
 
 /// The shared outcome of a build that runs, or the answer to a request that takes a while. It only
 /// hands that out: whether, when and by whom it is polled makes no difference.
@@ -56,9 +57,7 @@ impl<T> Lander<T> {
         drop(unwanted);
         for waker in wakers.into_values() {
             // One that panics must not keep the others asleep.
-            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                tracing::error!("a waker panicked");
-            }
+            outlast("a waker", || waker.wake());
         }
     }
 }

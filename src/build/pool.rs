@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use futures::channel::oneshot;
 
-use crate::error::{Error, ErrorKind, Result, panic_message};
+use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -119,10 +119,7 @@ impl Workers {
         while let Some(job) = self.next() {
             // Jobs catch their own panics, to tell them to whoever waits; what gets here comes from
             // a waiter's waker or a destructor, and must not cost the pool a thread.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(job)) {
-                let message = panic_message(&*payload);
-                tracing::error!(message, name = self.name, "a worker caught a panic");
-            }
+            outlast("what a worker was told to do", job);
             self.lock().unfinished -= 1;
         }
     }
@@ -146,7 +143,7 @@ impl Drop for Handle {
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     // What a panic leaves behind half done is dropped with the call: nothing is used afterwards.
     catch_unwind(AssertUnwindSafe(call))
-        .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(&*payload))))
+        .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
 }
 
 /// For a job that was dropped before it ran.

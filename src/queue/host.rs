@@ -51,7 +51,7 @@ pub(crate) async fn catch_panic(future: impl Future<Output = Result<()>>) -> Res
     AssertUnwindSafe(whole).catch_unwind().await.unwrap_or_else(|payload: Box<dyn Any + Send>| {
         Err(Error::new(
             ErrorKind::Panicked,
-            format!("a host future panicked: {}", panic_message(&*payload)),
+            format!("a host future panicked: {}", panic_message(payload)),
         ))
     })
 }

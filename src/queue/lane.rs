@@ -38,6 +38,8 @@ pub(crate) struct Left {
     pub(crate) id: NodeId,
     pub(crate) native: Native,
     pub(crate) result: Result<()>,
+    /// Whether the device may still use what it was given.
+    pub(crate) may_run: bool,
 }
 
 /// An in-order native queue and its commands in flight, oldest first.
@@ -107,11 +109,13 @@ impl Lane {
 
     /// Sees to it that everything enqueued starts.
     pub(crate) fn flush(&mut self) {
-        if std::mem::take(&mut self.unflushed) > 0
-            && let Err(error) = self.native.flush()
-        {
-            // The commands' own events tell what became of them.
-            tracing::debug!(%error, "a lane could not be flushed");
+        if self.unflushed == 0 {
+            return;
+        }
+        match self.native.flush() {
+            Ok(()) => self.unflushed = 0,
+            // The next call tries again.
+            Err(error) => tracing::debug!(%error, "a lane could not be flushed"),
         }
     }
 
@@ -166,14 +170,15 @@ impl Lane {
         let oldest = self.entries.front()?;
         // Asked first: what called back while the driver was asked may have failed.
         let has_called_back = oldest.native.armed && has_called_back(oldest.id);
-        let result = match oldest.native.event.progress() {
+        let (result, may_run) = match oldest.native.event.progress() {
             Progress::Pending if !has_called_back => return None,
-            Progress::Pending | Progress::Complete => Ok(()),
-            Progress::Failed(error) => Err(self.root_of(error)),
+            Progress::Pending | Progress::Complete => (Ok(()), false),
+            Progress::Failed(error) => (Err(self.root_of(error)), false),
+            Progress::Unknown(error) => (Err(error), !has_called_back),
         };
         let Entry { id, native } = self.entries.pop_front()?;
         self.first += 1;
-        Some(Left { id, native, result })
+        Some(Left { id, native, result, may_run })
     }
 
     /// Drivers fail what is behind a failed command with a code that says only that: the failure
@@ -231,7 +236,7 @@ pub(crate) fn wait_list(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
     use super::*;
     use crate::backend::{Notify, Profile};
@@ -273,6 +278,40 @@ mod tests {
         fn flush(&mut self) -> Result<()> {
             Ok(())
         }
+    }
+
+    /// A driver that does not take every flush.
+    struct Reluctant(Arc<AtomicUsize>);
+
+    impl backend::Lane for Reluctant {
+        unsafe fn enqueue(
+            &mut self,
+            _: &Operation<'_>,
+            _: &[Arc<dyn NativeEvent>],
+        ) -> Result<Arc<dyn NativeEvent>> {
+            Ok(Arc::<Failing>::default())
+        }
+
+        fn flush(&mut self) -> Result<()> {
+            match self.0.fetch_add(1, SeqCst) {
+                0 => Err(Error::new(ErrorKind::OutOfResources, "not now")),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_flush_that_fails_is_repeated_until_it_does_not() {
+        let flushes = Arc::<AtomicUsize>::default();
+        let mut lane = Lane::new(Box::new(Reluctant(flushes.clone())));
+        let mut dag = Dag::new(|(): &()| Uses::new());
+        let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
+        // SAFETY: a marker touches no memory.
+        unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        for _ in 0..4 {
+            lane.flush();
+        }
+        assert_eq!(flushes.load(SeqCst), 2);
     }
 
     #[test]

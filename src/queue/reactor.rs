@@ -8,7 +8,7 @@ use super::command::Command;
 use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, outlast};
 
 /// What the reactor is asked to do.
 pub(crate) enum Post {
@@ -77,21 +77,28 @@ impl Drop for Reactor {
     }
 }
 
+fn attend(post: Post) {
+    match post {
+        Post::Late(record) => drop(record.take_early()),
+        Post::Look(record) => {
+            if let Some(scheduler) = record.scheduler() {
+                scheduler.look(&record);
+            }
+        }
+        Post::Drop(commands) => drop(commands),
+        Post::Close => {}
+    }
+}
+
 fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
     let mut last_tick = Instant::now();
     let mut last_busy = last_tick;
     loop {
         while let Some(post) = mailbox.take() {
-            match post {
-                Post::Late(record) => drop(record.take_early()),
-                Post::Look(record) => {
-                    if let Some(scheduler) = record.scheduler() {
-                        scheduler.look(&record);
-                    }
-                }
-                Post::Drop(commands) => drop(commands),
-                Post::Close => return,
+            if matches!(post, Post::Close) {
+                return;
             }
+            outlast("what the end of a command dropped", || attend(post));
         }
         let busy = || {
             let schedulers = schedulers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +112,9 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
         }
         if now - last_tick >= TICK {
             last_tick = now;
-            in_flight.iter().for_each(Scheduler::tick);
+            for scheduler in &in_flight {
+                outlast("what the end of a command dropped", || scheduler.tick());
+            }
         }
         drop(in_flight);
         if now - last_busy < LINGER {

@@ -21,6 +21,8 @@ pub(crate) struct Timeline {
     epoch: Instant,
     recorders: AtomicUsize,
     spans: Mutex<Vec<Span>>,
+    /// Commands that there was no room for.
+    others: AtomicUsize,
 }
 
 /// More commands than this are not recorded: their number is all that a trace tells of them.
@@ -64,6 +66,7 @@ impl Timeline {
             epoch: Instant::now(),
             recorders: AtomicUsize::new(0),
             spans: Mutex::default(),
+            others: AtomicUsize::new(0),
         })
     }
 
@@ -100,11 +103,18 @@ impl Timeline {
         let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
         if spans.len() < MOST_SPANS {
             spans.push(span);
+        } else {
+            self.others.fetch_add(1, SeqCst);
         }
     }
 
     fn forget(&self) {
-        *self.spans.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let forgotten = std::mem::take(&mut *spans);
+        self.others.store(0, SeqCst);
+        // Errors are the application's, and may call Kiln when they are dropped.
+        drop(spans);
+        drop(forgotten);
     }
 
     fn spans(&self) -> Vec<Span> {
@@ -118,13 +128,14 @@ impl Timeline {
 #[must_use = "recording ends when the trace is dropped"]
 pub struct Trace {
     timeline: Arc<Timeline>,
+    started: Instant,
     path: PathBuf,
 }
 
 impl Trace {
     pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
         timeline.recorders.fetch_add(1, SeqCst);
-        Self { timeline: timeline.clone(), path }
+        Self { timeline: timeline.clone(), started: Instant::now(), path }
     }
 
     /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
@@ -147,7 +158,8 @@ impl Trace {
     }
 
     fn to_json(&self) -> String {
-        let spans = self.timeline.spans();
+        let mut spans = self.timeline.spans();
+        spans.retain(|span| span.submitted >= self.started);
         let micros =
             |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as f64 / 1e3;
         let mut events = Vec::with_capacity(spans.len() + 4);
@@ -183,7 +195,9 @@ impl Trace {
                 }));
             }
         }
-        json!({ "traceEvents": events, "displayTimeUnit": "ns" }).to_string()
+        let others = self.timeline.others.load(SeqCst);
+        let told = json!({ "commands left out": others });
+        json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": told }).to_string()
     }
 }
 

@@ -349,5 +349,5 @@ async fn caught<T>(
     call: impl Future<Output = std::result::Result<T, Failure>>,
 ) -> std::result::Result<T, Failure> {
     let caught = AssertUnwindSafe(call).catch_unwind().await;
-    caught.unwrap_or_else(|payload| Err(Failure::panicked(&panic_message(&*payload))))
+    caught.unwrap_or_else(|payload| Err(Failure::panicked(&panic_message(payload))))
 }

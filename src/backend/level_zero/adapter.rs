@@ -90,23 +90,26 @@ pub(super) fn discover() -> Result<Vec<LzAdapter>> {
 
 /// The drivers of all devices that compute.
 fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
-    let Some(init_drivers) = api.zeInitDrivers else {
+    let older = || {
         // SAFETY: takes flags.
         check(unsafe { (api.zeInit)(0) })?;
-        return list(ptr::null_mut(), |count, drivers| {
+        list(ptr::null_mut(), |count, drivers| {
             // SAFETY: `drivers` is null or has room for `count`.
             unsafe { (api.zeDriverGet)(count, drivers) }
-        });
+        })
     };
+    let Some(init_drivers) = api.zeInitDrivers else { return older() };
     let mut wanted = ze_init_driver_type_desc_t {
         stype: ZE_STRUCTURE_TYPE_INIT_DRIVER_TYPE_DESC,
         pNext: ptr::null(),
         flags: ZE_INIT_DRIVER_TYPE_FLAG_GPU | ZE_INIT_DRIVER_TYPE_FLAG_NPU,
     };
-    list(ptr::null_mut(), |count, drivers| {
+    let found = list(ptr::null_mut(), |count, drivers| {
         // SAFETY: `drivers` is null or has room for `count`, and the description is one.
         unsafe { init_drivers(count, drivers, &raw mut wanted) }
-    })
+    });
+    // A loader that has it fails where no driver is as new.
+    found.or_else(|code| older().map_err(|_| code))
 }
 
 /// What the driver lists in two calls: first how many, then which.

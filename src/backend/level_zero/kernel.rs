@@ -229,6 +229,10 @@ impl LzKernel {
             })?;
             bound.offset = offset;
         }
+        for (dimension, &size) in global.iter().enumerate() {
+            // Intel's code counts the ids of a dimension in so many bits, and tells of none that is lost.
+            self.number(size.saturating_add(offset[dimension] as usize))?;
+        }
         let mut groups = [1; 3];
         for (count, (&size, &of)) in zip(&mut groups, zip(global, &group)) {
             *count = self.number(size / (of as usize).max(1))?;
@@ -289,8 +293,8 @@ impl LzKernel {
     fn number(&self, size: usize) -> Result<u32> {
         u32::try_from(size).map_err(|_| {
             Error::invalid(format!(
-                "kernel `{}`: {size} is more than the {} work-groups, work-items of a group, or offset \
-                 that Level Zero counts in a dimension; give a larger local size, or launch in parts",
+                "kernel `{}`: {size} is more than the {} work-items, with their offset, that Level Zero \
+                 counts in a dimension; launch in parts, or in more dimensions",
                 self.name,
                 u32::MAX
             ))

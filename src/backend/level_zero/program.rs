@@ -264,6 +264,7 @@ fn create_kernels(
         if count > 0 {
             // SAFETY: the module is alive, and there is room for `count` names.
             check(unsafe { get(module.raw(), &raw mut count, names.as_mut_ptr()) })?;
+            names.truncate(count as usize);
         }
         for name in names {
             // SAFETY: the driver's names end in NUL and live as long as the module.

@@ -4,13 +4,14 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::mem;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 
 use opencl3::event::*;
 use smallvec::SmallVec;
 
 use super::codes::error;
-use super::handle::OwnedEvent;
+use super::handle::{OwnedEvent, failed};
 use super::queue::Queue;
 use super::watch::LaneWatch;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
@@ -40,6 +41,8 @@ pub(super) struct ClEvent {
     first: Option<OwnedEvent>,
     event: OwnedEvent,
     profiling: bool,
+    /// The status that the driver called back with, or zero.
+    reported: OnceLock<Arc<AtomicI32>>,
     /// Who finds its end, and its position on its lane, if the driver reports it too late.
     watch: Option<(Arc<LaneWatch>, u64)>,
     queue: Arc<Queue>,
@@ -57,7 +60,8 @@ impl ClEvent {
         }
         // Only times are asked of the first one.
         let first = first.filter(|_| profiling);
-        Self { first, event: last, profiling, watch, queue: Arc::clone(queue) }
+        let (reported, queue) = (OnceLock::new(), Arc::clone(queue));
+        Self { first, event: last, profiling, reported, watch, queue }
     }
 }
 
@@ -71,7 +75,14 @@ impl Drop for ClEvent {
 
 impl NativeEvent for ClEvent {
     fn progress(&self) -> Progress {
-        self.event.progress()
+        match (self.event.progress(), self.reported.get()) {
+            // Before the event tells the end, the callback may.
+            (Progress::Pending, Some(reported)) => match reported.load(SeqCst) {
+                code @ ..0 => Progress::Failed(failed(code)),
+                _ => Progress::Pending,
+            },
+            (progress, _) => progress,
+        }
     }
 
     fn profile(&self) -> Option<Profile> {
@@ -100,8 +111,8 @@ impl NativeEvent for ClEvent {
             Some(helper) => helper.awaited(&self.queue, notify),
             None => notify,
         };
-        // Boxed once more: the driver hands on one thin pointer.
-        let data = Box::into_raw(Box::new(notify));
+        let reported = Arc::clone(self.reported.get_or_init(Arc::default));
+        let data = Box::into_raw(Box::new(Callback { notify, reported }));
         set_event_callback(self.event.raw(), CL_COMPLETE, ended, data.cast()).map_err(|code| {
             // SAFETY: the driver refused it, so it calls nothing, and the box is still this one's.
             drop(unsafe { Box::from_raw(data) });
@@ -114,12 +125,19 @@ fn time(event: &OwnedEvent, station: cl_profiling_info) -> Option<u64> {
     get_event_profiling_info(event.raw(), station).ok().map(cl_ulong::from)
 }
 
-/// Runs the [`Notify`] in `data`. The status is not looked at: there are drivers that report
-/// success for commands that failed.
-extern "C" fn ended(_event: cl_event, _status: cl_int, data: *mut c_void) {
+/// What the driver calls at the end of a command, behind one thin pointer.
+struct Callback {
+    notify: Notify,
+    reported: Arc<AtomicI32>,
+}
+
+/// Runs the [`Callback`] in `data`. Only a failure is taken from the status: there are drivers that
+/// report success for commands that failed.
+extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `notify` leaked this box for this call, which the driver makes once.
-    let notify = unsafe { Box::from_raw(data.cast::<Notify>()) };
-    tell(*notify);
+    let Callback { notify, reported } = *unsafe { Box::from_raw(data.cast::<Callback>()) };
+    reported.store(status.min(0), SeqCst);
+    tell(notify);
 }
 
 /// Events as the driver takes them.

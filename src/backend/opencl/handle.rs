@@ -13,6 +13,7 @@ use opencl3::types::{cl_device_id, cl_int, cl_platform_id};
 
 use super::codes::{command_kind, driver_code, error, error_of};
 use crate::backend::{Progress, exit};
+use crate::error::Error;
 
 macro_rules! owned {
     ($(#[$attribute:meta])* $name:ident, $raw:ty, $release:path) => {
@@ -74,9 +75,9 @@ impl OwnedEvent {
         match answer.map(cl_int::from) {
             Ok(CL_COMPLETE) => Progress::Complete,
             Ok(1..) => Progress::Pending,
-            Ok(code) => Progress::Failed(error_of(command_kind(code), code, "the command failed")),
+            Ok(code) => Progress::Failed(failed(code)),
             Err(code) => {
-                Progress::Failed(error(code, "the driver does not tell how the command ended"))
+                Progress::Unknown(error(code, "the driver does not tell how the command ended"))
             }
         }
     }
@@ -85,6 +86,11 @@ impl OwnedEvent {
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.progress(), Progress::Pending)
     }
+}
+
+/// The failure that a command's status tells.
+pub(super) fn failed(status: cl_int) -> Error {
+    error_of(command_kind(status), status, "the command failed")
 }
 
 // SAFETY: all functions on contexts are thread-safe.

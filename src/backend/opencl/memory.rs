@@ -232,10 +232,11 @@ impl ClMemory {
     pub(super) fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         let info = &context.info;
         // NVIDIA's driver takes any size and fails at the first use.
-        if u64::try_from(bytes).is_ok_and(|bytes| bytes > info.limits.global_memory) {
+        let most = info.limits.global_memory;
+        if most > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes > most) {
             let message = format!(
-                "{bytes} bytes are more than all the memory of `{}`, {} bytes",
-                info.name, info.limits.global_memory
+                "{bytes} bytes are more than all the memory of `{}`, {most} bytes",
+                info.name
             );
             return Err(Error::new(ErrorKind::OutOfResources, message));
         }

@@ -182,7 +182,7 @@ impl Call {
         catch_unwind(AssertUnwindSafe(|| (self.behaviour)(&mut invocation))).map_err(|panic| {
             Error::new(
                 ErrorKind::Panicked,
-                format!("the kernel `{}` panicked: {}", kernel.name, panic_message(&*panic)),
+                format!("the kernel `{}` panicked: {}", kernel.name, panic_message(panic)),
             )
         })
     }

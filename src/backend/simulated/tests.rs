@@ -91,7 +91,7 @@ fn end_of(event: &Arc<dyn NativeEvent>) -> Result<()> {
     match event.progress() {
         Progress::Pending => panic!("told of an end that has not come"),
         Progress::Complete => Ok(()),
-        Progress::Failed(error) => Err(error),
+        Progress::Failed(error) | Progress::Unknown(error) => Err(error),
     }
 }
 

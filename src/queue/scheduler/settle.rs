@@ -1,6 +1,5 @@
 //! From the ends of native commands to those who wait for them.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -10,6 +9,7 @@ use super::lock::{Locked, is_held};
 use super::{
     Armed, Effects, Ending, Garbage, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL, Scheduler, State,
 };
+use crate::error::outlast;
 use crate::queue::completion::{Fired, Phase, Urgency};
 use crate::queue::dag::NextList;
 use crate::queue::event::Record;
@@ -52,12 +52,17 @@ impl Scheduler {
                 dag.command(id)
                     .is_some_and(|command| command.record.signal.phase() != Phase::Pending)
             };
-            let Some(Left { id, native, result }) = lanes[goal.lane].leave(has_called_back) else {
+            let Some(left) = lanes[goal.lane].leave(has_called_back) else {
                 // It still runs. The reactor's tick goes on from here.
                 goals.clear();
                 break;
             };
+            let Left { id, native, result, may_run } = left;
             settled += 1;
+            if may_run && let Some(command) = state.dag.command_mut(id) {
+                // The device may yet use the host's memory.
+                std::mem::forget(command.work.take_apart());
+            }
             state.in_flight -= state.count(&members);
             state.transferring -= state.dag.command(id).map_or(0, |it| it.work.transferred());
             // A marker waits for the ends of commands, whatever they are.
@@ -117,9 +122,7 @@ impl Scheduler {
         }
         for waker in effects.wakers {
             // One that panics must not keep the others asleep, nor end the reactor.
-            if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-                tracing::error!("a waker panicked");
-            }
+            outlast("a waker", || waker.wake());
         }
         let mut heavy = Vec::new();
         for Garbage { command, event } in effects.garbage {

@@ -149,10 +149,13 @@ impl Transfer {
             let Scheduler { movers, slot, options, .. } = &*self.scheduler;
             let mut lane = movers.take_lane(slot, options.profiling)?;
             let Some(work) = self.work.take() else { return Ok(None) };
-            // Forgotten if what follows panics.
+            // Forgotten if what follows panics, or the device may still use it.
             let mut work = ManuallyDrop::new(work);
-            let outcome = move_in_pieces(&mut *lane, &mut work);
-            self.work = Some(ManuallyDrop::into_inner(work));
+            let mut may_run = false;
+            let outcome = move_in_pieces(&mut *lane, &mut work, &mut may_run);
+            if !may_run {
+                self.work = Some(ManuallyDrop::into_inner(work));
+            }
             if outcome.is_ok() {
                 movers.keep_lane(lane);
             }
@@ -168,8 +171,13 @@ impl Drop for Transfer {
     }
 }
 
-/// Blocks until all is moved, or as much as could be.
-fn move_in_pieces(lane: &mut dyn Lane, work: &mut Work) -> Result<Option<Profile>> {
+/// Blocks until all is moved, or as much as could be. `may_run` is set if the driver does not tell
+/// whether it is still at it.
+fn move_in_pieces(
+    lane: &mut dyn Lane,
+    work: &mut Work,
+    may_run: &mut bool,
+) -> Result<Option<Profile>> {
     work.with_operation(|whole| {
         let mut pieces = pieces(whole);
         let mut on_the_way = VecDeque::with_capacity(PIECES);
@@ -183,12 +191,9 @@ fn move_in_pieces(lane: &mut dyn Lane, work: &mut Work) -> Result<Option<Profile
                     Ok(event) => on_the_way.push_back(event),
                     Err(error) => outcome = Err(error),
                 }
-                if let Err(error) = lane.flush() {
-                    // The events tell what became of the pieces.
-                    tracing::debug!(%error, "a lane could not be flushed");
-                }
+                flush(lane);
             } else if let Some(oldest) = on_the_way.pop_front() {
-                let ended = wait(&*oldest);
+                let ended = wait(lane, &*oldest, may_run);
                 outcome = outcome.and_then(|first| ended.map(|()| joined(first, oldest.profile())));
             } else {
                 return outcome;
@@ -231,7 +236,14 @@ fn joined(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
     Some(first.map_or(latest, |first| Profile { ended: latest.ended, ..first }))
 }
 
-fn wait(event: &dyn NativeEvent) -> Result<()> {
+fn flush(lane: &mut dyn Lane) {
+    if let Err(error) = lane.flush() {
+        // Whoever waits tries again.
+        tracing::debug!(%error, "a lane could not be flushed");
+    }
+}
+
+fn wait(lane: &mut dyn Lane, event: &dyn NativeEvent, may_run: &mut bool) -> Result<()> {
     let has_called_back = Arc::new(AtomicBool::new(false));
     let (called_back, waiting) = (has_called_back.clone(), thread::current());
     let notify = Box::new(move || {
@@ -246,7 +258,14 @@ fn wait(event: &dyn NativeEvent) -> Result<()> {
         let has_ended = has_called_back.load(SeqCst);
         match event.progress() {
             Progress::Failed(error) => return Err(error),
-            Progress::Pending if !has_ended => thread::park_timeout(TICK),
+            Progress::Unknown(error) => {
+                *may_run |= !has_ended;
+                return Err(error);
+            }
+            Progress::Pending if !has_ended => {
+                thread::park_timeout(TICK);
+                flush(lane);
+            }
             Progress::Pending | Progress::Complete => return Ok(()),
         }
     }
