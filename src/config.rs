@@ -263,7 +263,8 @@ impl CacheConfig {
     /// The directory, and whether somebody chose it.
     fn directory(&self, variables: &impl Variables) -> Option<(PathBuf, bool)> {
         if let Some(directory) = self.directory.clone().or_else(|| variables.path(DIRECTORY)) {
-            return Some((directory, true));
+            // The process may change its directory.
+            return Some((std::path::absolute(&directory).unwrap_or(directory), true));
         }
         // The base directory specification has relative paths passed over.
         let base = |name: &str| variables.path(name).filter(|path| path.is_absolute());

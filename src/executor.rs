@@ -1,12 +1,19 @@
 //! The library's own small executor, so that its own tasks make progress under any host executor,
 //! and without one.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use async_executor::Executor;
+use futures_lite::future::block_on;
+
+thread_local! {
+    /// Whether this thread runs the tasks of an executor.
+    static RUNS_TASKS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Runs tasks on one thread, started with the first of them, ended with the last handle; the tasks
 /// themselves hold handles.
@@ -50,10 +57,20 @@ impl HostExecutor {
             .detach();
     }
 
-    /// Waits for a future on this thread, which runs tasks meanwhile: it may be the one that they
-    /// depend on.
-    pub(crate) fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
-        futures_lite::future::block_on(self.executor.run(future))
+    /// Waits for a future, on whatever thread. `None` if there is no thread to run tasks meanwhile.
+    pub(crate) fn wait_for<T: Send>(&self, future: impl Future<Output = T> + Send) -> Option<T> {
+        if !RUNS_TASKS.get() {
+            return Some(block_on(future));
+        }
+        // The future may depend on tasks, and this is the thread that runs them.
+        thread::scope(|scope| {
+            let run = || {
+                RUNS_TASKS.set(true);
+                block_on(self.executor.run(future))
+            };
+            let stand_in = thread::Builder::new().name("kiln-host".into()).spawn_scoped(scope, run);
+            stand_in.ok()?.join().ok()
+        })
     }
 
     /// Starts the thread. If the system gives none now, the next task tries again, and then all run.
@@ -65,8 +82,9 @@ impl HostExecutor {
         let (running, closed) = async_channel::bounded::<()>(1);
         let executor = self.executor.clone();
         let run = move || {
+            RUNS_TASKS.set(true);
             // Ends with an error, the only thing that can come.
-            let _ = futures_lite::future::block_on(executor.run(closed.recv()));
+            let _ = block_on(executor.run(closed.recv()));
         };
         match (self.start)(Box::new(run)) {
             Ok(()) => _ = self.running.set(running),
@@ -82,6 +100,21 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn whoever_waits_on_the_thread_of_the_tasks_does_not_keep_them_from_ending() {
+        let executor = HostExecutor::new();
+        let (sender, told) = mpsc::channel();
+        let asked = executor.clone();
+        executor.spawn(async move {
+            let (answer, answered) = futures::channel::oneshot::channel();
+            asked.spawn(async move { answer.send(7).expect("somebody waits") });
+            let heard = asked.wait_for(answered);
+            sender.send(heard.expect("there is a thread")).expect("the test waits");
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
+        assert_eq!(executor.wait_for(std::future::ready(8)), Some(8));
+    }
 
     #[test]
     fn a_thread_that_cannot_be_had_is_asked_for_again() {

@@ -5,10 +5,12 @@
 //! each place where a compiler may look. A file too many costs a build at most, one too few would give
 //! a program of what the file held once.
 
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::str::Lines;
 
 use crate::digest::Digest;
 use crate::options::words;
@@ -159,18 +161,38 @@ fn plain(text: &str) -> String {
 /// The names of files in a text: in directives that include, and in definitions of macros.
 fn names_in(text: &[u8]) -> Vec<String> {
     let text = splice(&String::from_utf8_lossy(text));
-    let mut names = Vec::new();
-    for line in text.lines() {
+    let (mut names, mut known) = (Vec::new(), HashSet::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
         let includes = is_directive(line, &WORDS);
         if includes || is_directive(line, &["define"]) {
-            let before = names.len();
-            names.extend(quoted_in(line));
-            if includes && names.len() == before {
-                names.extend(paths_in(line));
+            let line = with_comments(line, &mut lines);
+            let mut found = quoted_in(&line);
+            if includes && found.is_empty() {
+                found = paths_in(&line);
             }
+            names.extend(found.into_iter().filter(|name| known.insert(name.clone())));
         }
     }
     names
+}
+
+/// A line with those after it that belong to it, since a comment goes on there.
+fn with_comments<'t>(line: &'t str, lines: &mut Lines<'t>) -> Cow<'t, str> {
+    let stays_open = |part: &str| match (part.rfind("/*"), part.rfind("*/")) {
+        (None, None) => None,
+        (begin, end) => Some(begin > end),
+    };
+    let mut whole = Cow::Borrowed(line);
+    let mut is_open = stays_open(line) == Some(true);
+    while is_open {
+        let Some(next) = lines.next() else { break };
+        is_open = stays_open(next).unwrap_or(true);
+        let whole = whole.to_mut();
+        whole.push(' ');
+        whole.push_str(next);
+    }
+    whole
 }
 
 /// The words that may be paths to files, and what is left of them without their first directories.
@@ -264,6 +286,9 @@ mod tests {
         assert_eq!(names("#include \"a b.h\"\n  # include <x/y.h> // z"), ["a b.h", "x/y.h"]);
         assert_eq!(names("#include \\\n\"x.h\"\n/* \n */ #import <y.h>"), ["x.h", "y.h"]);
         assert_eq!(names("#define NAME \"x.h\"\n#include NAME"), ["x.h"]);
+        assert_eq!(names("#include /* a\n b\n*/ \"x.h\"\n#include <y.h>"), ["x.h", "y.h"]);
+        assert_eq!(names("#define NAME /* a\n*/ <x.h>\n\"y.h\"\n#include NAME"), ["x.h"]);
+        assert_eq!(names("#include \"x.h\" /*\n#include \"y.h\""), ["x.h", " /* #include ", "y.h"]);
         assert_eq!(names("#include TEXT(DIR/sub/x.h)"), ["DIR/sub/x.h", "sub/x.h", "x.h"]);
         assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
         assert_eq!(names("#include /* 1 < 2 < 3 */ <x.h>"), [" 2 < 3 */ <x.h", "x.h"]);

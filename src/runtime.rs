@@ -326,8 +326,10 @@ impl RuntimeBuilder {
             return Selector::parse(text);
         }
         match std::env::var(DEVICE_VARIABLE) {
-            Ok(text) => Selector::parse(&text).map_err(|error| error.within(DEVICE_VARIABLE)),
-            Err(std::env::VarError::NotPresent) => Ok(Selector::default()),
+            Ok(text) if !text.is_empty() => {
+                Selector::parse(&text).map_err(|error| error.within(DEVICE_VARIABLE))
+            }
+            Ok(_) | Err(std::env::VarError::NotPresent) => Ok(Selector::default()),
             Err(std::env::VarError::NotUnicode(text)) => Err(Error::new(
                 ErrorKind::Configuration,
                 format!("{DEVICE_VARIABLE}: the device selector {text:?} is no Unicode text"),

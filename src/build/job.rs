@@ -390,7 +390,9 @@ impl Job {
     }
 
     fn compile(&self) -> Outcome {
-        let outcome = if self.graph.has_child_compile(&self.recipe) {
+        let is_of_child =
+            self.graph.has_child_compile(&self.recipe) || self.recipe.way() == Way::Translate;
+        let outcome = if is_of_child {
             // A child that ran out of memory would again, and this process might go with it.
             self.try_compile()
         } else {

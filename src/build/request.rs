@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use crate::build::flight::Flight;
 use crate::build::graph::{Answer, BuildGraph, Outcome};
+use crate::build::pool::no_thread;
 use crate::build::program::{Kernel, Origin, Program};
 use crate::build::recipe::{Recipe, SpecializationValue, Wanted, Way};
 use crate::device::Device;
@@ -135,7 +136,10 @@ impl BuildRequest {
         let mut recipe = self.graph.resolve(self.wanted.clone())?;
         recipe.read_files();
         match recipe.way() {
-            Way::Front => self.graph.host().wait_for(self.graph.in_spirv(&recipe)),
+            Way::Front => {
+                let translating = self.graph.in_spirv(&recipe);
+                self.graph.host().wait_for(translating).unwrap_or_else(|| Err(no_thread()))
+            }
             _ => Ok(recipe),
         }
     }

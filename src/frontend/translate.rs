@@ -122,6 +122,7 @@ impl Translation {
             self.tools.identity().map(|(name, version)| (name, version.to_owned())).collect();
         fields.push(("pipeline", PIPELINE.to_owned()));
         fields.push(("spirv version", self.target.version.clone()));
+        fields.push(("contraction", self.target.fuses.to_string()));
         fields.push(("arguments", self.arguments.join(" ")));
         fields
     }

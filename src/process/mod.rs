@@ -29,6 +29,10 @@ const MOST_LOG: u64 = 1 << 20;
 /// The shortest and the longest pause between two looks at a child.
 const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
+/// A process learns of its children's ends unless it says that it does not want to.
+const UNTOLD: &str = "its end cannot be told; the application must neither ignore SIGCHLD nor wait for \
+                      children that it did not start";
+
 /// The next pause is this part of the time so far.
 const PAUSE_PART: u32 = 16;
 
@@ -41,10 +45,13 @@ pub(crate) struct Ended {
     pub(crate) log: String,
 }
 
-/// A child in a process group of its own, which is killed with everything in it unless it ended.
+/// What a child that is killed gets to be gone: one that waits in a driver may never be.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A child in a process group of its own, which is killed with everything in it.
 struct Group {
-    child: Child,
-    has_ended: bool,
+    /// Until it is waited for.
+    child: Option<Child>,
 }
 
 /// Runs a command with `input` as its standard input, and files for what it writes. Blocks.
@@ -77,18 +84,15 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.spawn()
     };
-    let mut group = Group {
-        child: { start }().map_err(|error| failed("it cannot be started", error))?,
-        has_ended: false,
-    };
+    let child = { start }().map_err(|error| failed("it cannot be started", error))?;
+    be_bounded(&child, limit);
+    let mut group = Group { child: Some(child) };
     // Closes the handles that the command keeps.
     drop(command);
 
     let since = Instant::now();
     let status = loop {
-        let ended = group.child.try_wait();
-        if let Some(status) = ended.map_err(|error| failed("its end cannot be told", error))? {
-            group.has_ended = true;
+        if let Some(status) = group.ended().map_err(|error| failed(UNTOLD, error))? {
             break status;
         }
         let written = |file: &File| file.metadata().map_or(0, |metadata| metadata.len());
@@ -122,19 +126,68 @@ fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        if self.has_ended {
-            return;
+/// No core file, and, should this process end before it can kill the child, an end by itself: after
+/// as much of the processors' time as there is within the limit.
+fn be_bounded(child: &Child, limit: Duration) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        let seconds = (limit + GRACE).as_secs().saturating_add(1).saturating_mul(processors);
+        for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, seconds)] {
+            let most = Rlimit { current: Some(most), maximum: Some(most) };
+            let _ = prlimit(Some(Pid::from_child(child)), resource, most);
         }
-        // The group first: until its leader is waited for, nobody else has its number.
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (child, limit);
+}
+
+impl Group {
+    /// How the child ended, if it did. What it left running is killed.
+    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
         #[cfg(unix)]
         {
-            use rustix::process::{Pid, Signal, kill_process_group};
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+            // Until it is waited for, nobody else has its number, or its group's.
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            if waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_none() {
+                return Ok(None);
+            }
+            kill_group(child);
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let status = child.try_wait()?;
+        if status.is_some() {
+            self.child = None;
+        }
+        Ok(status)
+    }
+}
+
+#[cfg(unix)]
+fn kill_group(leader: &Child) {
+    use rustix::process::{Pid, Signal, kill_process_group};
+    let _ = kill_process_group(Pid::from_child(leader), Signal::KILL);
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        #[cfg(unix)]
+        kill_group(&child);
+        let _ = child.kill();
+        let since = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) {
+            if since.elapsed() >= GRACE {
+                // Its end is nothing to wait for.
+                let reap = move || drop(child.wait());
+                drop(std::thread::Builder::new().name("kiln-reap".to_owned()).spawn(reap));
+                return;
+            }
+            let [shortest, longest] = PAUSES;
+            std::thread::sleep((since.elapsed() / PAUSE_PART).clamp(shortest, longest));
+        }
     }
 }
 
@@ -159,7 +212,16 @@ pub(crate) fn was_starved(ended: &Ended) -> bool {
             return true;
         }
     }
-    ["out of memory", "bad_alloc", "Cannot allocate memory", "No space left on device"]
-        .iter()
-        .any(|words| ended.log.contains(words))
+    ended.log.lines().filter(|line| is_of_its_own(line)).any(|line| {
+        ["out of memory", "bad_alloc", "Cannot allocate memory", "No space left on device"]
+            .iter()
+            .any(|words| line.contains(words))
+    })
+}
+
+/// Whether a compiler speaks of itself, not of a place in its input, which it quotes.
+fn is_of_its_own(line: &str) -> bool {
+    let starts =
+        ["LLVM ERROR", "clang", "llvm-spirv", "error:", "fatal error:", "terminate called"];
+    starts.iter().any(|start| line.starts_with(start))
 }

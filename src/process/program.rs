@@ -26,7 +26,8 @@ impl Chosen {
     ) -> Result<Option<Self>> {
         let set = value.filter(|value| !value.is_empty()).map(|path| (path.into(), name));
         let Some((path, by)) = given.or(set) else { return Ok(None) };
-        let chosen = Self { path, by };
+        // A bare name would be looked for in `PATH` later, and another directory be the current one.
+        let chosen = Self { path: std::path::absolute(&path).unwrap_or(path), by };
         if !is_program(&chosen.path) {
             return Err(chosen.refused("there is no such program; give the path of one"));
         }

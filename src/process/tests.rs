@@ -38,8 +38,12 @@ fn a_process_that_hangs_is_killed_with_all_that_it_started() {
     let text = error.to_string();
     assert!(text.contains("did not end within 0.5 s") && text.contains("so far"), "{text}");
     let sleeper = fs::read_to_string(sleeper).expect("it was started");
-    // It is gone, or its state is that of the dead that nobody has waited for yet.
-    let status = format!("/proc/{}/stat", sleeper.trim());
+    is_gone(&sleeper);
+}
+
+/// Waits until a process is gone, or its state is that of the dead that nobody has waited for yet.
+fn is_gone(process: &str) {
+    let status = format!("/proc/{}/stat", process.trim());
     for _ in 0..1_000 {
         let state = fs::read_to_string(&status).unwrap_or_default();
         if state.is_empty() || state.contains(") Z ") {
@@ -51,6 +55,35 @@ fn a_process_that_hangs_is_killed_with_all_that_it_started() {
 }
 
 #[test]
+fn what_a_process_leaves_behind_is_killed_when_it_ends() {
+    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 3";
+    let ended = run_script(script, b"", PATIENCE).expect("it ends");
+    assert_eq!(in_words(ended.status), "ended with status 3");
+    is_gone(&String::from_utf8_lossy(&ended.output));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_ends_by_itself_should_nobody_end_it() {
+    let limits = run_script("ulimit -c; ulimit -t", b"", PATIENCE).expect("it ends");
+    let limits = String::from_utf8_lossy(&limits.output).into_owned();
+    let limits: Vec<u64> = limits.lines().filter_map(|line| line.parse().ok()).collect();
+    assert!(limits[0] == 0 && limits[1] > PATIENCE.as_secs(), "{limits:?}");
+}
+
+#[test]
+fn want_of_memory_is_not_read_from_what_a_compiler_quotes() {
+    let starved = |log: &str| {
+        let ended = run_script(&format!("cat >&2 <<'END'\n{log}\nEND\nexit 1"), b"", PATIENCE);
+        was_starved(&ended.expect("it ends"))
+    };
+    assert!(starved("LLVM ERROR: out of memory"));
+    assert!(starved("a\nclang: error: unable to make temporary file: No space left on device"));
+    assert!(!starved("<stdin>:1:1: error: expected ';'\nprintf(\"out of memory\")"));
+    assert!(!starved("<stdin>:1:2: error: No space left on device"));
+}
+
+#[test]
 fn a_process_that_writes_without_end_is_killed() {
     let script = "while :; do echo 'the same again, and again, and again'; done";
     for script in [script.to_owned(), format!("({script}) >&2")] {
@@ -58,4 +91,12 @@ fn a_process_that_writes_without_end_is_killed() {
         assert_eq!(error.kind(), ErrorKind::Driver, "{error}");
         assert!(error.to_string().contains("it wrote more than"), "{error}");
     }
+}
+
+#[test]
+fn a_chosen_program_is_the_one_that_was_there() {
+    let chosen = Chosen::find(Some(("scripts/env".into(), "the test")), "UNSET", None);
+    let chosen = chosen.expect("it is there").expect("it was chosen");
+    // Wherever the process goes, and whatever else is in `PATH`.
+    assert!(chosen.path.is_absolute(), "{}", chosen.path.display());
 }

@@ -255,7 +255,8 @@ impl Store {
             return Ok(Err(Unusable::TooLarge(metadata.len())));
         }
         // One byte more than it should have shows that it grew meanwhile.
-        let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(metadata.len() as usize + 1)?;
         file.by_ref().take(metadata.len() + 1).read_to_end(&mut bytes)?;
         let now = SystemTime::now();
         let stamped = metadata.modified().ok().and_then(|stamp| now.duration_since(stamp).ok());

@@ -173,6 +173,30 @@ fn collection_can_be_tried_before_it_is_done() {
 }
 
 #[test]
+fn what_an_application_has_room_for_stays_though_the_tool_does_not_know_of_it() {
+    on_filled_benches(async |bench| {
+        let bundle = bench.path("bundle");
+        bench.text(["cache", "export", bundle.to_str().unwrap()]);
+        // More than is kept unless somebody says otherwise, used less recently than all else.
+        let entry = bench.entries()[0].path().to_owned();
+        let large = entry.with_file_name(format!("{}.kiln", "0".repeat(62)));
+        let file = fs::File::create(&large).unwrap();
+        file.set_len(2 << 30).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+        let forget_the_size = || fs::remove_file(bench.path("cache/v1/state")).unwrap();
+
+        forget_the_size();
+        bench.build("saxpy.cl", &["--options", "-D N=1"]);
+        assert_eq!(bench.entries().len(), 4);
+        forget_the_size();
+        bench.text(["cache", "import", bundle.to_str().unwrap()]);
+        assert_eq!(bench.entries().len(), 4);
+        bench.text(["cache", "gc"]);
+        assert_eq!(bench.entries().len(), 3);
+    });
+}
+
+#[test]
 fn a_cache_is_cleared_by_those_who_mean_it() {
     on_filled_benches(async |bench| {
         bench.run(["cache", "clear"]).ended(2).says(&["--yes"]);

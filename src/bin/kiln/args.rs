@@ -19,17 +19,26 @@ Environment:
   KILN_CACHE           on, memory (no disk) or off
   KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else on Windows in
                        %LOCALAPPDATA%, else ~/.cache/kiln
-  KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit
+  KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit. Unless set, only
+                       `cache gc` removes anything, down to what applications keep without it
   KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
                        the feature of its service; the documentation of the crate has the rest:
                        KILN_CACHE_REMOTE_ACCESS, _BUDGET, _TIMEOUT, _SECRET and _SECRET_FILE
   KILN_CACHE_TRACE     a file, or stderr: a line of JSON for every program that is asked for
   KILN_DEVICE          the device, as for --device
+  KILN_FUSION          auto, always or never: whether what can be fused is
+  KILN_CLANG, KILN_LLVM_SPIRV
+                       the compilers that make SPIR-V of OpenCL C; unless set, those in PATH
   KILN_BUILD_CHILD     the program that compiles what is --untrusted; unless set, this one
 
 An application that uses Kiln has this tool compile the images that it does not trust, if the tool
 is beside it or in PATH and the application has no program of its own for that: such a child is
 started with a request and ends with the answer.";
+
+const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
+
+/// No device takes a larger program.
+const MOST_BYTES: u64 = 4 << 30;
 
 /// Explores the devices of this machine and the programs that Kiln keeps on disk
 #[derive(Parser)]
@@ -48,8 +57,18 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
+    /// The cache is an application's, whose limits are not known here. Unless the environment tells
+    /// one, nothing goes to make room, and entries of any size are read.
     pub(crate) fn cache_config(&self) -> CacheConfig {
-        self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at)
+        let config = self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at);
+        let config = config.entry_bytes(1..=MOST_BYTES);
+        let is_told = std::env::var_os(MAX_SIZE).is_some_and(|size| !size.is_empty());
+        let command = &self.command;
+        let asks = matches!(
+            command,
+            Command::Cache { command: CacheCommand::Gc { .. } | CacheCommand::Stats }
+        );
+        if is_told || asks { config } else { config.max_bytes(0) }
     }
 }
 
@@ -279,6 +298,8 @@ pub(crate) enum CacheCommand {
         fix: bool,
     },
     /// Remove what the limit leaves no room for, and what dead processes left behind
+    ///
+    /// The limit is KILN_CACHE_MAX_SIZE, or 1 GiB, what applications keep that set no other.
     Gc {
         /// Remove nothing, only tell
         #[arg(long)]

@@ -48,11 +48,17 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
                 }
             }
         }
-        let stored = setup.rt.stats().disk_failures == 0;
-        if !stored {
+        let stats = setup.rt.stats();
+        let stored = stats.disk_failures + stats.disk_skips == 0;
+        if stats.disk_failures > 0 {
             note("error: the cache on disk could not be used, so not all programs are in it");
+        } else if !stored {
+            note(
+                "error: not all programs are in the cache: some have no binary that could be kept, \
+                 or a newer version of Kiln has its own in their place",
+            );
         }
-        let Stats { remote_write_failures, remote_writes_dropped, .. } = setup.rt.stats();
+        let Stats { remote_write_failures, remote_writes_dropped, .. } = stats;
         if remote_write_failures + remote_writes_dropped > 0 {
             note("note: not all programs could be written to the remote cache");
         }

@@ -46,8 +46,12 @@ impl FromStr for LaunchText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (kernel, rest) = text.split_once('(').ok_or_else(|| format!("no `(`; {FORM}"))?;
-        let (arguments, range) = rest.rsplit_once(')').ok_or_else(|| format!("no `)`; {FORM}"))?;
+        if !text.contains('(') {
+            return Err(format!("no `(`; {FORM}"));
+        }
+        // From behind: the name of a file may have parentheses.
+        let (rest, range) = text.rsplit_once(')').ok_or_else(|| format!("no `)`; {FORM}"))?;
+        let (kernel, arguments) = rest.rsplit_once('(').ok_or_else(|| format!("no `(`; {FORM}"))?;
         let (file, kernel) = match kernel.trim().rsplit_once(':') {
             Some((file, kernel)) => (Some(file.into()), kernel),
             None => (None, kernel.trim()),
@@ -170,6 +174,13 @@ mod tests {
         assert_eq!(launch.global.get(), [8, 4, 2]);
         assert_eq!(launch.local, Some([4, 2, 1].into()));
         assert_eq!(launch.offset, Some([1, 0, 0].into()));
+    }
+
+    #[test]
+    fn names_of_files_may_have_parentheses() {
+        let launch: LaunchText = "a(1).cl:scale(x, 2.0) over 8".parse().expect("it is a launch");
+        assert_eq!(launch.file.as_deref(), Some("a(1).cl".as_ref()));
+        assert_eq!((&*launch.kernel, launch.arguments.len()), ("scale", 2));
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub(crate) fn in_full(error: &kiln::Error) -> String {
 /// Tells people something beside the output.
 pub(crate) fn note(text: impl Display) {
     // If nobody reads it, there is nobody to tell.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", plain(text));
 }
 
 /// Standard output. Once its reader has closed it, the rest goes nowhere, and the work goes on.

@@ -125,15 +125,27 @@ impl Failure {
 
     /// The error again; `name` names a driver's code.
     pub(super) fn into_error(self, name: impl FnOnce(i32) -> Option<DriverCode>) -> Error {
-        let mut error = Error::new(self.kind, self.message);
+        let mut error = Error::new(self.kind, shortened(self.message));
         if let Some(code) = self.code.and_then(name) {
             error = error.with_code(code);
         }
         match self.log {
-            Some(log) => error.with_log(log),
+            Some(log) => error.with_log(shortened(log)),
             None => error,
         }
     }
+}
+
+/// What is kept of a text: a child that was taken over may give any.
+const MOST_TEXT: usize = 1 << 20;
+
+pub(super) fn shortened(mut text: String) -> String {
+    if text.len() > MOST_TEXT {
+        let end = (0..=MOST_TEXT).rev().find(|&at| text.is_char_boundary(at));
+        text.truncate(end.unwrap_or(0));
+        text.shrink_to_fit();
+    }
+    text
 }
 
 /// A header and sections as a frame.
@@ -213,6 +225,20 @@ mod tests {
         };
         let device = vec![("backend".to_owned(), "fake".to_owned())];
         Request { device, position: 1, task: Task::Build(form) }
+    }
+
+    #[test]
+    fn of_what_a_child_says_so_much_is_kept() {
+        let failure = |message: String| Failure {
+            kind: ErrorKind::BuildFailed,
+            message: message.clone(),
+            code: None,
+            log: Some(message),
+        };
+        let error = failure("\u{1f525}".repeat(MOST_TEXT)).into_error(|_| None);
+        let kept = MOST_TEXT / 4 * 4;
+        assert_eq!((error.message().len(), error.build_log().map(str::len)), (kept, Some(kept)));
+        assert_eq!(failure("short".to_owned()).into_error(|_| None).message(), "short");
     }
 
     #[test]

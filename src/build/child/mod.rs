@@ -22,7 +22,7 @@ use std::process::{self as std_process, Command};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use message::{Answer, Form, Greeting, Request, Task};
+use message::{Answer, Form, Greeting, Request, Task, shortened};
 
 use crate::backend::{self, Source};
 use crate::device::DeviceInfo;
@@ -236,7 +236,7 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
     // How it ended does not matter any more: some drivers crash then.
     match message::open::<Answer>(frame) {
         Some((Answer::Made { log, kernels }, sections)) if sections.len() == 1 => {
-            Ok(Made { binary: sections[0].to_vec(), log, kernels })
+            Ok(Made { binary: sections[0].to_vec(), log: shortened(log), kernels })
         }
         Some((Answer::Failed(failure), _)) => {
             Err(failure.into_error(|code| backend::driver_code(backend, code)))

@@ -48,7 +48,7 @@ impl FusionMode {
     pub(crate) fn from_environment() -> Result<Self> {
         let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(Self::Auto) };
         match text.to_str() {
-            Some("auto") => Ok(Self::Auto),
+            Some("auto" | "") => Ok(Self::Auto),
             Some("always") => Ok(Self::Always),
             Some("never") => Ok(Self::Never),
             _ => Err(Error::new(
