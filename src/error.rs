@@ -18,7 +18,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// No driver or no device that fits was found.
     NoDevice,
-    /// A setting, from the environment or a builder, has a value that cannot be used.
+    /// A setting, from the environment or a builder, has a value that cannot be used; or a program
+    /// that compiles in a process of its own is not there, or of another version.
     Configuration,
     /// The image is not what its format requires: empty, truncated, malformed.
     InvalidImage,
@@ -37,9 +38,10 @@ pub enum ErrorKind {
     DeviceLost,
     /// A host future that takes part in the command DAG returned an error.
     HostTask,
-    /// Code that Kiln called, a compiler or a host future, panicked.
+    /// Code that Kiln called, a compiler or a host future, panicked, or Kiln's own, as it fused.
     Panicked,
-    /// A file could not be read or written.
+    /// A file, or a remote cache, could not be read or written, a process not be started; or files
+    /// were changed, or a cache was in use, meanwhile.
     Io,
     /// Any other failure that the driver reported, and a compiler in a process of its own that did
     /// not end in time.
@@ -192,7 +194,8 @@ impl Error {
     /// Whether the same request would fail the same way again.
     ///
     /// The build graph keeps such failures like results: whoever asks again gets the same error
-    /// without another compile. Failures of circumstance, such as exhausted memory, a lost device,
+    /// without another compile, except that the libraries are looked through again for what an image
+    /// imports. Failures of circumstance, such as exhausted memory, a lost device,
     /// a panic, an I/O error or a [build child](crate::build_child) that is not there, are never
     /// kept.
     #[must_use]

@@ -5,6 +5,10 @@
 macro_rules! named_future {
     ($(#[$doc:meta])* $name:ident => $output:ty) => {
         $(#[$doc])*
+        ///
+        /// # Panics
+        ///
+        /// If it is polled again after it has given its output.
         #[must_use = "futures do nothing unless awaited"]
         pub struct $name(std::pin::Pin<Box<dyn Future<Output = $output> + Send>>);
 

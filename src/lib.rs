@@ -176,6 +176,20 @@
 //!   OpenDAL and tokio to the dependencies, and nothing to the demands on the application's executor.
 //!
 //! The minimum supported Rust version is 1.89.
+//!
+//! # Environment
+//!
+//! What an application does not set, these variables say, read once when a runtime is built. An empty
+//! one counts as unset.
+//!
+//! | variable | says |
+//! | --- | --- |
+//! | `KILN_DEVICE` | the device, as [`RuntimeBuilder::device`] does |
+//! | `KILN_CACHE`, `KILN_CACHE_DIR`, `KILN_CACHE_MAX_SIZE`, `KILN_CACHE_TRACE` | what is kept on disk: [`CacheConfig`] |
+//! | `KILN_CACHE_REMOTE`, and more that begin so | the remote cache: the module `remote` |
+//! | `KILN_FUSION` | whether what can be fused is: [`RuntimeBuilder::fusion`] |
+//! | `KILN_CLANG`, `KILN_LLVM_SPIRV` | the compilers to SPIR-V: [`RuntimeBuilder::front_end`] |
+//! | `KILN_BUILD_CHILD` | the compiler of untrusted images: [`RuntimeBuilder::build_child`] |
 
 mod args;
 mod backend;

@@ -118,8 +118,8 @@ impl Default for RuntimeBuilder {
 impl RuntimeBuilder {
     /// Selects the default device by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`,
     /// `accelerator`), a number of [`Runtime::devices`], a part of the device's or its platform's
-    /// name, or several of these joined by colons, all of which must fit. Of those that fit the best
-    /// is taken: a GPU before a CPU, then the one that takes more image formats.
+    /// name, or several of these joined by colons, all of which must fit, whatever their case. Of those
+    /// that fit the best is taken: a GPU before a CPU, then the one that takes more image formats.
     ///
     /// Without it the environment variable `KILN_DEVICE` selects, and without that the best device.
     pub fn device(mut self, selector: impl Into<String>) -> Self {
@@ -199,7 +199,8 @@ impl RuntimeBuilder {
     /// given as text. They are programs, clang and llvm-spirv, of one major version.
     ///
     /// Unless set, the environment variables `KILN_CLANG` and `KILN_LLVM_SPIRV` say where they are, and
-    /// unless these are, they are looked for in `PATH` when they are first needed. A path without a
+    /// unless these are, they are looked for in `PATH` when they are first needed. A clang of version 20
+    /// or later that `KILN_CLANG` names makes SPIR-V by itself where no llvm-spirv fits it. A path without a
     /// program is an error when the runtime is built, with who gave it.
     pub fn front_end(mut self, clang: impl Into<PathBuf>, llvm_spirv: impl Into<PathBuf>) -> Self {
         (self.clang, self.llvm_spirv) = (Some(clang.into()), Some(llvm_spirv.into()));
@@ -240,9 +241,10 @@ impl RuntimeBuilder {
     ///
     /// * [`NoDevice`](ErrorKind::NoDevice) if there is no driver, with what was tried and how to
     ///   install one, or no device that fits the selector, with those there are.
-    /// * [`Configuration`](ErrorKind::Configuration) if a selector or a setting of the cache cannot
-    ///   be understood, with the environment variable if it came from there, or if the cache
-    ///   directory that was chosen cannot be trusted.
+    /// * [`Configuration`](ErrorKind::Configuration) if a selector, a setting of the cache or the mode
+    ///   of fusion cannot be understood, with the environment variable if it came from there, if a
+    ///   compiler or a build child that was chosen is no program, or if the cache directory that was
+    ///   chosen cannot be trusted.
     /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
     ///   device cannot be opened.
     pub fn build(self) -> Starting {

@@ -117,11 +117,12 @@ counters! {
     launches,
     /// Fusion scopes whose launches ran as one kernel.
     fusions,
-    /// Fusion scopes that were canceled, or dropped.
+    /// Fusion scopes that were canceled, discarded, dropped, or completed twice.
     fusions_canceled,
     /// Fusion scopes that something outside made run one by one.
     fusions_aborted,
-    /// Fusion scopes whose launches could not run as one, or were not proven to compute the same.
+    /// Fusion scopes whose launches could not run as one, were not proven to compute the same, or
+    /// were not to be fused.
     fusions_refused,
     /// Fusion scopes whose launches ran one by one because that is faster, or to find that out.
     fusions_slower,

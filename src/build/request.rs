@@ -184,9 +184,12 @@ impl fmt::Debug for BuildRequest {
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
 ///   do not fit it.
 /// * [`OutOfResources`](crate::ErrorKind::OutOfResources),
-///   [`DeviceLost`](crate::ErrorKind::DeviceLost), [`Panicked`](crate::ErrorKind::Panicked) or
-///   [`Driver`](crate::ErrorKind::Driver) for failures of circumstance. They are not kept: asking
+///   [`DeviceLost`](crate::ErrorKind::DeviceLost), [`Panicked`](crate::ErrorKind::Panicked),
+///   [`Driver`](crate::ErrorKind::Driver), or [`Io`](crate::ErrorKind::Io) where included files changed
+///   meanwhile or a compiler had no room, for failures of circumstance. They are not kept: asking
 ///   again builds again.
+/// * [`Configuration`](crate::ErrorKind::Configuration) if OpenCL C is to be translated and a compiler
+///   that was chosen for that is none.
 /// * Of [untrusted](crate::Image::untrusted) images also: `BuildFailed` if the compiler crashes,
 ///   which is kept; `Driver` if it does not end in time; and
 ///   [`Configuration`](crate::ErrorKind::Configuration) or

@@ -138,7 +138,7 @@ mod chosen {
 
         /// What those share who may write programs that others run: what is written is
         /// authenticated with it, and what is not is refused. Any bytes; random ones, 32 or more,
-        /// are best.
+        /// are best. Of a file that the environment names, white space at the end does not count.
         pub fn remote_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
             self.remote.secret = Some(Secret::new(secret.as_ref()));
             self

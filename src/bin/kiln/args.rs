@@ -80,7 +80,7 @@ pub(crate) enum Command {
     ///
     /// The builds start together; results come in the order of the files. With --json, a line for
     /// each file: file, device, key, origin (compiled, memory, disk or remote), kernels,
-    /// milliseconds, bytes, and on failure error, with kind, message and log.
+    /// milliseconds since the builds started, bytes, and on failure error, with kind, message and log.
     Build(Build),
     /// Tell whether launches can run as one kernel, why or why not, and show its code
     ///
@@ -175,7 +175,7 @@ pub(crate) enum Code {
 /// What a program depends on beside its image.
 #[derive(Args)]
 pub(crate) struct Settings {
-    /// The device: an API, a kind (gpu, cpu), a number of `kiln devices`, a part of its name or of
+    /// The device: an API, a kind (gpu, cpu, accelerator), a number of `kiln devices`, a part of its name or of
     /// its platform's, or several of these joined by colons
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) device: Option<String>,

@@ -36,7 +36,8 @@ pub enum FusionMode {
     Auto,
     /// Always, without timing.
     Always,
-    /// Never: scopes run their launches one by one.
+    /// Never: scopes run their launches one by one, but for those that
+    /// [require](FusionScope::require) to be fused.
     Never,
 }
 
@@ -220,8 +221,9 @@ impl FusionScope {
     ///
     /// # Errors
     ///
-    /// From the future, and only if `require` is set: [`Unsupported`](ErrorKind::Unsupported) if the
-    /// launches are not fused, with the reason.
+    /// From the future: if `require` is set, [`Unsupported`](ErrorKind::Unsupported) if the launches
+    /// are not fused, with the reason; [`Panicked`](ErrorKind::Panicked) if fusing panicked. The
+    /// launches then run one by one.
     pub fn complete(&self) -> Fusing {
         let is_first = self.end();
         let scheduler = &self.queue.scheduler;
