@@ -9,6 +9,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use entries::{FIELDS, FOOTER, Parts, version};
 use futures::executor::block_on;
@@ -471,4 +472,27 @@ fn the_explorer_tells_what_is_wrong_with_an_entry() {
     write(&path, &whole[1..]);
     let Checked::Unusable(reason) = check() else { panic!("it is damaged") };
     assert_eq!(reason.to_string(), "it is not as long as it says");
+}
+
+#[test]
+fn who_waits_for_an_entry_to_heal_counts_it_once() {
+    let bench = Bench::simulated();
+    let path = bench.entry(1);
+    write(&path, "no entry");
+    let Device::Simulated(slow) = &bench.device else { panic!("it is simulated") };
+    let other = Bench::simulated();
+    let pause = slow.pause_compiles();
+    let cache = CacheConfig::at(bench.directory.path());
+    let builds = std::thread::scope(|scope| {
+        let first = scope.spawn(|| bench.start(1));
+        // Time for the first to get its turn, and for many looks of the other.
+        std::thread::sleep(Duration::from_millis(100));
+        let second = scope.spawn(|| other.start_with(1, cache.clone()));
+        std::thread::sleep(Duration::from_millis(400));
+        drop(pause);
+        [first, second].map(|build| build.join().expect("it builds").1)
+    });
+    let compiles: u64 = builds.iter().map(|stats| stats.compiles).sum();
+    assert_eq!(compiles, 1, "{builds:?}");
+    assert!(builds.iter().all(|stats| stats.disk_damaged <= 1), "{builds:?}");
 }

@@ -62,19 +62,25 @@ impl Disk {
     }
 
     /// Loads a program. An error is one of circumstance: whatever is wrong with what is on the disk,
-    /// or with what the driver makes of it, is a miss.
+    /// or with what the driver makes of it, is a miss, which counts unless it is the last one again.
     pub(crate) fn load(
         &self,
         address: &Address,
+        last: Option<&Miss>,
         load: impl FnOnce(&Entry) -> Result<Loaded>,
     ) -> Result<Result<Arc<Built>, Miss>> {
+        let is_news =
+            |reason: &str| !matches!(last, Some(Miss::Unusable(known)) if *known == reason);
         let entry = match self.store.get(address) {
             Lookup::Hit(entry) => entry,
             Lookup::Absent => return Ok(Err(Miss::Absent)),
-            Lookup::Unusable(reason) => {
-                self.counters.disk_damaged.add_one();
-                tracing::debug!(key = %address.key, %reason, "an entry is not used");
-                return Ok(Err(Miss::Unusable(reason.to_string())));
+            Lookup::Unusable(unusable) => {
+                let reason = unusable.to_string();
+                if is_news(&reason) {
+                    self.counters.disk_damaged.add_one();
+                    tracing::debug!(key = %address.key, %reason, "an entry is not used");
+                }
+                return Ok(Err(Miss::Unusable(reason)));
             }
             Lookup::Unreadable(error) => return Ok(Err(Miss::Unusable(error.to_string()))),
         };
@@ -84,12 +90,14 @@ impl Disk {
                 Ok(Ok(built))
             }
             Loaded::Refused(reason) => {
-                self.counters.disk_refused.add_one();
-                tracing::debug!(
-                    key = %address.key,
-                    %reason,
-                    "the driver does not take a stored program"
-                );
+                if is_news(&reason) {
+                    self.counters.disk_refused.add_one();
+                    tracing::debug!(
+                        key = %address.key,
+                        %reason,
+                        "the driver does not take a stored program"
+                    );
+                }
                 Ok(Err(Miss::Unusable(reason)))
             }
         }

@@ -330,7 +330,7 @@ impl Job {
         let address = self.graph.address(&self.recipe, self.key);
         let counters = self.graph.counters();
         let load = |entry: &Entry| self.load_entry(entry, Origin::Disk);
-        match self.with_retries(|| disk.load(&address, load))? {
+        match self.with_retries(|| disk.load(&address, self.miss.as_ref(), load))? {
             Ok(built) => {
                 counters.disk_hits.add_one();
                 Ok(Some(built))

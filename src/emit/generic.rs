@@ -19,6 +19,9 @@ pub(super) type Spaces = HashMap<u32, Vec<Space>>;
 const COPIED: &str = "pointers of the generic address space that are copied as something else, \
                       whose own is lost then,";
 
+/// A pointer is cast no oftener than so before it is used.
+const MOST_CASTS: usize = 8;
+
 struct Solver<'e, 'm> {
     emitter: &'e mut Emitter<'m>,
     nodes: HashMap<u32, Vec<usize>>,
@@ -115,6 +118,10 @@ impl<'m> Solver<'_, 'm> {
                 Op::CopyMemorySized => {
                     let of = |pointer| self.disguised.get(&pointer).copied().unwrap_or(pointer);
                     let (to, from) = (of(word(0)?), of(word(1)?));
+                    if self.is_of_zeros(from)? {
+                        // Null is of any space.
+                        continue;
+                    }
                     if self.holds_generic(to)? != self.holds_generic(from)? {
                         return Err(unsupported(COPIED));
                     }
@@ -165,6 +172,25 @@ impl<'m> Solver<'_, 'm> {
     fn holds_generic(&self, pointer: u32) -> Result<bool> {
         let Some(ty) = self.emitter.definition(pointer)?.result_type() else { return Ok(false) };
         Ok(self.emitter.generic_levels(ty)?.last().is_some_and(|&level| level > 0))
+    }
+
+    /// Whether it points to a variable that is all zeros from the start, from which compilers clear
+    /// others.
+    fn is_of_zeros(&self, mut pointer: u32) -> Result<bool> {
+        // Malformed modules may go round in circles.
+        for _ in 0..MOST_CASTS {
+            let definition = self.emitter.definition(pointer)?;
+            match (definition.op(), definition.word(2), definition.word(3)) {
+                (Some(Op::Bitcast | Op::CopyObject), Some(of), _) => pointer = of,
+                (Some(Op::Variable), Some(class), Some(value)) => {
+                    let value = self.emitter.definition(value)?;
+                    return Ok(class == StorageClass::UniformConstant as u32
+                        && value.op() == Some(Op::ConstantNull));
+                }
+                _ => break,
+            }
+        }
+        Ok(false)
     }
 
     /// What functions return depends on what they are given.

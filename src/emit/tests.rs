@@ -369,7 +369,13 @@ fn what_is_made_for_the_text_is_not_named_like_a_kernel() {
 #[test]
 fn copies_of_generic_pointers_keep_what_they_point_to() {
     // One to global and one to local memory, in variables, the one copied over the other in bytes.
-    let module = |is_loaded: bool| {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Use {
+        Copied,
+        Loaded,
+        Cleared,
+    }
+    let module = |used: Use| {
         module_of(|b| {
             let (uint, uchar) = (b.type_int(32, 0), b.type_int(8, 0));
             let global = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
@@ -378,6 +384,12 @@ fn copies_of_generic_pointers_keep_what_they_point_to() {
             let variable = b.type_pointer(None, StorageClass::Function, generic);
             let bytes = b.type_pointer(None, StorageClass::Function, uchar);
             let eight = b.constant_bit32(uint, 8);
+            let eight_bytes = b.type_array(uchar, eight);
+            let zeros = b.constant_null(eight_bytes);
+            let constant = StorageClass::UniformConstant;
+            let of_zeros = b.type_pointer(None, constant, eight_bytes);
+            let zeros = b.variable(of_zeros, None, constant, Some(zeros));
+            let constant_bytes = b.type_pointer(None, constant, uchar);
             let k = function(b, &[global, local], |b, parameters| {
                 let stored: Vec<_> = (parameters.iter().copied())
                     .map(|pointer| {
@@ -390,17 +402,22 @@ fn copies_of_generic_pointers_keep_what_they_point_to() {
                 }
                 let [to, from] =
                     [1, 0].map(|at: usize| b.bitcast(bytes, None, stored[at].0).unwrap());
-                if is_loaded {
-                    b.load(uchar, None, to, None, []).unwrap();
-                } else {
-                    b.copy_memory_sized(to, from, eight, None, None, []).unwrap();
+                match used {
+                    Use::Loaded => _ = b.load(uchar, None, to, None, []).unwrap(),
+                    Use::Copied => b.copy_memory_sized(to, from, eight, None, None, []).unwrap(),
+                    Use::Cleared => {
+                        let from = b.bitcast(constant_bytes, None, zeros).unwrap();
+                        b.copy_memory_sized(to, from, eight, None, None, []).unwrap();
+                    }
                 }
             });
             vec![(k, "k")]
         })
     };
-    refused(&module(false), "points to local and to global memory");
-    refused(&module(true), "copied as something else");
+    refused(&module(Use::Copied), "points to local and to global memory");
+    refused(&module(Use::Loaded), "copied as something else");
+    let text = emit(&module(Use::Cleared)).expect("null is of any space");
+    assert!(text.contains("local uint *") && text.contains("global uint *"), "{text}");
 }
 
 #[test]
