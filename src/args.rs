@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use crate::backend::{Access, AddressSpace, Parameter, is_image_or_sampler};
+use crate::backend::{Access, AddressSpace, Parameter, is_object};
 use crate::buffer::{Buffer, BufferArgument, Region};
 use crate::error::{Error, Result};
 
@@ -154,6 +154,8 @@ enum Scalar {
     UInt,
     Long,
     ULong,
+    /// Rust has none: its bits are given.
+    Half,
     Float,
     Double,
 }
@@ -173,10 +175,15 @@ impl Scalar {
         None
     }
 
+    /// Whether elements of `given` can stand for it.
+    fn takes(self, given: Self) -> bool {
+        given == self || self == Self::Half && matches!(given, Self::Short | Self::UShort)
+    }
+
     const fn size(self) -> usize {
         match self {
             Self::Char | Self::UChar => 1,
-            Self::Short | Self::UShort => 2,
+            Self::Short | Self::UShort | Self::Half => 2,
             Self::Int | Self::UInt | Self::Float => 4,
             Self::Long | Self::ULong | Self::Double => 8,
         }
@@ -207,6 +214,7 @@ impl ElementType {
             "uint" | "unsigned int" => Scalar::UInt,
             "long" => Scalar::Long,
             "ulong" | "unsigned long" => Scalar::ULong,
+            "half" => Scalar::Half,
             "float" => Scalar::Float,
             "double" => Scalar::Double,
             _ => return None,
@@ -267,10 +275,11 @@ impl ArgumentValue {
                 describe(index, parameter)
             )))
         };
-        if parameter.type_name.as_deref().is_some_and(is_image_or_sampler) {
+        if parameter.type_name.as_deref().is_some_and(is_object) {
             let given = self.kind.in_words();
             return fail(format_args!(
-                "given {given}, expected an image or a sampler, which launches cannot give"
+                "given {given}, expected an image, a sampler or another object of OpenCL's, which \
+                 launches cannot give"
             ));
         }
         let Element { name: rust, scalar } = (self.element)();
@@ -319,7 +328,7 @@ impl ArgumentValue {
                 _ => Ok(()),
             };
         };
-        if scalar.is_some_and(|given| given != element.scalar) {
+        if scalar.is_some_and(|given| !element.scalar.takes(given)) {
             return fail(format_args!("given `{rust}`, expected `{type_name}`"));
         }
         if let ArgumentKind::Value(bytes) = &self.kind
@@ -388,7 +397,27 @@ mod tests {
     #[test]
     fn unknown_types_are_left_to_the_driver() {
         assert!(check(1.0f32, "struct Params").is_ok());
+        assert!(check(1u16, "pixel").is_ok());
+    }
+
+    #[test]
+    fn a_half_is_given_as_its_bits() {
         assert!(check(1u16, "half").is_ok());
+        assert!(check([1i16; 4], "half4").is_ok());
+        let global = |argument| check_in(AddressSpace::Local, argument, "half*");
+        assert!(global(Local::<u16>::new(4)).is_ok());
+        for result in [check(1.0f32, "half"), check(1u32, "half2"), check([1u16; 2], "half")] {
+            result.expect_err("it has another size or type");
+        }
+    }
+
+    #[test]
+    fn objects_of_opencl_cannot_be_given() {
+        for name in ["image2d_t", "sampler_t", "queue_t", "event_t", "clk_event_t", "reserve_id_t"]
+        {
+            let message = check(1u64, name).expect_err("no value stands for one").to_string();
+            assert!(message.contains(name) && message.contains("cannot give"), "{message}");
+        }
     }
 
     #[test]

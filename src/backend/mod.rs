@@ -189,11 +189,16 @@ pub struct Parameter {
     pub size: Option<usize>,
 }
 
-/// Whether a type, as OpenCL C writes it, is that of an image or a sampler, which launches cannot give.
-pub(crate) fn is_image_or_sampler(type_name: &str) -> bool {
+/// Whether a type, as OpenCL C writes it, is that of an image, a sampler or another object of
+/// OpenCL's, which launches cannot give.
+pub(crate) fn is_object(type_name: &str) -> bool {
     matches!(
         type_name,
         "sampler_t"
+            | "queue_t"
+            | "event_t"
+            | "clk_event_t"
+            | "reserve_id_t"
             | "image1d_t"
             | "image1d_array_t"
             | "image1d_buffer_t"

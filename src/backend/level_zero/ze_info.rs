@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::backend::{AddressSpace, is_image_or_sampler};
+use crate::backend::{AddressSpace, is_object};
 
 /// The type of the section, `SHT_ZEBIN_ZEINFO`.
 const SECTION: u32 = 0xff00_0011;
@@ -237,8 +237,7 @@ impl<'t> Reader<'t> {
         // Such as `__global`, and `float*;8`: the size is told behind the type.
         if let Some(qualifier) = item.address_qualifier {
             let (ty, bytes) = item.type_name.rsplit_once(';').unwrap_or((item.type_name, ""));
-            let told =
-                if is_image_or_sampler(ty) { Some(Kind::Handle) } else { kind_of(qualifier) };
+            let told = if is_object(ty) { Some(Kind::Handle) } else { kind_of(qualifier) };
             known.kind = known.kind.or(told);
             known.bytes = bytes.parse().ok().or(known.bytes);
             known.name = Some(item.name).filter(|name| !name.is_empty());
