@@ -9,6 +9,8 @@
 mod group;
 mod held;
 mod lock;
+#[cfg(all(test, feature = "simulated"))]
+mod random_tests;
 mod settle;
 #[cfg(all(test, feature = "simulated"))]
 mod tests;

@@ -1,0 +1,393 @@
+//! Random commands, fusion scopes and faults, against a model: whatever comes when, each read gives
+//! what the commands before it wrote, every future ends, and nothing is kept.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+
+use std::fmt::Write as _;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_io::Timer;
+use fastrand::Rng;
+use futures_lite::future::{block_on, or, yield_now};
+
+use super::{Aborted, GroupId};
+use crate::backend::simulated::{Fault, Simulator};
+use crate::buffer::Buffer;
+use crate::build::Kernel;
+use crate::error::Result;
+use crate::image::Image;
+use crate::queue::command::LaunchWork;
+use crate::queue::{Event, Queue, Read};
+use crate::runtime::Runtime;
+
+/// Buffers are used by units of so many elements.
+const UNIT: usize = 32;
+const UNITS: usize = 4;
+const BUFFERS: usize = 3;
+
+/// As many launches become one at most.
+const MOST_UNITED: usize = 3;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Seeds that are tried unless `KILN_TEST_SEEDS` says how many.
+const SEEDS: u64 = 200;
+
+/// What a launch does: `to` from `from` alone with an even number, else from both.
+fn apply(number: u32, from: &[u32], to: &mut [u32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = match number % 2 {
+            0 => from.wrapping_mul(5).wrapping_add(number),
+            _ => to.wrapping_mul(3).wrapping_add(*from).wrapping_add(number),
+        };
+    }
+}
+
+/// A device with kernels that do what so many launches do.
+fn simulator(rng: &mut Rng) -> Simulator {
+    let simulator = if rng.u8(..5) == 0 { Simulator::immediate() } else { Simulator::new() };
+    for count in 1..=MOST_UNITED {
+        simulator.kernel(format!("apply_{count}"), move |call| {
+            if fastrand::bool() {
+                thread::sleep(Duration::from_micros(fastrand::u64(..400)));
+            }
+            for at in (0..3 * count).step_by(3) {
+                let mut to = call.read(at + 2);
+                apply(call.value(at), &call.read::<u32>(at + 1), &mut to);
+                call.write(at + 2, &to);
+            }
+        });
+    }
+    simulator
+}
+
+fn source() -> String {
+    let parameters = |at| format!("uint n{at}, global const uint *from{at}, global uint *to{at}");
+    (1..=MOST_UNITED).fold(String::new(), |mut text, count| {
+        let parameters: Vec<_> = (0..count).map(parameters).collect();
+        writeln!(text, "kernel void apply_{count}({}) {{}}", parameters.join(", ")).unwrap();
+        text
+    })
+}
+
+/// A scope that is open, or closed and not decided upon.
+struct Scope {
+    id: GroupId,
+    is_open: bool,
+    launches: usize,
+}
+
+/// A part of a buffer, by its number.
+type Part = (usize, Range<usize>);
+
+struct Case {
+    rng: Rng,
+    has_faults: bool,
+    simulator: Simulator,
+    rt: Runtime,
+    queue: Queue,
+    /// By how many launches they stand for, less one.
+    kernels: Vec<Kernel>,
+    buffers: Vec<Buffer<u32>>,
+    /// What they hold once all is done.
+    model: Vec<Vec<u32>>,
+    scopes: Vec<Scope>,
+    next_scope: u64,
+    events: Vec<Event>,
+    /// With what they must give.
+    reads: Vec<(Read<u32>, Vec<u32>)>,
+    log: String,
+}
+
+impl Case {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let simulator = simulator(&mut rng);
+        let most = NonZeroUsize::new([1, 2, 3, 100][rng.usize(..4)]).unwrap();
+        let builder = Runtime::builder().max_in_flight(most).profiling(rng.bool());
+        let rt = block_on(builder.simulator(&simulator).build()).unwrap();
+        let program = block_on(rt.build(&Image::opencl_c(source())).into_future()).unwrap();
+        // SAFETY: closures stay inside their arguments.
+        let kernel = |count| unsafe { program.kernel(&format!("apply_{count}")) }.unwrap();
+        let kernels = (1..=MOST_UNITED).map(kernel).collect();
+        let model: Vec<Vec<u32>> =
+            (0..BUFFERS).map(|_| (0..UNITS * UNIT).map(|_| rng.u32(..)).collect()).collect();
+        let upload = |elements: &Vec<u32>| block_on(rt.buffer_from(elements.clone())).unwrap();
+        let buffers = model.iter().map(upload).collect();
+        Self {
+            rng,
+            has_faults: seed % 2 == 1,
+            simulator,
+            queue: rt.queue(),
+            rt,
+            kernels,
+            buffers,
+            model,
+            scopes: Vec::new(),
+            // Those of real scopes begin at one.
+            next_scope: 1 << 32,
+            events: Vec::new(),
+            reads: Vec::new(),
+            log: format!("seed {seed}, {most} in flight\n"),
+        }
+    }
+
+    fn part(&mut self, units: usize) -> Part {
+        let start = self.rng.usize(..=UNITS - units);
+        (self.rng.usize(..BUFFERS), start * UNIT..(start + units) * UNIT)
+    }
+
+    /// Two parts of the same size that have nothing in common.
+    fn two_parts(&mut self) -> [Part; 2] {
+        let units = self.rng.usize(1..=2);
+        loop {
+            let [from, to] = [self.part(units), self.part(units)];
+            if from.0 != to.0 || from.1.end <= to.1.start || to.1.end <= from.1.start {
+                return [from, to];
+            }
+        }
+    }
+
+    fn slice(&self, (buffer, range): &Part) -> Buffer<u32> {
+        self.buffers[*buffer].slice(range.clone()).unwrap()
+    }
+
+    fn values(&self, (buffer, range): &Part) -> Vec<u32> {
+        self.model[*buffer][range.clone()].to_vec()
+    }
+
+    fn set(&mut self, (buffer, range): &Part, values: &[u32]) {
+        self.model[*buffer][range.clone()].copy_from_slice(values);
+    }
+
+    fn note(&mut self, what: impl std::fmt::Debug) {
+        writeln!(self.log, "{what:?}").unwrap();
+    }
+
+    fn step(&mut self) {
+        if self.has_faults && self.rng.u8(..10) == 0 {
+            match self.rng.usize(..3) {
+                0 => self.simulator.fail_enqueues(1, Fault::OutOfResources),
+                at => self.simulator.fail_launches(&format!("apply_{at}"), 1, Fault::Refused),
+            }
+            self.note("a fault to come");
+        }
+        match self.rng.u8(..100) {
+            0..24 => self.transfer(),
+            24..32 => self.copy(),
+            32..36 => self.events.push(self.queue.marker().unwrap()),
+            36..40 => {
+                let fails = self.has_faults && self.rng.u8(..4) == 0;
+                let task = async move { if fails { Err("it was told to") } else { Ok(()) } };
+                self.events.push(self.queue.host_task(task).unwrap());
+                self.note(("host task", fails));
+            }
+            40..46 => self.look_at_an_event(),
+            46..60 => self.scope(),
+            _ => self.launch(),
+        }
+    }
+
+    fn transfer(&mut self) {
+        let units = self.rng.usize(1..=UNITS);
+        let part = self.part(units);
+        let slice = self.slice(&part);
+        match self.rng.u8(..3) {
+            0 => {
+                let values: Vec<u32> = part.1.clone().map(|_| self.rng.u32(..)).collect();
+                self.set(&part, &values);
+                self.events.push(self.queue.write(&slice, values).unwrap());
+                self.note(("write", part));
+            }
+            1 => {
+                let value = self.rng.u32(..);
+                self.set(&part, &vec![value; slice.len()]);
+                self.events.push(self.queue.fill(&slice, value).unwrap());
+                self.note(("fill", part));
+            }
+            _ => {
+                let read = self.queue.read(&slice);
+                // Some are dropped at once.
+                if self.rng.u8(..4) > 0 {
+                    self.reads.push((read, self.values(&part)));
+                }
+                self.note(("read", part));
+            }
+        }
+    }
+
+    fn copy(&mut self) {
+        let [from, to] = self.two_parts();
+        self.set(&to, &self.values(&from));
+        let [source, target] = [&from, &to].map(|part| self.slice(part));
+        self.events.push(self.queue.copy(&source, &target).unwrap());
+        self.note(("copy", from, to));
+    }
+
+    /// Polls it once, or waits for it.
+    fn look_at_an_event(&mut self) {
+        let Some(event) = self.rng.choice(&self.events).cloned() else { return };
+        if self.rng.bool() {
+            let _ = pin!(event).poll(&mut Context::from_waker(Waker::noop()));
+            return self.note("poll");
+        }
+        self.note("wait");
+        // A scope that is closed and not decided upon waits for this thread.
+        for scope in self.scopes.extract_if(.., |scope| !scope.is_open).collect::<Vec<_>>() {
+            self.decide(&scope);
+        }
+        let _ = self.within("an event", async { event.await });
+    }
+
+    fn launch(&mut self) {
+        let [from, to] = self.two_parts();
+        let number = self.rng.u32(..100);
+        let mut values = self.values(&to);
+        apply(number, &self.values(&from), &mut values);
+        self.set(&to, &values);
+        let [source, target] = [&from, &to].map(|part| self.slice(part));
+        let launch = self.kernels[0].launch(target.len());
+        let mut launch = match number % 2 {
+            0 => launch.args((number, &source, target.write())),
+            _ => launch.args((number, &source, &target)),
+        };
+        if self.rng.u8(..8) == 0
+            && let Some(event) = self.rng.choice(&self.events)
+        {
+            launch = launch.after(event);
+        }
+        if self.rng.u8(..20) == 0 {
+            launch = launch.after_future(yield_now());
+        }
+        let open: Vec<_> = self.scopes.iter_mut().filter(|scope| scope.is_open).collect();
+        let at = self.rng.usize(..2 * open.len().max(1));
+        let group = open.get(at).map(|scope| scope.id);
+        self.events.push(self.queue.submit_to(launch, group).unwrap());
+        self.note(("launch", number, from, to, group));
+    }
+
+    /// Opens a scope, or brings one further.
+    fn scope(&mut self) {
+        if self.scopes.len() < 2 || self.scopes.len() < 4 && self.rng.bool() {
+            let id = GroupId(self.next_scope);
+            self.next_scope += 1;
+            self.queue.scheduler.open_group(id, self.queue.number, Aborted::default());
+            self.scopes.push(Scope { id, is_open: true, launches: 0 });
+            return self.note(("open", id));
+        }
+        let at = self.rng.usize(..self.scopes.len());
+        let mut scope = self.scopes.swap_remove(at);
+        if !scope.is_open {
+            return self.decide(&scope);
+        }
+        if self.has_faults && self.rng.u8(..8) == 0 {
+            self.queue.scheduler.discard_group(scope.id);
+            return self.note(("discard", scope.id));
+        }
+        let closed = self.queue.scheduler.close_group(scope.id, |launches| launches.len());
+        self.note(("close", scope.id, closed));
+        // Nothing, if somebody needed one of its launches.
+        let Some((count, _)) = closed else { return };
+        (scope.is_open, scope.launches) = (false, count);
+        match self.rng.u8(..3) {
+            0 => self.scopes.push(scope),
+            _ => self.decide(&scope),
+        }
+    }
+
+    fn decide(&mut self, scope: &Scope) {
+        if self.has_faults && self.rng.bool() {
+            self.simulator.fail_enqueues(1, Fault::OutOfResources);
+        }
+        if !(2..=MOST_UNITED).contains(&scope.launches) || self.rng.u8(..5) == 0 {
+            self.queue.scheduler.run_separately(scope.id, None);
+            return self.note(("one by one", scope.id));
+        }
+        let unite = |launches: &[&LaunchWork]| {
+            let given = launches.iter().flat_map(|launch| &launch.arguments);
+            Box::new(LaunchWork {
+                kernel: self.kernels[launches.len() - 1].clone(),
+                range: launches[0].range,
+                arguments: given.map(|argument| argument.share()).collect(),
+            })
+        };
+        let united = self.queue.scheduler.run_as_one(scope.id, unite, std::iter::empty(), None);
+        self.note(("as one", scope.id, united.map_err(|hindrance| hindrance.to_string())));
+    }
+
+    /// What the future gives, in time.
+    fn within<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
+        let limit = async {
+            Timer::after(PATIENCE).await;
+            panic!("{what} never ends\n{}", self.log);
+        };
+        block_on(or(future, limit))
+    }
+
+    fn check<T>(&self, what: &str, outcome: Result<T>) -> Option<T> {
+        match outcome {
+            Err(error) if !self.has_faults => panic!("{what}: {error}\n{}", self.log),
+            outcome => outcome.ok(),
+        }
+    }
+
+    fn end(mut self) {
+        for scope in std::mem::take(&mut self.scopes) {
+            let seen = |launches: &[&LaunchWork]| launches.len();
+            if !scope.is_open || self.queue.scheduler.close_group(scope.id, seen).is_some() {
+                self.queue.scheduler.run_separately(scope.id, None);
+            }
+        }
+        for (read, expected) in std::mem::take(&mut self.reads) {
+            let outcome = self.within("a read", read);
+            if let Some(found) = self.check("a read", outcome) {
+                assert_eq!(found, expected, "{}", self.log);
+            }
+        }
+        for event in std::mem::take(&mut self.events) {
+            let outcome = self.within("an event", event);
+            self.check("an event", outcome);
+        }
+        self.within("`drain`", self.rt.drain());
+        for (buffer, expected) in self.buffers.iter().zip(&self.model) {
+            for at in (0..UNITS * UNIT).step_by(UNIT) {
+                let slice = buffer.slice(at..at + UNIT).unwrap();
+                let outcome = self.within("the last read", self.queue.read(&slice).into_future());
+                if let Some(found) = self.check("the last read", outcome) {
+                    assert_eq!(found, expected[at..at + UNIT], "{}", self.log);
+                }
+            }
+        }
+        self.within("`drain`", self.rt.drain());
+        assert_eq!(self.rt.stats().commands_in_flight, 0, "{}", self.log);
+        let (simulator, log) = (self.simulator.clone(), std::mem::take(&mut self.log));
+        drop(self);
+        let since = Instant::now();
+        loop {
+            let counts = simulator.counts();
+            if (counts.live_allocations, counts.live_events, counts.live_programs) == (0, 0, 0) {
+                return;
+            }
+            assert!(since.elapsed() < PATIENCE, "{counts:?} is kept\n{log}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn whatever_comes_when_each_read_gives_what_was_written_before() {
+    let seeds = std::env::var("KILN_TEST_SEEDS").ok().and_then(|count| count.parse().ok());
+    for seed in 0..seeds.unwrap_or(SEEDS) {
+        let mut case = Case::new(seed);
+        for _ in 0..case.rng.usize(10..60) {
+            case.step();
+        }
+        case.end();
+    }
+}
