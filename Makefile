@@ -1,6 +1,7 @@
 # Everything here runs on Linux without a GPU: `scripts/setup` gets two OpenCL drivers for CPUs.
 
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+DRIVERS = $(shell basename -s .icd target/opencl/vendors/*.icd | paste -sd , -)
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -35,7 +36,7 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address \
 		ASAN_OPTIONS=use_sigaltstack=0:allocator_may_return_null=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/scripts/leaks-of-drivers.txt:print_suppressions=0 \
-		$(if $(wildcard target/opencl/vendors/*.icd),scripts/env) \
+		$(if $(wildcard target/opencl/vendors/*.icd),KILN_REQUIRE_DEVICES=$(DRIVERS) scripts/env) \
 		cargo test --target $(HOST) --target-dir target/asan --test soundness --features simulated
 
 # cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. What it finds is kept

@@ -279,7 +279,8 @@ impl Selector {
     fn fits(&self, index: usize, count: usize, info: &DeviceInfo) -> bool {
         let kind = info.kind.to_string();
         self.parts.iter().all(|part| match part.parse::<usize>() {
-            Ok(number) if number < count => number == index,
+            // Fewer digits are in many names.
+            Ok(number) if number < count || part.len() < 3 => number == index,
             _ => {
                 *part == kind
                     || part == info.backend

@@ -270,8 +270,9 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
 
 /// Calls what is the application's, and goes on should it panic; `what` names it.
 pub(crate) fn outlast(what: &str, call: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
-        let message = panic_message(payload);
-        tracing::error!(message, "{what} panicked");
-    }
+    let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return };
+    let message = panic_message(payload);
+    // Who listens may panic, too.
+    let told = catch_unwind(|| tracing::error!(message, "{what} panicked"));
+    told.unwrap_or_else(std::mem::forget);
 }

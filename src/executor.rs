@@ -57,7 +57,8 @@ impl HostExecutor {
             .detach();
     }
 
-    /// Waits for a future, on whatever thread. `None` if there is no thread to run tasks meanwhile.
+    /// Waits for a future, which must not panic, on whatever thread. `None` if there is no thread to
+    /// run tasks meanwhile.
     pub(crate) fn wait_for<T: Send>(&self, future: impl Future<Output = T> + Send) -> Option<T> {
         if !RUNS_TASKS.get() {
             return Some(block_on(future));

@@ -5,12 +5,10 @@
 //! each place where a compiler may look. A file too many costs a build at most, one too few would give
 //! a program of what the file held once.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::str::Lines;
 
 use crate::digest::Digest;
 use crate::options::words;
@@ -162,37 +160,37 @@ fn plain(text: &str) -> String {
 fn names_in(text: &[u8]) -> Vec<String> {
     let text = splice(&String::from_utf8_lossy(text));
     let (mut names, mut known) = (Vec::new(), HashSet::new());
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
+    // Whether the line may go on a directive that a comment begun on another line is part of, and
+    // whether that one includes.
+    let mut goes_on = None;
+    for line in text.lines() {
         let includes = is_directive(line, &WORDS);
-        if includes || is_directive(line, &["define"]) {
-            let line = with_comments(line, &mut lines);
-            let mut found = quoted_in(&line);
-            if includes && found.is_empty() {
-                found = paths_in(&line);
-            }
-            names.extend(found.into_iter().filter(|name| known.insert(name.clone())));
+        let is_own = includes || is_directive(line, &["define"]);
+        let includes = includes || goes_on == Some(true);
+        if !is_own && goes_on.is_none() {
+            continue;
         }
+        let mut found = quoted_in(line);
+        if includes && found.is_empty() {
+            found = paths_in(line);
+        }
+        names.extend(found.into_iter().filter(|name| known.insert(name.clone())));
+        let is_open = leaves_comment_open(line, false)
+            || goes_on.is_some() && leaves_comment_open(line, true);
+        goes_on = is_open.then_some(includes);
     }
     names
 }
 
-/// A line with those after it that belong to it, since a comment goes on there.
-fn with_comments<'t>(line: &'t str, lines: &mut Lines<'t>) -> Cow<'t, str> {
-    let stays_open = |part: &str| match (part.rfind("/*"), part.rfind("*/")) {
-        (None, None) => None,
-        (begin, end) => Some(begin > end),
-    };
-    let mut whole = Cow::Borrowed(line);
-    let mut is_open = stays_open(line) == Some(true);
-    while is_open {
-        let Some(next) = lines.next() else { break };
-        is_open = stays_open(next).unwrap_or(true);
-        let whole = whole.to_mut();
-        whole.push(' ');
-        whole.push_str(next);
+/// Whether a comment may be open behind a line, in which one was or was not before. What looks like one
+/// in a text between quotes counts, too.
+fn leaves_comment_open(line: &str, mut is_open: bool) -> bool {
+    let mut rest = line;
+    while let Some((_, after)) = rest.split_once(if is_open { "*/" } else { "/*" }) {
+        rest = after;
+        is_open = !is_open;
     }
-    whole
+    is_open
 }
 
 /// The words that may be paths to files, and what is left of them without their first directories.
@@ -204,7 +202,7 @@ fn paths_in(line: &str) -> Vec<String> {
         let ends = [0].into_iter().chain(starts).map(|start| word[start..].to_owned());
         ends.collect::<Vec<_>>()
     };
-    words.flat_map(ends).filter(|name| !name.is_empty()).collect()
+    words.flat_map(ends).filter(|name| name.contains(char::is_alphanumeric)).collect()
 }
 
 /// What stands between quotes, or between angle brackets. Of several brackets that open before one closes,
@@ -288,7 +286,12 @@ mod tests {
         assert_eq!(names("#define NAME \"x.h\"\n#include NAME"), ["x.h"]);
         assert_eq!(names("#include /* a\n b\n*/ \"x.h\"\n#include <y.h>"), ["x.h", "y.h"]);
         assert_eq!(names("#define NAME /* a\n*/ <x.h>\n\"y.h\"\n#include NAME"), ["x.h"]);
-        assert_eq!(names("#include \"x.h\" /*\n#include \"y.h\""), ["x.h", " /* #include ", "y.h"]);
+        assert_eq!(names("#include /*/\n*/ \"x.h\""), ["x.h"]);
+        let globs = "#include \"a.h\" // src/*.h\n#include TEXT(DIR/b.h)\n#define A \"/*\"";
+        let found = names(&format!("{globs}\n#include /* c\n*/ \"d.h\""));
+        for name in ["a.h", "DIR/b.h", "d.h"] {
+            assert!(found.iter().any(|known| known == name), "{name}: {found:?}");
+        }
         assert_eq!(names("#include TEXT(DIR/sub/x.h)"), ["DIR/sub/x.h", "sub/x.h", "x.h"]);
         assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
         assert_eq!(names("#include /* 1 < 2 < 3 */ <x.h>"), [" 2 < 3 */ <x.h", "x.h"]);

@@ -177,6 +177,8 @@ fn a_directory_that_cannot_be_made_yet_is_used_once_it_can() {
 
 #[test]
 fn a_directory_that_is_only_read_is_not_made() {
+    // It warns, and so nobody else may listen.
+    let _alone = Listening::begin();
     let parent = tempfile::tempdir().expect("there is room");
     let (share, writer, reader) = (parent.path().join("kiln"), Machine::new(), Machine::new());
     let url = share::address(&share);

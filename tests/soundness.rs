@@ -12,7 +12,6 @@ mod simulation;
 mod support;
 
 use std::any::Any;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -25,6 +24,7 @@ use futures::future::{BoxFuture, Either, join_all, ready, select};
 use kiln::simulated::Simulator;
 use kiln::{Buffer, Event, Image, Kernel, Queue, Runtime, RuntimeBuilder, Status};
 use simulation::{assert_at_rest, eventually, runtime, teach};
+use tempfile::TempDir;
 
 /// The largest pattern of a fill: large buffers are filled soon, also without optimization.
 type Element = [u32; 32];
@@ -130,20 +130,16 @@ struct Bench {
     duplicate: Kernel,
     /// Makes another runtime like this one.
     builder: RuntimeBuilder,
-    directory: PathBuf,
+    directory: TempDir,
     fates: &'static [Fate],
     rounds: usize,
 }
 
 impl Bench {
     async fn new(builder: RuntimeBuilder, fates: &'static [Fate], rounds: usize) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let rt = builder.clone().build().await.unwrap();
-        let number = NUMBER.fetch_add(1, SeqCst);
-        let name = format!("kiln-soundness-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir(&directory).unwrap();
-        std::fs::write(directory.join("image.cl"), DUPLICATE).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("image.cl"), DUPLICATE).unwrap();
         Self {
             queue: rt.queue(),
             large: (0..4).map(|_| rt.buffer(LARGE).unwrap()).collect(),
@@ -222,16 +218,14 @@ impl Bench {
         .await;
         self.give_up_all(|bench, _| bench.builder.clone().build()).await;
         self.give_up_all(|bench, _| bench.rt.on(bench.rt.device())).await;
-        self.give_up_all(|bench, _| Image::open(bench.directory.join("image.cl"))).await;
+        self.give_up_all(|bench, _| Image::open(bench.directory.path().join("image.cl"))).await;
         self.give_up_all(|bench, _| {
-            let trace = bench.rt.trace_to(bench.directory.join("trace.json"));
+            let trace = bench.rt.trace_to(bench.directory.path().join("trace.json"));
             bench.work(0);
             trace.finish()
         })
         .await;
         self.rt.drain().await;
-        // A write that was given up may still create its file.
-        while std::fs::remove_dir_all(&self.directory).is_err() {}
     }
 }
 

@@ -26,7 +26,7 @@ const LIMIT: u64 = 2 << 20;
 const SURELY_THERE: Duration = Duration::from_secs(4);
 
 /// A collector takes less time than this to put back what it took out to look at.
-const SURELY_PUT_BACK: Duration = Duration::from_secs(1);
+const SURELY_PUT_BACK: Duration = Duration::from_secs(10);
 
 fn seconds() -> u64 {
     std::env::var("KILN_CHURN_SECONDS").map_or(10, |text| text.parse().expect("it is a number"))
@@ -107,12 +107,11 @@ impl Watched {
     /// Whether it is to be there for some time still. Panics if it should be there and is not.
     fn is_to_stay(&self) -> bool {
         let look = Instant::now();
+        if self.since.elapsed() > SURELY_THERE {
+            return false; // From now on it may be gone for its age.
+        }
         loop {
-            let found = self.entry.path().exists();
-            if self.since.elapsed() > SURELY_THERE {
-                return false; // From now on it may be gone for its age.
-            }
-            if found {
+            if self.entry.path().exists() {
                 return true;
             }
             // A collector may have taken it out just now, to look at it.

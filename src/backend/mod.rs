@@ -25,7 +25,6 @@ mod watcher;
 
 use std::any::Any;
 use std::fmt;
-#[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::{DeviceInfo, ImageFormat};
@@ -322,6 +321,7 @@ pub(crate) enum Progress {
     Complete,
     Failed(Error),
     /// The driver does not tell, and never may: perhaps it still runs. It counts as failed.
+    #[cfg_attr(not(feature = "opencl"), expect(dead_code, reason = "others tell, or are lost"))]
     Unknown(Error),
 }
 

@@ -46,7 +46,7 @@ pub(super) struct NodeId {
     /// not the programs in their memory.
     device: usize,
     pub(super) key: BuildKey,
-    /// Whether its compiler runs in a child process.
+    /// Whether it is built on threads of its own, and by a driver's compiler in a child process.
     is_untrusted: bool,
 }
 
@@ -289,7 +289,7 @@ impl BuildGraph {
     }
 
     pub(super) fn node(&self, recipe: &Recipe, key: BuildKey) -> NodeId {
-        NodeId { device: recipe.device(), key, is_untrusted: recipe.is_untrusted() }
+        NodeId { device: recipe.device(), key, is_untrusted: recipe.has_untrusted() }
     }
 
     fn kept(&self, node: NodeId) -> Option<Outcome> {

@@ -85,8 +85,8 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
         command.spawn()
     };
     let child = { start }().map_err(|error| failed("it cannot be started", error))?;
-    be_bounded(&child, limit);
     let mut group = Group { child: Some(child) };
+    group.be_bounded(limit);
     // Closes the handles that the command keeps.
     drop(command);
 
@@ -126,24 +126,25 @@ fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// No core file, and, should this process end before it can kill the child, an end by itself: after
-/// as much of the processors' time as there is within the limit.
-fn be_bounded(child: &Child, limit: Duration) {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::process::{Pid, Resource, Rlimit, prlimit};
-        let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        let seconds = (limit + GRACE).as_secs().saturating_add(1).saturating_mul(processors);
-        for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, seconds)] {
-            let most = Rlimit { current: Some(most), maximum: Some(most) };
-            let _ = prlimit(Some(Pid::from_child(child)), resource, most);
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (child, limit);
-}
-
 impl Group {
+    /// No core file, and, should this process end before it can kill the child, no more of the
+    /// processors' time than there is within the limit.
+    fn be_bounded(&self, limit: Duration) {
+        #[cfg(target_os = "linux")]
+        if let Some(child) = &self.child {
+            use rustix::process::{Pid, Resource, Rlimit, prlimit};
+            // A part of one may be there besides.
+            let processors = std::thread::available_parallelism().map_or(1, usize::from) + 1;
+            let seconds = limit.saturating_add(GRACE).as_secs().saturating_mul(processors as u64);
+            for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, seconds)] {
+                let most = Rlimit { current: Some(most), maximum: Some(most) };
+                let _ = prlimit(Some(Pid::from_child(child)), resource, most);
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = limit;
+    }
+
     /// How the child ended, if it did. What it left running is killed.
     fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         let Some(child) = &mut self.child else { return Ok(None) };
@@ -212,16 +213,29 @@ pub(crate) fn was_starved(ended: &Ended) -> bool {
             return true;
         }
     }
-    ended.log.lines().filter(|line| is_of_its_own(line)).any(|line| {
+    of_its_own(&ended.log).any(|line| {
         ["out of memory", "bad_alloc", "Cannot allocate memory", "No space left on device"]
             .iter()
             .any(|words| line.contains(words))
     })
 }
 
-/// Whether a compiler speaks of itself, not of a place in its input, which it quotes.
-fn is_of_its_own(line: &str) -> bool {
-    let starts =
-        ["LLVM ERROR", "clang", "llvm-spirv", "error:", "fatal error:", "terminate called"];
-    starts.iter().any(|start| line.starts_with(start))
+/// What a compiler says of itself: no message about a place in its input, nor the lines that it quotes
+/// below one, up to that which points at something in them.
+fn of_its_own(log: &str) -> impl Iterator<Item = &str> {
+    let mut quotes = false;
+    log.lines().filter(move |line| {
+        let is_marker = line.contains(['^', '~']) && line.chars().all(|c| " \t|^~".contains(c));
+        let is_end = is_marker || line.ends_with(" generated.");
+        let is_quoted = quotes || speaks_of_a_place(line);
+        quotes = is_quoted && !is_end;
+        !is_quoted
+    })
+}
+
+/// Whether a line begins as `file:1:2: `.
+fn speaks_of_a_place(line: &str) -> bool {
+    let mut place = line.split(": ").next().unwrap_or_default().rsplit(':');
+    let mut is_number = || place.next().is_some_and(|part| part.parse::<u32>().is_ok());
+    is_number() && is_number()
 }

@@ -87,6 +87,15 @@ impl Command {
         self.works().all(Work::is_light) && self.fused.as_ref().is_none_or(|fused| fused.is_light())
     }
 
+    /// Keeps for good what the device may use for it.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(fused) = &self.fused {
+            fused.abandon();
+        }
+        self.others.iter_mut().for_each(|other| other.work.abandon());
+        self.work.abandon();
+    }
+
     /// Calls `run` with the operation in the backend's form.
     pub(crate) fn with_operation<R>(
         &mut self,
@@ -245,6 +254,19 @@ impl Work {
         }
     }
 
+    /// See [`Command::abandon`].
+    fn abandon(&mut self) {
+        match self {
+            Self::Launch(launch) => launch.abandon(),
+            Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
+            // With the host's memory.
+            Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } => {
+                std::mem::forget(self.take_apart());
+            }
+            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain => {}
+        }
+    }
+
     /// Takes a transfer or a fill, for a thread to do it.
     pub(crate) fn take_apart(&mut self) -> Option<Self> {
         let (region, access) = match self {
@@ -311,6 +333,15 @@ impl LaunchWork {
                 ArgumentKind::Buffer(region, _) => shared(region),
                 ArgumentKind::Value(_) | ArgumentKind::Local(_) => true,
             })
+    }
+
+    /// See [`Command::abandon`].
+    fn abandon(&self) {
+        for argument in &self.arguments {
+            if let ArgumentKind::Buffer(region, _) = &argument.kind {
+                std::mem::forget(Arc::clone(region));
+            }
+        }
     }
 
     fn with_operation<R>(&self, run: impl FnOnce(&Operation<'_>) -> Result<R>) -> Result<R> {

@@ -174,7 +174,7 @@ impl Lane {
             Progress::Pending if !has_called_back => return None,
             Progress::Pending | Progress::Complete => (Ok(()), false),
             Progress::Failed(error) => (Err(self.root_of(error)), false),
-            Progress::Unknown(error) => (Err(error), !has_called_back),
+            Progress::Unknown(error) => (Err(error), true),
         };
         let Entry { id, native } = self.entries.pop_front()?;
         self.first += 1;
@@ -264,7 +264,25 @@ mod tests {
         }
     }
 
-    struct Driver(Arc<Failing>);
+    /// A command that nothing is told of.
+    struct Silent;
+
+    impl NativeEvent for Silent {
+        fn progress(&self) -> Progress {
+            Progress::Unknown(Error::new(ErrorKind::OutOfResources, "not now"))
+        }
+
+        fn profile(&self) -> Option<Profile> {
+            None
+        }
+
+        fn notify(&self, notify: Notify) -> Result<()> {
+            notify();
+            Ok(())
+        }
+    }
+
+    struct Driver(Arc<dyn NativeEvent>);
 
     impl backend::Lane for Driver {
         unsafe fn enqueue(
@@ -312,6 +330,18 @@ mod tests {
             lane.flush();
         }
         assert_eq!(flushes.load(SeqCst), 2);
+    }
+
+    #[test]
+    fn a_command_that_nothing_is_told_of_has_failed_and_may_run() {
+        let mut lane = Lane::new(Box::new(Driver(Arc::new(Silent))));
+        let mut dag = Dag::new(|(): &()| Uses::new());
+        let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
+        // SAFETY: a marker touches no memory.
+        unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
+        assert!(lane.arm(0).is_some(), "it calls back");
+        let left = lane.leave(|_| true).expect("it counts as ended");
+        assert!(left.may_run && left.result.is_err());
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
             if matches!(post, Post::Close) {
                 return;
             }
-            outlast("what the end of a command dropped", || attend(post));
+            outlast("what followed the end of a command", || attend(post));
         }
         let busy = || {
             let schedulers = schedulers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
         if now - last_tick >= TICK {
             last_tick = now;
             for scheduler in &in_flight {
-                outlast("what the end of a command dropped", || scheduler.tick());
+                outlast("what followed the end of a command", || scheduler.tick());
             }
         }
         drop(in_flight);

@@ -129,13 +129,16 @@ impl Timeline {
 pub struct Trace {
     timeline: Arc<Timeline>,
     started: Instant,
+    /// Commands that there was no room for by then.
+    others: usize,
     path: PathBuf,
 }
 
 impl Trace {
     pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
         timeline.recorders.fetch_add(1, SeqCst);
-        Self { timeline: timeline.clone(), started: Instant::now(), path }
+        let others = timeline.others.load(SeqCst);
+        Self { timeline: timeline.clone(), started: Instant::now(), others, path }
     }
 
     /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
@@ -195,7 +198,7 @@ impl Trace {
                 }));
             }
         }
-        let others = self.timeline.others.load(SeqCst);
+        let others = self.timeline.others.load(SeqCst) - self.others;
         let told = json!({ "commands left out": others });
         json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": told }).to_string()
     }

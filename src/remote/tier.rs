@@ -278,17 +278,23 @@ async fn ask(
                 sender.cancellation().await;
             };
             let found = match select(read, Box::pin(given_up)).await {
-                Either::Left((found, _)) => found.ok(),
-                Either::Right(_) => None,
+                Either::Left((found, _)) => found,
+                Either::Right(_) => Err(Failure::timeout(limit)),
             };
             match found {
                 // It is slow, and not sick.
-                Some(found) => {
+                Ok(found) => {
                     service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
                     service.succeeded(Of::Reads);
                     let _ = sender.send(answer(&service, &address, found));
                 }
-                None => service.failed(Of::Reads, tried, &Failure::timeout(limit)),
+                Err(failure) => {
+                    if !failure.is_timeout {
+                        service.counters.remote_errors.add_one();
+                    }
+                    service.failed(Of::Reads, tried, &failure);
+                    let _ = sender.send(Answer::Failed(failure.reason));
+                }
             }
             return;
         }

@@ -193,6 +193,11 @@ impl LzKernel {
     fn set_sizes(&self, bound: &mut Bound, range: &NdRange) -> Result<ze_group_count_t> {
         let api = self.modules.context.api;
         let global = range.global();
+        let offset = self.three(range.offset(), 0)?;
+        for (dimension, &size) in global.iter().enumerate() {
+            // Intel's code counts the ids of a dimension in 32 bits, and does not tell when it has too few.
+            self.number(size.saturating_add(offset[dimension] as usize))?;
+        }
         let group = match range.local() {
             Some(local) => self.three(local, 1)?,
             None => self.group_for(bound, global)?,
@@ -215,7 +220,6 @@ impl LzKernel {
             })?;
             bound.group = Some(group);
         }
-        let offset = self.three(range.offset(), 0)?;
         if bound.offset != offset {
             let set_offset = api.zeKernelSetGlobalOffsetExp.ok_or_else(|| {
                 Error::unsupported("the Level Zero loader is too old for launches with an offset")
@@ -228,10 +232,6 @@ impl LzKernel {
                 code.error(format!("kernel `{name}`: the driver refused the offset {offset:?}"))
             })?;
             bound.offset = offset;
-        }
-        for (dimension, &size) in global.iter().enumerate() {
-            // Intel's code counts the ids of a dimension in so many bits, and tells of none that is lost.
-            self.number(size.saturating_add(offset[dimension] as usize))?;
         }
         let mut groups = [1; 3];
         for (count, (&size, &of)) in zip(&mut groups, zip(global, &group)) {
@@ -251,9 +251,7 @@ impl LzKernel {
         if let Some(required) = self.required.filter(divides) {
             return Ok(required);
         }
-        let Ok([x, y, z]) = self.three(global, 1) else {
-            return Ok(self.dividing(global));
-        };
+        let [x, y, z] = self.three(global, 1)?;
         if let Some((global, group)) = bound.suggested
             && global == [x, y, z]
         {

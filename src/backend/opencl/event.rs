@@ -41,7 +41,7 @@ pub(super) struct ClEvent {
     first: Option<OwnedEvent>,
     event: OwnedEvent,
     profiling: bool,
-    /// The status that the driver called back with, or zero.
+    /// The failure that the driver called back with, or zero.
     reported: OnceLock<Arc<AtomicI32>>,
     /// Who finds its end, and its position on its lane, if the driver reports it too late.
     watch: Option<(Arc<LaneWatch>, u64)>,
@@ -75,12 +75,11 @@ impl Drop for ClEvent {
 
 impl NativeEvent for ClEvent {
     fn progress(&self) -> Progress {
-        match (self.event.progress(), self.reported.get()) {
-            // Before the event tells the end, the callback may.
-            (Progress::Pending, Some(reported)) => match reported.load(SeqCst) {
-                code @ ..0 => Progress::Failed(failed(code)),
-                _ => Progress::Pending,
-            },
+        let reported = self.reported.get().map(|reported| reported.load(SeqCst));
+        match (self.event.progress(), reported) {
+            (Progress::Failed(error), _) => Progress::Failed(error),
+            // What the event does not tell, or not yet, the callback may.
+            (_, Some(code @ ..0)) => Progress::Failed(failed(code)),
             (progress, _) => progress,
         }
     }

@@ -20,7 +20,7 @@ Environment:
   KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else on Windows in
                        %LOCALAPPDATA%, else ~/.cache/kiln
   KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit. Unless set, only
-                       `cache gc` removes anything, down to what applications keep without it
+                       `cache gc` makes room, down to what applications keep without it
   KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
                        the feature of its service; the documentation of the crate has the rest:
                        KILN_CACHE_REMOTE_ACCESS, _BUDGET, _TIMEOUT, _SECRET and _SECRET_FILE

@@ -107,15 +107,18 @@ async fn build_one(setup: &Setup<'_>, file: &Path, start: Instant) -> Line {
         bytes: None,
         error: None,
     };
-    let built = async {
-        let (_, request) = setup.request(file).await?;
-        Ok::<_, Problem>(request.await?)
+    let request = match setup.request(file).await {
+        Ok((_, request)) => request,
+        Err(problem) => return Line { error: Some(problem), ..line },
     };
-    let built = built.await;
+    let built = request.clone().await;
     line.milliseconds = start.elapsed().as_micros() as f64 / 1e3;
     match built {
         Ok(program) => tell(&mut line, &program),
-        Err(problem) => line.error = Some(problem),
+        Err(error) => {
+            line.key = request.key().ok().map(|key| key.to_string());
+            line.error = Some(error.into());
+        }
     }
     line
 }

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::State;
-use crate::error::Error;
+use crate::error::{Error, outlast};
 
 thread_local! {
     /// How many such locks the thread holds.
@@ -26,7 +26,18 @@ pub(super) struct StateLock(Mutex<State>);
 pub(super) struct Locked<'s> {
     state: MutexGuard<'s, State>,
     /// Dropped last, when the lock is free again.
-    retired: Vec<Error>,
+    retired: Retired,
+}
+
+/// Errors of the application's, whose drops may panic.
+struct Retired(Vec<Error>);
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        for error in self.0.drain(..) {
+            outlast("an error that was dropped", || drop(error));
+        }
+    }
 }
 
 impl StateLock {
@@ -51,13 +62,13 @@ impl StateLock {
 impl<'s> Locked<'s> {
     fn new(state: MutexGuard<'s, State>) -> Self {
         let _ = HELD.try_with(|held| held.set(held.get() + 1));
-        Self { state, retired: Vec::new() }
+        Self { state, retired: Retired(Vec::new()) }
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.retired = self.state.dag.take_retired();
+        self.retired.0 = self.state.dag.take_retired();
         let _ = HELD.try_with(|held| held.set(held.get() - 1));
     }
 }

@@ -625,6 +625,13 @@ impl Scheduler {
 }
 
 impl State {
+    /// Nothing that the command names is ever freed: the device may still use it.
+    fn abandon(&mut self, id: NodeId) {
+        if let Some(command) = self.dag.command_mut(id) {
+            command.abandon();
+        }
+    }
+
     /// How many commands were submitted that these are.
     fn count(&self, members: &[NodeId]) -> usize {
         members.iter().filter_map(|&id| self.dag.command(id)).map(Command::count).sum()

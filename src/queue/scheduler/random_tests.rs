@@ -242,7 +242,7 @@ impl Case {
         for scope in self.scopes.extract_if(.., |scope| !scope.is_open).collect::<Vec<_>>() {
             self.decide(&scope);
         }
-        let _ = self.within("an event", async { event.await });
+        let _ = self.within("an event", event);
     }
 
     fn launch(&mut self) {

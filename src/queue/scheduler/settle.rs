@@ -59,12 +59,11 @@ impl Scheduler {
             };
             let Left { id, native, result, may_run } = left;
             settled += 1;
-            if may_run && let Some(command) = state.dag.command_mut(id) {
-                // The device may yet use the host's memory.
-                std::mem::forget(command.work.take_apart());
-            }
             state.in_flight -= state.count(&members);
             state.transferring -= state.dag.command(id).map_or(0, |it| it.work.transferred());
+            if may_run {
+                members.iter().for_each(|&id| state.abandon(id));
+            }
             // A marker waits for the ends of commands, whatever they are.
             let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
             let is_timed = self.options.profiling || state.is_timed(&members);

@@ -259,7 +259,7 @@ fn wait(lane: &mut dyn Lane, event: &dyn NativeEvent, may_run: &mut bool) -> Res
         match event.progress() {
             Progress::Failed(error) => return Err(error),
             Progress::Unknown(error) => {
-                *may_run |= !has_ended;
+                *may_run = true;
                 return Err(error);
             }
             Progress::Pending if !has_ended => {

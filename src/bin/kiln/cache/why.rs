@@ -47,8 +47,8 @@ pub(super) fn run(
     let setup = if files.is_empty() {
         None
     } else {
-        // It builds nothing.
-        Some(block_on(Setup::new(settings, CacheConfig::disabled(), &files))?)
+        // It stores nothing, and translates a text once, whatever is asked of it.
+        Some(block_on(Setup::new(settings, CacheConfig::memory_only(), &files))?)
     };
     let side = |operand: &Operand| match (operand, &setup) {
         (Operand::File(file), Some(setup)) => of_file(setup, file),
