@@ -6,6 +6,8 @@
 
 #[path = "support/children.rs"]
 mod children;
+#[path = "support/specialized.rs"]
+mod specialized;
 mod support;
 
 use std::collections::VecDeque;
@@ -20,6 +22,7 @@ use futures::poll;
 use kiln::simulated::{Fault, Simulator};
 use kiln::{Build, BuildRequest, Error, ErrorKind, Image, Kernel, Origin, Program, Runtime};
 use proptest::prelude::*;
+use specialized::specialized;
 use support::image_for;
 
 /// A runtime with one simulated device, and the device's controls.
@@ -561,34 +564,6 @@ fn devices_that_cannot_be_told_apart_have_programs_of_their_own() {
             number_of(&rt, &program).await;
         }
     });
-}
-
-/// A module whose kernel `write_number` stores a specialization constant, `SpecId` 7, 16 unless set.
-fn specialized() -> Image {
-    use rspirv::binary::Assemble as _;
-    use rspirv::dr::{Builder, Operand};
-    use rspirv::spirv::*;
-
-    let mut b = Builder::new();
-    b.set_version(1, 0);
-    b.capability(Capability::Addresses);
-    b.capability(Capability::Kernel);
-    b.memory_model(AddressingModel::Physical64, MemoryModel::OpenCL);
-    let uint = b.type_int(32, 0);
-    let void = b.type_void();
-    let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, uint);
-    let signature = b.type_function(void, [pointer]);
-    let number = b.spec_constant_bit32(uint, 16);
-    b.decorate(number, Decoration::SpecId, [Operand::LiteralBit32(7)]);
-    let kernel = b.begin_function(void, None, FunctionControl::NONE, signature).unwrap();
-    let x = b.function_parameter(pointer).unwrap();
-    b.begin_block(None).unwrap();
-    b.store(x, number, Some(MemoryAccess::ALIGNED), [Operand::LiteralBit32(4)]).unwrap();
-    b.ret().unwrap();
-    b.end_function().unwrap();
-    b.entry_point(ExecutionModel::Kernel, kernel, "write_number", []);
-    let words = b.module().assemble();
-    Image::spirv(bytemuck::cast_slice(&words)).unwrap()
 }
 
 everywhere! {

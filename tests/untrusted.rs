@@ -13,6 +13,8 @@
 mod children;
 #[path = "support/scripts.rs"]
 mod scripts;
+#[path = "support/specialized.rs"]
+mod specialized;
 mod support;
 #[path = "support/tools.rs"]
 mod tools;
@@ -28,6 +30,7 @@ use kiln::{
     CacheConfig, Error, ErrorKind, Image, ImageFormat, Origin, Program, Runtime, RuntimeBuilder,
 };
 use smol::Timer;
+use specialized::specialized;
 use support::{SAXPY, builder, on_each_device_with};
 use tempfile::TempDir;
 
@@ -190,14 +193,13 @@ fn options_and_constants_reach_the_child() {
         let named = Image::opencl_c(SAXPY.replace("saxpy", "NAME")).untrusted();
         let program = rt.build(&named).options("-D NAME=saxpy").await.unwrap();
         computes(&rt, &program).await;
-        let module = include_bytes!("data/shapes.spv");
-        let image = Image::spirv(module).unwrap().untrusted();
-        let constant = image.specialization_constants().first().cloned();
-        let Some(constant) = constant.filter(|constant| constant.default.len() == 4) else {
-            return;
-        };
-        let program = rt.build(&image).specialize(constant.id, 7u32).await.unwrap();
-        assert!(!program.kernel_names().is_empty());
+        let image = specialized().untrusted();
+        let program = rt.build(&image).specialize(7, 17u32).await.unwrap();
+        // SAFETY: it writes one element.
+        let write = unsafe { program.kernel("write_number") }.unwrap();
+        let x = rt.buffer_from(vec![0u32]).await.unwrap();
+        rt.queue().submit(write.launch(1).args((&x,))).unwrap();
+        assert_eq!(rt.queue().read(&x).await.unwrap(), [17]);
     });
 }
 
