@@ -699,31 +699,3 @@ everywhere! {
         assert!(text.contains("not part of the program"), "{text}");
     }
 }
-
-/// How long that takes, `benches/link.rs` tells.
-#[test]
-fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
-    const LIBRARIES: usize = 100;
-    const SYMBOLS: usize = 100;
-    smol::block_on(on_each_device(async |rt| {
-        let name = |n: usize| format!("function_{n}");
-        let names: Vec<_> = (0..LIBRARIES * SYMBOLS).map(name).collect();
-        let calls: Vec<_> = names.iter().map(String::as_str).collect();
-        let application = application(ImageFormat::OpenClC, &calls);
-        let libraries: Vec<_> = names
-            .chunks(SYMBOLS)
-            .map(|names| {
-                let functions: Vec<_> = names.iter().map(|name| function(name)).collect();
-                library(ImageFormat::OpenClC, &functions)
-            })
-            .collect();
-        let key = async |order: &mut dyn Iterator<Item = &Image>| {
-            let rt = fresh(&rt).await;
-            register(&rt, &order.collect::<Vec<_>>());
-            rt.build(&application).key_fields().expect("they are all there")
-        };
-        let forth = key(&mut libraries.iter()).await;
-        assert_eq!(forth.iter().filter(|(name, _)| name == "image").count(), LIBRARIES + 1);
-        assert_eq!(key(&mut libraries.iter().rev()).await, forth);
-    }));
-}

@@ -6,7 +6,7 @@ mod support;
 
 use kiln::spirv_internals::link;
 use kiln::{ErrorKind, Image, ImageFormat, Kernel, Runtime};
-use libraries::{expect, function, library, register};
+use libraries::{application, expect, function, library, register};
 
 const APPLICATION: &[u8] = include_bytes!("data/application.spv");
 const LIBRARY: &[u8] = include_bytes!("data/library.spv");
@@ -146,6 +146,39 @@ everywhere! {
 }
 
 /// On a device that links no SPIR-V, Kiln does.
+/// How long that takes, `benches/link.rs` tells.
+#[test]
+fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
+    const LIBRARIES: usize = 100;
+    const SYMBOLS: usize = 100;
+    smol::block_on(support::on_each_device(async |rt| {
+        let name = |n: usize| format!("function_{n}");
+        let names: Vec<_> = (0..LIBRARIES * SYMBOLS).map(name).collect();
+        let calls: Vec<_> = names.iter().map(String::as_str).collect();
+        // What a device takes has a key without being translated.
+        let takes_text = rt.device().formats.contains(&ImageFormat::OpenClC);
+        let format = if takes_text { ImageFormat::OpenClC } else { ImageFormat::SpirV };
+        let application = application(format, &calls);
+        let libraries: Vec<_> = names
+            .chunks(SYMBOLS)
+            .map(|names| {
+                let functions: Vec<_> = names.iter().map(|name| function(name)).collect();
+                library(format, &functions)
+            })
+            .collect();
+        let key = async |order: &mut dyn Iterator<Item = &Image>| {
+            // With none of the libraries.
+            let device = rt.device().index().to_string();
+            let rt = support::builder().device(device).build().await.expect("it starts");
+            register(&rt, &order.collect::<Vec<_>>());
+            rt.build(&application).key_fields().expect("they are all there")
+        };
+        let forth = key(&mut libraries.iter()).await;
+        assert_eq!(forth.iter().filter(|(name, _)| name == "image").count(), LIBRARIES + 1);
+        assert_eq!(key(&mut libraries.iter().rev()).await, forth);
+    }));
+}
+
 #[cfg(feature = "simulated")]
 mod without_a_linker {
     use super::*;
