@@ -204,9 +204,9 @@ impl BuildGraph {
         let (flight, lander) = flight();
         let graph = Arc::clone(self);
         let pending = self.begin(&recipe);
-        let is_untrusted = recipe.has_untrusted();
         // The directives of a text decide how long it takes.
-        let pool = if is_untrusted { self.pool_for(is_untrusted) } else { &self.loaders };
+        let is_untrusted = recipe.has_untrusted();
+        let pool = if is_untrusted { self.pool_for(true) } else { &self.loaders };
         let reading = pool.run(move || {
             recipe.read_files();
             graph.ask_for_program(recipe, |_| pending)
