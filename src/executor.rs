@@ -1,7 +1,7 @@
 //! The library's own small executor, so that its own tasks make progress under any host executor,
 //! and without one.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,9 +11,12 @@ use async_executor::Executor;
 use futures_lite::future::block_on;
 
 thread_local! {
-    /// Whether this thread runs the tasks of an executor.
-    static RUNS_TASKS: Cell<bool> = const { Cell::new(false) };
+    /// Whose tasks this thread runs.
+    static RUNNING: RefCell<Option<Arc<Executor<'static>>>> = const { RefCell::new(None) };
 }
+
+/// The name of the threads that run tasks.
+const THREAD: &str = "kiln-host";
 
 /// Runs tasks on one thread, started with the first of them, ended with the last handle; the tasks
 /// themselves hold handles.
@@ -31,7 +34,7 @@ type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 impl HostExecutor {
     pub(crate) fn new() -> Arc<Self> {
-        Self::with_start(|run| thread::Builder::new().name("kiln-host".into()).spawn(run).map(drop))
+        Self::with_start(|run| thread::Builder::new().name(THREAD.into()).spawn(run).map(drop))
     }
 
     fn with_start(start: Start) -> Arc<Self> {
@@ -57,23 +60,6 @@ impl HostExecutor {
             .detach();
     }
 
-    /// Waits for a future, which must not panic, on whatever thread. `None` if there is no thread to
-    /// run tasks meanwhile.
-    pub(crate) fn wait_for<T: Send>(&self, future: impl Future<Output = T> + Send) -> Option<T> {
-        if !RUNS_TASKS.get() {
-            return Some(block_on(future));
-        }
-        // The future may depend on tasks, and this is the thread that runs them.
-        thread::scope(|scope| {
-            let run = || {
-                RUNS_TASKS.set(true);
-                block_on(self.executor.run(future))
-            };
-            let stand_in = thread::Builder::new().name("kiln-host".into()).spawn_scoped(scope, run);
-            stand_in.ok()?.join().ok()
-        })
-    }
-
     /// Starts the thread. If the system gives none now, the next task tries again, and then all run.
     fn run(&self) {
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,16 +68,33 @@ impl HostExecutor {
         }
         let (running, closed) = async_channel::bounded::<()>(1);
         let executor = self.executor.clone();
-        let run = move || {
-            RUNS_TASKS.set(true);
-            // Ends with an error, the only thing that can come.
-            let _ = block_on(executor.run(closed.recv()));
-        };
+        // Ends with an error, the only thing that can come.
+        let run = move || _ = run_tasks(executor, closed.recv());
         match (self.start)(Box::new(run)) {
             Ok(()) => _ = self.running.set(running),
             Err(error) => tracing::error!(%error, "no thread for host futures could be started"),
         }
     }
+}
+
+/// Waits for a future, which must not panic, on whatever thread. An error if the system gives no
+/// thread for tasks that it may depend on.
+pub(crate) fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> io::Result<T> {
+    let Some(executor) = RUNNING.with_borrow(Clone::clone) else { return Ok(block_on(future)) };
+    // This is the thread that would run those tasks: another one does meanwhile.
+    thread::scope(|scope| {
+        let run = || run_tasks(executor, future);
+        let stand_in = thread::Builder::new().name(THREAD.into()).spawn_scoped(scope, run)?;
+        stand_in.join().map_err(|_panic| io::Error::other("the thread that waited panicked"))
+    })
+}
+
+/// Runs the tasks of an executor on this thread until the future has ended.
+fn run_tasks<T>(executor: Arc<Executor<'static>>, future: impl Future<Output = T>) -> T {
+    RUNNING.set(Some(executor.clone()));
+    let outcome = block_on(executor.run(future));
+    RUNNING.take();
+    outcome
 }
 
 #[cfg(test)]
@@ -110,11 +113,11 @@ mod tests {
         executor.spawn(async move {
             let (answer, answered) = futures::channel::oneshot::channel();
             asked.spawn(async move { answer.send(7).expect("somebody waits") });
-            let heard = asked.wait_for(answered);
-            sender.send(heard.expect("there is a thread")).expect("the test waits");
+            let heard = wait_for(answered).expect("there is a thread");
+            sender.send(heard).expect("the test waits");
         });
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
-        assert_eq!(executor.wait_for(std::future::ready(8)), Some(8));
+        assert_eq!(wait_for(std::future::ready(8)).expect("no thread is needed"), 8);
     }
 
     #[test]

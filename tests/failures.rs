@@ -25,7 +25,6 @@ use simulation::{eventually, kernel, runtime, runtime_with, teach};
 
 const LEN: usize = 64;
 
-/// A runtime with a simulated device, and what most tests need.
 /// An error of the application's that has more to do when it is dropped than to free memory.
 #[derive(Debug)]
 struct Closes(kiln::FusionScope);
@@ -38,6 +37,7 @@ impl std::fmt::Display for Closes {
 
 impl std::error::Error for Closes {}
 
+/// A runtime with a simulated device, and what most tests need.
 struct Bench {
     simulator: Simulator,
     rt: Runtime,
@@ -290,6 +290,26 @@ fn a_host_task_that_fails_or_panics_fails_what_comes_after_it() {
         }
         let after = bench.queue.host_task(async {}).unwrap();
         after.await.expect("host tasks go on after a panic");
+    });
+}
+
+#[test]
+fn a_host_task_that_blocks_until_another_ends_does_not_keep_it_from_running() {
+    const LONG: Duration = Duration::from_secs(20);
+    on_both(async |bench| {
+        let (open, gate) = futures::channel::oneshot::channel::<()>();
+        let awaited = bench.queue.host_task(async { gate.await.unwrap() }).unwrap();
+        let (sender, waits) = mpsc::channel();
+        let of_task = awaited.clone();
+        let blocks = async move {
+            sender.send(Ok(())).unwrap();
+            sender.send(of_task.wait()).unwrap();
+        };
+        let blocks = bench.queue.host_task(blocks).unwrap();
+        waits.recv_timeout(LONG).expect("it begins").unwrap();
+        open.send(()).unwrap();
+        waits.recv_timeout(LONG).expect("the other task runs meanwhile").unwrap();
+        blocks.await.unwrap();
     });
 }
 

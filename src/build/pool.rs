@@ -146,10 +146,7 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
         .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
 }
 
-/// For a job that was dropped before it ran.
+/// For what needs a thread and gets none.
 pub(crate) fn no_thread() -> Error {
-    Error::new(
-        ErrorKind::OutOfResources,
-        "the system gave no thread for driver calls; ask again later",
-    )
+    Error::new(ErrorKind::OutOfResources, "the system gave no thread; ask again later")
 }

@@ -13,6 +13,7 @@ use crate::build::recipe::{Recipe, SpecializationValue, Wanted, Way};
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
+use crate::executor::wait_for;
 use crate::image::Image;
 
 /// A program to be built, from [`Runtime::build`](crate::Runtime::build). Awaiting it, or
@@ -138,7 +139,7 @@ impl BuildRequest {
         match recipe.way() {
             Way::Front => {
                 let translating = self.graph.in_spirv(&recipe);
-                self.graph.host().wait_for(translating).unwrap_or_else(|| Err(no_thread()))
+                wait_for(translating).unwrap_or_else(|_refused| Err(no_thread()))
             }
             _ => Ok(recipe),
         }

@@ -18,7 +18,9 @@ use super::lane::{Native, Place};
 use super::scheduler::Scheduler;
 use crate::backend::{NativeEvent, Profile};
 use crate::buffer::Buffer;
+use crate::build::no_thread;
 use crate::error::{Error, Result};
+use crate::executor::wait_for;
 
 /// What the handles of a command, its callback and the DAG share. Its destructor may run in a
 /// driver's callback, so it owns nothing of a driver's, except until a callback that is late.
@@ -26,8 +28,8 @@ pub(crate) struct Record {
     pub(crate) signal: Signal,
     /// Whether somebody has polled a handle: if so, the driver is asked to call back.
     pub(crate) awaited: AtomicBool,
-    /// Whether somebody has polled one of another command that runs as one with this, which is what
-    /// the driver calls back for.
+    /// Whether somebody has polled a handle of another launch that was fused with this one. The driver
+    /// calls back for this one only.
     pub(crate) awaited_by_others: AtomicBool,
     scheduler: Weak<Scheduler>,
     /// The node's index and serial; zero before it is added.
@@ -211,13 +213,16 @@ impl Event {
         self.record.profile.get().map(|profile| **profile)
     }
 
-    /// Blocks the thread until the command has ended. For hosts that are not asynchronous.
+    /// Blocks the thread until the command has ended. For hosts that are not asynchronous; a
+    /// [host task](crate::Queue::host_task) should await the event instead, for each that waits takes
+    /// a thread.
     ///
     /// # Errors
     ///
-    /// The command's failure, or that of the command that made it fail.
+    /// The command's failure, or that of the command that made it fail. In a host task also
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system gives no thread.
     pub fn wait(&self) -> Result<()> {
-        futures_lite::future::block_on(self.clone())
+        wait_for(self.clone()).unwrap_or_else(|_refused| Err(no_thread()))
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
