@@ -505,7 +505,9 @@ impl Runtime {
 
     /// Completes when everything submitted so far, on all devices and queues, has ended, well or
     /// not, and every program asked for so far is on disk and in the remote cache, as far as it will
-    /// be.
+    /// be. If the disk then holds more than its [limit](CacheConfig::max_bytes), that is seen to, too:
+    /// programs are not removed before they are 5 s old, so that this can take 5 s, and up to 35 s
+    /// where other processes write as well.
     ///
     /// Programs are written behind those who asked for them. A process that ends before they are
     /// has them built again next time: await this before.
@@ -527,7 +529,7 @@ impl Runtime {
     /// 1,048,576 commands the others are counted only, under `otherData`. Traces that are recorded at
     /// the same time share that room.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
-        Trace::start(&self.inner.shared.timeline, path.into())
+        Trace::start(&self.inner.shared.timeline, self.inner.graph.pool(), path.into())
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::json;
@@ -12,6 +12,7 @@ use super::command::Command;
 use super::dag::NodeId;
 use super::scheduler::Scheduler;
 use crate::backend::Profile;
+use crate::build::Pool;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
@@ -19,10 +20,16 @@ use crate::future::named_future;
 /// The commands that ended while somebody recorded.
 pub(crate) struct Timeline {
     epoch: Instant,
+    /// Changed under the lock of `recorded`.
     recorders: AtomicUsize,
-    spans: Mutex<Vec<Span>>,
+    recorded: Mutex<Recorded>,
+}
+
+#[derive(Default)]
+struct Recorded {
+    spans: Vec<Arc<Span>>,
     /// Commands that there was no room for.
-    others: AtomicUsize,
+    others: usize,
 }
 
 /// More commands than this are not recorded: their number is all that a trace tells of them.
@@ -45,7 +52,6 @@ impl Submitted {
     }
 }
 
-#[derive(Clone)]
 struct Span {
     device: Device,
     queue: u64,
@@ -65,8 +71,7 @@ impl Timeline {
         Arc::new(Self {
             epoch: Instant::now(),
             recorders: AtomicUsize::new(0),
-            spans: Mutex::default(),
-            others: AtomicUsize::new(0),
+            recorded: Mutex::default(),
         })
     }
 
@@ -100,25 +105,20 @@ impl Timeline {
             profile,
             failure: outcome.as_ref().err().cloned(),
         };
-        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        if spans.len() < MOST_SPANS {
-            spans.push(span);
+        let mut recorded = self.lock();
+        if recorded.spans.len() < MOST_SPANS {
+            recorded.spans.push(Arc::new(span));
         } else {
-            self.others.fetch_add(1, SeqCst);
+            recorded.others += 1;
         }
     }
 
-    fn forget(&self) {
-        let mut spans = self.spans.lock().unwrap_or_else(PoisonError::into_inner);
-        let forgotten = std::mem::take(&mut *spans);
-        self.others.store(0, SeqCst);
-        // Errors are the application's, and may call Kiln when they are dropped.
-        drop(spans);
-        drop(forgotten);
+    fn spans(&self) -> Vec<Arc<Span>> {
+        self.lock().spans.clone()
     }
 
-    fn spans(&self) -> Vec<Span> {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn lock(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,6 +128,7 @@ impl Timeline {
 #[must_use = "recording ends when the trace is dropped"]
 pub struct Trace {
     timeline: Arc<Timeline>,
+    pool: Pool,
     started: Instant,
     /// Commands that there was no room for by then.
     others: usize,
@@ -135,10 +136,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
+    /// The pool is where it is written.
+    pub(crate) fn start(timeline: &Arc<Timeline>, pool: &Pool, path: PathBuf) -> Self {
+        let recorded = timeline.lock();
         timeline.recorders.fetch_add(1, SeqCst);
-        let others = timeline.others.load(SeqCst);
-        Self { timeline: timeline.clone(), started: Instant::now(), others, path }
+        let (timeline, pool) = (timeline.clone(), pool.clone());
+        Self { timeline, pool, started: Instant::now(), others: recorded.others, path }
     }
 
     /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
@@ -150,19 +153,23 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be written.
+    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be written, and
+    /// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread.
     pub fn finish(self) -> WriteTrace {
-        WriteTrace::new(async move {
-            async_fs::write(&self.path, self.to_json()).await.map_err(|error| {
+        let (finished, others) = (Instant::now(), self.timeline.lock().others - self.others);
+        let pool = self.pool.clone();
+        let writing = pool.run(move || {
+            std::fs::write(&self.path, self.to_json(finished, others)).map_err(|error| {
                 let message = format!("cannot write the trace {}", self.path.display());
                 Error::new(ErrorKind::Io, message).with_source(error)
             })
-        })
+        });
+        WriteTrace::new(async { writing.await? })
     }
 
-    fn to_json(&self) -> String {
+    fn to_json(&self, finished: Instant, others: usize) -> String {
         let mut spans = self.timeline.spans();
-        spans.retain(|span| span.submitted >= self.started);
+        spans.retain(|span| span.submitted >= self.started && span.ended <= finished);
         let micros =
             |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as f64 / 1e3;
         let mut events = Vec::with_capacity(spans.len() + 4);
@@ -198,7 +205,6 @@ impl Trace {
                 }));
             }
         }
-        let others = self.timeline.others.load(SeqCst) - self.others;
         let told = json!({ "commands left out": others });
         json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": told }).to_string()
     }
@@ -209,15 +215,18 @@ named_future! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it may leave a part of the file.
+    /// Dropping it changes nothing: the file is written all the same.
     WriteTrace => Result<()>
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if self.timeline.recorders.fetch_sub(1, SeqCst) == 1 {
-            self.timeline.forget();
-        }
+        let mut recorded = self.timeline.lock();
+        let is_last = self.timeline.recorders.fetch_sub(1, SeqCst) == 1;
+        let forgotten = is_last.then(|| std::mem::take(&mut *recorded));
+        // Errors are the application's, and may call Kiln when they are dropped.
+        drop(recorded);
+        drop(forgotten);
     }
 }
 
@@ -233,7 +242,7 @@ pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
             } else {
                 "filled\", fillcolor=\"lightgrey"
             };
-            nodes.push((span.serial, span.label, look, span.after));
+            nodes.push((span.serial, span.label.clone(), look, span.after.clone()));
         }
     }
     scheduler.visit(|id, command, after| {
