@@ -30,6 +30,17 @@ impl<T: Pod> Local<T> {
 
 /// One argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read()`, a [`Local`],
 /// or any plain value by copy.
+///
+/// | OpenCL C | Rust |
+/// | --- | --- |
+/// | `char`, `uchar`, .. `long`, `ulong`, `float`, `double` | `i8`, `u8`, .. `i64`, `u64`, `f32`, `f64` |
+/// | `half` | `u16` or `i16`, its bits |
+/// | `float2`, `float4`, .. | `[f32; 2]`, `[f32; 4]`, .. |
+/// | `float3` | `[f32; 4]`: it takes the room of four |
+/// | `size_t` where the host's is as wide | `usize` |
+/// | a `struct` | a [`Pod`] of the same layout, which is not checked |
+///
+/// A buffer or local memory may also have the scalars of the kernel's vectors for elements.
 pub trait Argument: sealed::Argument {}
 
 impl<T: sealed::Argument> Argument for T {}
@@ -76,12 +87,15 @@ pub(crate) enum ArgumentKind {
 #[derive(Clone, Copy)]
 struct Element {
     name: &'static str,
+    /// Of which it is one, or an array.
     scalar: Option<Scalar>,
+    size: usize,
 }
 
 impl Element {
     fn of<T: 'static>() -> Self {
-        Self { name: std::any::type_name::<T>(), scalar: Scalar::of::<T>() }
+        let (name, scalar) = (std::any::type_name::<T>(), Scalar::of::<T>());
+        Self { name, scalar, size: size_of::<T>() }
     }
 }
 
@@ -240,6 +254,7 @@ fn same<T: 'static, U: 'static>() -> bool {
     let id = TypeId::of::<T>();
     id == TypeId::of::<U>()
         || id == TypeId::of::<[U; 2]>()
+        || id == TypeId::of::<[U; 3]>()
         || id == TypeId::of::<[U; 4]>()
         || id == TypeId::of::<[U; 8]>()
         || id == TypeId::of::<[U; 16]>()
@@ -282,7 +297,7 @@ impl ArgumentValue {
                  launches cannot give"
             ));
         }
-        let Element { name: rust, scalar } = (self.element)();
+        let Element { name: rust, scalar, size } = (self.element)();
         match (parameter.address_space, &self.kind) {
             (None, _) => return Ok(()),
             (
@@ -331,16 +346,24 @@ impl ArgumentValue {
         if scalar.is_some_and(|given| !element.scalar.takes(given)) {
             return fail(format_args!("given `{rust}`, expected `{type_name}`"));
         }
-        if let ArgumentKind::Value(bytes) = &self.kind
-            && bytes.len() != element.size()
-        {
-            return fail(format_args!(
+        match &self.kind {
+            ArgumentKind::Value(bytes) if bytes.len() != element.size() => fail(format_args!(
                 "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes",
                 bytes.len(),
                 element.size()
-            ));
+            )),
+            // Other arrays may be parts of a vector, or several.
+            ArgumentKind::Buffer(..) | ArgumentKind::Local(_)
+                if scalar.is_some() && element.lanes == 4 && 4 * size == 3 * element.size() =>
+            {
+                fail(format_args!(
+                    "given elements of `{rust}`, {size} bytes each, expected `{type_name}`, whose \
+                     elements take {} bytes each, as arrays of four do",
+                    element.size()
+                ))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -392,6 +415,22 @@ mod tests {
             assert!(message.contains("kernel `k`, parameter 0"), "{message}");
             assert!(message.contains(given), "{message}");
         }
+    }
+
+    #[test]
+    fn vectors_of_three_take_the_room_of_four() {
+        for (result, given) in [
+            (check_in(AddressSpace::Local, Local::<[f32; 3]>::new(8), "float3*"), "[f32; 3]"),
+            (check_in(AddressSpace::Local, Local::<[i16; 3]>::new(8), "short4*"), "[i16; 3]"),
+        ] {
+            let message = result.expect_err("the kernel uses more than there is").to_string();
+            assert!(message.contains(given) && message.contains("of four"), "{message}");
+        }
+        let check = |local: Local<[f32; 3]>, name| check_in(AddressSpace::Local, local, name);
+        check(Local::new(8), "float*").expect("it takes them one by one");
+        check(Local::new(8), "int*").expect_err("another type");
+        assert!(check_in(AddressSpace::Local, Local::<[f32; 4]>::new(8), "float3*").is_ok());
+        assert!(check_in(AddressSpace::Local, Local::<f32>::new(32), "float3*").is_ok());
     }
 
     #[test]
