@@ -4,6 +4,12 @@
 //! sure of what it wrote itself. So two accesses of different slots to one memory, at least one of
 //! which writes, must never meet in different work-items. Those of one work-group are an exception:
 //! with a barrier between the launches they see what the others wrote.
+//!
+//! Two accesses that begin at `c · x + r` and `c · y + s`, for work-items `x` and `y`, meet only where
+//! `c · (x - y)` lies in the window that the rests and the widths span. If they have the same
+//! coefficients, that is decided by the least distance of `c · d` from 0 for any difference `d` of ids but
+//! 0 ([`never_meet`]): a window that lies between is never hit. In one dimension the multiples of
+//! the coefficient are tested themselves; accesses that go on in strides have a window for each stride.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -573,7 +579,8 @@ fn place(bytes: &Bytes, space: &Space) -> String {
         0 => {}
         _ => _ = write!(text, "{number:+}"),
     };
-    if start.is_exact() && coefficients == [width, 0, 0] && start.low % width == 0 {
+    // A copy may be of no bytes.
+    if start.is_exact() && width > 0 && coefficients == [width, 0, 0] && start.low % width == 0 {
         let mut text = id(0);
         signed(&mut text, start.low / width);
         return text;

@@ -99,7 +99,8 @@ impl Layouts {
             Op::TypeVector => {
                 let (component, count) = (ty.word(1)?, ty.word(2)?);
                 let Layout { size, is_dense, .. } = part(self, component)?;
-                let whole = size * i128::from(count.checked_next_power_of_two()?);
+                let room = i128::from(count.checked_next_power_of_two()?);
+                let whole = size.checked_mul(room).filter(|&size| size < MAX_SIZE)?;
                 let is_dense = is_dense && count.is_power_of_two();
                 Layout { size: whole, align: whole, parts: Parts::Equal(component, size), is_dense }
             }

@@ -257,3 +257,34 @@ fn launches_that_print_stay_apart() {
     let outcome = fuse(&plan, &[&prints, &silent], Trust::ProofOnly, Width::ONE).unwrap();
     assert!(outcome.fused.is_ok(), "one that prints is in order");
 }
+
+#[test]
+fn a_copy_of_no_bytes_is_no_accident() {
+    let bytes = kernel(|b| {
+        let buffer = b.module_ref().functions[0].parameters[0].result_id.unwrap();
+        let int = b.type_int(32, 0);
+        let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, int);
+        let [none, one, two] = [0, 1, 2].map(|number| b.constant_bit32(int, number));
+        let place = |b: &mut Builder, index| {
+            b.in_bounds_ptr_access_chain(pointer, None, buffer, index, []).unwrap()
+        };
+        let (to, from) = (place(b, one), place(b, two));
+        b.store(buffer, one, None, []).unwrap();
+        b.copy_memory_sized(to, from, none, None, None, []).unwrap();
+    });
+    let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(0)])];
+    let why = fuse_in(&bytes, &plan(&launches, 64, &[]), Trust::ProofOnly).fused.unwrap_err();
+    assert!(why.contains("`k`"), "{why}");
+}
+
+#[test]
+fn vectors_of_vectors_may_be_of_any_size() {
+    let bytes = kernel(|b| {
+        let mut ty = b.type_int(64, 0);
+        for _ in 0..4 {
+            ty = b.type_vector(ty, 1 << 31);
+        }
+    });
+    let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
+    assert!(fuse_in(&bytes, &plan(&launches, 64, &[]), Trust::ProofOnly).fused.is_ok());
+}
