@@ -38,10 +38,10 @@ pub enum ErrorKind {
     DeviceLost,
     /// A host future that takes part in the command DAG returned an error.
     HostTask,
-    /// Code that Kiln called, a compiler or a host future, panicked, or Kiln's own, as it fused.
+    /// A compiler or a host future panicked, or Kiln's own fusing compiler did.
     Panicked,
-    /// A file, or a remote cache, could not be read or written, a process not be started; or files
-    /// were changed, or a cache was in use, meanwhile.
+    /// A file or a remote cache could not be read or written, a process could not be started, files
+    /// changed while they were used, or another process was collecting the cache.
     Io,
     /// Any other failure that the driver reported, and a compiler in a process of its own that did
     /// not end in time.
@@ -94,12 +94,13 @@ impl fmt::Display for DriverCode {
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: Cow<'static, str>,
     driver: Option<DriverCode>,
     build_log: Option<String>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether it may be gone on the next try, whatever its kind says.
     passes: bool,
 }
@@ -133,7 +134,7 @@ impl Error {
     }
 
     pub(crate) fn with_source(self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.map(|inner| inner.source = Some(source.into()))
+        self.map(|inner| inner.source = Some(source.into().into()))
     }
 
     /// The same error as one of circumstance, whatever its kind says.
@@ -143,28 +144,12 @@ impl Error {
 
     /// The same error with `place` said before its message.
     pub(crate) fn within(self, place: impl fmt::Display) -> Self {
-        let message = format!("{place}: {}", self.0.message);
-        let mut outer = Self::new(self.0.kind, message);
-        if let Some(code) = self.0.driver {
-            outer = outer.with_code(code);
-        }
-        if let Some(log) = self.build_log() {
-            outer = outer.with_log(log);
-        }
-        if self.0.passes {
-            outer = outer.passing();
-        }
-        if self.0.source.is_some() {
-            outer = outer.with_source(self);
-        }
-        outer
+        self.map(|inner| inner.message = format!("{place}: {}", inner.message).into())
     }
 
-    /// Only builders above call this, before the error is shared.
+    /// What else was told of the error by then stays as it was.
     fn map(mut self, change: impl FnOnce(&mut Inner)) -> Self {
-        if let Some(inner) = Arc::get_mut(&mut self.0) {
-            change(inner);
-        }
+        change(Arc::make_mut(&mut self.0));
         self
     }
 

@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::hint::Size;
 use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
 use super::publish::unique;
@@ -41,9 +40,9 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// What is left.
-    pub(crate) fn size(&self) -> Size {
-        Size { bytes: self.bytes - self.removed_bytes, entries: self.entries - self.removed }
+    /// What the store still holds.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        self.bytes - self.removed_bytes
     }
 }
 
@@ -131,7 +130,7 @@ fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
     let aim = goal.aim.filter(|_| too_many);
     for entry in &found {
         let unused = now.duration_since(entry.used);
-        let over = aim.is_some_and(|aim| collected.size().bytes > aim);
+        let over = aim.is_some_and(|aim| collected.bytes_left() > aim);
         let old = goal.max_age.is_some_and(|most| unused.as_ref().is_ok_and(|age| *age > most));
         // Clocks of machines that share a directory differ a little. A time far in the future is a
         // clock's mistake, which must not keep an entry for ever.
@@ -287,7 +286,7 @@ mod tests {
         }
         let goal = Goal { bytes: Some(20), aim: Some(18), max_age: None, dry_run: false };
         let collected = reduce(&bench.layout, found, goal);
-        assert_eq!((collected.removed, collected.size().bytes), (0, 18));
+        assert_eq!((collected.removed, collected.bytes_left()), (0, 18));
     }
 
     #[cfg(unix)]

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::collect::{Collected, Found, Goal, remove, scan};
 use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
 use super::layout::{Address, entry_name};
-use super::publish::{Published, publish};
+use super::publish::publish;
 use super::{BESIDE_PAYLOAD, Store, collect_now, open_file};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
@@ -117,8 +117,9 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named like that, or the file
-    /// is not that of this entry, whole; [`Io`](ErrorKind::Io) if it cannot be read or written.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named like that, if the file
+    /// is not that of this entry, whole, or if what is there was written by a newer version of Kiln,
+    /// and stays; [`Io`](ErrorKind::Io) if it cannot be read or written.
     pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
         let address = Address::named(name)?;
         let key = address.key;
@@ -129,17 +130,16 @@ impl Store {
         let entry =
             if length > most { Err(Unusable::TooLarge(length)) } else { decode_for(&key, bytes) };
         let entry = entry.map_err(|unusable| refuse(&unusable))?;
-        let published = self.place(&address, &entry)?;
-        if let Some(change) = published.change(entry.bytes().len() as u64) {
-            self.0.hint.add(change);
-        }
+        let (path, parts) = (self.0.layout.entry(&address), [entry.bytes(), &[]]);
+        let published = publish(&self.0.layout, &path, parts, self.0.settings.durability)
+            .map_err(|error| cannot("write", &path, error))?;
+        let Some(difference) = published.difference(entry.bytes().len() as u64) else {
+            let message =
+                format!("{name}: the entry there is of a newer version of Kiln, and stays");
+            return Err(Error::invalid(message));
+        };
+        self.0.hint.add(difference);
         Ok(key)
-    }
-
-    fn place(&self, address: &Address, entry: &Entry) -> Result<Published> {
-        let path = self.0.layout.entry(address);
-        publish(&self.0.layout, &path, [entry.bytes(), &[]], self.0.settings.durability)
-            .map_err(|error| cannot("write", &path, error))
     }
 
     /// Collects now: removes what the limits leave no room for, sweeps up after dead writers, and

@@ -7,15 +7,16 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use super::layout::Layout;
 use super::lock::{Try, try_lock};
 
-/// The bytes of the file: bytes, entries and time, and the beginning of a digest over them.
-const SIZE: usize = 32;
+/// The length of the file: what the store holds, when that was counted, and the beginning of a digest
+/// over both.
+const SIZE: usize = 24;
 
 /// How long a count is trusted.
 const TRUSTED: Duration = Duration::from_secs(3600);
@@ -23,17 +24,11 @@ const TRUSTED: Duration = Duration::from_secs(3600);
 /// How often, a millisecond apart, the lock is tried before a change is carried to the next one.
 const TRIES: u32 = 20;
 
-/// What a store holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size {
-    pub(crate) bytes: u64,
-    pub(crate) entries: u64,
-}
-
 /// The hint as its file has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
-    pub(crate) size: Size,
+    /// The bytes that the store holds.
+    pub(crate) bytes: u64,
     /// When everything was last counted, in seconds since 1970.
     counted: u64,
 }
@@ -51,29 +46,13 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// A difference to what the hint says.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Change {
-    pub(crate) bytes: i64,
-    pub(crate) entries: i64,
-}
-
-impl Change {
-    fn and(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_add(other.bytes),
-            entries: self.entries.saturating_add(other.entries),
-        }
-    }
-}
-
 /// The file of a store's hint.
 #[derive(Debug)]
 pub(crate) struct HintFile {
     state: PathBuf,
     lock: PathBuf,
-    /// What the file could not be told yet.
-    carried: Mutex<Change>,
+    /// The difference in bytes that the file could not be told yet.
+    carried: Mutex<i64>,
 }
 
 impl HintFile {
@@ -93,48 +72,36 @@ impl HintFile {
             number.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(number)
         };
-        (bytes[24..] == check(&bytes)).then(|| Hint {
-            size: Size { bytes: number(0), entries: number(8) },
-            counted: number(16),
-        })
+        (bytes[16..] == check(&bytes)).then(|| Hint { bytes: number(0), counted: number(8) })
     }
 
-    /// Adds to the hint, and gives it; `None` if it is not known.
-    pub(crate) fn add(&self, change: Change) -> Option<Hint> {
-        let change = {
-            let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *carried).and(change)
-        };
+    /// Adds a difference in bytes to the hint, and gives it; `None` if it is not known.
+    pub(crate) fn add(&self, difference: i64) -> Option<Hint> {
+        let difference = std::mem::take(&mut *self.carried()).saturating_add(difference);
         let changed = self.change(|hint| {
-            let Hint { size, counted } = hint?;
-            let bytes = size.bytes.saturating_add_signed(change.bytes);
-            let entries = size.entries.saturating_add_signed(change.entries);
-            Some(Hint { size: Size { bytes, entries }, counted })
+            let Hint { bytes, counted } = hint?;
+            Some(Hint { bytes: bytes.saturating_add_signed(difference), counted })
         });
         changed.unwrap_or_else(|_| {
-            let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
-            *carried = carried.and(change);
+            let mut carried = self.carried();
+            *carried = carried.saturating_add(difference);
+            drop(carried);
             self.read()
         })
     }
 
-    /// Replaces the hint by a count that began when it was `before`. What was added meanwhile may
-    /// have been counted or not; it is added, which at worst is too much until the next count.
-    pub(crate) fn set(&self, before: Option<Hint>, counted: Size) -> io::Result<()> {
+    fn carried(&self) -> MutexGuard<'_, i64> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the hint by a count of bytes that began when it was `before`. What was added meanwhile
+    /// may have been counted or not; it is added, which at worst is too much until the next count.
+    pub(crate) fn set(&self, before: Option<Hint>, counted: u64) -> io::Result<()> {
         let set = self.change(|now| {
-            let meanwhile = |get: fn(Size) -> u64| {
-                let (now, before) = (now?.size, before?.size);
-                Some(get(now).saturating_sub(get(before)))
-            };
-            Some(Hint {
-                size: Size {
-                    bytes: counted.bytes.saturating_add(meanwhile(|size| size.bytes).unwrap_or(0)),
-                    entries: counted
-                        .entries
-                        .saturating_add(meanwhile(|size| size.entries).unwrap_or(0)),
-                },
-                counted: seconds(SystemTime::now()),
-            })
+            let [now, before] = [now, before].map(|hint| hint.map(|hint| hint.bytes));
+            let meanwhile = now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before));
+            let bytes = counted.saturating_add(meanwhile);
+            Some(Hint { bytes, counted: seconds(SystemTime::now()) })
         });
         set.map(drop)
     }
@@ -147,11 +114,10 @@ impl HintFile {
         let _lock = self.lock()?;
         let Some(hint) = change(self.read()) else { return Ok(None) };
         let mut bytes = [0; SIZE];
-        bytes[..8].copy_from_slice(&hint.size.bytes.to_le_bytes());
-        bytes[8..16].copy_from_slice(&hint.size.entries.to_le_bytes());
-        bytes[16..24].copy_from_slice(&hint.counted.to_le_bytes());
+        bytes[..8].copy_from_slice(&hint.bytes.to_le_bytes());
+        bytes[8..16].copy_from_slice(&hint.counted.to_le_bytes());
         let check = check(&bytes);
-        bytes[24..].copy_from_slice(&check);
+        bytes[16..].copy_from_slice(&check);
         // In place and in one call: a file that was torn all the same is damaged, which is told.
         let mut file =
             OpenOptions::new().create(true).write(true).truncate(false).open(&self.state)?;
@@ -176,7 +142,7 @@ impl HintFile {
 
 fn check(bytes: &[u8; SIZE]) -> [u8; 8] {
     let mut check = [0; 8];
-    check.copy_from_slice(&blake3::hash(&bytes[..24]).as_bytes()[..8]);
+    check.copy_from_slice(&blake3::hash(&bytes[..16]).as_bytes()[..8]);
     check
 }
 
@@ -191,15 +157,15 @@ mod tests {
         (directory, HintFile::new(&layout))
     }
 
-    const COUNTED: Size = Size { bytes: 1000, entries: 10 };
-    const ONE: Change = Change { bytes: 50, entries: 1 };
+    const COUNTED: u64 = 1000;
+    const ONE: i64 = 50;
 
     #[test]
     fn nothing_is_known_before_the_first_count() {
         let (_directory, hint) = hint();
         assert_eq!(hint.add(ONE), None);
         hint.set(None, COUNTED).expect("it can be written");
-        assert_eq!(hint.add(ONE).map(|hint| hint.size), Some(Size { bytes: 1050, entries: 11 }));
+        assert_eq!(hint.add(ONE).map(|hint| hint.bytes), Some(1050));
         assert!(!hint.read().expect("it was written").is_old());
     }
 
@@ -208,12 +174,13 @@ mod tests {
         let (_directory, hint) = hint();
         hint.set(None, COUNTED).expect("it can be written");
         let whole = fs::read(&hint.state).expect("it is there");
-        let (longer, other) = ([&whole[..], &[0]].concat(), [&whole[..31], &[!whole[31]]].concat());
+        let (longer, other) =
+            ([&whole[..], &[0]].concat(), [&whole[..SIZE - 1], &[!whole[SIZE - 1]]].concat());
         for bytes in [&whole[1..], &[], &[0; SIZE], &other, &longer] {
             fs::write(&hint.state, bytes).expect("it can be written");
             assert_eq!(hint.read(), None);
             hint.set(None, COUNTED).expect("it can be written");
-            assert_eq!(hint.read().map(|hint| hint.size), Some(COUNTED));
+            assert_eq!(hint.read().map(|hint| hint.bytes), Some(COUNTED));
         }
     }
 
@@ -223,8 +190,8 @@ mod tests {
         hint.set(None, COUNTED).expect("it can be written");
         let before = hint.read();
         hint.add(ONE);
-        hint.set(before, Size { bytes: 500, entries: 5 }).expect("it can be written");
-        assert_eq!(hint.read().map(|hint| hint.size), Some(Size { bytes: 550, entries: 6 }));
+        hint.set(before, 500).expect("it can be written");
+        assert_eq!(hint.read().map(|hint| hint.bytes), Some(550));
     }
 
     #[test]
@@ -232,15 +199,15 @@ mod tests {
         let (_directory, hint) = hint();
         hint.set(None, COUNTED).expect("it can be written");
         let held = try_lock(&hint.lock);
-        assert_eq!(hint.add(ONE).map(|hint| hint.size), Some(COUNTED));
+        assert_eq!(hint.add(ONE).map(|hint| hint.bytes), Some(COUNTED));
         drop(held);
-        assert_eq!(hint.add(ONE).map(|hint| hint.size), Some(Size { bytes: 1100, entries: 12 }));
+        assert_eq!(hint.add(ONE).map(|hint| hint.bytes), Some(1100));
     }
 
     #[test]
     fn counts_age() {
         let now = seconds(SystemTime::now());
-        let counted = |counted| Hint { size: COUNTED, counted };
+        let counted = |counted| Hint { bytes: COUNTED, counted };
         assert!(!counted(now).is_old());
         assert!(counted(now - TRUSTED.as_secs() - 2).is_old());
         assert!(counted(now + 1000).is_old());

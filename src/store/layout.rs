@@ -166,7 +166,7 @@ pub(crate) fn distrust(root: &Path) -> Option<String> {
     distrust_of(&metadata)
 }
 
-/// Why the file or directory that has this metadata cannot be.
+/// Why the file or directory that has this metadata cannot be trusted.
 #[cfg(unix)]
 pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;

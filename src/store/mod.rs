@@ -90,7 +90,7 @@ pub(crate) use self::layout::SUFFIX;
 pub(crate) use self::lock::{Lock, Try};
 
 use self::collect::{Goal, YOUNG, collect};
-use self::hint::{HintFile, Size};
+use self::hint::HintFile;
 use self::layout::Layout;
 use self::publish::{Published, publish};
 use crate::digest::BuildKey;
@@ -335,9 +335,9 @@ impl Store {
 
     /// Adds a file to the size hint, and has the store collected if it is too large.
     fn grown(&self, bytes: u64, published: Published) {
-        let Some(change) = published.change(bytes) else { return };
-        let known = self.0.hint.add(change);
-        if known.is_none_or(|hint| hint.is_old() || self.is_over(hint.size)) {
+        let Some(difference) = published.difference(bytes) else { return };
+        let known = self.0.hint.add(difference);
+        if known.is_none_or(|hint| hint.is_old() || self.is_over(hint.bytes)) {
             self.collect_behind();
         }
     }
@@ -363,7 +363,7 @@ impl Store {
                     thread::sleep(YOUNG);
                 }
                 match collect_now(&store.0, store.goal()) {
-                    Some(collected) if store.is_over(collected.size()) => {}
+                    Some(collected) if store.is_over(collected.bytes_left()) => {}
                     // It is done, or another process sees to it.
                     _ => break,
                 }
@@ -376,8 +376,8 @@ impl Store {
         }
     }
 
-    fn is_over(&self, size: Size) -> bool {
-        self.0.settings.max_bytes.is_some_and(|most| size.bytes > most)
+    fn is_over(&self, bytes: u64) -> bool {
+        self.0.settings.max_bytes.is_some_and(|most| bytes > most)
     }
 
     /// The build goes on without the disk: that is told once, and counted.
@@ -405,7 +405,7 @@ fn collect_now(inner: &Inner, goal: Goal) -> Option<Collected> {
     let collected = collect(layout, goal);
     if !goal.dry_run {
         counters.disk_evictions.add(collected.removed);
-        if let Err(error) = hint.set(before, collected.size()) {
+        if let Err(error) = hint.set(before, collected.bytes_left()) {
             tracing::debug!(%error, "the size hint cannot be written; the next put counts again");
         }
     }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::entry::{self, FOOTER};
-use super::hint::Change;
 use super::layout::{Layout, create_private};
 
 /// How sure it is that a put survives a crash of the whole machine. Whatever it is, a crash leaves
@@ -35,13 +34,12 @@ pub(crate) enum Published {
 }
 
 impl Published {
-    /// What a file of so many bytes changes in the store's size; nothing, if it was not written.
-    pub(crate) fn change(self, bytes: u64) -> Option<Change> {
+    /// By how much a file of so many bytes changes what the store holds; nothing, if it was not
+    /// written.
+    pub(crate) fn difference(self, bytes: u64) -> Option<i64> {
         match self {
-            Self::New => Some(Change { bytes: bytes as i64, entries: 1 }),
-            Self::Replaced(replaced) => {
-                Some(Change { bytes: bytes as i64 - replaced as i64, entries: 0 })
-            }
+            Self::New => Some(bytes as i64),
+            Self::Replaced(replaced) => Some(bytes as i64 - replaced as i64),
             Self::Left => None,
         }
     }

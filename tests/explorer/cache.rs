@@ -3,9 +3,11 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use kiln::store::Checked;
+use kiln::store::{Checked, EntryInfo};
+use kiln::{CacheConfig, Runtime};
 use serde_json::Value;
 
+use crate::chains::Chain;
 use crate::{Run, STAGES_OPTIONS, flip, on_benches, on_filled_benches, set_version};
 
 #[test]
@@ -142,6 +144,48 @@ fn entries_of_newer_versions_are_left_alone_and_told() {
         assert_eq!((&run["newer"], &run["damaged"][0]["kind"]), (&1.into(), &"version".into()));
         assert_eq!(bench.entries()[0].key(), newer.key());
         assert!(bench.text(["cache", "verify"]).contains("newer version"));
+
+        // Nor does one from elsewhere take its place.
+        let other = ["--cache-dir", "other"];
+        bench.build("saxpy.cl", &other);
+        bench.build("stages.cl", &[&other[..], &["--options", STAGES_OPTIONS]].concat());
+        bench.json(["cache", "export", "all.tar"].iter().chain(&other));
+        let run = bench.run(["cache", "import", "all.tar", "--json"]).ended(1).json();
+        assert_eq!(run["imported"].as_array().unwrap().len(), 1);
+        assert_eq!(run["refused"][0]["name"], newer.name());
+        assert!(run["refused"][0]["reason"].as_str().unwrap().contains("newer version"));
+    });
+}
+
+#[test]
+fn times_of_fusions_are_told_from_programs() {
+    on_benches(async |bench| {
+        let builder = Runtime::builder().cache(CacheConfig::at(bench.path("cache")));
+        let rt = builder.device(bench.device()).build().await.unwrap();
+        let store = bench.store();
+        let is_timing =
+            |entry: &EntryInfo| store.manifest(entry).unwrap().field("kind") == Some("timing");
+        // Until it is known which way is faster.
+        for run in 0.. {
+            assert!(run < 100, "the times are not kept");
+            let chain = Chain::new(&rt, vec![1.0; 64], 2.0).await;
+            let (scope, _) = chain.begin();
+            drop(chain.tmp);
+            scope.complete().await.unwrap();
+            chain.queue.read(&chain.dst).await.unwrap();
+            rt.drain().await;
+            if store.entries().any(|entry| is_timing(&entry)) {
+                break;
+            }
+        }
+        let key = store.entries().find(is_timing).unwrap().key().to_string();
+        assert_eq!(bench.json(["cache", "stats"])["timings"], 1);
+        assert!(bench.text(["cache", "stats"]).contains("1 has times of a fusion"));
+        let text = bench.text(["cache", "ls"]);
+        let line = text.lines().find(|line| line.starts_with(&key[..12])).unwrap();
+        assert!(line.contains("(times of"), "{text}");
+        let text = bench.text(["cache", "show", &key]);
+        assert!(text.contains("its launches one by one") && !text.contains("Kernels:"), "{text}");
     });
 }
 

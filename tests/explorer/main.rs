@@ -5,6 +5,8 @@
 mod builds;
 mod bundles;
 mod cache;
+#[path = "../support/fusion.rs"]
+mod chains;
 mod fuse;
 #[path = "../support/libraries.rs"]
 mod images;

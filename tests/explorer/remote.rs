@@ -141,9 +141,14 @@ fn a_remote_cache_that_is_missing_or_cannot_do_it_is_told() {
         bad.env("KILN_CACHE_REMOTE", "gopher://:hunter2@host");
         let told = Run::of(bad.output().unwrap()).ended(2).says(&["KILN_CACHE_REMOTE", "gopher"]);
         assert!(!told.errors.contains("hunter2"), "{told:?}");
-        let mut read_only = bench.remote(&["cache", "push"]);
-        read_only.env("KILN_CACHE_REMOTE_ACCESS", "read-only");
-        Run::of(read_only.output().unwrap()).ended(1).says(&["set not to be written"]);
+        for (command, access, told) in [
+            ("push", "read-only", "set not to be written"),
+            ("pull", "write-only", "set not to be read"),
+        ] {
+            let mut command = bench.remote(&["cache", command]);
+            command.env("KILN_CACHE_REMOTE_ACCESS", access);
+            Run::of(command.output().unwrap()).ended(2).says(&[told]);
+        }
         if cfg!(feature = "remote-redis") {
             let mut redis = bench.command(["cache", "pull"]);
             redis.env("KILN_CACHE_REMOTE", "redis://127.0.0.1:1");

@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures_lite::future::block_on;
-use indicatif::{ProgressBar, ProgressStyle};
 use kiln::{CacheConfig, Program, Stats};
 use serde::Serialize;
 
 use crate::args::Build;
-use crate::output::{Ending, Listing, Output, Result, Width, bytes, note};
+use crate::output::{Ending, Listing, Output, Result, Width, bytes, note, progress};
 use crate::request::{Problem, Setup};
 
 /// What became of a file.
@@ -68,12 +67,7 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
 
 /// Starts all builds together; prints JSON as they come, in the order of the files.
 async fn build_all(out: &mut Output, setup: &Setup<'_>, files: &[&Path]) -> Result<Vec<Line>> {
-    // Shown on terminals only.
-    let bar = ProgressBar::new(files.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template("building {bar:30} {pos}/{len} {elapsed}") {
-        bar.set_style(style);
-    }
-    bar.tick();
+    let bar = progress("building", files.len());
     let start = Instant::now();
     let mut builds: FuturesUnordered<_> = files
         .iter()

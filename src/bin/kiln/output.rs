@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use indicatif::{ProgressBar, ProgressStyle};
 use kiln::{BuildKey, ErrorKind};
 use serde::Serialize;
 
@@ -89,18 +90,39 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// An error with what the system said.
+/// An error with its causes, and the compiler's log.
 pub(crate) fn in_full(error: &kiln::Error) -> String {
+    match in_parts(error) {
+        (text, Some(log)) => format!("{text}\n{log}"),
+        (text, None) => text,
+    }
+}
+
+/// An error with its causes, and apart from that the compiler's log.
+pub(crate) fn in_parts(error: &kiln::Error) -> (String, Option<&str>) {
     let mut text = error.to_string();
+    let log = error.build_log().map(str::trim).filter(|log| !log.is_empty());
+    // It is the text's end.
+    if let Some(rest) = log.and_then(|log| text.strip_suffix(log)) {
+        text.truncate(rest.trim_end().len());
+    }
     let mut source = error.source();
     while let Some(cause) = source {
-        // The same error before something was said in front of it.
-        if !cause.is::<kiln::Error>() {
-            text.push_str(&format!(": {cause}"));
-        }
+        text.push_str(&format!(": {cause}"));
         source = cause.source();
     }
-    text
+    (text, log)
+}
+
+/// How far something is, on terminals only.
+pub(crate) fn progress(what: &str, all: usize) -> ProgressBar {
+    let bar = ProgressBar::new(all as u64);
+    let template = format!("{what} {{bar:30}} {{pos}}/{{len}} {{elapsed}}");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
+    }
+    bar.tick();
+    bar
 }
 
 /// Tells people something beside the output.

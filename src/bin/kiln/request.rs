@@ -10,7 +10,7 @@ use kiln::{
 use serde::Serialize;
 
 use crate::args::{Settings, Spec, Stated};
-use crate::output::{self, Failure, in_full};
+use crate::output::{self, Failure, in_parts};
 
 /// Why there is no program.
 #[derive(Clone, Debug, Serialize)]
@@ -24,17 +24,9 @@ pub(crate) struct Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let log = error.build_log().filter(|log| !log.trim().is_empty());
-        let mut message = in_full(&error);
-        // It ends with the log, which is told apart from it.
-        if let Some(at) = log.and_then(|log| message.find(log.trim())) {
-            message.truncate(at);
-        }
-        Self {
-            kind: format!("{:?}", error.kind()),
-            message: message.trim_end().to_owned(),
-            log: log.map(str::to_owned),
-        }
+        let (message, log) = in_parts(&error);
+        let log = log.map(str::to_owned);
+        Self { kind: format!("{:?}", error.kind()), message, log }
     }
 }
 

@@ -7,11 +7,11 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 
-use kiln::store::{Checked, Entry, EntryInfo, Store};
+use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 use tar::{Archive, Builder, EntryType, Header};
 
-use super::{find, travels};
+use super::{chosen, find, whole};
 use crate::args::KeyPrefix;
 use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, plain};
 
@@ -49,16 +49,6 @@ pub(super) fn extract(
     Ok(Ending::Well)
 }
 
-/// An entry, or why it is none.
-fn whole(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
-    match store.check(info) {
-        Checked::Whole(entry) => Ok(entry),
-        Checked::Unusable(unusable) => Err(unusable.to_string()),
-        Checked::Unreadable(error) => Err(error.to_string()),
-        _ => Err("it is of an unknown form".to_owned()),
-    }
-}
-
 fn cannot(what: &str, file: &Path, error: &io::Error) -> Failure {
     Failure::failed(format_args!("cannot {what} {}: {error}", file.display()))
 }
@@ -86,15 +76,7 @@ struct Exported {
 }
 
 pub(super) fn export(out: &mut Output, store: &Store, file: &Path, keys: &[KeyPrefix]) -> Result {
-    let mut entries = if keys.is_empty() {
-        store.entries().collect()
-    } else {
-        keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
-    };
-    // What is damaged is refused by name below, and what is named goes.
-    if keys.is_empty() {
-        entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
-    }
+    let mut entries = chosen(store, keys)?;
     // The same entries make the same bundle.
     entries.sort_by_key(EntryInfo::name);
     entries.dedup_by_key(|entry| entry.name());

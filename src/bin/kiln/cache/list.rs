@@ -7,7 +7,7 @@ use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 
 use super::remote::Status;
-use super::{OBJECT, SPIRV, device_of, kernels_of, kind_of};
+use super::{OBJECT, SPIRV, TIMING, device_of, kernels_of, kind_of};
 use crate::args::Sort;
 use crate::output::{
     Ending, Listing, Output, Result, Width, age, bytes, count, plain, seconds, time,
@@ -58,10 +58,11 @@ impl Line {
         line
     }
 
-    /// What people read of the kernels: objects have none.
+    /// What people read of the kernels: not all entries have some.
     fn kernels(&self) -> String {
         match self.kind.as_deref() {
             Some(OBJECT) => "(object)".to_owned(),
+            Some(TIMING) => "(times of a fusion)".to_owned(),
             Some(SPIRV) => format!("{} (SPIR-V)", self.kernels.join(", ")),
             _ => self.kernels.join(", "),
         }
@@ -122,6 +123,8 @@ struct Stats {
     objects: u64,
     /// Those that are the SPIR-V of OpenCL C.
     translations: u64,
+    /// Those that hold the times of a fused kernel and of its launches.
+    timings: u64,
     bytes: u64,
     /// None: without limit.
     limit: Option<u64>,
@@ -145,7 +148,7 @@ struct Share {
 pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> Result {
     let entries: Vec<_> = store.entries().collect();
     let mut devices = BTreeMap::new();
-    let (mut objects, mut translations) = (0, 0);
+    let (mut objects, mut translations, mut timings) = (0, 0, 0);
     for entry in &entries {
         let share = devices.entry(entry.device()).or_insert_with(|| Share {
             folder: entry.device().to_owned(),
@@ -158,6 +161,7 @@ pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> 
         let Ok(manifest) = store.manifest(entry) else { continue };
         objects += u64::from(kind_of(&manifest) == OBJECT);
         translations += u64::from(kind_of(&manifest) == SPIRV);
+        timings += u64::from(kind_of(&manifest) == TIMING);
         // The first that can be read knows it.
         share.name.get_or_insert_with(|| device_of(&manifest).to_owned());
     }
@@ -166,6 +170,7 @@ pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> 
         entries: entries.len() as u64,
         objects,
         translations,
+        timings,
         bytes: entries.iter().map(EntryInfo::bytes).sum(),
         limit: store.max_bytes(),
         least_recently_used: entries.iter().map(EntryInfo::used).min().map(seconds),
@@ -183,16 +188,15 @@ pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> 
 
 fn print(out: &mut Output, stats: &Stats) -> Result<()> {
     out.line(format_args!("directory  {}", stats.directory))?;
-    let objects = match stats.objects {
-        0 => String::new(),
-        objects => format!(", of which {}", count(objects, "is an object", "are objects")),
-    };
-    let translations = match (stats.translations, stats.objects) {
-        (0, _) => String::new(),
-        (n, 0) => format!(", of which {}", count(n, "is SPIR-V", "are SPIR-V")),
-        (n, _) => format!(" and {}", count(n, "is SPIR-V", "are SPIR-V")),
-    };
-    out.line(format_args!("entries    {}{objects}{translations}", stats.entries))?;
+    let others = [
+        (stats.objects, "is an object", "are objects"),
+        (stats.translations, "is SPIR-V", "are SPIR-V"),
+        (stats.timings, "has times of a fusion", "have times of fusions"),
+    ];
+    let others = others.into_iter().filter(|(number, ..)| *number > 0);
+    let others: Vec<_> = others.map(|(number, one, many)| count(number, one, many)).collect();
+    let of_which = if others.is_empty() { "" } else { ", of which " };
+    out.line(format_args!("entries    {}{of_which}{}", stats.entries, others.join(" and ")))?;
     let limit = match stats.limit {
         Some(limit) => {
             let share = stats.bytes as f64 / limit as f64 * 100.0;

@@ -11,7 +11,7 @@ mod show;
 mod upkeep;
 mod why;
 
-use kiln::store::{EntryInfo, Manifest, Store};
+use kiln::store::{Checked, Entry, EntryInfo, Manifest, Store};
 use kiln::{BuildKey, CacheConfig};
 
 use crate::args::{CacheCommand, KeyPrefix};
@@ -70,6 +70,26 @@ fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
 /// The entry of this very key.
 fn find_exactly(store: &Store, key: &BuildKey) -> Option<EntryInfo> {
     store.entries().find(|entry| entry.key() == *key)
+}
+
+/// The entries of these keys, which are found, or all that are of use elsewhere if there are none.
+fn chosen(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
+    if keys.is_empty() {
+        // What is damaged is refused by name later.
+        let is_chosen = |info: &EntryInfo| store.manifest(info).as_ref().map_or(true, travels);
+        return Ok(store.entries().filter(is_chosen).collect());
+    }
+    keys.iter().map(|key| find(store, key)).collect()
+}
+
+/// An entry, or why it is none.
+fn whole(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
+    match store.check(info) {
+        Checked::Whole(entry) => Ok(entry),
+        Checked::Unusable(unusable) => Err(unusable.to_string()),
+        Checked::Unreadable(error) => Err(error.to_string()),
+        _ => Err("it is of an unknown form".to_owned()),
+    }
 }
 
 /// The name of the device that an entry is for.

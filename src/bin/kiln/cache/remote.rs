@@ -6,16 +6,15 @@ use std::time::Instant;
 
 use futures::stream::{self, StreamExt};
 use futures_lite::future::block_on;
-use indicatif::{ProgressBar, ProgressStyle};
 use kiln::CacheConfig;
 use kiln::remote::{RemoteAccess, RemoteStore, Sent};
-use kiln::store::{Checked, EntryInfo, Store};
+use kiln::store::{EntryInfo, Store};
 use serde::Serialize;
 
 use super::bundle::Refused;
-use super::{find, travels};
+use super::{chosen, travels, whole};
 use crate::args::KeyPrefix;
-use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note};
+use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, progress};
 
 /// So many entries are on their way at the same time.
 const AT_ONCE: usize = 8;
@@ -31,17 +30,6 @@ fn open(config: &CacheConfig) -> Result<RemoteStore> {
     config.open_remote()?.ok_or_else(|| {
         Failure::usage("there is no remote cache: give its address in KILN_CACHE_REMOTE")
     })
-}
-
-/// Shown on terminals only.
-fn progress(what: &'static str, all: usize) -> ProgressBar {
-    let bar = ProgressBar::new(all as u64);
-    let template = format!("{what} {{bar:30}} {{pos}}/{{len}} {{elapsed}}");
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
-    }
-    bar.tick();
-    bar
 }
 
 #[derive(Serialize)]
@@ -60,15 +48,10 @@ pub(super) fn push(
     keys: &[KeyPrefix],
 ) -> Result {
     let remote = open(config)?;
-    let mut entries = if keys.is_empty() {
-        store.entries().collect()
-    } else {
-        keys.iter().map(|key| find(store, key)).collect::<Result<Vec<_>>>()?
-    };
-    // What is damaged is refused by name below.
-    if keys.is_empty() {
-        entries.retain(|info| store.manifest(info).as_ref().map_or(true, travels));
+    if remote.access() == RemoteAccess::ReadOnly {
+        return Err(Failure::usage(format_args!("{} is set not to be written", remote.name())));
     }
+    let mut entries = chosen(store, keys)?;
     // Those that are named replace what is there: readers may refuse it.
     let may_list = keys.is_empty() && remote.access() != RemoteAccess::WriteOnly;
     let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
@@ -85,13 +68,10 @@ pub(super) fn push(
 
     let mut done = Pushed { pushed: 0, bytes: 0, present, refused: Vec::new() };
     let push = async |info: EntryInfo| {
-        let entry = match store.check(&info) {
-            Checked::Whole(entry) if travels(entry.manifest()) => entry,
-            Checked::Whole(_) => return Err(STAYS.to_owned()),
-            Checked::Unusable(unusable) => return Err(unusable.to_string()),
-            Checked::Unreadable(error) => return Err(error.to_string()),
-            _ => return Err("it is of an unknown form".to_owned()),
-        };
+        let entry = whole(store, &info)?;
+        if !travels(entry.manifest()) {
+            return Err(STAYS.to_owned());
+        }
         let pushed = remote.put(&info.name(), &entry).await;
         pushed.map(|()| entry.bytes().len() as u64).map_err(|error| in_full(&error))
     };
@@ -127,6 +107,9 @@ pub(super) fn pull(
     keys: &[KeyPrefix],
 ) -> Result {
     let remote = open(config)?;
+    if remote.access() == RemoteAccess::WriteOnly {
+        return Err(Failure::usage(format_args!("{} is set not to be read", remote.name())));
+    }
     let Some(names) = remote.names() else {
         return Err(Failure::usage(format_args!(
             "{} cannot be listed; `kiln build FILE..` takes from it what the files ask for",

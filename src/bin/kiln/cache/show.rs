@@ -1,9 +1,9 @@
 //! `show`: everything that is known of an entry.
 
-use kiln::store::{Checked, EntryInfo, KernelRecord, Manifest, Store};
+use kiln::store::{EntryInfo, KernelRecord, Manifest, Store};
 use serde::Serialize;
 
-use super::{OBJECT, SPIRV, find, kind_of};
+use super::{OBJECT, SPIRV, TIMING, find, kind_of, whole};
 use crate::args::KeyPrefix;
 use crate::output::{Ending, Failure, Listing, Output, Result, age, bytes, plain, seconds, time};
 
@@ -23,29 +23,23 @@ struct Shown<'a> {
 
 pub(super) fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Result {
     let info = find(store, key)?;
-    let why = match store.check(&info) {
-        Checked::Whole(entry) => {
-            let shown = Shown {
-                key: info.key().to_string(),
-                file: info.path().display().to_string(),
-                bytes: info.bytes(),
-                binary_bytes: entry.payload().len() as u64,
-                used: seconds(info.used()),
-                manifest: entry.manifest(),
-            };
-            if out.is_json() {
-                out.value(&shown)?;
-            } else {
-                print(out, &shown, &info)?;
-            }
-            return Ok(Ending::Well);
-        }
-        Checked::Unusable(reason) => reason.to_string(),
-        Checked::Unreadable(error) => error.to_string(),
-        _ => "it is of an unknown form".to_owned(),
+    let entry = whole(store, &info).map_err(|why| {
+        Failure::failed(format_args!("the entry of {} cannot be used: {why}", info.key()))
+    })?;
+    let shown = Shown {
+        key: info.key().to_string(),
+        file: info.path().display().to_string(),
+        bytes: info.bytes(),
+        binary_bytes: entry.payload().len() as u64,
+        used: seconds(info.used()),
+        manifest: entry.manifest(),
     };
-    let key = info.key();
-    Err(Failure::failed(format_args!("the entry of {key} cannot be used: {why}")))
+    if out.is_json() {
+        out.value(&shown)?;
+    } else {
+        print(out, &shown, &info)?;
+    }
+    Ok(Ending::Well)
 }
 
 fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
@@ -54,10 +48,15 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     // Not in a table, which would break them.
     out.line(format_args!("key      {key}"))?;
     out.line(format_args!("file     {}", plain(file)))?;
-    let (all, binary) = (bytes(shown.bytes), bytes(shown.binary_bytes));
-    out.line(format_args!("size     {all}, of which the binary has {binary}"))?;
-    let created = age(time(manifest.created));
-    out.line(format_args!("built    {created} ago, in {milliseconds:.1} ms"))?;
+    let (all, created) = (bytes(shown.bytes), age(time(manifest.created)));
+    if kind_of(manifest) == TIMING {
+        out.line(format_args!("size     {all}"))?;
+        out.line(format_args!("timed    {created} ago"))?;
+    } else {
+        let binary = bytes(shown.binary_bytes);
+        out.line(format_args!("size     {all}, of which the binary has {binary}"))?;
+        out.line(format_args!("built    {created} ago, in {milliseconds:.1} ms"))?;
+    }
     out.line(format_args!("used     {} ago", age(info.used())))?;
     for (name, version) in &manifest.tools {
         out.line(format_args!("made by  {} {}", plain(name), plain(version)))?;
@@ -70,18 +69,24 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     }
     out.table(fields)?;
 
-    if kind_of(manifest) == OBJECT {
-        out.line("\nAn object: programs are linked from it, and those have the kernels.")?;
-    } else {
-        if kind_of(manifest) == SPIRV {
-            out.line("\nThe SPIR-V of OpenCL C, from which kernels are fused.")?;
+    match kind_of(manifest) {
+        OBJECT => {
+            out.line("\nAn object: programs are linked from it, and those have the kernels.")?;
         }
-        out.line("\nKernels:")?;
-        let mut kernels = Listing::of_pairs();
-        for kernel in &manifest.kernels {
-            kernels.tall_row([format!("  {}", kernel.name), parameters(kernel)]);
+        TIMING => out.line("\nHow long a fused kernel takes, and its launches one by one.")?,
+        kind => {
+            if kind == SPIRV {
+                out.line(
+                    "\nThe SPIR-V of OpenCL C: programs are built and kernels fused from it.",
+                )?;
+            }
+            out.line("\nKernels:")?;
+            let mut kernels = Listing::of_pairs();
+            for kernel in &manifest.kernels {
+                kernels.tall_row([format!("  {}", kernel.name), parameters(kernel)]);
+            }
+            out.table(kernels)?;
         }
-        out.table(kernels)?;
     }
 
     if !manifest.build_log.trim().is_empty() {

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use futures_lite::future::block_on;
-use kiln::store::{Checked, EntryInfo, Store};
+use kiln::store::{EntryInfo, Store};
 use kiln::{BuildKey, CacheConfig, ImageFormat};
 use serde::Serialize;
 
 use super::remote::{Has, has};
-use super::{PROGRAM, find, find_exactly, kind_of};
+use super::{PROGRAM, find, find_exactly, kind_of, whole};
 use crate::args::{Operand, Settings};
 use crate::output::{Ending, Failure, Listing, Output, Result, Width, age, plain, short};
 use crate::request::{Problem, Setup};
@@ -219,17 +219,13 @@ struct Nearest {
 }
 
 fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -> Result {
-    let checked = find_exactly(store, &side.key).map(|info| store.check(&info));
-    let unusable = match &checked {
-        None | Some(Checked::Whole(_)) => None,
-        Some(Checked::Unusable(unusable)) => Some(unusable.to_string()),
-        Some(Checked::Unreadable(error)) => Some(error.to_string()),
-        Some(_) => Some("it is of an unknown form".to_owned()),
-    };
-    let stored = checked.is_some() && unusable.is_none();
+    let found = find_exactly(store, &side.key).map(|info| whole(store, &info));
+    let is_absent = found.is_none();
+    let stored = matches!(found, Some(Ok(_)));
+    let unusable = found.and_then(std::result::Result::err);
     let is_remote = !stored && side.is_storable;
     let remote = if is_remote { has(config, &side.entry)? } else { None };
-    let nearest = if checked.is_none() && side.is_storable { nearest(store, side) } else { None };
+    let nearest = if is_absent && side.is_storable { nearest(store, side) } else { None };
     let (name, key) = (side.name.clone(), side.key.to_string());
     let loaded = stored || remote.as_ref().is_some_and(Has::is_whole);
     let explained = Explained { name, key, stored, unusable, remote, nearest };

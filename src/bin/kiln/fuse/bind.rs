@@ -144,7 +144,7 @@ impl<'a> Call<'a> {
                     return Err(self.misfit(at, "local memory, such as local:256"));
                 }
                 (ArgumentText::Zeros(bytes), Some(Private) | None) => zeros(launch, *bytes)
-                    .ok_or_else(|| self.misfit(at, "up to 64 bytes, or 128 or 256"))?,
+                    .ok_or_else(|| self.misfit(at, "1 to 32 bytes, or 48, 64, 128 or 256"))?,
                 (ArgumentText::Number(text), Some(Private) | None) => {
                     let (number, stated) = typed(text);
                     let Some(type_name) = stated.or(parameter.type_name.as_deref()) else {
