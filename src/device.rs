@@ -279,7 +279,8 @@ impl Selector {
     fn fits(&self, index: usize, count: usize, info: &DeviceInfo) -> bool {
         let kind = info.kind.to_string();
         self.parts.iter().all(|part| match part.parse::<usize>() {
-            // Fewer digits are in many names.
+            // One or two digits always count devices, since they are in nearly every name; more may
+            // be a part of a name, as of an RTX 4090.
             Ok(number) if number < count || part.len() < 3 => number == index,
             _ => {
                 *part == kind

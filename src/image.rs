@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use rspirv::spirv::{Capability, LinkageType};
+use rspirv::spirv::LinkageType;
 
 use crate::backend::Parameter;
 use crate::device::ImageFormat;
@@ -13,7 +13,7 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
 use crate::includes::includes_files;
-use crate::spirv::{self, Symbol, SymbolKind};
+use crate::spirv::{self, Symbol};
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
 ///
@@ -290,10 +290,10 @@ impl Image {
         symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
     }
 
-    /// Whether kernels of other objects can call its functions where a linker resolves the calls
-    /// and no more: such calls have 4 KiB of private memory for each work-item, half of which may
-    /// go to what is no variable, and what every module may bring along is dropped where its own
-    /// does not call it.
+    /// Whether kernels of other objects can call its functions where a linker only resolves the calls,
+    /// as Level Zero's does. Such calls have 4 KiB of private memory for each work-item; the compiler may
+    /// take half of it for itself, so that variables must fit into the rest. Functions of linkage
+    /// `LinkOnceODR` are dropped from objects that do not call them, so there must be none.
     pub(crate) fn can_be_called(&self) -> bool {
         const PRIVATE_MEMORY: u64 = 2 << 10;
         let mut linkages = self.inner.reflection.exports.iter().map(|symbol| symbol.linkage);
@@ -311,7 +311,7 @@ impl Image {
 
     /// Whether it is a SPIR-V module with pointers to functions.
     pub(crate) fn has_function_pointers(&self) -> bool {
-        self.inner.reflection.capabilities.contains(&Capability::FunctionPointersINTEL)
+        self.inner.reflection.has_function_pointers
     }
 
     /// What a SPIR-V module tells of a kernel's parameters; none for other formats.
@@ -340,7 +340,7 @@ fn stated<S: Into<String>>(
     let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
     names.sort_unstable();
     names.dedup();
-    let symbol = |name| Symbol { name, kind: SymbolKind::Function, linkage, type_name: None };
+    let symbol = |name| Symbol { name, linkage };
     names.into_iter().map(symbol).collect()
 }
 

@@ -7,32 +7,7 @@ use std::borrow::Cow;
 /// whatever a backslash escapes stay as they are, and so does everything behind a quote that is
 /// not closed.
 pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
-    if is_canonical(options) {
-        return Cow::Borrowed(options);
-    }
-    let mut canonical = String::with_capacity(options.len());
-    let mut quote = None;
-    let mut escaped = false;
-    let mut gap = false;
-    for c in options.chars() {
-        let blank = quote.is_none() && !escaped && c.is_ascii_whitespace();
-        if blank {
-            gap = true;
-            continue;
-        }
-        if std::mem::take(&mut gap) && !canonical.is_empty() {
-            canonical.push(' ');
-        }
-        canonical.push(c);
-        match (std::mem::take(&mut escaped), quote) {
-            (true, _) => {}
-            (false, _) if c == '\\' => escaped = true,
-            (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
-            (false, Some(open)) if c == open => quote = None,
-            (false, _) => {}
-        }
-    }
-    Cow::Owned(canonical)
+    if is_canonical(options) { Cow::Borrowed(options) } else { words(options).join(" ").into() }
 }
 
 /// Whether no white space would change. May say no to a text that would not change after all.
@@ -45,8 +20,8 @@ fn is_canonical(options: &str) -> bool {
         && !bytes.windows(2).any(|pair| pair == b"  ")
 }
 
-/// The words of options in their canonical form: what spaces part, outside of quotes and not behind a
-/// backslash. Quotes and backslashes stay.
+/// The words of options: what white space parts, outside of quotes and not behind a backslash. Quotes
+/// and backslashes stay.
 pub(crate) fn words(text: &str) -> Vec<&str> {
     let (mut words, mut start) = (Vec::new(), 0);
     let (mut quote, mut escaped) = (None, false);
@@ -55,7 +30,7 @@ pub(crate) fn words(text: &str) -> Vec<&str> {
             (true, _) => {}
             (false, _) if c == '\\' => escaped = true,
             (false, None) if matches!(c, '"' | '\'') => quote = Some(c),
-            (false, None) if c == ' ' => {
+            (false, None) if c.is_ascii_whitespace() => {
                 words.push(&text[start..at]);
                 start = at + 1;
             }

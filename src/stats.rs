@@ -117,7 +117,7 @@ counters! {
     launches,
     /// Fusion scopes whose launches ran as one kernel.
     fusions,
-    /// Fusion scopes that were canceled, discarded, dropped, or completed twice.
+    /// Fusion scopes that were canceled, discarded, or dropped before they were completed.
     fusions_canceled,
     /// Fusion scopes that something outside made run one by one.
     fusions_aborted,

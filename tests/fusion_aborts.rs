@@ -321,6 +321,32 @@ everywhere! {
 }
 
 everywhere! {
+    async fn a_scope_counts_once_by_what_became_of_it(rt: Runtime) {
+        let rt = always(&rt).await;
+        let ends: [fn(FusionScope); 3] = [drop, |scope| scope.discard(), |scope| {
+            scope.cancel();
+            drop(scope.complete());
+        }];
+        for is_aborted in [false, true] {
+            let before = rt.stats();
+            for end in ends {
+                let chain = chain(&rt).await;
+                let (scope, [first, _]) = chain.begin();
+                if is_aborted {
+                    first.await.unwrap();
+                }
+                end(scope);
+            }
+            let after = rt.stats();
+            let canceled = after.fusions_canceled - before.fusions_canceled;
+            let aborted = after.fusions_aborted - before.fusions_aborted;
+            assert_eq!([canceled, aborted], if is_aborted { [0, 3] } else { [3, 0] });
+        }
+        rt.drain().await;
+    }
+}
+
+everywhere! {
     async fn nothing_is_discarded_that_runs_already(rt: Runtime) {
         let chain = chain(&rt).await;
         let (scope, [first, second]) = chain.begin();

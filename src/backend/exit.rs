@@ -72,8 +72,9 @@ pub(super) trait Commands: Send + Sync {
     fn are_in_flight(&self) -> bool;
 }
 
-/// Sees to it that the process ends well while other threads call a driver. Called after that has made
-/// its own arrangements for the end, so that this comes before them: the last made comes first.
+/// Sees to it that the process ends well while other threads call a driver. To be called after the
+/// driver has registered its own handlers for the exit: the last registered runs first, so that ours
+/// runs before the driver's.
 pub(super) fn prepare() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     linux::prepare();
@@ -169,7 +170,8 @@ mod linux {
         let _ = AT_END.try_with(|_| ());
     }
 
-    /// What is registered while others are called is called next, and this is told the status.
+    /// A handler that is registered while handlers run is the next to run. Those of `on_exit` are told
+    /// the exit status.
     unsafe extern "C" fn first(_: *mut c_void) {
         if !TAKEN_BACK.load(SeqCst) {
             // SAFETY: the function is there as long as the process.

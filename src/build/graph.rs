@@ -229,13 +229,8 @@ impl BuildGraph {
         })
     }
 
-    /// The object that a program is linked from, in the same way.
-    pub(super) fn ask_for_object(self: &Arc<Self>, recipe: Recipe) -> Answer {
-        self.ask_for(recipe, |recipe| self.begin(recipe), |_| ())
-    }
-
-    /// The SPIR-V that an image is translated to, in the same way.
-    pub(super) fn ask_for_spirv(self: &Arc<Self>, recipe: Recipe) -> Answer {
+    /// What a program is made of, an object or SPIR-V, in the same way.
+    pub(super) fn ask_uncounted(self: &Arc<Self>, recipe: Recipe) -> Answer {
         self.ask_for(recipe, |recipe| self.begin(recipe), |_| ())
     }
 
@@ -302,10 +297,7 @@ impl BuildGraph {
 
     /// A program in memory that was linked from the same images and more: it has the same kernels.
     fn serving(&self, recipe: &Recipe) -> Option<Outcome> {
-        if !recipe.way().is_link() && !matches!(recipe.way(), Way::Merge | Way::Front) {
-            return None;
-        }
-        let parts = recipe.parts(&self.device_keys[recipe.device()]);
+        let parts = self.parts(recipe);
         if parts.is_empty() {
             return None;
         }

@@ -36,11 +36,12 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(
 pub(super) struct Job {
     graph: Arc<BuildGraph>,
     node: NodeId,
-    /// Of texts that are built as SPIR-V, from their translation on that of the SPIR-V.
+    /// What is built. Texts for a device that takes SPIR-V only are translated first; from then on it
+    /// is the recipe of their SPIR-V.
     recipe: Recipe,
-    /// Then, what the texts are parts of.
+    /// Once the recipe was replaced: the parts of the program as those know it who asked for the texts.
     texts: Option<Box<[Part]>>,
-    /// Of this recipe: the key of what is built.
+    /// That of the recipe.
     key: BuildKey,
     span: tracing::Span,
     landing: Arc<Landing>,
@@ -223,7 +224,7 @@ impl Job {
     fn submit_with_objects(mut self) {
         let ask = |object: Recipe| {
             let name = object.image_in_words();
-            let answer = self.graph.ask_for_object(object);
+            let answer = self.graph.ask_uncounted(object);
             async { answer.landed().await.map_err(|error| error.within(name)) }
         };
         let objects: Vec<_> = self.recipe.objects().map(ask).collect();
@@ -556,7 +557,10 @@ impl Job {
 
     /// What is linked to the program of a recipe, as whoever asked knows it.
     fn parts(&self, recipe: &Recipe) -> Box<[Part]> {
-        self.texts.clone().unwrap_or_else(|| self.graph.parts(recipe))
+        match &self.texts {
+            Some(parts) if recipe.kind() == NodeKind::Program => parts.clone(),
+            _ => self.graph.parts(recipe),
+        }
     }
 
     /// Calls `attempt`, with further tries where the first ran out of resources.

@@ -21,7 +21,7 @@ pub enum DuplicateExports {
 /// How like a name must be to be told as what may have been meant; 1 is the same name.
 const NEAR: f64 = 0.7;
 
-/// Names told of those that are near, or of what is there.
+/// How many names a message lists at most.
 const TOLD: usize = 3;
 
 /// The device libraries of a runtime.

@@ -25,7 +25,7 @@ use crate::spirv::{self, Module};
 #[derive(Clone)]
 pub(crate) struct Wanted {
     unit: Unit,
-    /// Whether SPIR-V is to reach a device that takes OpenCL C, too, as that.
+    /// Whether SPIR-V is handed to the driver as OpenCL C, even where the driver takes SPIR-V.
     as_text: bool,
     /// The device's position in the graph.
     device: usize,

@@ -14,7 +14,7 @@ use crate::build::recipe::Recipe;
 use crate::build::unit::Unit;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frontend::{Tools, Translation};
+use crate::frontend::{self, Tools, Translation};
 use crate::image::Image;
 
 /// A module as the graph holds it, in the place of a driver's program. Nothing of it can be launched.
@@ -185,7 +185,7 @@ impl BuildGraph {
         if let Some(flaw) = image.flaw() {
             return Err(flaw.clone());
         }
-        let limit = self.front_end().limit();
+        let limit = frontend::LIMIT;
         let translation = Translation::new(tools, limit, unit.options(), self.device(device))?;
         let image = if image.includes_files() {
             let expanded = translation.expand(image.code());
@@ -196,7 +196,7 @@ impl BuildGraph {
         };
         let expanded = Unit::with_options(image, unit.options());
         let recipe = Recipe::of_translation(expanded, device, translation);
-        Ok(Translating::Asked(self.ask_for_spirv(recipe)))
+        Ok(Translating::Asked(self.ask_uncounted(recipe)))
     }
 }
 

@@ -579,7 +579,6 @@ impl<'m> Body<'_, 'm> {
     }
 }
 
-/// An expression of signed integers as unsigned ones; narrow scalars have become `int` in it.
 /// OpenCL C has the function for vectors of up to four components.
 fn dot(a: &str, b: &str, count: u32) -> String {
     if count <= 4 {
@@ -619,6 +618,8 @@ impl super::Emitter<'_> {
     }
 }
 
+/// What makes an expression of signed integers one of unsigned ones; narrow scalars have become `int`
+/// in it.
 pub(super) fn unsigned(lanes: Lanes) -> String {
     if lanes.is_vector() { format!("as_{lanes}") } else { format!("({lanes})") }
 }

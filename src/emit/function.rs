@@ -1,5 +1,10 @@
 //! Functions: signatures, blocks and the edges between them.
 //!
+//! Control flow stays as it is: each block is a label, and each branch a `goto`, left out where its
+//! target comes next. Phis are variables of the function; they are assigned on the edges, inside the
+//! branch that takes the edge, so that no edge has to be split. Where one of them would read a variable
+//! that another has overwritten, all are read first.
+//!
 //! All values are declared at the top, for a `goto` must not jump over what it is to initialize.
 //! Compilers turn such variables back to values at once.
 
@@ -597,8 +602,8 @@ impl<'m> Body<'_, 'm> {
         let instance = self.emitter.emit_function(callee, &key, None)?;
         let function = self.emitter.functions.get(&callee);
         let parameters = function.map(|function| {
-            let parameters = function.body.iter();
-            parameters.filter(|parameter| parameter.op() == Some(Op::FunctionParameter))
+            let head = function.body.iter().take_while(|i| i.op() != Some(Op::Label));
+            head.filter(|parameter| parameter.op() == Some(Op::FunctionParameter))
         });
         let parameters: Vec<_> = parameters.into_iter().flatten().collect();
         let mut texts = Vec::new();

@@ -1,8 +1,9 @@
 //! The address spaces of generic pointers, which OpenCL C 1.2 does not have.
 //!
 //! Within a function, what a pointer is copied from and stored to points to the same address space:
-//! one equation for each instruction, solved by joining. What a pointer that is stored points to is
-//! told apart, one level each.
+//! one equation for each instruction, solved by union-find. A value has a node for each level of
+//! indirection, so that what a pointer that is stored points to is told apart. A set of nodes with two
+//! address spaces is refused.
 
 use std::collections::HashMap;
 
@@ -11,6 +12,7 @@ use rspirv::spirv::{Op, StorageClass};
 use super::types::Space;
 use super::{Emitter, operand, unsupported};
 use crate::error::Result;
+use crate::spirv::Module;
 use crate::spirv::edit::{Function, Instruction, Section, ids};
 
 /// The address spaces of values by level: of the pointer, of the pointer that it points to, ...
@@ -27,19 +29,20 @@ struct Solver<'e, 'm> {
     nodes: HashMap<u32, Vec<usize>>,
     parents: Vec<usize>,
     spaces: Vec<Option<Space>>,
-    /// Pointers to generic pointers, as pointers to something else: each with what it is of.
+    /// Pointers to generic pointers that were cast to pointers to something else, with the id before
+    /// the cast.
     disguised: HashMap<u32, u32>,
 }
 
-impl<'m> Emitter<'m> {
-    /// Whether the module knows generic pointers at all.
-    fn has_generic(&self) -> bool {
-        self.module.section(Section::Globals).iter().any(|ty| {
-            matches!(ty.op(), Some(Op::TypePointer | Op::TypeUntypedPointerKHR))
-                && ty.word(1) == Some(StorageClass::Generic as u32)
-        })
-    }
+/// Whether a module knows generic pointers at all.
+pub(super) fn has_generic(module: &Module) -> bool {
+    module.section(Section::Globals).iter().any(|ty| {
+        matches!(ty.op(), Some(Op::TypePointer | Op::TypeUntypedPointerKHR))
+            && ty.word(1) == Some(StorageClass::Generic as u32)
+    })
+}
 
+impl<'m> Emitter<'m> {
     /// How many levels of a parameter's type are generic.
     pub(super) fn generic_levels(&self, ty: u32) -> Result<Vec<usize>> {
         let levels = self.levels(ty)?;
@@ -54,7 +57,7 @@ impl<'m> Emitter<'m> {
         function: &'m Function,
         parameters: &[Space],
     ) -> Result<(Spaces, Vec<Space>)> {
-        if !self.has_generic() {
+        if !self.has_generic {
             return Ok((Spaces::new(), Vec::new()));
         }
         let mut solver = Solver {

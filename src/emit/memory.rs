@@ -250,8 +250,8 @@ impl Body<'_, '_> {
         Ok(format!("&{place}"))
     }
 
-    /// Indexes are signed, also those as wide as pointers: C's compilers take it that what is added to a
-    /// pointer unsigned is not negative.
+    /// Indexes are signed, also those as wide as pointers: as an unsigned number, -1 would be a huge
+    /// offset for C's compilers.
     fn index(&mut self, id: u32) -> Result<String> {
         let index = self.signed(id)?;
         Ok(match self.emitter.evaluate(id)? {

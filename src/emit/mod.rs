@@ -111,6 +111,10 @@ struct Emitter<'m> {
     pointer_bytes: u32,
     /// Whether memory of one type may be accessed as another.
     puns: bool,
+    /// Whether the module knows generic pointers at all.
+    has_generic: bool,
+    /// Those of each function.
+    execution_modes: HashMap<u32, Vec<Instruction<'m>>>,
 
     pragmas: BTreeSet<&'static str>,
     opaque: BTreeSet<u32>,
@@ -152,6 +156,8 @@ impl<'m> Emitter<'m> {
             integers: HashMap::new(),
             pointer_bytes,
             puns: false,
+            has_generic: generic::has_generic(module),
+            execution_modes: HashMap::new(),
             pragmas: BTreeSet::new(),
             opaque: BTreeSet::new(),
             aggregates: BTreeMap::new(),
@@ -167,6 +173,9 @@ impl<'m> Emitter<'m> {
             code: String::new(),
         };
         emitter.puns = emitter.may_pun();
+        for mode in module.section(Section::ExecutionModes).iter() {
+            emitter.execution_modes.entry(operand(&mode, 0)?).or_default().push(mode);
+        }
         emitter.specialize(values);
         emitter.evaluate_all();
         Ok(emitter)
@@ -290,15 +299,12 @@ impl<'m> Emitter<'m> {
     /// The execution modes, as attributes.
     fn attributes(&self, kernel: u32) -> Result<String> {
         let mut attributes = String::new();
-        for mode in self.module.section(Section::ExecutionModes).iter() {
-            if mode.word(0) != Some(kernel) {
-                continue;
-            }
-            let number = operand(&mode, 1)?;
+        for mode in self.execution_modes.get(&kernel).into_iter().flatten() {
+            let number = operand(mode, 1)?;
             let sizes = || -> Result<String> {
                 let mut sizes = Vec::new();
                 for index in 2..5 {
-                    let size = operand(&mode, index)?;
+                    let size = operand(mode, index)?;
                     let is_id = mode.op() == Some(Op::ExecutionModeId);
                     sizes.push(if is_id { self.integer(size)? } else { size.into() }.to_string());
                 }

@@ -255,7 +255,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// Structs are declared before they are defined, so that they can point to each other.
+    /// Behind half of the levels that types may be nested, structs are only declared, so that long
+    /// chains of structs that point to each other do not reach the limit.
     fn pointee_name(&mut self, ty: u32, spaces: &[Space]) -> Result<String> {
         if self.ty(ty)? == Type::Struct && self.nesting > DEPTH / 2 {
             self.opaque.insert(ty);

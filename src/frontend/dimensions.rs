@@ -1,7 +1,7 @@
-//! Gives dimensions that there are not what OpenCL C gives them.
+//! Makes `get_global_size(d)` and the like give what OpenCL C says also where `d` is 3 or more.
 //!
-//! There, `get_global_size(d)` and the like are functions of any number: of a dimension that there is
-//! not, a size is 1, and an id or offset 0 (OpenCL C, "Work-Item Functions"). Where `d` is only known at run
+//! There they are functions of any number: of a dimension that does not exist, a size is 1, and an id
+//! or offset 0 (OpenCL C, "Work-Item Functions"). Where `d` is only known at run
 //! time, llvm-spirv makes the component of a vector of them, which SPIR-V has for three alone
 //! (OpVectorExtractDynamic): Intel's CPU runtime then takes another one.
 

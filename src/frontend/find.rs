@@ -64,18 +64,14 @@ impl Tools {
     /// [`Configuration`](ErrorKind::Configuration) for a chosen path that is not what it should be;
     /// [`Unsupported`](ErrorKind::Unsupported), with what to install, if there are no tools.
     pub(super) fn find(places: &Places) -> Result<Self> {
-        let clangs = match &places.clang {
+        let candidates = |chosen: &Option<Chosen>, name: &str, marker: &str| match chosen {
             Some(chosen) => {
-                vec![probe(&chosen.path, "clang version").map_err(|why| chosen.refused(why))?]
+                Ok(vec![probe(&chosen.path, marker).map_err(|why| chosen.refused(why))?])
             }
-            None => on_path(places, "clang", "clang version"),
+            None => Ok(on_path(places, name, marker)),
         };
-        let translators = match &places.llvm_spirv {
-            Some(chosen) => {
-                vec![probe(&chosen.path, "LLVM version").map_err(|why| chosen.refused(why))?]
-            }
-            None => on_path(places, "llvm-spirv", "LLVM version"),
-        };
+        let clangs = candidates(&places.clang, "clang", "clang version")?;
+        let translators = candidates(&places.llvm_spirv, "llvm-spirv", "LLVM version")?;
         for clang in &clangs {
             if let Some(found) = translators.iter().find(|found| found.major == clang.major) {
                 return Ok(Self { clang: clang.clone(), llvm_spirv: Some(found.clone()) });

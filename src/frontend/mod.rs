@@ -1,8 +1,8 @@
 //! OpenCL C to SPIR-V: clang and llvm-spirv of the system, as processes.
 //!
-//! A device's own compiler gives programs for that device and nothing that could be looked into; what
-//! fuses kernels works on SPIR-V. A kernel given as text is therefore translated a second time, by
-//! compilers that are found when they are first needed ([`find`]). They run as processes with limits
+//! Devices that take SPIR-V only, as those of Level Zero, get the translation of a text. So does the
+//! fusing compiler: what a device's own compiler makes cannot be looked into. The compilers are found
+//! when they are first needed ([`find`]). They run as processes with limits
 //! ([`process`](crate::process)), so that one that crashes, hangs or writes nonsense is an error and
 //! nothing else.
 //!
@@ -52,8 +52,8 @@ pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
 pub(crate) use self::translate::Translation;
 
-/// What a compiler gets to end, unless something else is asked for.
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long a compiler may take.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The variables that compilers get; others, such as `CPATH`, would change what they make of the
 /// same input. The last two are what programs need to start: libraries in places of their own, and
@@ -76,7 +76,6 @@ fn compiler<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item =
 #[derive(Debug)]
 pub(crate) struct FrontEnd {
     places: Places,
-    limit: Duration,
     tools: OnceLock<Arc<Tools>>,
     searching: Mutex<()>,
 }
@@ -108,7 +107,7 @@ impl FrontEnd {
             path: variable("PATH").unwrap_or_default(),
         };
         let (tools, searching) = (OnceLock::new(), Mutex::new(()));
-        Ok(Self { places, limit: LIMIT, tools, searching })
+        Ok(Self { places, tools, searching })
     }
 
     /// The tools, if they were found already. Does not block.
@@ -130,10 +129,5 @@ impl FrontEnd {
         let tools = Tools::find(&self.places).map_err(Error::passing)?;
         tracing::debug!(?tools, "found the compilers that translate OpenCL C to SPIR-V");
         Ok(self.tools.get_or_init(|| Arc::new(tools)))
-    }
-
-    /// What a compiler gets to end.
-    pub(crate) fn limit(&self) -> Duration {
-        self.limit
     }
 }

@@ -58,18 +58,19 @@ impl BuildOptions {
         let mut options = Self::default();
         let mut words = split(text)?.into_iter();
         while let Some(word) = words.next() {
-            let mut value = |flag: &str| match &word[flag.len()..] {
+            // Of options whose names have two letters.
+            let mut value = || match &word[2..] {
                 "" => words.next().ok_or_else(|| refused(&word, "it lacks its value")),
                 value => Ok(value.to_owned()),
             };
             if word.starts_with("-D") || word.starts_with("-U") {
-                let (flag, definition) = (&word[..2], value("-D")?);
+                let (flag, definition) = (&word[..2], value()?);
                 if !is_macro(&definition) {
                     return Err(refused(&format!("{flag} {definition}"), "it names no macro"));
                 }
                 options.arguments.push(format!("{flag}{definition}"));
             } else if word.starts_with("-I") {
-                options.directories.push(value("-I")?);
+                options.directories.push(value()?);
             } else if let Some(standard) = word.strip_prefix("-cl-std=") {
                 if !STANDARDS.contains(&standard) {
                     let why = format!("the versions that can be are {}", STANDARDS.join(", "));

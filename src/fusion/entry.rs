@@ -96,7 +96,7 @@ struct Parameter {
     ty: u32,
     places: Vec<Place>,
     region: Option<Region>,
-    /// That hold for all that it is passed on to.
+    /// Those that all parameters share to which it is passed on.
     decorations: BTreeSet<Vec<u32>>,
     name: Option<String>,
 }
@@ -112,7 +112,7 @@ struct Writer<'a> {
     variables: Stream,
     local: BTreeMap<Memory, u32>,
     private: BTreeMap<(Memory, usize), u32>,
-    /// Whose work is called for.
+    /// Which of the items of a work-item the calls being written belong to.
     item: usize,
 }
 
@@ -186,7 +186,7 @@ impl Writer<'_> {
                 });
                 match known {
                     None => self.region(body, place, (own, ty), *region),
-                    Some(at) => self.shared(body, at, place, (own, ty)),
+                    Some(at) => self.reuse(body, at, place, (own, ty)),
                 }
             }
             Argument::Scalar(bytes) => {
@@ -205,7 +205,7 @@ impl Writer<'_> {
                 });
                 match known {
                     None => self.parameter(place, own, ty, None),
-                    Some(at) => self.shared(body, at, place, (own, ty)),
+                    Some(at) => self.reuse(body, at, place, (own, ty)),
                 }
             }
             Argument::Local(_) => self.parameter(place, own, ty, None),
@@ -229,7 +229,7 @@ impl Writer<'_> {
     }
 
     /// Lets a parameter that is there stand for one more argument.
-    fn shared(
+    fn reuse(
         &mut self,
         body: &mut Stream,
         at: usize,

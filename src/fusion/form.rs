@@ -56,8 +56,9 @@ impl Id {
     const ALL: [Self; 3] = [Self::Global, Self::Local, Self::Group];
 }
 
-/// `global . gid + local . lid + group . wid + split + rest`, where the rest is some integer from `low`
-/// to `high`, as many steps behind `low`, not the same one in every work-item nor at every time.
+/// `global . gid + local . lid + group . wid + split + rest`, where the rest is one of `low`,
+/// `low + step`, `low + 2 * step` and so on up to `high`. Which one may differ between work-items, and
+/// between two evaluations in one work-item.
 ///
 /// Operations are exact on the integers, not modulo a power of two: `None` stands for a result that
 /// is too large. A form that holds wherever an expression is evaluated may be weakened, by a wider

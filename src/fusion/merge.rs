@@ -52,10 +52,10 @@ impl Part {
 
         module.section_mut(Section::EntryPoints).retain(|_| false);
         module.section_mut(Section::ExecutionModes).retain(|_| false);
-        let is_built_in = |i: &Instruction<'_>| {
+        let is_kept = |i: &Instruction<'_>| {
             Linkage::of(i).is_none_or(|linkage| linkage.kind == LinkageType::Import)
         };
-        module.section_mut(Section::Annotations).retain(is_built_in);
+        module.section_mut(Section::Annotations).retain(is_kept);
         let name = format!("kiln.slot{slot}");
         let words = [function, Decoration::LinkageAttributes as u32];
         let words = words.into_iter().chain(string_words(&name));

@@ -3,12 +3,19 @@
 //! A pure compiler: a [`Plan`] and the modules of its kernels go in, SPIR-V comes out. It knows no
 //! driver and no queue.
 //!
-//! Each kernel is [analysed](access) for the bytes that its work-items touch, each memory that slots
-//! share is [judged](legality), and if all is well the modules are [merged](merge), with a new
-//! [entry] that calls the kernels in order, with barriers between them where work-groups pass values
-//! on. What a work-item wrote or read before it [keeps](privacy) in a [variable](promote), what a
-//! work-group did it may [keep](locality) in [local memory](share), and memories that nobody reads
-//! afterwards are then [done without](internalize).
+//! 1. Each slot's kernel is [set apart](isolate) in a module of its own, its specialization constants at
+//!    their values, and the launches' [nd-ranges](ranges) become one.
+//! 2. Each kernel is [analysed](access) for the bytes that its work-items touch, as [forms](form) of their
+//!    ids, which are brought to [common coordinates](shapes).
+//! 3. Each memory that slots share is [judged](legality).
+//! 4. What a work-item wrote or read before it [keeps](privacy) in a [variable](promote), what a
+//!    work-group did it may [keep](locality) in [local memory](share), and memories that nobody reads
+//!    afterwards are [done without](internalize).
+//! 5. Kernels whose range differs from the common one get other [ids](remap). Where drivers might
+//!    [contract](contraction) operations of several launches, it ends here. Work-items may come to do the
+//!    work of [several](wide).
+//! 6. The modules are [merged](merge), with a new [entry] that calls the kernels in order, with barriers
+//!    between them where work-groups pass values on, for the device's [version] of SPIR-V.
 
 mod access;
 mod contraction;

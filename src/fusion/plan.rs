@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     pub(crate) dead: BTreeSet<Memory>,
     /// The latest version of SPIR-V that the device takes, major and minor.
     pub(crate) version: (u8, u8),
-    /// What memories are to become that are not to be as they come best.
+    /// The forms that were asked for, of memories whose form is not left to the compiler.
     pub(crate) forms: BTreeMap<Memory, Internalization>,
     /// How many bytes of local memory a work-group may take, with what the kernels take.
     pub(crate) local_limit: usize,

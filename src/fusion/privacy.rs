@@ -370,7 +370,8 @@ impl<'a> Keeper<'a> {
                     }
                     _ => true,
                 };
-                // Others' parts of the variable are not this work-item's.
+                // What lies inside of the variable can only be touched by this work-item, so its place
+                // there counts; of any other access, all bytes that it may touch.
                 may_follow
                     && match self.own[other] {
                         Some((low, high)) => low < end && start < high,

@@ -165,7 +165,7 @@ fn rewrite(
         whole,
     };
     for at in 0..writer.module.functions.len() {
-        // It stays where it is until then: what its ids are is asked of the module.
+        // Cloned, not taken: the definitions of its ids are looked up in the module meanwhile.
         let body = writer.module.functions[at].body.clone();
         writer.module.functions[at].body = writer.function(kernel, &body, variables)?;
     }

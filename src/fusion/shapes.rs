@@ -15,11 +15,11 @@ use super::ranges::{Ranges, Shape};
 /// The coordinates in which all accesses to a memory are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
-    /// Of all work-items that may touch it.
+    /// All work-items that may touch it, in coordinates common to the slots.
     pub(super) space: Space,
-    /// Of those of each slot, which are the first by their linear ids.
+    /// The work-items of each slot in the same coordinates: by linear id, the first of `space`.
     pub(super) slots: Vec<Space>,
-    /// Of each slot, in its own coordinates.
+    /// The work-items of each slot in the coordinates of its own launch.
     own: Vec<Space>,
 }
 

@@ -29,12 +29,12 @@ const MOST_LOG: u64 = 1 << 20;
 /// The shortest and the longest pause between two looks at a child.
 const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
-/// A process learns of its children's ends unless it says that it does not want to.
-const UNTOLD: &str = "its end cannot be told; the application must neither ignore SIGCHLD nor wait for \
-                      children that it did not start";
-
 /// The next pause is this part of the time so far.
 const PAUSE_PART: u32 = 16;
+
+/// The system tells of a child's end only once, and not at all to a process that ignores SIGCHLD.
+const UNTOLD: &str = "its end cannot be told; the application must neither ignore SIGCHLD nor wait for \
+                      children that it did not start";
 
 /// How a child ended.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Ended {
     pub(crate) log: String,
 }
 
-/// What a child that is killed gets to be gone: one that waits in a driver may never be.
+/// How long a child that was killed is waited for: one that is stuck in a driver's call may never end.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A child in a process group of its own, which is killed with everything in it.
@@ -84,7 +84,7 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.spawn()
     };
-    let child = { start }().map_err(|error| failed("it cannot be started", error))?;
+    let child = start().map_err(|error| failed("it cannot be started", error))?;
     let mut group = Group { child: Some(child) };
     group.be_bounded(limit);
     // Closes the handles that the command keeps.

@@ -136,15 +136,21 @@ struct Finder<'a, C> {
     poison: Option<Error>,
 }
 
-impl<C> Finder<'_, C> {
-    fn node(&mut self, id: NodeId) -> Option<&mut Node<C>> {
-        self.graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
-    }
+/// The node of a command, unless the command has ended.
+fn node_of<C>(graph: &StableDiGraph<Node<C>, EdgeKind>, id: NodeId) -> Option<&Node<C>> {
+    graph.node_weight(id.index).filter(|node| node.serial == id.serial)
+}
+
+fn node_of_mut<C>(
+    graph: &mut StableDiGraph<Node<C>, EdgeKind>,
+    id: NodeId,
+) -> Option<&mut Node<C>> {
+    graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
 }
 
 impl<C> Found for Finder<'_, C> {
     fn is_live(&self, id: NodeId) -> bool {
-        self.graph.node_weight(id.index).is_some_and(|node| node.serial == id.serial)
+        node_of(self.graph, id).is_some()
     }
 
     fn depend(&mut self, on: NodeId, kind: EdgeKind) {
@@ -153,7 +159,7 @@ impl<C> Found for Finder<'_, C> {
             return;
         }
         self.found.push(on);
-        let Some(node) = self.node(on) else { return };
+        let Some(node) = node_of_mut(self.graph, on) else { return };
         if node.last_dependent.0 == next.0 {
             let place = node.last_dependent.1 as usize;
             self.edges[place].1 = self.edges[place].1.max(kind);
@@ -234,10 +240,7 @@ impl<C> Dag<C> {
     /// Whether a command with these uses, in the order that [`add`](Self::add) has them in, could be
     /// dispatched at once.
     pub(crate) fn is_clear(&self, uses: &[impl AsRef<[Use]>]) -> bool {
-        self.hazards.are_clear(uses, |id| {
-            let node = self.graph.node_weight(id.index);
-            node.is_some_and(|node| node.serial == id.serial && !node.dispatched)
-        })
+        self.hazards.are_clear(uses, |id| self.node(id).is_some_and(|node| !node.dispatched))
     }
 
     /// One of the command's gates has opened. Forgotten commands are ignored.
@@ -424,21 +427,20 @@ impl<C> Dag<C> {
 
     /// Whether the command is known to fail.
     pub(crate) fn is_poisoned(&self, id: NodeId) -> bool {
-        self.graph
-            .node_weight(id.index)
-            .is_some_and(|node| node.serial == id.serial && node.poison.is_some())
+        self.node(id).is_some_and(|node| node.poison.is_some())
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node<C>> {
+        node_of(&self.graph, id)
     }
 
     fn node_mut(&mut self, id: NodeId) -> Option<&mut Node<C>> {
-        self.graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
+        node_of_mut(&mut self.graph, id)
     }
 
     /// The command, unless it has ended.
     pub(crate) fn command(&self, id: NodeId) -> Option<&C> {
-        self.graph
-            .node_weight(id.index)
-            .filter(|node| node.serial == id.serial)
-            .map(|node| &node.command)
+        self.node(id).map(|node| &node.command)
     }
 
     /// The command, unless it has ended.
@@ -448,12 +450,8 @@ impl<C> Dag<C> {
 
     /// Whether the command is there, not dispatched, and can still succeed.
     pub(crate) fn can_dispatch(&self, id: NodeId) -> bool {
-        self.graph.node_weight(id.index).is_some_and(|node| {
-            node.serial == id.serial
-                && !node.dispatched
-                && node.blockers == 0
-                && node.poison.is_none()
-        })
+        let can = |node: &Node<C>| !node.dispatched && node.blockers == 0 && node.poison.is_none();
+        self.node(id).is_some_and(can)
     }
 
     /// Whether the command is there and known to fail, and everything before it has ended.

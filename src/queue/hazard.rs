@@ -47,8 +47,8 @@ enum Writer {
     Command(NodeId),
     /// It failed, so the segment holds nothing that anybody should read.
     Failed(Error),
-    /// Nobody was to read what it wrote, and it may not be there. What may write as well as read is
-    /// taken to write.
+    /// A fused kernel did without these bytes, as its scope allowed. A command that only reads them
+    /// fails; one that may write them counts as their next writer.
     Lost(NodeId, Error),
 }
 

@@ -149,8 +149,8 @@ impl Queue {
 
     /// Sets every element of a buffer to `value`.
     ///
-    /// Drivers repeat values of a power of two up to 128 bytes, in buffers that begin at a multiple of
-    /// that in their memory. Others are written from the host, which has to make as many first.
+    /// The device fills if the size of `T` is a power of two up to 128 bytes and the buffer begins at a
+    /// multiple of that in its memory. Else the elements are made in host memory and written.
     ///
     /// # Errors
     ///
@@ -160,6 +160,7 @@ impl Queue {
     pub fn fill<T: Pod + Send>(&self, buffer: &Buffer<T>, value: T) -> Result<Event> {
         /// OpenCL 3.0, 5.2.2, `clEnqueueFillBuffer`: a power of two, and no more than this.
         const LARGEST_PATTERN: usize = 128;
+        self.check_device(buffer.region(), || "a fill".to_owned())?;
         let size = size_of::<T>();
         if !size.is_power_of_two()
             || size > LARGEST_PATTERN
@@ -167,9 +168,10 @@ impl Queue {
         {
             let mut elements = memory::room_for(buffer.len(), "a fill")?;
             elements.resize(buffer.len(), value);
-            return self.write(buffer, elements);
+            return Ok(
+                self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) })
+            );
         }
-        self.check_device(buffer.region(), || "a fill".to_owned())?;
         let pattern = SmallVec::from_slice(bytemuck::bytes_of(&value));
         Ok(self.run(Work::Fill { region: buffer.region().clone(), pattern }))
     }

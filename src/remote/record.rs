@@ -15,7 +15,7 @@ const KEPT: usize = 16;
 /// What is waited for a remote that is quick, as a part of the budget.
 const QUICK: u32 = 10;
 
-/// The same for one of which nothing is known. It is lost once a start if that is down.
+/// The same for one of which nothing is known. If the service is down, each start loses so much, once.
 const UNKNOWN: u32 = 40;
 
 /// How much of the time of a compile may be lost by asking a remote that mostly has nothing.

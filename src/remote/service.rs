@@ -35,7 +35,8 @@ pub(super) struct Service {
     health: Mutex<Health>,
 }
 
-/// Of what, the one may work without the other: a service can be full, or be read by all.
+/// The direction of a request. Each has a circuit breaker of its own: a service that is full, or only
+/// to be read, still answers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Of {
     Reads,

@@ -267,9 +267,11 @@ async fn ask(
     let start = Instant::now();
     let budget = service.settings.budget;
     let mut read = Box::pin(caught(service.read(&address)));
-    let found = match tokio::time::timeout(budget, &mut read).await {
-        Ok(found) => found,
-        Err(_) => {
+    let in_time = tokio::time::timeout(budget, &mut read).await.ok();
+    let is_late = in_time.is_none();
+    let found = match in_time {
+        Some(found) => found,
+        None => {
             service.counters.remote_timeouts.add_one();
             // Builds may have less patience than a try takes, or none.
             let limit = service.settings.timeout.max(budget);
@@ -277,41 +279,29 @@ async fn ask(
                 tokio::time::sleep(limit - budget).await;
                 sender.cancellation().await;
             };
-            let found = match select(read, Box::pin(given_up)).await {
+            match select(read, Box::pin(given_up)).await {
                 Either::Left((found, _)) => found,
                 Either::Right(_) => Err(Failure::timeout(limit)),
-            };
-            match found {
-                // It is slow, and not sick.
-                Ok(found) => {
-                    service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
-                    service.succeeded(Of::Reads);
-                    let _ = sender.send(answer(&service, &address, found));
-                }
-                Err(failure) => {
-                    if !failure.is_timeout {
-                        service.counters.remote_errors.add_one();
-                    }
-                    service.failed(Of::Reads, tried, &failure);
-                    let _ = sender.send(Answer::Failed(failure.reason));
-                }
             }
-            return;
         }
     };
+    let counters = &service.counters;
     let answer = match found {
+        // Late, it is slow, and not sick.
         Ok(found) => {
             service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
             service.succeeded(Of::Reads);
             if matches!(found, Found::Nothing) {
-                service.counters.remote_misses.add_one();
+                counters.remote_misses.add_one();
             }
             answer(&service, &address, found)
         }
         Err(failure) => {
-            let Failure { is_timeout, .. } = failure;
-            let counters = &service.counters;
-            if is_timeout { &counters.remote_timeouts } else { &counters.remote_errors }.add_one();
+            if !failure.is_timeout {
+                counters.remote_errors.add_one();
+            } else if !is_late {
+                counters.remote_timeouts.add_one();
+            }
             service.failed(Of::Reads, tried, &failure);
             Answer::Failed(failure.reason)
         }

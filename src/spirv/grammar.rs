@@ -164,7 +164,8 @@ pub(crate) fn ids(
     context: &impl Context,
     found: impl FnMut(usize, Role),
 ) -> Result<()> {
-    // What they belong to would be taken for the whole, and they for nobody's.
+    // Each continues the instruction before it. Read alone, that one would look complete, and this one
+    // would belong to nothing.
     let is_continuation = matches!(
         instruction.op(),
         Some(

@@ -7,7 +7,7 @@
 //!
 //! A module that is to be changed is taken apart into sections of instructions ([`module`]), with
 //! indexes of ids ([`index`]) by the specification's grammar ([`grammar`]). Types and constants are
-//! kept once ([`intern`]), dead code is dropped ([`prune`]), several are linked to one ([`merge`]).
+//! kept once ([`intern`]), dead code is dropped ([`prune`]), several are linked to one ([`merge`](mod@merge)).
 //!
 //! Section numbers in comments are those of the SPIR-V specification, version 1.6.
 //!
@@ -35,7 +35,7 @@ mod words;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rspirv::spirv::{AddressingModel, Capability, ExecutionMode, LinkageType, MemoryModel};
+use rspirv::spirv::LinkageType;
 
 use crate::backend::Parameter;
 use crate::error::Result;
@@ -62,8 +62,6 @@ pub(crate) mod edit {
 /// What a module says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reflection {
-    /// The SPIR-V version that it is written in, major and minor.
-    pub(crate) version: (u8, u8),
     /// The names of its kernels, in its order, each once.
     pub(crate) kernels: Vec<String>,
     /// Sorted by id, each id once. Integers whose sign the module does not tell, which is all of
@@ -73,11 +71,8 @@ pub(crate) struct Reflection {
     pub(crate) exports: Vec<Symbol>,
     /// What it needs of other modules, in its order.
     pub(crate) imports: Vec<Symbol>,
-    /// Those that are known.
-    pub(crate) capabilities: Vec<Capability>,
-    pub(crate) memory_model: Option<(AddressingModel, MemoryModel)>,
-    /// By kernel, with their literal operands.
-    pub(crate) execution_modes: HashMap<String, Vec<(ExecutionMode, Vec<u32>)>>,
+    /// Whether it declares that it uses pointers to functions.
+    pub(crate) has_function_pointers: bool,
     parameters: HashMap<String, Arc<[Parameter]>>,
 }
 
@@ -85,16 +80,7 @@ pub(crate) struct Reflection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
-    pub(crate) kind: SymbolKind,
     pub(crate) linkage: LinkageType,
-    /// Such as `float(global float*, uint)`; for messages. `None` if it is not known.
-    pub(crate) type_name: Option<Arc<str>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SymbolKind {
-    Function,
-    Variable,
 }
 
 impl Reflection {

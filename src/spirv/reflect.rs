@@ -4,16 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rspirv::spirv::{
-    AddressingModel, Capability, Decoration, ExecutionMode, ExecutionModel,
-    FunctionParameterAttribute, LinkageType, MemoryModel, Op, StorageClass,
+    Capability, Decoration, ExecutionModel, FunctionParameterAttribute, LinkageType, Op,
+    StorageClass,
 };
 
-use super::describe::describe;
 use super::grammar::Shape;
 use super::module::Linkage;
 use super::types::{Declarations, Type, constant_scalar};
 use super::words::{Instruction, Words};
-use super::{Reflection, Symbol, SymbolKind};
+use super::{Reflection, Symbol};
 use crate::backend::{Access, AddressSpace, Parameter};
 use crate::image::SpecializationConstant;
 
@@ -29,15 +28,12 @@ pub(super) fn reflect(words: &Words) -> Reflection {
     }
     let (exports, imports) = index.symbols();
     Reflection {
-        version: words.header().version,
         exports,
         imports,
-        execution_modes: index.execution_modes(),
         kernels: index.kernels(),
         specialization_constants: index.specialization_constants(),
         parameters: index.parameters(),
-        capabilities: index.capabilities,
-        memory_model: index.memory_model,
+        has_function_pointers: index.has_function_pointers,
     }
 }
 
@@ -50,16 +46,13 @@ struct Index<'m> {
     declared: HashMap<&'m str, Declared<'m>>,
     names: HashMap<u32, &'m str>,
     decorations: HashMap<u32, Decorations<'m>>,
-    /// The instructions that declare types and constants.
+    /// The instructions that declare types.
     declarations: HashMap<u32, Instruction<'m>>,
     /// Ids with a linkage decoration, in the module's order.
     linked: Vec<u32>,
-    /// What those of them are that are functions or variables, and the ids of their types.
-    symbols: HashMap<u32, (SymbolKind, u32)>,
-    capabilities: Vec<Capability>,
-    memory_model: Option<(AddressingModel, MemoryModel)>,
-    /// The mode and its operands, by function.
-    execution_modes: Vec<(u32, Instruction<'m>)>,
+    /// Those of them that are functions or variables.
+    symbols: HashSet<u32>,
+    has_function_pointers: bool,
     constants: Vec<Constant<'m>>,
     /// The type and the id of each parameter of a kernel's function, once it has been seen.
     functions: HashMap<u32, Option<Vec<(u32, u32)>>>,
@@ -109,12 +102,9 @@ impl<'m> Index<'m> {
                 let name = instruction.string(1).filter(|name| is_kept(name))?;
                 self.names.insert(word(0)?, name);
             }
-            Op::Capability => self.capabilities.extend(Capability::from_u32(word(0)?)),
-            Op::MemoryModel => {
-                let memory = MemoryModel::from_u32(word(1)?)?;
-                self.memory_model = Some((AddressingModel::from_u32(word(0)?)?, memory));
+            Op::Capability => {
+                self.has_function_pointers |= word(0)? == Capability::FunctionPointersINTEL as u32;
             }
-            Op::ExecutionMode => self.execution_modes.push((word(0)?, *instruction)),
             Op::Decorate => {
                 let target = word(0)?;
                 let decorations = self.decorations.entry(target).or_default();
@@ -136,7 +126,7 @@ impl<'m> Index<'m> {
                 self.add_constant(instruction, Value::Literal(instruction.bytes_from(2)))?;
             }
             Op::Function => {
-                self.add_symbol(SymbolKind::Function, word(1)?, word(3));
+                self.add_symbol(word(1)?);
                 // Entry points come before all functions.
                 self.function = word(1).filter(|id| self.functions.contains_key(id));
                 *self.functions.get_mut(&self.function?)? = Some(Vec::new());
@@ -145,13 +135,7 @@ impl<'m> Index<'m> {
                 let function = self.functions.get_mut(&self.function?)?.as_mut()?;
                 function.push((word(0)?, word(1)?));
             }
-            // Lengths of arrays, for the names of types.
-            Op::Constant if self.function.is_none() => {
-                self.declarations.insert(word(1)?, *instruction);
-            }
-            Op::Variable | Op::UntypedVariableKHR => {
-                self.add_symbol(SymbolKind::Variable, word(1)?, word(0));
-            }
+            Op::Variable | Op::UntypedVariableKHR => self.add_symbol(word(1)?),
             _ if Shape::of(instruction.opcode()).is_type => {
                 self.declarations.insert(word(0)?, *instruction);
             }
@@ -182,20 +166,17 @@ impl<'m> Index<'m> {
         Some(())
     }
 
-    fn add_symbol(&mut self, kind: SymbolKind, id: u32, ty: Option<u32>) {
+    fn add_symbol(&mut self, id: u32) {
         if self.decorations.get(&id).is_some_and(|decorations| decorations.linkage.is_some()) {
-            self.symbols.insert(id, (kind, ty.unwrap_or_default()));
+            self.symbols.insert(id);
         }
     }
 
     /// Exports and imports.
     fn symbols(&self) -> (Vec<Symbol>, Vec<Symbol>) {
         let (mut exports, mut imports) = (Vec::new(), Vec::new());
-        // Symbols of one type share its name, which can be long.
-        let mut types: HashMap<u32, Arc<str>> = HashMap::new();
         let mut seen = HashSet::new();
-        for id in &self.linked {
-            let Some(&(kind, ty)) = self.symbols.get(id) else { continue };
+        for id in self.linked.iter().filter(|id| self.symbols.contains(id)) {
             let Some(&Decorations { built_in, linkage: Some((name, linkage)), .. }) =
                 self.decorations.get(id)
             else {
@@ -205,33 +186,11 @@ impl<'m> Index<'m> {
             if !seen.insert(*id) || (built_in && linkage == LinkageType::Import) {
                 continue;
             }
-            let type_name = types.entry(ty).or_insert_with(|| describe(ty, self).into());
-            let type_name = Some(Arc::clone(type_name));
-            let symbol = Symbol { name: name.to_owned(), kind, linkage, type_name };
+            let symbol = Symbol { name: name.to_owned(), linkage };
             let list = if linkage == LinkageType::Import { &mut imports } else { &mut exports };
             list.push(symbol);
         }
         (exports, imports)
-    }
-
-    fn execution_modes(&self) -> HashMap<String, Vec<(ExecutionMode, Vec<u32>)>> {
-        let mut by_kernel: HashMap<String, Vec<_>> = HashMap::new();
-        // A function is that of its first kernel; others with the same are rare.
-        let mut kernels = HashMap::new();
-        for &(kernel, function) in &self.entry_points {
-            kernels.entry(function).or_insert(kernel);
-        }
-        for (function, instruction) in &self.execution_modes {
-            let mode = instruction.word(1).and_then(ExecutionMode::from_u32);
-            if let Some((&kernel, mode)) = kernels.get(function).zip(mode) {
-                let modes = match by_kernel.get_mut(kernel) {
-                    Some(modes) => modes,
-                    None => by_kernel.entry(kernel.to_owned()).or_default(),
-                };
-                modes.push((mode, instruction.words_from(2).collect()));
-            }
-        }
-        by_kernel
     }
 
     fn kernels(&self) -> Vec<String> {

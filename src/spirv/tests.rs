@@ -143,7 +143,6 @@ const READS_AND_WRITES: Option<Access> = Some(Access::ReadWrite);
 fn saxpy_is_known_in_full() {
     let (bytes, module) = read(SAXPY.to_vec()).unwrap();
     assert_eq!(bytes, SAXPY);
-    assert_eq!(module.version, (1, 0));
     assert_eq!(module.kernels, ["saxpy"]);
     assert_parameters(
         &module,
@@ -184,7 +183,6 @@ fn types_of_the_source_are_used_where_they_are_kept() {
 #[test]
 fn inferred_types_are_not_taken_for_those_of_the_source() {
     let (_, module) = read(INFERRED.to_vec()).unwrap();
-    assert_eq!(module.version, (1, 4));
     assert_parameters(
         &module,
         "inferred",
@@ -236,8 +234,7 @@ fn a_bad_header_is_refused() {
     assert_invalid(with(1, 0x0001_0001), &["0x00010001"]);
     assert_invalid(with(3, 0), &["ids are below 0"]);
     for minor in 0..=6 {
-        let (_, module) = read(with(1, 0x0001_0000 | minor << 8)).unwrap();
-        assert_eq!(u32::from(module.version.1), minor);
+        read(with(1, 0x0001_0000 | minor << 8)).unwrap();
     }
     // Nothing is sized by the bound.
     assert_eq!(read(with(3, u32::MAX)).unwrap().1.kernels, [""; 0]);

@@ -259,7 +259,7 @@ pub(crate) struct Instruction<'a> {
 impl<'a> Instruction<'a> {
     /// `None` for an opcode newer than the grammar that this crate was built with.
     pub(crate) fn op(&self) -> Option<Op> {
-        // Which numbers are opcodes is told by a hundred ranges, which take longer to compare with.
+        // `Op::from_u32` compares with about a hundred ranges; this takes one load.
         static OPS: LazyLock<Vec<Option<Op>>> =
             LazyLock::new(|| (0..OPCODES).map(|opcode| Op::from_u32(opcode.into())).collect());
         *OPS.get(usize::from(self.opcode()))?

@@ -62,7 +62,7 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
     if source.format == ImageFormat::Native {
         return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
     }
-    let _call = exit::enter_or_fail()?;
+    let _call = exit::compile()?;
     let options = format!("{SHARING} {}", source.options);
     let (module, log) = program::create(context, &Source { options: &options, ..*source })?;
     // What it imports is missing until it is linked.
@@ -89,7 +89,7 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
-    let _call = exit::enter_or_fail()?;
+    let _call = exit::compile()?;
     let load = |code: &&[u8]| {
         let format = ImageFormat::Native;
         let source = Source { format, code, options: "", constants: &[] };

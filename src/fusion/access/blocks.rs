@@ -17,6 +17,7 @@ pub(super) struct Blocks<'m> {
     pub(super) all: Vec<Block<'m>>,
     /// Every block comes after one that leads to it; loops are entered at their head.
     pub(super) order: Vec<usize>,
+    labels: HashMap<u32, usize>,
 }
 
 pub(super) struct Block<'m> {
@@ -79,11 +80,11 @@ impl<'m> Blocks<'m> {
             all[at].next = next;
         }
         let order = order(&all);
-        Some(Self { parameters, all, order })
+        Some(Self { parameters, all, order, labels })
     }
 
     pub(super) fn index(&self, label: u32) -> Option<usize> {
-        self.all.iter().position(|block| block.label == label)
+        self.labels.get(&label).copied()
     }
 
     /// Whether a block may run more than once.

@@ -1,4 +1,13 @@
-//! The evaluation of a kernel and of what it calls.
+//! The evaluation of a kernel and of what it calls: an abstract interpretation in one pass, without a
+//! fixed point.
+//!
+//! Blocks are evaluated in reverse postorder, each once, and only if an edge that leads to it is live: a
+//! branch on a known value makes one of its edges dead. A phi joins the values of its live predecessors
+//! that were evaluated before. If one more comes from a loop's end, [`loops`](super::loops) bounds what
+//! the phi counts, or it is unknown. So what is known of a value holds whenever its instruction runs.
+//!
+//! At first the launch's scalars are taken as known. They are then forgotten one by one; those without
+//! which other accesses are found are what a proof relies on.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;

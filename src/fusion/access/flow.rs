@@ -39,13 +39,11 @@ impl Flow {
         symbols: &mut Symbols<'_>,
         is_live: impl Fn(usize, usize) -> bool,
     ) -> Self {
-        let labels: HashMap<_, _> =
-            blocks.all.iter().enumerate().map(|(at, block)| (block.label, at)).collect();
         let all = blocks.all.iter().enumerate().map(|(at, block)| {
             let last = block.body.last().map(|(_, last)| *last);
             let branch = last.filter(|last| last.op() == Some(Op::BranchConditional));
             let branch = branch.and_then(|branch| {
-                let target = |word| labels.get(&branch.word(word)?).copied();
+                let target = |word| blocks.index(branch.word(word)?);
                 let (yes, no) = (target(1)?, target(2)?);
                 let condition = symbols.of(definitions, branch.word(0)?)?;
                 (yes != no).then_some(Branch { condition, yes, no })

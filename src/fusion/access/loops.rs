@@ -1,4 +1,9 @@
 //! Bounds of what loops count.
+//!
+//! What is recognised is a phi that is `initial` at first and `phi + step` in each further round, with a
+//! positive step, and a comparison with a bound, of the phi or of `phi + step`, at the loop's head or at
+//! its end. How many rounds there are at most follows from `bound - initial`; the phi is then `initial`
+//! plus a multiple of `step` up to the last round's. If one more step could wrap, nothing is known.
 
 use rspirv::spirv::{BuiltIn, Op};
 
@@ -150,7 +155,7 @@ impl Evaluation<'_> {
             }
             Op::INotEqual => {
                 let distance = distance.value().filter(|distance| distance % step == 0)?;
-                // It must come by the bound, from below.
+                // The counter must hit the bound exactly, and from below.
                 let least = if tested == next { step } else { 0 };
                 if distance < least {
                     return None;

@@ -164,8 +164,8 @@ impl FusionScope {
 
     /// The contents of the buffer, and of all that shares its memory, are not read later, though
     /// there are handles of it: the fused kernel may do without it. If it does, the contents are
-    /// lost, and whatever only reads them before they are written again fails. What reads them before
-    /// it is decided how the launches run has them run one by one.
+    /// lost, and whatever only reads them before they are written again fails. If a command reads them
+    /// before [`complete`](Self::complete) has decided, the launches run one by one.
     ///
     /// It becomes what is asked for or stays in memory, and the [report](Self::report) says why.
     /// Buffers whose last handle was dropped become private if they can, and else local.
@@ -201,9 +201,12 @@ impl FusionScope {
 
     /// Runs the launches one by one.
     pub fn cancel(&self) {
-        if self.end() && self.queue.scheduler.close_group(self.group, |_| ()).is_some() {
-            self.queue.scheduler.run_separately(self.group, None);
-            self.queue.scheduler.shared().counters.fusions_canceled.add_one();
+        if self.end() {
+            let was_collecting = self.queue.scheduler.close_group(self.group, |_| ()).is_some();
+            if was_collecting {
+                self.queue.scheduler.run_separately(self.group, None);
+            }
+            self.count_end(was_collecting);
         }
     }
 
@@ -211,8 +214,8 @@ impl FusionScope {
     /// should have written, as that of any [failed command](Queue#failures). Does nothing if the scope
     /// was completed, canceled or aborted.
     pub fn discard(&self) {
-        if self.end() && self.queue.scheduler.discard_group(self.group) {
-            self.queue.scheduler.shared().counters.fusions_canceled.add_one();
+        if self.end() {
+            self.count_end(self.queue.scheduler.discard_group(self.group));
         }
     }
 
@@ -263,10 +266,21 @@ impl FusionScope {
         })
     }
 
-    /// What is known of the launches: of scopes that were completed, once that has told its outcome.
+    /// Why the launches were fused, or were not. Empty until [`complete`](Self::complete) has told its
+    /// outcome.
     #[must_use]
     pub fn report(&self) -> FusionReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts a scope that nobody completes.
+    fn count_end(&self, was_collecting: bool) {
+        let counters = &self.queue.scheduler.shared().counters;
+        if was_collecting {
+            counters.fusions_canceled.add_one();
+        } else if self.aborted.get().is_some() {
+            counters.fusions_aborted.add_one();
+        }
     }
 
     /// Called under the scheduler's lock.
@@ -464,8 +478,8 @@ impl Completion {
         self.run_separately();
         let counters = &self.scheduler.shared().counters;
         let counter = match &why {
-            Unfused::Empty | Unfused::Single => None,
-            Unfused::Canceled => Some(&counters.fusions_canceled),
+            // Those that were canceled are counted by then.
+            Unfused::Empty | Unfused::Single | Unfused::Canceled => None,
             Unfused::Aborted(_) => Some(&counters.fusions_aborted),
             Unfused::Refused(_) | Unfused::Disabled => Some(&counters.fusions_refused),
             Unfused::Slower { .. } | Unfused::Timing => Some(&counters.fusions_slower),

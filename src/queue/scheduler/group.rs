@@ -130,17 +130,16 @@ impl Scheduler {
         group: GroupId,
         stopwatch: Option<Arc<Stopwatch>>,
     ) {
-        self.change(|scheduler, state, next, effects| {
+        self.change(|state, next, _| {
             state.enter(group, next);
             state.time(group, stopwatch.as_ref());
             state.release(group, next);
-            scheduler.pump(state, next, effects);
         });
     }
 
     /// Has none of the launches run: they fail. `false` if the group does not collect any more.
     pub(crate) fn discard_group(self: &Arc<Self>, group: GroupId) -> bool {
-        self.change(|scheduler, state, next, effects| {
+        self.change(|state, next, _| {
             if !state.is_collecting(group) {
                 return false;
             }
@@ -154,7 +153,6 @@ impl Scheduler {
                     state.dag.poison(id, error.clone(), next);
                 }
             }
-            scheduler.pump(state, next, effects);
             true
         })
     }
@@ -169,22 +167,22 @@ impl Scheduler {
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
         let lost: SmallVec<[u64; 8]> = lost.collect();
-        self.change(|scheduler, state, next, effects| {
-            let uses = state.can_start(group, scheduler.options);
+        self.change(|state, next, effects| {
+            let uses = state.can_start(group, self.options);
             if uses.is_none() {
                 state.enter(group, next);
             }
             let launch = state
                 .hindrance(group, &lost)
                 .map_or_else(|| Ok(unite(&state.launches(group))), Err);
-            let launch = launch.and_then(|launch| match launch.check(scheduler.slot.handle()) {
+            let launch = launch.and_then(|launch| match launch.check(self.slot.handle()) {
                 Some(Err(error)) => Err(Hindrance::Unfit(error)),
                 Some(Ok(())) | None => Ok(launch),
             });
-            let outcome = match (launch, uses) {
+            match (launch, uses) {
                 (Ok(launch), Some(uses)) => {
                     let id = state.add_as_one(group, &uses, launch, stopwatch, next);
-                    scheduler.pump(state, next, effects);
+                    self.pump(state, next, effects);
                     if let Some(id) = id.filter(|&id| state.stands_for_others(id)) {
                         state.lose(&lost, &[id]);
                     }
@@ -199,20 +197,15 @@ impl Scheduler {
                     state.release(group, next);
                     Err(hindrance)
                 }
-            };
-            scheduler.pump(state, next, effects);
-            outcome
+            }
         })
     }
 
     /// Somebody wants the end of a launch whose scope still collects: the scope's launches run now.
     pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, who: &str) {
-        self.change(|scheduler, state, next, effects| {
-            match record.node() {
-                Some(id) => state.abort_group_of(id, who, next),
-                None => state.abort_held(record, who, next),
-            }
-            scheduler.pump(state, next, effects);
+        self.change(|state, next, _| match record.node() {
+            Some(id) => state.abort_group_of(id, who, next),
+            None => state.abort_held(record, who, next),
         });
     }
 

@@ -42,8 +42,9 @@ impl Newcomer<'_> {
 }
 
 impl State {
-    /// Whether a launch of a group that collects can be held, if it waits for nothing but its data: those
-    /// before it are, and none in the DAG waits for more of its scope, which would have to be told.
+    /// Whether a launch of a group that collects may stay outside the DAG, if data is all that it waits
+    /// for: no group that collects has launches in the DAG. If one had, and this launch came after
+    /// them, that group would have to be aborted.
     pub(super) fn can_hold(&self) -> bool {
         let waits = |stage: &Stage| matches!(stage, Stage::Collecting(_));
         (self.groups.values()).all(|group| group.slots.is_empty() || !waits(&group.stage))

@@ -15,8 +15,8 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether this thread holds the lock of a scheduler.
-pub(super) fn is_held() -> bool {
+/// Whether this thread holds such a lock.
+pub(super) fn this_thread_holds_one() -> bool {
     // A thread that ends holds none.
     HELD.try_with(|held| held.get() > 0).unwrap_or(false)
 }

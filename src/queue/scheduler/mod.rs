@@ -288,7 +288,7 @@ impl Scheduler {
         event
     }
 
-    /// Gives no node for a launch that is [held](held).
+    /// Gives no node for a launch that is [held].
     fn add(
         self: &Arc<Self>,
         added: Added,
@@ -356,20 +356,17 @@ impl Scheduler {
 
     /// A host future that `id` waited for has completed.
     fn gate_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
-        self.change(|scheduler, state, next, effects| {
-            match outcome {
-                Ok(()) => state.dag.open_gate(id, next),
-                Err(error) => state.dag.poison(id, error, next),
-            }
-            scheduler.pump(state, next, effects);
+        self.change(|state, next, _| match outcome {
+            Ok(()) => state.dag.open_gate(id, next),
+            Err(error) => state.dag.poison(id, error, next),
         });
     }
 
     /// The program of a launch has been built, or has not.
     fn built(self: &Arc<Self>, id: NodeId) {
-        self.change(|scheduler, state, next, effects| {
+        self.change(|state, next, _| {
             let checked = match state.dag.command(id).map(|command| &command.work) {
-                Some(Work::Launch(launch)) => launch.check(scheduler.slot.handle()),
+                Some(Work::Launch(launch)) => launch.check(self.slot.handle()),
                 _ => None,
             };
             match checked {
@@ -381,17 +378,18 @@ impl Scheduler {
                 }
                 Some(Err(error)) => state.dag.poison(id, error, next),
             }
-            scheduler.pump(state, next, effects);
         });
     }
 
+    /// Changes the state, and does all that can then be done.
     fn change<T>(
         self: &Arc<Self>,
-        change: impl FnOnce(&Arc<Self>, &mut State, &mut NextList, &mut Effects) -> T,
+        change: impl FnOnce(&mut State, &mut NextList, &mut Effects) -> T,
     ) -> T {
-        let mut effects = Effects::default();
+        let (mut effects, mut next) = (Effects::default(), NextList::new());
         let mut state = self.lock();
-        let changed = change(self, &mut state, &mut NextList::new(), &mut effects);
+        let changed = change(&mut state, &mut next, &mut effects);
+        self.pump(&mut state, &mut next, &mut effects);
         drop(state);
         self.apply(effects);
         changed
@@ -611,9 +609,8 @@ impl Scheduler {
 
     /// Calls `see` with every command that has not ended and the serials of what it comes after.
     pub(crate) fn visit(self: &Arc<Self>, mut see: impl FnMut(NodeId, &Command, &[u64])) {
-        self.change(|scheduler, state, next, effects| {
+        self.change(|state, next, _| {
             state.enter_all(next);
-            scheduler.pump(state, next, effects);
         });
         let state = self.lock();
         for (id, command) in state.dag.commands() {

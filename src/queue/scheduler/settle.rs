@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use smallvec::SmallVec;
 
-use super::lock::{Locked, is_held};
+use super::lock::{Locked, this_thread_holds_one};
 use super::{
     Armed, Effects, Ending, Garbage, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL, Scheduler, State,
 };
@@ -106,6 +106,7 @@ impl Scheduler {
         latest.is_none_or(|position| self.settle(state, Place { lane, position }, most, effects))
     }
 
+    /// Does what must not be done under the lock.
     pub(super) fn apply(&self, effects: Effects) {
         for armed in effects.arm {
             self.arm(armed);
@@ -140,14 +141,14 @@ impl Scheduler {
         let mailbox = self.shared.reactor.mailbox().clone();
         let waiting = self.waiting.clone();
         let callback = Box::new(move || {
-            let fired = record.signal.fire(!is_held());
+            let fired = record.signal.fire(!this_thread_holds_one());
             if fired == Fired::Late {
                 return mailbox.post(Post::Late(record), Urgency::NextTick);
             }
-            // Only the reactor hands over what waits for room, for the host or for another device,
-            // and wakes those that came later than the first or wait for another of several commands
-            // that ran as one. Else the waiter, the next to submit,
-            // or the reactor's next tick sees to the command.
+            // The reactor is woken for what nobody else does: to hand over commands that wait for
+            // room, for the host or for another device, and to wake those that the callback cannot,
+            // which are all but the first, and those that wait for another command fused into this
+            // one. Else whoever was woken, the next to submit or the reactor's next tick settles it.
             let awaited = fired == Fired::NobodyWaits && record.awaited.load(SeqCst)
                 || record.awaited_by_others.load(SeqCst);
             if awaited || waiting.load(SeqCst) > 0 {

@@ -131,14 +131,13 @@ impl Scheduler {
     }
 
     fn moved(self: &Arc<Self>, id: NodeId, work: Option<Work>, outcome: Result<Option<Profile>>) {
-        self.change(|scheduler, state, next, effects| {
+        self.change(|state, next, effects| {
             if let (Some(command), Some(work)) = (state.dag.command_mut(id), work) {
                 command.work = work;
             }
             let profile = outcome.as_ref().ok().copied().flatten();
             let ending = Ending { native: None, profile };
-            scheduler.finish(state, id, outcome.map(drop), ending, next, effects);
-            scheduler.pump(state, next, effects);
+            self.finish(state, id, outcome.map(drop), ending, next, effects);
         });
     }
 }

@@ -1,4 +1,8 @@
 //! Inputs copied into the result, with new ids.
+//!
+//! Globals of all inputs come first, so that types have their final ids; by these, signatures are
+//! compared. Names, annotations and bodies follow. An id is redirected, as an import to its export, or
+//! shared, if something equal is there already, or it gets a new one when it is first seen.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +31,7 @@ pub(super) struct Copier<'a, 'm> {
     ids: Ids,
     /// Ids that are redirected, with all that is inside of them.
     dropped: Dropped,
-    /// Ids for which an earlier one of the same meaning stands.
+    /// Ids that are not copied, since an equal type, constant or string is there already.
     shared: Vec<IdSet>,
     /// Ids of types that refer to one another, by what describes all of them.
     groups: HashMap<Box<[u32]>, Vec<u32>>,

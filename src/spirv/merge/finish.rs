@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use foldhash::fast::RandomState;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::super::grammar::{self, Role};
@@ -95,11 +96,13 @@ pub(crate) fn complete_interfaces(module: &mut Module) -> Result<()> {
     let definitions = module.definitions();
     let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
     let mut entry_points = Stream::default();
+    // As large as what a kernel reaches, not as the module: there may be many of both.
+    let mut seen = HashSet::<u32, RandomState>::default();
     for entry in module.section(Section::EntryPoints).iter() {
         let name = entry.operands().get(2..).and_then(string_length).unwrap_or_default();
         let mut interface: Vec<u32> = entry.words_from(2 + name).collect();
-        let mut seen = IdSet::of(module);
-        interface.iter().for_each(|&id| _ = seen.insert(id));
+        seen.clear();
+        seen.extend(&interface);
         let mut found = vec![entry.word(1).unwrap_or_default()];
         while let Some(id) = found.pop() {
             let Some(definition) = definitions.get(id) else { continue };
