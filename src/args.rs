@@ -69,6 +69,7 @@ mod sealed {
 /// An argument that lives as long as its launch. Opaque; it is public only because the sealed
 /// traits name it.
 #[doc(hidden)]
+#[derive(Clone)]
 pub struct ArgumentValue {
     pub(crate) kind: ArgumentKind,
     element: fn() -> Element,
@@ -271,11 +272,6 @@ impl ArgumentKind {
 }
 
 impl ArgumentValue {
-    /// The same argument, for another launch.
-    pub(crate) fn share(&self) -> Self {
-        Self { kind: self.kind.clone(), element: self.element }
-    }
-
     /// Checks the argument against what is known of the parameter.
     pub(crate) fn check(
         &self,

@@ -111,33 +111,29 @@ impl<T: Pod> Buffer<T> {
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the range is empty or ends outside.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        // No buffer has so many elements that the largest number would be in one.
         let start = match range.start_bound() {
-            Bound::Included(&start) => Some(start),
-            Bound::Excluded(&before) => before.checked_add(1),
-            Bound::Unbounded => Some(0),
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(&last) => last.checked_add(1),
-            Bound::Excluded(&end) => Some(end),
-            Bound::Unbounded => Some(self.len()),
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => self.len(),
         };
-        match (start, end) {
-            (Some(start), Some(end)) if start < end && end <= self.len() => {
-                let base = self.region.bytes.start;
-                let bytes = base + start * size_of::<T>()..base + end * size_of::<T>();
-                Ok(Self::of(Region {
-                    allocation: self.region.allocation.clone(),
-                    bytes,
-                    view: OnceLock::new(),
-                }))
-            }
-            _ => Err(Error::invalid(format!(
-                "the slice {:?}..{:?} is empty or ends outside the buffer of {} elements",
-                range.start_bound(),
-                range.end_bound(),
+        if start >= end || end > self.len() {
+            return Err(Error::invalid(format!(
+                "the slice {start}..{end} is empty or ends outside the buffer of {} elements",
                 self.len()
-            ))),
+            )));
         }
+        let base = self.region.bytes.start;
+        Ok(Self::of(Region {
+            allocation: self.region.allocation.clone(),
+            bytes: base + start * size_of::<T>()..base + end * size_of::<T>(),
+            view: OnceLock::new(),
+        }))
     }
 
     /// The same bytes as elements of another type.
@@ -158,11 +154,16 @@ impl<T: Pod> Buffer<T> {
     }
 
     /// As an argument that the kernel only reads.
+    ///
+    /// This, [`write`](Self::write) and [`read_write`](Self::read_write) stand in place of what the
+    /// kernel's signature says, and commands are ordered by them. If the kernel does something else,
+    /// commands that use the buffer may overlap, and what they compute is unspecified.
     pub fn read(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Read }
     }
 
-    /// As an argument that the kernel only writes: what it held before does not matter.
+    /// As an argument that the kernel only writes, and all of it: what it held before does not matter,
+    /// and may be what a failed command left.
     pub fn write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Write }
     }

@@ -34,9 +34,24 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `KILN_CACHE_DIR` | a directory | `kiln` in `$XDG_CACHE_HOME`, else on Windows in `%LOCALAPPDATA%`, else `~/.cache/kiln` |
 /// | `KILN_CACHE_MAX_SIZE` | bytes, or with a unit: `512MiB`, `2GiB`; `0` for no limit | `1GiB` |
 /// | `KILN_CACHE_REMOTE` | with the feature `remote`, the address of a remote cache, such as `redis://host:6379/kiln`; its module has the rest | none |
-/// | `KILN_CACHE_TRACE` | a file, or `stderr`: gets a line of JSON for every build asked for, every object that one is linked from, and every translation | none |
+/// | `KILN_CACHE_TRACE` | a file, or `stderr`: gets a [line of JSON](#the-trace) for every build asked for, every object that one is linked from, and every translation | none |
 ///
 /// A value that cannot be understood is an error that names the variable, when the runtime is built.
+///
+/// # The trace
+///
+/// Each line that `KILN_CACHE_TRACE` asks for is an object with these members:
+///
+/// | member | |
+/// | --- | --- |
+/// | `time` | when the answer was there, in seconds since 1970 |
+/// | `process` | the number of the process |
+/// | `outcome` | `memory`; `joined`, for a build that was under way; `disk`; `remote`; `compiled`; or `failed` |
+/// | `key` | that of the program |
+/// | `miss` | why the disk did not have it, `absent` or what is wrong with the entry; `null` if it was not asked |
+/// | `remote` | why the remote cache did not give it; `null` if it was not asked, or did |
+/// | `microseconds` | how long the build took; `null` for `memory` and `joined` |
+/// | `fields` | what the key covers, as pairs of name and value |
 ///
 /// ```
 /// use kiln::{CacheConfig, Runtime};

@@ -56,13 +56,13 @@ impl fmt::Display for ImageFormat {
 pub struct Limits {
     /// Parallel compute units.
     pub compute_units: usize,
-    /// Work-items in a work-group.
+    /// The most work-items that a work-group can have.
     pub max_work_group_size: usize,
-    /// Work-items in a work-group, by dimension.
+    /// The most work-items that a work-group can have in each dimension.
     pub max_work_item_sizes: [usize; 3],
     /// All of the device's memory.
     pub global_memory: u64,
-    /// One allocation.
+    /// The largest allocation that the driver promises. Larger ones are tried.
     pub max_allocation: u64,
     /// Local memory of a work-group.
     pub local_memory: u64,
@@ -118,7 +118,7 @@ pub struct DeviceInfo {
     /// The image formats that its driver takes. For one that takes OpenCL C and no SPIR-V, Kiln
     /// translates SPIR-V to OpenCL C 1.2: modules build for it all the same.
     pub formats: Vec<ImageFormat>,
-    /// Those among them of which its driver links several images to one program. Kiln itself links
+    /// The formats of which its driver itself links several images to one program. Kiln itself links
     /// SPIR-V where the driver does not, and on Level Zero unless
     /// [`RuntimeBuilder::link_objects`](crate::RuntimeBuilder::link_objects) is set.
     pub links: Vec<ImageFormat>,

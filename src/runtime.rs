@@ -47,7 +47,6 @@ struct Inner {
     devices: Vec<Device>,
     slots: Arc<[Arc<DeviceSlot>]>,
     schedulers: Vec<OnceLock<Arc<Scheduler>>>,
-    graph: Arc<BuildGraph>,
     max_in_flight: Option<NonZeroUsize>,
     profiling: bool,
     shared: Shared,
@@ -119,7 +118,7 @@ impl RuntimeBuilder {
     /// Selects the default device by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`,
     /// `accelerator`), a number of [`Runtime::devices`], a part of the device's or its platform's
     /// name, or several of these joined by colons, all of which must fit, whatever their case. Of those
-    /// that fit the best is taken: a GPU before a CPU, then the one that takes more image formats.
+    /// that fit the best is taken: a GPU before any other accelerator before a CPU, then the one that takes more image formats.
     ///
     /// Without it the environment variable `KILN_DEVICE` selects, and without that the best device.
     pub fn device(mut self, selector: impl Into<String>) -> Self {
@@ -277,7 +276,7 @@ impl RuntimeBuilder {
         let setting = Setting {
             devices: slots.clone(),
             pool,
-            untrusted_pool: Pool::new("kiln-compile", self.compile_workers),
+            untrusted_pool: Pool::new("kiln-untrusted", self.compile_workers),
             children: Children::new(self.build_child, self.build_child_limit)?,
             host: HostExecutor::new(),
             memory_limit: if caching.memory { self.memory_limit } else { 0 },
@@ -297,12 +296,11 @@ impl RuntimeBuilder {
             host,
             counters,
             timeline: Timeline::new(),
-            graph: graph.clone(),
+            graph,
             fusion: self.fusion.map_or_else(FusionMode::from_environment, Ok)?,
         };
         let inner = Inner {
             schedulers: slots.iter().map(|_| OnceLock::new()).collect(),
-            graph,
             devices,
             slots,
             max_in_flight: self.max_in_flight,
@@ -385,7 +383,7 @@ impl Runtime {
 
     /// Its builds, and the position of its device among them.
     pub(crate) fn graph(&self) -> (&Arc<BuildGraph>, usize) {
-        (&self.inner.graph, self.device)
+        (&self.inner.shared.graph, self.device)
     }
 
     /// All devices, in the order of discovery.
@@ -409,18 +407,18 @@ impl Runtime {
     /// runtime, else as the driver reports.
     pub fn on(&self, device: &Device) -> Starting {
         let inner = self.inner.clone();
-        let position = inner.graph.position(device);
+        let position = inner.shared.graph.position(device);
         Starting::new(async move {
             let device = position?;
             let slot = inner.slots[device].clone();
-            inner.graph.pool().run(move || slot.open().map(drop)).await??;
+            inner.shared.graph.pool().run(move || slot.open().map(drop)).await??;
             Ok(Self { inner, device })
         })
     }
 
     /// Asks for a program: await the request, or [`start`](BuildRequest::start) it.
     pub fn build(&self, image: &Image) -> BuildRequest {
-        BuildRequest::new(self.inner.graph.clone(), self.device, image)
+        BuildRequest::new(self.inner.shared.graph.clone(), self.device, image)
     }
 
     /// Registers a device library: what it exports resolves the imports of every program that is asked
@@ -435,7 +433,7 @@ impl Runtime {
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the image exports nothing.
     pub fn register(&self, library: &Image) -> Result<bool> {
-        self.inner.graph.register(library)
+        self.inner.shared.graph.register(library)
     }
 
     /// Takes a device library back: programs that are asked for from now on are resolved without it.
@@ -445,7 +443,7 @@ impl Runtime {
     /// have begun end with it.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn unregister(&self, library: &Image) -> bool {
-        self.inner.graph.unregister(library)
+        self.inner.shared.graph.unregister(library)
     }
 
     /// Opens an image and registers it as a device library.
@@ -454,7 +452,7 @@ impl Runtime {
     ///
     /// From the future, as for [`Image::open`] and [`register`](Self::register).
     pub fn open_library(&self, path: impl Into<PathBuf>) -> OpenImage {
-        let (graph, path) = (self.inner.graph.clone(), path.into());
+        let (graph, path) = (self.inner.shared.graph.clone(), path.into());
         OpenImage::new(async move {
             let image = Image::open(&path).await?;
             graph.register(&image).map_err(|error| error.within(path.display()))?;
@@ -468,7 +466,8 @@ impl Runtime {
         Queue::new(self.scheduler().clone())
     }
 
-    /// Memory for `len` elements, with unspecified contents.
+    /// Memory for `len` elements, with unspecified contents. Calls the driver, on this thread: where the
+    /// device's memory is nearly full, NVIDIA's may wait until the device has nothing to do.
     ///
     /// # Errors
     ///
@@ -480,7 +479,8 @@ impl Runtime {
         Buffer::allocate(scheduler.slot(), scheduler.freed(), len)
     }
 
-    /// A buffer with the given elements, ready when they have arrived.
+    /// A buffer with the given elements, ready when they have arrived. The memory is had at once, as by
+    /// [`buffer`](Self::buffer).
     ///
     /// # Errors
     ///
@@ -497,7 +497,7 @@ impl Runtime {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.inner.shared.counters.snapshot();
-        self.inner.graph.tell(&mut stats);
+        self.inner.shared.graph.tell(&mut stats);
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         stats.commands_in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
         stats
@@ -514,7 +514,7 @@ impl Runtime {
     pub fn drain(&self) -> Drain {
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         let markers: Vec<_> = schedulers.map(|scheduler| scheduler.marker(None)).collect();
-        let programs = self.inner.graph.settled();
+        let programs = self.inner.shared.graph.settled();
         Drain::new(async move {
             for marker in markers {
                 // A marker fails only with its device, whose commands have then ended, too.
@@ -529,7 +529,7 @@ impl Runtime {
     /// 1,048,576 commands the others are counted only, under `otherData`. Traces that are recorded at
     /// the same time share that room.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
-        Trace::start(&self.inner.shared.timeline, self.inner.graph.pool(), path.into())
+        Trace::start(&self.inner.shared.timeline, self.inner.shared.graph.pool(), path.into())
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {

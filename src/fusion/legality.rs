@@ -41,8 +41,8 @@ pub(super) struct Parameter {
     pub(super) is_constant: bool,
 }
 
-/// Whether sharing a buffer lets launches run as one. The worse the greater.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Whether sharing a buffer lets launches run as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// It does: no work-item needs what another one wrote, but for those of its work-group that come
@@ -56,6 +56,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The worse the greater.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Proven => 0,
+            Self::NeedsTrust(_) => 1,
+            Self::Refuted(_) => 2,
+        }
+    }
+
     /// In one or two words.
     pub(super) fn name(&self) -> &'static str {
         match self {
@@ -240,11 +249,6 @@ fn verdict(
         return verdict;
     }
     let mut worst = Verdict::Proven;
-    let rank = |verdict: &Verdict| match verdict {
-        Verdict::Proven => 0,
-        Verdict::NeedsTrust(_) => 1,
-        Verdict::Refuted(_) => 2,
-    };
     for (at, first) in uses.iter().enumerate() {
         for second in &uses[at + 1..] {
             let is_read_only = !first.access.kind.writes() && !second.access.kind.writes();
@@ -254,67 +258,107 @@ fn verdict(
             let (first, second) =
                 if first.slot < second.slot { (first, second) } else { (second, first) };
             let found = pair(first, second, view);
-            if found != Verdict::Proven && is_in_group(first, second, view) {
+            if found.rank() > 0 && is_in_group(first, second, view) {
                 barriers.insert((first.slot, second.slot));
                 continue;
             }
-            if rank(&found) > rank(&worst) {
-                worst.clone_from(&found);
-            }
             let known = pairs.entry((first.slot, second.slot)).or_insert(Verdict::Proven);
-            if rank(&found) > rank(known) {
-                *known = found;
+            // Of very many pairs, few are told of.
+            if found.rank() > known.rank() {
+                *known = found.verdict(first, second, &view.space);
+                if known.rank() > worst.rank() {
+                    worst.clone_from(known);
+                }
             }
         }
     }
     worst
 }
 
+/// What is found of two accesses.
+enum Finding {
+    Proven,
+    /// One is of constant memory.
+    Constant,
+    /// It is not known what one of them touches.
+    Unknown,
+    /// They may meet, as far as the bytes tell that they touch.
+    MayMeet([Bytes; 2]),
+    /// They meet in these work-items, surely or under a condition.
+    Meet([Bytes; 2], (Item, Item), bool),
+}
+
 /// Two accesses of different slots, the first of the earlier one.
-fn pair(first: &Use<'_>, second: &Use<'_>, view: &View) -> Verdict {
+fn pair(first: &Use<'_>, second: &Use<'_>, view: &View) -> Finding {
     let space = &view.space;
     let own = (&view.slots[first.slot], &view.slots[second.slot]);
-    if let Some(constant) = [first, second].into_iter().find(|used| used.parameter.is_constant) {
-        return Verdict::Refuted(format!(
-            "{} as constant memory, which must not change while a kernel runs",
-            constant.deed()
-        ));
+    if first.parameter.is_constant || second.parameter.is_constant {
+        return Finding::Constant;
     }
     if space.global == [1; 3] {
-        return Verdict::Proven;
+        return Finding::Proven;
     }
-    let (Some(a), Some(b)) = (first.bytes, second.bytes) else {
-        let (unknown, other) =
-            if first.bytes.is_none() { (first, second) } else { (second, first) };
-        return Verdict::NeedsTrust(format!(
-            "{} {}; `{}` may have {} the same in another work-item",
-            unknown.deed(),
-            unknown.access.note.unwrap_or("at places that are not known before it runs"),
-            other.kernel,
-            other.done()
-        ));
-    };
+    let (Some(a), Some(b)) = (first.bytes, second.bytes) else { return Finding::Unknown };
     if never_meet(&a, &b, own, space) {
-        return Verdict::Proven;
+        return Finding::Proven;
     }
     let is_exact = a.start.is_exact() && b.start.is_exact();
-    match meeting(&a, &b, own).filter(|_| is_exact) {
+    match is_exact.then(|| meeting(&a, &b, own)).flatten() {
         Some(items) => {
-            let text = met(first, &a, second, &b, items, space);
-            if first.access.is_certain && second.access.is_certain {
-                Verdict::Refuted(text)
-            } else {
-                Verdict::NeedsTrust(format!("{text}, unless a condition prevents it"))
+            Finding::Meet([a, b], items, first.access.is_certain && second.access.is_certain)
+        }
+        None => Finding::MayMeet([a, b]),
+    }
+}
+
+impl Finding {
+    /// That of the verdict.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Proven => 0,
+            Self::Unknown | Self::MayMeet(_) | Self::Meet(_, _, false) => 1,
+            Self::Constant | Self::Meet(_, _, true) => 2,
+        }
+    }
+
+    fn verdict(&self, first: &Use<'_>, second: &Use<'_>, space: &Space) -> Verdict {
+        match self {
+            Self::Proven => Verdict::Proven,
+            Self::Constant => {
+                let constant = if first.parameter.is_constant { first } else { second };
+                Verdict::Refuted(format!(
+                    "{} as constant memory, which must not change while a kernel runs",
+                    constant.deed()
+                ))
+            }
+            Self::Unknown => {
+                let (unknown, other) =
+                    if first.bytes.is_none() { (first, second) } else { (second, first) };
+                Verdict::NeedsTrust(format!(
+                    "{} {}; `{}` may have {} the same in another work-item",
+                    unknown.deed(),
+                    unknown.access.note.unwrap_or("at places that are not known before it runs"),
+                    other.kernel,
+                    other.done()
+                ))
+            }
+            Self::MayMeet([a, b]) => Verdict::NeedsTrust(format!(
+                "{} at {}, some of which may be {} by `{}` in another work-item, at {}",
+                second.deed(),
+                place(b, space),
+                first.done(),
+                first.kernel,
+                place(a, space)
+            )),
+            Self::Meet([a, b], items, is_certain) => {
+                let text = met(first, a, second, b, *items, space);
+                if *is_certain {
+                    Verdict::Refuted(text)
+                } else {
+                    Verdict::NeedsTrust(format!("{text}, unless a condition prevents it"))
+                }
             }
         }
-        None => Verdict::NeedsTrust(format!(
-            "{} at {}, some of which may be {} by `{}` in another work-item, at {}",
-            second.deed(),
-            place(&b, space),
-            first.done(),
-            first.kernel,
-            place(&a, space)
-        )),
     }
 }
 

@@ -19,7 +19,6 @@ use crate::spirv::edit::{
 /// What a kernel gets for one of the device's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
-    Kept,
     /// The same for all work-items, by dimension; the first if it is a single number.
     Constant(Sizes),
     /// The global id, from the linear one.
@@ -59,8 +58,7 @@ pub(super) fn remap(
     let mut variables = HashMap::new();
     for (variable, built_in) in known {
         match value(built_in, mapping, whole) {
-            Ok(Value::Kept) => {}
-            Ok(value) => _ = variables.insert(variable, value),
+            Ok(value) => variables.extend(value.map(|value| (variable, value))),
             Err(what) => return Err(no_groups(kernel, &what, mapping, whole)),
         }
     }
@@ -110,12 +108,11 @@ pub(super) fn is_barrier(op: Op) -> bool {
     )
 }
 
-/// What a slot's kernel gets for a value, or what it may not ask for.
-fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Value, String> {
+/// What a slot's kernel gets for a value that it does not keep, or what it may not ask for.
+fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Value>, String> {
     let sizes = padded(mapping.range.global(), 1);
     let local = mapping.range.local().map(|local| padded(local, 1));
-    let constant_if =
-        |differs: bool, sizes| if differs { Value::Constant(sizes) } else { Value::Kept };
+    let constant_if = |differs: bool, sizes| differs.then_some(Value::Constant(sizes));
     let Some(built_in) = BuiltIn::from_u32(built_in) else {
         return Err(format!("the built-in value {built_in}"));
     };
@@ -125,21 +122,21 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Value, Str
             constant_if(dimensions != whole.dimensions(), [dimensions; 3])
         }
         BuiltIn::GlobalSize => constant_if(mapping.shape != Shape::Same, sizes),
-        BuiltIn::GlobalInvocationId if mapping.shape == Shape::Remapped => Value::GlobalId,
-        BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::GlobalLinearId => {
-            Value::Kept
-        }
+        BuiltIn::GlobalInvocationId if mapping.shape == Shape::Remapped => Some(Value::GlobalId),
+        BuiltIn::GlobalInvocationId | BuiltIn::GlobalOffset | BuiltIn::GlobalLinearId => None,
         BuiltIn::NumWorkgroups => match local {
-            _ if mapping.shape == Shape::Same => Value::Kept,
-            Some(local) => Value::Constant(std::array::from_fn(|d| sizes[d] / local[d].max(1))),
+            _ if mapping.shape == Shape::Same => None,
+            Some(local) => {
+                Some(Value::Constant(std::array::from_fn(|d| sizes[d] / local[d].max(1))))
+            }
             None => return Err("get_num_groups".into()),
         },
         BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => match local {
-            _ if mapping.keeps_groups => Value::Kept,
-            Some(local) => Value::Constant(local),
+            _ if mapping.keeps_groups => None,
+            Some(local) => Some(Value::Constant(local)),
             None => return Err("get_local_size".into()),
         },
-        _ if mapping.keeps_groups => Value::Kept,
+        _ if mapping.keeps_groups => None,
         BuiltIn::LocalInvocationId => return Err("get_local_id".into()),
         BuiltIn::WorkgroupId => return Err("get_group_id".into()),
         BuiltIn::LocalInvocationIndex => return Err("get_local_linear_id".into()),
@@ -270,7 +267,9 @@ impl Writer<'_> {
             if dropped.contains(&location.offset) {
                 continue;
             }
-            let Some(&(variable, index)) = found.get(&location.offset) else {
+            let found = found.get(&location.offset);
+            let found = found.and_then(|&(id, index)| Some((id, index, *variables.get(&id)?)));
+            let Some((variable, index, kind)) = found else {
                 new.push_instruction(&i);
                 continue;
             };
@@ -285,7 +284,6 @@ impl Writer<'_> {
                     "`{kernel}` reads a built-in value as one of another type"
                 ))
             })?;
-            let kind = variables.get(&variable).copied().unwrap_or(Value::Kept);
             let value = self.value(variable, kind, of)?;
             let whole = if index.is_some() { self.module.fresh_id()? } else { id };
             match kind {
@@ -315,7 +313,7 @@ impl Writer<'_> {
             Value::Constant([first, ..]) => {
                 number(self.module, &mut self.interner, of, first as u64)?
             }
-            Value::GlobalId | Value::Kept => self.global_id(variable, of)?,
+            Value::GlobalId => self.global_id(variable, of)?,
         };
         self.values.insert(variable, id);
         Ok(id)
@@ -377,11 +375,10 @@ fn vector(
     built_in: BuiltIn,
 ) -> Result<(u32, Definition)> {
     let known = module.built_ins().find(|&(_, known)| known == built_in as u32);
-    if let Some((variable, _)) = known {
-        let of = Definition::all(module, &HashMap::from([(variable, Value::Kept)]));
-        if let Some(&of) = of.get(&variable).filter(|of| of.is_vector) {
-            return Ok((variable, of));
-        }
+    if let Some((variable, _)) = known
+        && let Some(of) = Definition::of(module, variable).filter(|of| of.is_vector)
+    {
+        return Ok((variable, of));
     }
     let width = Layouts::of(module, &module.definitions()).address as u32 * 8;
     let component = interner.type_id(module, Op::TypeInt, &[width, 0])?;

@@ -160,6 +160,7 @@ pub(crate) enum Work {
 }
 
 /// What a launch does.
+#[derive(Clone)]
 pub(crate) struct LaunchWork {
     /// Its program may still be building when it is submitted.
     pub(crate) kernel: Kernel,
@@ -485,8 +486,9 @@ impl Launch {
         self
     }
 
-    /// Starts after that future has completed. Kiln polls it on a thread of its own, also if nobody
-    /// awaits the launch. If it gives an error or panics, the launch fails.
+    /// Starts after that future has completed. Kiln polls it on a thread of its own, as the futures of
+    /// [`Queue::host_task`](crate::Queue::host_task), also if nobody awaits the launch. If it gives an
+    /// error or panics, the launch fails.
     pub fn after_future<F>(mut self, future: F) -> Self
     where
         F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,

@@ -280,7 +280,7 @@ impl fmt::Debug for Event {
 }
 
 /// Where a read leaves its elements for its future.
-pub(crate) type Slot<T> = Arc<Mutex<Option<Vec<T>>>>;
+pub(crate) type ReadSlot<T> = Arc<Mutex<Option<Vec<T>>>>;
 
 /// The elements of a buffer on their way to the host: a future of `Vec<T>`, from
 /// [`Queue::read`](crate::Queue::read).
@@ -294,23 +294,12 @@ pub(crate) type Slot<T> = Arc<Mutex<Option<Vec<T>>>>;
 /// If polled again after it was ready.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Read<T> {
-    state: State<T>,
-}
-
-enum State<T> {
-    Reading(Event, Slot<T>),
-    /// The request was wrong; nothing was submitted.
-    Refused(Option<Error>),
+    state: Result<(Event, ReadSlot<T>), Option<Error>>,
 }
 
 impl<T: Pod> Read<T> {
-    pub(crate) fn new(read: Result<(Event, Slot<T>)>) -> Self {
-        Self {
-            state: match read {
-                Ok((event, slot)) => State::Reading(event, slot),
-                Err(error) => State::Refused(Some(error)),
-            },
-        }
+    pub(crate) fn new(read: Result<(Event, ReadSlot<T>)>) -> Self {
+        Self { state: read.map_err(Some) }
     }
 }
 
@@ -319,14 +308,10 @@ impl<T: Pod> Future for Read<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.state {
-            State::Refused(error) => {
-                Poll::Ready(Err(error.take().expect("polled after it was ready")))
-            }
-            State::Reading(event, slot) => event.poll_settled(context).map(|outcome| {
-                outcome.map(|()| {
-                    let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                    slot.take().expect("polled after it was ready")
-                })
+            Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
+            Ok((event, slot)) => event.poll_settled(context).map_ok(|()| {
+                let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                slot.take().expect("polled after it was ready")
             }),
         }
     }
@@ -334,15 +319,10 @@ impl<T: Pod> Future for Read<T> {
 
 impl<T> fmt::Debug for Read<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.state {
-            State::Reading(event, _) => f.debug_tuple("Read").field(event).finish(),
-            State::Refused(error) => f.debug_tuple("Read").field(error).finish(),
-        }
+        let state = self.state.as_ref().map(|(event, _)| event);
+        f.debug_tuple("Read").field(&state).finish()
     }
 }
-
-// Nothing in a `Read` is pinned, and its elements are not stored in place.
-impl<T> Unpin for Read<T> {}
 
 /// A new buffer whose elements are on their way: a future of the buffer, from
 /// [`Runtime::buffer_from`](crate::Runtime::buffer_from).
@@ -373,7 +353,7 @@ impl<T> Future for Upload<T> {
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
             Ok((event, buffer)) => event
                 .poll_settled(context)
-                .map(|outcome| outcome.map(|()| buffer.take().expect("polled after it was ready"))),
+                .map_ok(|()| buffer.take().expect("polled after it was ready")),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use bytemuck::Pod;
 
-use super::event::Slot;
+use super::event::ReadSlot;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Memory from here on is large. Allocators map it anew each time, glibc's as well, and give it back to
@@ -41,12 +41,12 @@ pub(crate) struct Landing<T> {
     /// would cost as much as the read of a device whose memory is the host's.
     elements: Vec<T>,
     len: usize,
-    slot: Slot<T>,
+    slot: ReadSlot<T>,
 }
 
 impl<T: Pod> Landing<T> {
     /// For so many elements.
-    pub(crate) fn new(len: usize, slot: Slot<T>) -> Result<Self> {
+    pub(crate) fn new(len: usize, slot: ReadSlot<T>) -> Result<Self> {
         Ok(Self { elements: room_for(len, "a read")?, len, slot })
     }
 }

@@ -133,13 +133,17 @@ impl Queue {
         Ok(self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) }))
     }
 
-    /// Copies the elements of a buffer to the host. The future can be dropped; mistakes come out of
-    /// it too: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of another
-    /// device, and [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for
-    /// the elements.
+    /// Copies the elements of a buffer to the host. Dropping the future changes nothing but that
+    /// nobody gets them.
+    ///
+    /// # Errors
+    ///
+    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of
+    /// another device, [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory
+    /// for the elements, and the failure of the command that should have written them.
     pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
         let checked = self.check_device(buffer.region(), || "a read".to_owned());
-        let slot = event::Slot::default();
+        let slot = event::ReadSlot::default();
         let landing = checked.and_then(|()| Landing::new(buffer.len(), slot.clone()));
         Read::new(landing.map(|to| {
             let event = self.run(Work::Read { from: buffer.region().clone(), to: Box::new(to) });
@@ -203,6 +207,19 @@ impl Queue {
     /// Runs a host future as a command of the DAG, on a thread of Kiln's own, also if nobody awaits
     /// the event. If it gives an error or panics, the command fails, and so does what was told to
     /// come [after](Launch::after) it.
+    ///
+    /// All host futures of a runtime share that thread, so one that blocks holds up the others. It
+    /// belongs to no executor: a future that needs one, such as tokio's timers and sockets, is spawned
+    /// there, and its handle is what is given here.
+    ///
+    /// ```no_run
+    /// # async fn load() -> std::io::Result<()> { Ok(()) }
+    /// # fn example(queue: kiln::Queue, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// let loaded = queue.host_task(async { load().await })?;
+    /// queue.submit(blur.launch(x.len()).args((&x,)).after(&loaded))?; // fails if loading does
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

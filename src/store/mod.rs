@@ -107,6 +107,9 @@ const BESIDE_PAYLOAD: u64 = 64 << 20;
 /// next put.
 const ROUNDS: u32 = 8;
 
+/// How large the binary of an entry can be, unless something else is set.
+const LARGEST_ENTRY: u64 = 256 << 20;
+
 /// What can be set about a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -124,7 +127,7 @@ impl Default for Settings {
             max_bytes: Some(1 << 30),
             max_age: None,
             durability: Durability::default(),
-            entry_bytes: 1..=256 << 20,
+            entry_bytes: 1..=LARGEST_ENTRY,
         }
     }
 }
@@ -251,7 +254,8 @@ impl Store {
         if let Some(reason) = layout::distrust_of(&metadata) {
             return Ok(Err(Unusable::Distrusted(reason)));
         }
-        if metadata.len() > self.most_bytes() {
+        // Another application, with other limits, may have written it.
+        if metadata.len() > self.most_bytes().max(LARGEST_ENTRY + BESIDE_PAYLOAD) {
             return Ok(Err(Unusable::TooLarge(metadata.len())));
         }
         // One byte more than it should have shows that it grew meanwhile.
@@ -267,7 +271,7 @@ impl Store {
         Ok(Ok(bytes))
     }
 
-    /// How large the file of an entry can be.
+    /// How large the file of an entry can be that this store writes.
     fn most_bytes(&self) -> u64 {
         self.0.settings.entry_bytes.end().saturating_add(BESIDE_PAYLOAD)
     }

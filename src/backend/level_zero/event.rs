@@ -7,7 +7,6 @@
 
 use std::any::Any;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -152,10 +151,6 @@ fn create(context: &Context, pool: &OwnedPool, index: u32) -> Result<OwnedEvent>
     Ok(unsafe { OwnedEvent::new(context.api, raw) })
 }
 
-const PENDING: u8 = 0;
-const COMPLETE: u8 = 1;
-const FAILED: u8 = 2;
-
 /// A command that was enqueued.
 pub(super) struct LzEvent {
     /// Taken when it is dropped.
@@ -166,9 +161,8 @@ pub(super) struct LzEvent {
     queued: Option<Instant>,
     /// Whether only the watcher ends it.
     pub(super) is_large_read: bool,
-    /// [`PENDING`], [`COMPLETE`] or [`FAILED`]; set last, so that it publishes all else.
-    state: AtomicU8,
-    failure: OnceLock<Error>,
+    /// How the command ended. Set last, so that it publishes all else.
+    outcome: OnceLock<Result<()>>,
     due: Mutex<Due>,
     pub(super) lane: Arc<LaneState>,
 }
@@ -206,8 +200,7 @@ impl LzEvent {
             position,
             queued,
             is_large_read,
-            state: AtomicU8::new(PENDING),
-            failure: OnceLock::new(),
+            outcome: OnceLock::new(),
             due: Mutex::new(due),
             lane: Arc::clone(lane),
         }
@@ -226,7 +219,11 @@ impl LzEvent {
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        self.state.load(Acquire) == PENDING
+        self.outcome.get().is_none()
+    }
+
+    fn is_complete(&self) -> bool {
+        matches!(self.outcome.get(), Some(Ok(())))
     }
 
     /// Finds out whether the command has ended, unless that is known.
@@ -238,13 +235,10 @@ impl LzEvent {
 
     /// How the command ended, as far as that was found out.
     pub(super) fn outcome(&self) -> Progress {
-        match self.state.load(Acquire) {
-            PENDING => Progress::Pending,
-            COMPLETE => Progress::Complete,
-            _ => match self.failure.get() {
-                Some(error) => Progress::Failed(error.clone()),
-                None => Progress::Failed(Error::invalid("the command failed")),
-            },
+        match self.outcome.get() {
+            None => Progress::Pending,
+            Some(Ok(())) => Progress::Complete,
+            Some(Err(error)) => Progress::Failed(error.clone()),
         }
     }
 
@@ -260,33 +254,25 @@ impl LzEvent {
 
     /// Does what is due now that the command has ended. Called once, by whoever took it from its
     /// lane.
-    pub(super) fn finish(&self, outcome: Result<(), Error>) {
+    pub(super) fn finish(&self, outcome: Result<()>) {
         let (staging, read, waits_for) = {
             let mut due = lock(&self.due);
             (due.staging.take(), due.read.take(), std::mem::take(&mut due.waits_for))
         };
-        let state = match outcome {
-            Ok(()) => {
-                if let (Some(staging), Some(Destination { to, bytes })) = (&staging, read) {
-                    // SAFETY: the staging memory has as many bytes, which the device has written, and
-                    // the caller of `enqueue` leaves the destination to the command.
-                    unsafe { ptr::copy_nonoverlapping(staging.start(), to, bytes) };
-                }
-                drop(staging);
-                COMPLETE
+        if outcome.is_ok() {
+            if let (Some(staging), Some(Destination { to, bytes })) = (&staging, read) {
+                // SAFETY: the staging memory has as many bytes, which the device has written, and
+                // the caller of `enqueue` leaves the destination to the command.
+                unsafe { ptr::copy_nonoverlapping(staging.start(), to, bytes) };
             }
-            Err(error) => {
-                if let Some(staging) = staging {
-                    staging.leak();
-                }
-                self.failure.get_or_init(|| error);
-                FAILED
-            }
-        };
+            drop(staging);
+        } else if let Some(staging) = staging {
+            staging.leak();
+        }
         drop(waits_for);
-        self.state.store(state, Release);
-        // Who looked before the state was set has registered once this gets the lock, and who
-        // comes later sees the state.
+        self.outcome.get_or_init(|| outcome);
+        // Who looked before the outcome was set has registered once this gets the lock, and who
+        // comes later sees it.
         let notify = std::mem::take(&mut lock(&self.due).notify);
         notify.into_iter().for_each(tell);
     }
@@ -305,7 +291,7 @@ impl NativeEvent for LzEvent {
 
     fn profile(&self) -> Option<Profile> {
         let queued = self.queued?;
-        if self.state.load(Acquire) != COMPLETE {
+        if !self.is_complete() {
             return None;
         }
         let _call = exit::enter()?;
@@ -340,7 +326,7 @@ impl Drop for LzEvent {
     fn drop(&mut self) {
         let Some(event) = self.event.take() else { return };
         let context = &self.lane.context;
-        if self.state.load(Acquire) == COMPLETE {
+        if self.is_complete() {
             context.events[usize::from(self.queued.is_some())].give(event);
         } else {
             // The device may yet signal it.

@@ -18,7 +18,7 @@ use super::super::form::{Form, Space};
 use super::blocks::Blocks;
 use super::flow::Flow;
 use super::layout::Layouts;
-use super::memory::spilled;
+use super::memory::{At, spilled};
 use super::symbols::Symbols;
 use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Accesses, Value};
@@ -242,7 +242,9 @@ impl<'m> Evaluation<'m> {
             }
             let known = match instruction.op() {
                 Some(Op::Phi) => self.phi(frame, at, &instruction),
-                Some(Op::FunctionCall) => self.function_call(frame, at, &instruction)?,
+                Some(Op::FunctionCall) => {
+                    self.function_call(frame, (at, location), &instruction)?
+                }
                 _ => self.instruction(frame, (at, location), &instruction),
             };
             if let Some(id) = instruction.result() {
@@ -295,7 +297,7 @@ impl<'m> Evaluation<'m> {
     fn function_call(
         &mut self,
         frame: &mut Frame<'m>,
-        at: usize,
+        at: At,
         call: &Instruction<'m>,
     ) -> Result<Option<Known>> {
         let arguments: Vec<_> = call.words_from(3).map(|id| self.value(frame, id)).collect();
@@ -304,7 +306,7 @@ impl<'m> Evaluation<'m> {
         let fits = |body: &Rc<Body<'_>>| body.blocks.parameters.len() == arguments.len();
         let Some(body) = body.filter(fits) else {
             for argument in &arguments {
-                self.escape(frame, at, None, argument, "is passed to a function that is not known");
+                self.escape(frame, at, argument, "is passed to a function that is not known");
             }
             return Ok(None);
         };
@@ -317,7 +319,7 @@ impl<'m> Evaluation<'m> {
         });
         let (returned, accesses) = self.call(&body, arguments.collect(), frame.depth + 1)?;
         for access in accesses {
-            frame.accesses.push((at, Access { location: None, ..access }));
+            frame.accesses.push((at.0, Access { location: None, ..access }));
         }
         Ok(returned.map(|returned| match returned {
             Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {

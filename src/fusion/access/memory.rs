@@ -15,7 +15,7 @@ use crate::spirv::edit::{Definitions, Instruction, Location, Role, ids};
 /// Offsets beyond may have wrapped.
 const FAR: i128 = 1 << 62;
 
-type At = (usize, Location);
+pub(super) type At = (usize, Location);
 
 impl<'m> Evaluation<'m> {
     /// The value of an instruction's result, and what the instruction does. `None` for a value of which
@@ -76,7 +76,7 @@ impl<'m> Evaluation<'m> {
             Op::Bitcast => self.bitcast(frame, at, i),
             Op::ConvertPtrToU => {
                 let pointer = self.value(frame, i.word(2)?);
-                self.escape(frame, at.0, Some(at.1), &pointer, "has its address made a number");
+                self.escape(frame, at, &pointer, "has its address made a number");
                 None
             }
             // Harmless whatever they point to.
@@ -168,7 +168,7 @@ impl<'m> Evaluation<'m> {
             debug_assert!(is_first || !is_instruction);
             frame.stored.insert(pointer, value);
         } else {
-            self.escape(frame, at.0, Some(at.1), &value, "has its address stored in memory");
+            self.escape(frame, at, &value, "has its address stored in memory");
         }
     }
 
@@ -297,7 +297,7 @@ impl<'m> Evaluation<'m> {
             (Known::Pointer(_), Some(Op::TypePointer)) => Some(value),
             (Known::Integer(_), Some(Op::TypeInt)) => Some(value),
             _ => {
-                self.escape(frame, at.0, Some(at.1), &value, "has its address made a number");
+                self.escape(frame, at, &value, "has its address made a number");
                 None
             }
         }
@@ -401,7 +401,7 @@ impl<'m> Evaluation<'m> {
         if op == Op::AtomicStore || op == Op::AtomicExchange || op == Op::AtomicCompareExchange {
             for value in i.words_from(first + 1) {
                 let value = self.value(frame, value);
-                self.escape(frame, at.0, Some(at.1), &value, "has its address stored in memory");
+                self.escape(frame, at, &value, "has its address stored in memory");
             }
         }
     }
@@ -521,22 +521,12 @@ impl<'m> Evaluation<'m> {
         self.note(frame, at, &Known::Pointer(pointer.clone()), kind, bytes, text);
     }
 
-    pub(super) fn escape(
-        &self,
-        frame: &mut Frame<'m>,
-        at: usize,
-        location: Option<Location>,
-        value: &Known,
-        text: &'static str,
-    ) {
-        let location = location.unwrap_or(Location { stream: 0, offset: 0 });
+    pub(super) fn escape(&self, frame: &mut Frame<'m>, at: At, value: &Known, text: &'static str) {
         match value {
-            Known::Pointer(_) => {
-                self.note(frame, (at, location), value, Kind::Escape, None, text);
-            }
+            Known::Pointer(_) => self.note(frame, at, value, Kind::Escape, None, text),
             Known::Parts(parts) => {
                 for part in parts {
-                    self.escape(frame, at, Some(location), part, text);
+                    self.escape(frame, at, part, text);
                 }
             }
             Known::Integer(_) | Known::Other => {}
@@ -562,7 +552,7 @@ impl<'m> Evaluation<'m> {
         }
         for operand in operands {
             let value = self.value(frame, operand);
-            self.escape(frame, at.0, Some(at.1), &value, text);
+            self.escape(frame, at, &value, text);
         }
     }
 

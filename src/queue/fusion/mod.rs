@@ -288,8 +288,7 @@ impl FusionScope {
         let settings = self.settings();
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
         let outline = Outline::of(launches, &settings.wishes);
-        let device = scheduler.shared().graph.position(scheduler.slot().handle());
-        let query = device.ok().and_then(|device| outline.query(launches, device, trust));
+        let query = outline.query(launches, scheduler.slot().handle().index(), trust);
         Inquiry { scheduler, outline, query, trust }
     }
 
@@ -359,7 +358,7 @@ impl Inquiry {
 
     fn request(&self, sketch: &Sketch) -> Result<FusionRequest> {
         let (launches, handle) = (sketch.launches(), self.scheduler.slot().handle());
-        let device = self.scheduler.shared().graph.position(handle)?;
+        let device = handle.index();
         let plan = self.outline.plan(&launches, handle)?;
         // The plan has found all programs there.
         let query = self.query.clone();

@@ -220,7 +220,7 @@ impl<'a> Handles<'a> {
 
 /// The launch of the kernel that does what these do.
 pub(super) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
-    let argument = |place: &Place| launches[place.slot].arguments[place.argument].share();
+    let argument = |place: &Place| launches[place.slot].arguments[place.argument].clone();
     LaunchWork {
         kernel: fused.kernel.clone(),
         range: fused.range,
@@ -233,12 +233,7 @@ pub(super) struct Sketch(Vec<LaunchWork>);
 
 impl Sketch {
     pub(super) fn of(launches: &[&LaunchWork]) -> Self {
-        let share = |launch: &&LaunchWork| LaunchWork {
-            kernel: launch.kernel.clone(),
-            range: launch.range,
-            arguments: launch.arguments.iter().map(|argument| argument.share()).collect(),
-        };
-        Self(launches.iter().map(share).collect())
+        Self(launches.iter().map(|&launch| launch.clone()).collect())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -314,7 +314,7 @@ impl Case {
             Box::new(LaunchWork {
                 kernel: self.kernels[launches.len() - 1].clone(),
                 range: launches[0].range,
-                arguments: given.map(|argument| argument.share()).collect(),
+                arguments: given.cloned().collect(),
             })
         };
         let united = self.queue.scheduler.run_as_one(scope.id, unite, std::iter::empty(), None);

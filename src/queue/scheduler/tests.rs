@@ -95,7 +95,7 @@ impl Bench {
     /// The same, which leaves nothing in a buffer.
     fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), Hindrance> {
         let unite = |launches: &[&LaunchWork]| {
-            let arguments = launches[0].arguments.iter().map(|given| given.share()).collect();
+            let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
             Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments })
         };
