@@ -20,7 +20,7 @@ Environment:
   KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else on Windows in
                        %LOCALAPPDATA%, else ~/.cache/kiln
   KILN_CACHE_MAX_SIZE  how large it may grow, such as 512MiB; 0 for no limit. Unless set, only
-                       `cache gc` makes room, down to what applications keep without it
+                       `cache gc` removes programs, down to 1GiB
   KILN_CACHE_REMOTE    the remote cache, such as redis://host:6379/kiln, if the tool was built with
                        the feature of its service; the documentation of the crate has the rest:
                        KILN_CACHE_REMOTE_ACCESS, _BUDGET, _TIMEOUT, _SECRET and _SECRET_FILE
@@ -125,16 +125,15 @@ pub(crate) struct Fuse {
 
     /// A launch, two or more in their order, such as 'scale(src, tmp, 3.0) over 1024x768 in 16x16'
     ///
-    /// The form is [FILE:]KERNEL(ARGUMENT, ..) over SIZE [from OFFSET] [in GROUP]. An argument is the
-    /// name of a buffer, the same name being the same buffer; a number, read as the parameter's type,
-    /// for all elements of a vector, and with its own where nobody tells that, such as 8u32 or
-    /// 1.5f32; local:256, so many bytes of local memory; or zeros:12, a
-    /// structure of so many bytes.
+    /// The form is [FILE:]KERNEL(ARGUMENT, ..) over SIZE [from OFFSET] [in GROUP]. An argument is NAME, a
+    /// buffer, the same wherever the name is the same; 3 or 1.5, a number of the parameter's type, for
+    /// all elements of a vector; 8u32 or 1.5f32, a number where the type is not known; local:256, so
+    /// many bytes of local memory; or zeros:12, a structure of so many bytes.
     #[arg(long = "launch", required = true, value_name = "LAUNCH")]
     pub(crate) launches: Vec<LaunchText>,
 
-    /// A buffer that is read later, so that its contents are in memory at the end; unless any is
-    /// given, those are all that the last launch to use them may write to
+    /// A buffer that is read later; unless any is given, those are all that the last launch to use
+    /// them may write to
     #[arg(long, value_name = "NAME")]
     pub(crate) keep: Vec<String>,
 
