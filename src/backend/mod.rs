@@ -16,10 +16,10 @@ mod exit;
 pub(crate) mod level_zero;
 #[cfg(feature = "opencl")]
 pub(crate) mod opencl;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod set_argument;
 #[cfg(feature = "simulated")]
 pub mod simulated;
-#[cfg(any(feature = "level-zero", feature = "opencl"))]
-mod slot;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod watcher;
 

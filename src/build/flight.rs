@@ -15,15 +15,15 @@ use crate::error::outlast;
 /// worker is then often preempted, with that lock, by the very thread that it woke, and an
 /// executor blocks until the worker has its processor back. Here, nobody is woken under the lock.
 pub(crate) struct Flight<T> {
-    landing: Arc<Landing<T>>,
+    landing: Arc<Shared<T>>,
     /// Names this handle's waker, once it was polled.
     seat: Option<u64>,
 }
 
 /// The duty to tell a flight's outcome.
-pub(crate) struct Lander<T>(Arc<Landing<T>>);
+pub(crate) struct Lander<T>(Arc<Shared<T>>);
 
-type Landing<T> = Mutex<State<T>>;
+type Shared<T> = Mutex<State<T>>;
 
 struct State<T> {
     /// The last handle takes the outcome along, so that nobody else keeps a program in use.
@@ -42,7 +42,7 @@ pub(crate) fn flight<T>() -> (Flight<T>, Lander<T>) {
 
 /// Nothing foreign runs while this is held, so it is held for a few instructions, and a panic
 /// leaves nothing half done.
-fn lock<T>(landing: &Landing<T>) -> MutexGuard<'_, State<T>> {
+fn lock<T>(landing: &Shared<T>) -> MutexGuard<'_, State<T>> {
     landing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -43,7 +43,7 @@ pub use request::{Build, BuildRequest};
 
 pub(crate) use child::{Children, LIMIT as CHILD_LIMIT};
 pub(crate) use disk::Disk;
-pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Way};
+pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Run};
 pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::{Pool, catch_panic, no_thread};
 pub(crate) use program::ResolvedKernel;

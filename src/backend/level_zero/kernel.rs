@@ -15,7 +15,7 @@ use super::lock;
 use super::memory::LzMemory;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
-use crate::backend::slot::{Given, Slot, check_count, not_an_image};
+use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
 use crate::backend::{Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -38,7 +38,7 @@ pub(super) struct LzKernel {
 /// The driver's kernel with what it was last given.
 struct Bound {
     kernel: OwnedKernel,
-    slots: Vec<Slot>,
+    slots: Vec<SetArgument>,
     group: Option<[u32; 3]>,
     offset: [u32; 3],
     /// The last global size without a group size, and what the driver suggested for it.
@@ -100,7 +100,7 @@ impl LzKernel {
             required: (!required.contains(&0)).then_some(required),
             bound: Mutex::new(Bound {
                 kernel,
-                slots: (0..count).map(|_| Slot::default()).collect(),
+                slots: (0..count).map(|_| SetArgument::default()).collect(),
                 group: None,
                 offset: [0; 3],
                 suggested: None,

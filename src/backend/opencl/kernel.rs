@@ -16,7 +16,7 @@ use super::handle::OwnedKernel;
 use super::memory::ClMemory;
 use super::program::ProgramObject;
 use super::{integer, text};
-use crate::backend::slot::{Given, Slot, check_count, not_an_image};
+use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
 use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
@@ -36,7 +36,7 @@ pub(super) struct ClKernel {
 /// The driver's kernel with the arguments that it was last given.
 struct Bound {
     kernel: OwnedKernel,
-    slots: Vec<Slot>,
+    slots: Vec<SetArgument>,
 }
 
 impl ClKernel {
@@ -61,7 +61,7 @@ impl ClKernel {
             local_memory: group(CL_KERNEL_LOCAL_MEM_SIZE).unwrap_or(0),
             bound: Mutex::new(Bound {
                 kernel,
-                slots: (0..count).map(|_| Slot::default()).collect(),
+                slots: (0..count).map(|_| SetArgument::default()).collect(),
             }),
             _program: Arc::clone(program),
         })
@@ -118,7 +118,7 @@ impl ClKernel {
         kernel: cl_kernel,
         index: cl_uint,
         argument: &Argument<'_>,
-        slot: &mut Slot,
+        slot: &mut SetArgument,
     ) -> Result<()> {
         let memory: cl_mem;
         let (given, size, pointer): (_, usize, *const c_void) = match *argument {

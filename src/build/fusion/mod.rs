@@ -32,7 +32,7 @@ pub(crate) use query::Query;
 use source::Source;
 use timing::Timing;
 use trial::Trials;
-pub(crate) use trial::{Choice, Fastest, Way};
+pub(crate) use trial::{Choice, Fastest, Run};
 
 /// Launches to fuse.
 pub(crate) struct FusionRequest {
@@ -128,7 +128,7 @@ impl Fusion {
     }
 
     /// A run that was to be timed took so long.
-    pub(crate) fn note(&self, way: Way, took: Duration) {
+    pub(crate) fn note(&self, way: Run, took: Duration) {
         if let Some(times) = self.trials.note(way, took) {
             tracing::debug!(kernel = self.report.kernel(), ?times, "timed");
             if let Some(timing) = self.timing.clone() {

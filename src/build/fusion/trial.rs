@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How launches are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Run {
     Fused,
     Unfused,
 }
@@ -14,7 +14,7 @@ pub(crate) enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// In this way, and tell how long it took.
-    Time(Way),
+    Time(Run),
     /// The fused kernel, whatever it takes.
     Fused,
     /// One by one, which is faster.
@@ -31,8 +31,8 @@ pub(crate) struct Fastest {
 }
 
 impl Fastest {
-    fn way(self) -> Way {
-        if self.fused <= self.unfused { Way::Fused } else { Way::Unfused }
+    fn way(self) -> Run {
+        if self.fused <= self.unfused { Run::Fused } else { Run::Unfused }
     }
 }
 
@@ -72,11 +72,11 @@ impl Trials {
         let mut state = self.lock();
         if let Some(known) = state.known {
             return match known.way() {
-                Way::Fused => Choice::Fused,
-                Way::Unfused => Choice::Unfused(known),
+                Run::Fused => Choice::Fused,
+                Run::Unfused => Choice::Unfused(known),
             };
         }
-        let way = if state.fused.begun <= state.unfused.begun { Way::Fused } else { Way::Unfused };
+        let way = if state.fused.begun <= state.unfused.begun { Run::Fused } else { Run::Unfused };
         let times = state.times(way);
         if times.begun == RUNS {
             return Choice::Fused;
@@ -91,7 +91,7 @@ impl Trials {
     }
 
     /// A timed run took so long. Gives the times if that decided.
-    pub(super) fn note(&self, way: Way, took: Duration) -> Option<Fastest> {
+    pub(super) fn note(&self, way: Run, took: Duration) -> Option<Fastest> {
         let mut state = self.lock();
         let times = state.times(way);
         times.fastest = if times.ended == 0 { took } else { times.fastest.min(took) };
@@ -109,10 +109,10 @@ impl Trials {
 }
 
 impl State {
-    fn times(&mut self, way: Way) -> &mut Times {
+    fn times(&mut self, way: Run) -> &mut Times {
         match way {
-            Way::Fused => &mut self.fused,
-            Way::Unfused => &mut self.unfused,
+            Run::Fused => &mut self.fused,
+            Run::Unfused => &mut self.unfused,
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
         for _ in 0..12 {
             let choice = trials.choose();
             if let Choice::Time(way) = choice {
-                let time = if way == Way::Fused { fused } else { unfused };
+                let time = if way == Run::Fused { fused } else { unfused };
                 trials.note(way, Duration::from_micros(time));
             }
             choices.push(choice);
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_ways_take_turns_until_the_faster_is_known_and_used() {
         let choices = run(&Trials::new(), 90, 100);
-        assert_eq!(choices[..2], [Choice::Time(Way::Fused), Choice::Time(Way::Unfused)]);
+        assert_eq!(choices[..2], [Choice::Time(Run::Fused), Choice::Time(Run::Unfused)]);
         assert_eq!(choices.iter().filter(|c| matches!(c, Choice::Time(_))).count(), 8);
         assert_eq!(choices[8..], [Choice::Fused; 4]);
     }

@@ -20,7 +20,7 @@ use super::event::Event;
 use super::scheduler::{Aborted, GroupId, Scheduler};
 use super::stopwatch::Stopwatch;
 use crate::buffer::Buffer;
-use crate::build::{Choice, Fastest, Fusion, FusionRequest, Query, Way};
+use crate::build::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
 use crate::error::{Error, ErrorKind, Result};
 pub use crate::fusion::Internalization;
 use crate::fusion::{FusionReport, Trust};
@@ -446,13 +446,13 @@ impl Completion {
             Choice::Unfused(Fastest { fused, unfused }) => {
                 return self.unfused(Unfused::Slower { fused, unfused });
             }
-            Choice::Time(Way::Unfused) => {
+            Choice::Time(Run::Unfused) => {
                 self.is_decided = true;
-                let stopwatch = stopwatch(launches, Way::Unfused);
+                let stopwatch = stopwatch(launches, Run::Unfused);
                 self.scheduler.run_separately(self.group, stopwatch);
                 return self.unfused(Unfused::Timing);
             }
-            Choice::Time(Way::Fused) => stopwatch(1, Way::Fused),
+            Choice::Time(Run::Fused) => stopwatch(1, Run::Fused),
             Choice::Fused => None,
         };
         self.is_decided = true;

@@ -16,7 +16,7 @@ pub(super) enum Given<'a> {
 
 /// What was last set for a parameter.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct SetArgument {
     holds: Holds,
     /// Kept across launches, for its allocation.
     value: SmallVec<[u8; 16]>,
@@ -40,7 +40,7 @@ pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) ->
     ))
 }
 
-impl Slot {
+impl SetArgument {
     pub(super) fn holds(&self, given: Given<'_>) -> bool {
         let held = match self.holds {
             Holds::Unknown => return false,
@@ -100,7 +100,7 @@ mod tests {
             Given::Value(&[1, 0]),
             Given::Value(&[]),
         ];
-        let mut slot = Slot::default();
+        let mut slot = SetArgument::default();
         assert!(!given.iter().any(|one| slot.holds(*one)), "nothing was set");
         for set in given {
             slot.keep(set);
