@@ -513,7 +513,7 @@ impl Job {
             let message = "the driver finds other kernels in the program than the build child told";
             return Err(Error::new(ErrorKind::BuildFailed, message).with_log(made.log));
         }
-        let by_child = |kernel: &str| parameters(&made.kernels, kernel);
+        let by_child = parameters(&made.kernels);
         Ok(self.built_with(&self.recipe, self.key, native, &made.log, by_child))
     }
 

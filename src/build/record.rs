@@ -1,5 +1,7 @@
 //! What is known of kernels, in the words of entries on disk and of build children.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::backend::{self, Access, AddressSpace, Parameter};
 use crate::store::{KernelRecord, ParameterRecord};
 
@@ -14,10 +16,17 @@ pub(super) fn record(name: &str, parameters: &[Parameter]) -> KernelRecord {
     KernelRecord { name: name.to_owned(), parameters: parameters.collect() }
 }
 
-/// The parameters of a recorded kernel. A word that this version does not know is as good as none.
-pub(super) fn parameters(records: &[KernelRecord], kernel: &str) -> Option<Vec<Parameter>> {
-    let kernel = records.iter().find(|record| record.name == kernel)?;
-    let parameters = kernel.parameters.iter().map(|record| Parameter {
+/// Gives the parameters of recorded kernels by the kernels' names.
+pub(super) fn parameters(records: &[KernelRecord]) -> impl Fn(&str) -> Option<Vec<Parameter>> {
+    let kernels: HashMap<_, _> = records.iter().map(|record| (&*record.name, record)).collect();
+    move |kernel| {
+        kernels.get(kernel).map(|kernel| kernel.parameters.iter().map(parameter).collect())
+    }
+}
+
+/// A word that this version does not know is as good as none.
+fn parameter(record: &ParameterRecord) -> Parameter {
+    Parameter {
         name: record.name.clone(),
         type_name: record.type_name.clone(),
         address_space: [
@@ -33,15 +42,13 @@ pub(super) fn parameters(records: &[KernelRecord], kernel: &str) -> Option<Vec<P
             .find(|access| record.access.as_deref() == Some(access_name(*access))),
         // The driver tells, if anybody does.
         size: None,
-    });
-    Some(parameters.collect())
+    }
 }
 
 /// Whether a program has the recorded kernels and no others.
 pub(super) fn has_kernels(native: &dyn backend::Program, records: &[KernelRecord]) -> bool {
-    let kernels = native.kernels();
-    kernels.len() == records.len()
-        && records.iter().all(|record| kernels.iter().any(|kernel| kernel.name() == record.name))
+    let kernels: HashSet<_> = native.kernels().iter().map(|kernel| kernel.name()).collect();
+    kernels.len() == records.len() && records.iter().all(|record| kernels.contains(&*record.name))
 }
 
 fn space_name(space: AddressSpace) -> &'static str {

@@ -52,7 +52,7 @@ pub(crate) fn load(
                 },
             };
             let device = slot.handle().clone();
-            let parameters = |kernel: &str| parameters(&manifest.kernels, kernel);
+            let parameters = parameters(&manifest.kernels);
             let built = Built::new(native, device, entry.key(), told, parameters);
             Ok(Loaded::Built(Arc::new(built)))
         }
