@@ -147,6 +147,16 @@ pub struct NdSize {
 }
 
 impl NdSize {
+    /// Of up to three sizes, one if there are none.
+    pub(crate) fn of(sizes: &[usize]) -> Self {
+        match *sizes {
+            [x, y, z, ..] => [x, y, z].into(),
+            [x, y] => [x, y].into(),
+            [x] => x.into(),
+            [] => 1.into(),
+        }
+    }
+
     /// One entry a dimension.
     #[must_use]
     pub fn get(&self) -> &[usize] {

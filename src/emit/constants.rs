@@ -56,12 +56,6 @@ impl Emitter<'_> {
         let constant = self.definition(id)?;
         let Some(ty) = constant.result_type() else { return Ok(None) };
         Ok(Some(match constant.op() {
-            Some(Op::SpecConstantTrue | Op::SpecConstantFalse) => {
-                let bits = self.evaluate(id)?.unwrap_or_default();
-                literal(Scalar::Bool, bits, place)
-            }
-            Some(Op::ConstantTrue) => "true".to_owned(),
-            Some(Op::ConstantFalse) => "false".to_owned(),
             Some(Op::Constant | Op::SpecConstant) => {
                 let lanes = self.lanes(ty)?;
                 self.use_scalar(lanes.scalar);
@@ -86,14 +80,14 @@ impl Emitter<'_> {
                 }
                 self.composite(ty, &texts, place)?
             }
-            Some(Op::SpecConstantOp) => match self.evaluate(id)? {
-                Some(bits) => {
-                    let lanes = self.lanes(ty)?;
-                    match lanes.scalar {
-                        Scalar::Bool => if bits == 1 { "true" } else { "false" }.to_owned(),
-                        scalar => literal(scalar, bits, place),
-                    }
-                }
+            Some(
+                Op::ConstantTrue
+                | Op::ConstantFalse
+                | Op::SpecConstantTrue
+                | Op::SpecConstantFalse
+                | Op::SpecConstantOp,
+            ) => match self.evaluate(id)? {
+                Some(bits) => literal(self.lanes(ty)?.scalar, bits, place),
                 None => return Ok(None),
             },
             Some(op @ (Op::ConstantSampler | Op::ConstantPipeStorage)) => {

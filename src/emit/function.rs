@@ -155,11 +155,10 @@ impl<'m> Emitter<'m> {
             variables: String::new(),
             text: String::new(),
         };
-        let mut instructions = function.body.iter();
         let mut signature = Vec::new();
         let mut blocks = Vec::<Block<'_>>::new();
         let (mut result, mut control) = (None, FunctionControl::NONE);
-        for instruction in instructions.by_ref() {
+        for instruction in function.body.iter() {
             match instruction.op() {
                 Some(Op::Function) => {
                     result = Some(operand(&instruction, 0)?);
@@ -292,7 +291,6 @@ impl<'m> Body<'_, 'm> {
         let mut targets = HashSet::new();
         for (index, block) in blocks.iter().enumerate() {
             let next = blocks.get(index + 1).map(|block| block.label);
-            let before = std::mem::take(&mut self.text);
             for instruction in &block.instructions {
                 let mut edges =
                     Edges { from: block.label, next, blocks: &by_label, targets: &mut targets };
@@ -300,7 +298,7 @@ impl<'m> Body<'_, 'm> {
                     self.instruction(instruction)?;
                 }
             }
-            texts.push((block.label, std::mem::replace(&mut self.text, before)));
+            texts.push((block.label, std::mem::take(&mut self.text)));
         }
         for (label, text) in texts {
             if targets.contains(&label) {
@@ -667,7 +665,7 @@ impl Emitter<'_> {
     fn constant_variable(&mut self, id: u32) -> Result<String> {
         let name = self.name(id, "constant_");
         let location = self.definitions.location(id).ok_or_else(|| malformed("a variable"))?;
-        if self.constants.contains_key(&(location, id)) {
+        if self.constants.contains_key(&location) {
             return Ok(name);
         }
         let variable = self.definition(id)?;
@@ -684,7 +682,7 @@ impl Emitter<'_> {
         let value = value.ok_or_else(|| unsupported(format!("the value of variable `{name}`")))?;
         let aligned = self.aligned(id);
         let text = format!("\nconstant {ty} {name}{aligned} = {value};\n");
-        self.constants.insert((location, id), text);
+        self.constants.insert(location, text);
         Ok(name)
     }
 }

@@ -118,10 +118,11 @@ struct Emitter<'m> {
 
     pragmas: BTreeSet<&'static str>,
     opaque: BTreeSet<u32>,
-    aggregates: BTreeMap<(Location, u32), String>,
+    /// Where types stand in the module, and what defines them; so are constants.
+    aggregates: BTreeMap<Location, String>,
     accesses: BTreeMap<String, String>,
     helpers: BTreeMap<String, String>,
-    constants: BTreeMap<(Location, u32), String>,
+    constants: BTreeMap<Location, String>,
     /// By function and the address spaces of its generic parameters.
     instances: HashMap<(u32, Vec<Space>), function::Instance>,
     /// The functions whose emission has begun and not ended.

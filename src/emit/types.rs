@@ -286,11 +286,11 @@ impl Emitter<'_> {
     fn need_aggregate(&mut self, ty: u32) -> Result<()> {
         // Types stand before those that hold them.
         let location = self.definitions.location(ty).ok_or_else(|| malformed("a type"))?;
-        if self.aggregates.contains_key(&(location, ty)) {
+        if self.aggregates.contains_key(&location) {
             return Ok(());
         }
         // Seen, should it hold a pointer to itself.
-        self.aggregates.insert((location, ty), String::new());
+        self.aggregates.insert(location, String::new());
         let name = self.name(ty, "type_");
         let text = match self.ty(ty)? {
             Type::Array { element, length } => {
@@ -312,7 +312,7 @@ impl Emitter<'_> {
                 text
             }
         };
-        self.aggregates.insert((location, ty), text);
+        self.aggregates.insert(location, text);
         Ok(())
     }
 

@@ -233,16 +233,7 @@ fn attempt(
         false => Vec::new(),
     };
     let barriers = legality::barriers(&outcome.judgements, unordered);
-    let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
-    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
-    for equal in privacy::united(equal.collect::<Vec<_>>()) {
-        // One that is fixed fixes the others.
-        if equal.is_disjoint(&outcome.constants) {
-            outcome.equal.insert(equal);
-        } else {
-            outcome.constants.extend(equal);
-        }
-    }
+    unite_scalars(outcome);
     let part = |at: usize, number: usize| {
         let mut part = Part::new(&kernels[at], number, |module, function| {
             promote::promote(module, function, &privates[at])?;
@@ -303,6 +294,20 @@ fn attempt(
         local: shared.iter().flatten().map(|shared| shared.memory).collect(),
         barriers,
     }))
+}
+
+/// Finds the scalars that have to stay equal for what is private to be right.
+fn unite_scalars(outcome: &mut Outcome) {
+    let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
+    let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
+    for equal in privacy::united(equal.collect::<Vec<_>>()) {
+        // One that is fixed fixes the others.
+        if equal.is_disjoint(&outcome.constants) {
+            outcome.equal.insert(equal);
+        } else {
+            outcome.constants.extend(equal);
+        }
+    }
 }
 
 fn examine(

@@ -92,7 +92,7 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
         };
         let mut range = slot.range;
         if let Some(local) = local.filter(|_| keeps_groups) {
-            range.set_local(size(&local[..range.dimensions()]))?;
+            range.set_local(NdSize::of(&local[..range.dimensions()]))?;
         }
         let (items, all) = (count(slot)?, count(whole)?);
         let guard = (items < all).then_some(items);
@@ -100,7 +100,7 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
     }
     let mut joined = whole.range;
     if let Some(local) = local {
-        joined.set_local(size(&local[..joined.dimensions()]))?;
+        joined.set_local(NdSize::of(&local[..joined.dimensions()]))?;
     }
     Ok(Ranges { whole: joined, slots: mapped })
 }
@@ -194,13 +194,4 @@ fn shape(own: Sizes, whole: Sizes) -> Shape {
     let last = own.iter().rposition(|&size| size > 1).unwrap_or(0);
     let is_corner = own[..last] == whole[..last] && own[last] <= whole[last];
     if is_corner { Shape::Corner } else { Shape::Remapped }
-}
-
-fn size(sizes: &[usize]) -> NdSize {
-    match *sizes {
-        [x, y, z, ..] => [x, y, z].into(),
-        [x, y] => [x, y].into(),
-        [x] => x.into(),
-        [] => 1.into(),
-    }
 }

@@ -102,10 +102,10 @@ impl Widening {
         let dimension = (0..global.len()).rev().find(is_divisible)?;
         let mut sizes: [usize; 3] = std::array::from_fn(|d| global.get(d).copied().unwrap_or(1));
         sizes[dimension] /= items;
-        let mut range = NdRange::from(size(&sizes[..global.len()]));
-        range.set_offset(size(whole.offset())).ok()?;
+        let mut range = NdRange::from(NdSize::of(&sizes[..global.len()]));
+        range.set_offset(NdSize::of(whole.offset())).ok()?;
         if let Some(local) = whole.local() {
-            range.set_local(size(local)).ok()?;
+            range.set_local(NdSize::of(local)).ok()?;
         }
         Some(Self { items, range, dimension })
     }
@@ -135,15 +135,6 @@ impl Widening {
             module.functions[at].body = new;
         }
         Ok(())
-    }
-}
-
-fn size(sizes: &[usize]) -> NdSize {
-    match *sizes {
-        [x, y, z] => [x, y, z].into(),
-        [x, y] => [x, y].into(),
-        [x] => x.into(),
-        _ => 1.into(),
     }
 }
 

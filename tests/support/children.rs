@@ -9,11 +9,16 @@ use std::fmt::Display;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kiln::Device;
 
 /// Begins a line of a report.
 const REPORT: &str = "report ";
+
+/// A child that takes longer does not end.
+const HANGS: Duration = Duration::from_secs(300);
 
 /// Names the number of the device that a child takes.
 pub const DEVICE: &str = "KILN_TEST_DEVICE";
@@ -74,6 +79,11 @@ impl Child {
     #[track_caller]
     pub fn report_and_output(mut self) -> (Report, String) {
         // What a child writes is far less than a pipe holds, so that it never waits for this.
+        let started = Instant::now();
+        while !self.has_ended() {
+            assert!(started.elapsed() < HANGS, "process {} does not end", self.id());
+            thread::sleep(Duration::from_millis(1));
+        }
         let (mut out, mut err) = (String::new(), String::new());
         let mut stdout = self.0.stdout.take().expect("it is piped");
         let mut stderr = self.0.stderr.take().expect("it is piped");

@@ -103,9 +103,9 @@ impl<'a, 'm> Copier<'a, 'm> {
         for (index, source) in sources.iter().enumerate() {
             self.copy_section(index, Section::Capabilities)?;
             self.copy_section(index, Section::Extensions)?;
-            self.copy_named(index, Section::ExtInstImports)?;
+            self.copy_section(index, Section::ExtInstImports)?;
             self.copy_section(index, Section::MemoryModel)?;
-            self.copy_named(index, Section::Sources)?;
+            self.copy_section(index, Section::Sources)?;
             self.copy_globals(index, &mut interner, &mut built_ins)
                 .map_err(|error| source.within(&error))?;
         }
@@ -142,21 +142,9 @@ impl<'a, 'm> Copier<'a, 'm> {
         stream.push_renumbered(instruction, definitions, |id, _| self.ids.map(index, id))
     }
 
-    /// The instructions of a section, except those that are there already.
+    /// The instructions of a section, except those that are there already. Of strings and imports of
+    /// extended instructions, the same text is the same id.
     fn copy_section(&mut self, index: usize, section: Section) -> Result<()> {
-        let source = &self.sources[index];
-        for instruction in source.module.section(section).iter() {
-            let mut one = Stream::default();
-            self.push(index, &mut one, &instruction).map_err(|error| source.within(&error))?;
-            if self.said.insert(one.words().as_flattened().to_vec()) {
-                self.module.section_mut(section).append(&one);
-            }
-        }
-        Ok(())
-    }
-
-    /// Strings and imports of extended instructions: the same text is the same id.
-    fn copy_named(&mut self, index: usize, section: Section) -> Result<()> {
         let source = &self.sources[index];
         for instruction in source.module.section(section).iter() {
             let mut one = Stream::default();
