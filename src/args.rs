@@ -37,16 +37,25 @@ impl<T: Pod> Local<T> {
 /// | `half` | `u16` or `i16`, its bits |
 /// | `float2`, `float4`, .. | `[f32; 2]`, `[f32; 4]`, .. |
 /// | `float3` | `[f32; 4]`: it takes the room of four |
-/// | `size_t` where the host's is as wide | `usize` |
-/// | a `struct` | a [`Pod`] of the same layout, which is not checked |
+/// | `ulong`, `long` on hosts of 64 bits | `usize`, `isize`, too |
+/// | a `struct` | a [`Pod`] of the same layout, which is not checked: `#[repr(C)]`, with the derive of [`bytemuck`](crate::bytemuck) |
 ///
 /// A buffer or local memory may also have the scalars of the kernel's vectors for elements.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no argument of a kernel",
+    note = "give `&buffer`, `buffer.read()`, `Local::new(n)`, or a number or another `Pod` by value"
+)]
 pub trait Argument: sealed::Argument {}
 
 impl<T: sealed::Argument> Argument for T {}
 
 /// A tuple of [`Argument`]s, in the order of the kernel's parameters. Up to 16; a longer list grows
 /// by [`Launch::arg`](crate::Launch::arg).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tuple of a kernel's arguments",
+    note = "give a tuple, such as `(&x, 3.0f32)`, or `(&x,)` for one argument, of `&buffer`, \
+            `buffer.read()`, `Local::new(n)`, and numbers or other `Pod`s by value"
+)]
 pub trait Arguments: sealed::Arguments {}
 
 impl<T: sealed::Arguments> Arguments for T {}
@@ -304,14 +313,18 @@ impl ArgumentValue {
                     && let Some(Access::Write | Access::ReadWrite) = stated
                 {
                     return fail(format_args!(
-                        "given as {stated:?}, but the kernel only reads it; expected `read()`"
+                        "given as `{}`, but the kernel's signature says that it only reads it; give \
+                         `read()`, or the plain buffer",
+                        if stated == &Some(Access::Write) { "write()" } else { "read_write()" }
                     ));
                 }
             }
             (Some(AddressSpace::Local), ArgumentKind::Local(bytes)) => {
                 if *bytes == 0 || *bytes == usize::MAX {
+                    let many = if *bytes == 0 { "0" } else { "too many" };
                     return fail(format_args!(
-                        "given local memory of no, or of too many, `{rust}`"
+                        "given local memory of {many} elements of `{rust}`; give at least one, and \
+                         no more than the device has room for"
                     ));
                 }
             }

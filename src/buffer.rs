@@ -123,9 +123,11 @@ impl<T: Pod> Buffer<T> {
             Bound::Unbounded => self.len(),
         };
         if start >= end || end > self.len() {
+            let what = if start >= end { "is empty" } else { "ends outside" };
+            let elements = self.len();
             return Err(Error::invalid(format!(
-                "the slice {start}..{end} is empty or ends outside the buffer of {} elements",
-                self.len()
+                "the slice {start}..{end} {what}; the buffer has {elements} elements, and a slice at \
+                 least one"
             )));
         }
         let base = self.region.bytes.start;

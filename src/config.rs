@@ -118,7 +118,8 @@ impl CacheConfig {
     }
 
     /// Programs are kept in memory and below this directory, whatever the environment says. It is
-    /// made if it is not there.
+    /// made if it is not there. If it cannot be, programs are built without it, which is told by a
+    /// warning through [`tracing`] and by [`Stats::disk_failures`](crate::Stats::disk_failures).
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { mode: Some(Mode::On), directory: Some(directory.into()), ..Self::default() }
     }

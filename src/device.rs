@@ -243,7 +243,8 @@ impl Deref for Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({}, {})", self.index, self.name, self.backend, self.kind)
+        let Self { index, .. } = self;
+        write!(f, "{index}: {} ({}, {}, {})", self.name, self.backend, self.kind, self.platform)
     }
 }
 
@@ -262,6 +263,11 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
+    /// Whether it selects nothing.
+    pub(crate) fn is_any(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let parts: Vec<_> = text.split(':').map(|part| part.trim().to_lowercase()).collect();
         if parts.iter().any(String::is_empty) {

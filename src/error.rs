@@ -223,8 +223,18 @@ impl fmt::Display for Error {
     }
 }
 
+/// What it says, with its causes, as a `main` that gives it shows; in full with `{:#?}`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            write!(f, "{self}")?;
+            let mut source = self.source();
+            while let Some(cause) = source {
+                write!(f, "\ncaused by: {cause}")?;
+                source = cause.source();
+            }
+            return Ok(());
+        }
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("message", &self.0.message)

@@ -9,7 +9,7 @@ macro_rules! named_future {
         /// # Panics
         ///
         /// If it is polled again after it has given its output.
-        #[must_use = "futures do nothing unless awaited"]
+        #[must_use = "nothing is known of the outcome unless it is awaited"]
         pub struct $name(std::pin::Pin<Box<dyn Future<Output = $output> + Send>>);
 
         impl $name {

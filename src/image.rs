@@ -109,7 +109,20 @@ impl Image {
             }
             Ok(text) if !text.contains('\0') => Ok(Self::opencl_c(text)),
             Ok(text) => Self::native(text),
-            Err(error) => Self::native(error.into_bytes()),
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                let bytes = error.into_bytes();
+                let is_text = |&byte: &u8| byte >= b' ' || byte.is_ascii_whitespace();
+                if !bytes.iter().all(is_text) {
+                    return Self::native(bytes);
+                }
+                let message = format!(
+                    "it looks like text, but is not in UTF-8: byte {at} is {:#04x}; convert it, as \
+                     with iconv",
+                    bytes[at]
+                );
+                Err(Error::new(ErrorKind::InvalidImage, message))
+            }
         }
     }
 
@@ -177,7 +190,8 @@ impl Image {
     /// States what other images can import from this one: the names of functions and global
     /// variables. For OpenCL C; SPIR-V modules say so themselves, and nothing is changed for them.
     ///
-    /// The names are part of the image's content and of its digest; their order is not.
+    /// The names are part of the image's content and of its digest; their order is not. In place of
+    /// any stated before.
     #[must_use]
     pub fn exporting<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         let exports = stated(names, LinkageType::Export);
@@ -185,7 +199,8 @@ impl Image {
     }
 
     /// States what this image needs of others: the names of functions and global variables that it
-    /// declares and does not define. For OpenCL C, as [`exporting`](Self::exporting).
+    /// declares and does not define. For OpenCL C, as [`exporting`](Self::exporting), and in place of
+    /// any stated before.
     #[must_use]
     pub fn importing<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         let imports = stated(names, LinkageType::Import);

@@ -46,7 +46,10 @@
 //!
 //! [`Program::kernel`] is where the one `unsafe` of an application stands: it promises that the
 //! kernel stays inside the buffers that it is given. Every launch after that is a safe call whose
-//! arguments are checked, by number, kind, size and type, against the kernel's own signature.
+//! arguments are checked, by number, kind, size and type, against the kernel's own signature. The
+//! length of a buffer is not among that, since no signature tells it: keep a kernel private to a
+//! function that launches it over buffers that are long enough, or have it check a length that it is
+//! given.
 //!
 //! # When not to use it
 //!
@@ -219,6 +222,8 @@ mod runtime;
 mod spirv;
 mod stats;
 pub mod store;
+
+pub use bytemuck;
 
 pub use crate::args::{Argument, Arguments, Local};
 #[cfg(feature = "simulated")]

@@ -67,6 +67,32 @@ impl NdRange {
         )))
     }
 
+    /// Checks the range against the work-group that the kernel's own code asks for.
+    pub(crate) fn check_required(&self, kernel: &str, required: [usize; 3]) -> Result<()> {
+        let given = self.local().map(|local| pad(local, 1));
+        let needed = &required[..self.dimensions()];
+        let rest_is_one = required[self.dimensions()..].iter().all(|&size| size == 1);
+        if given.is_some_and(|given| given != required) || !rest_is_one {
+            return Err(Error::invalid(format!(
+                "kernel `{kernel}`: the local size is {:?} over a global size of {} dimensions, but \
+                 the kernel's code asks for {required:?} (`reqd_work_group_size`); leave the local \
+                 size out, or give that",
+                self.local().unwrap_or_default(),
+                self.dimensions()
+            )));
+        }
+        if let Some(d) =
+            (0..self.dimensions()).find(|&d| !self.global()[d].is_multiple_of(needed[d]))
+        {
+            return Err(Error::invalid(format!(
+                "kernel `{kernel}`: the global size {:?} is in dimension {d} no multiple of the local \
+                 size {needed:?} that the kernel's code asks for (`reqd_work_group_size`)",
+                self.global()
+            )));
+        }
+        Ok(())
+    }
+
     /// Checks the range against the device's limits and, where known, the kernel's own largest
     /// work-group. `kernel` is the name for the message.
     pub(crate) fn check(

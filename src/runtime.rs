@@ -198,7 +198,8 @@ impl RuntimeBuilder {
     /// given as text. They are programs, clang and llvm-spirv, of one major version.
     ///
     /// Unless set, the environment variables `KILN_CLANG` and `KILN_LLVM_SPIRV` say where they are, and
-    /// unless these are, they are looked for in `PATH` when they are first needed. A clang of version 20
+    /// unless these are, they are looked for in `PATH` when they are first needed, also by names with a
+    /// version, such as `clang-15`. A clang of version 20
     /// or later that `KILN_CLANG` names makes SPIR-V by itself where no llvm-spirv fits it. A path without a
     /// program is an error when the runtime is built, with who gave it.
     pub fn front_end(mut self, clang: impl Into<PathBuf>, llvm_spirv: impl Into<PathBuf>) -> Self {
@@ -263,7 +264,11 @@ impl RuntimeBuilder {
             .enumerate()
             .map(|(index, adapter)| Device::new(index, adapter.info().clone()))
             .collect();
-        let device = selector.select(&devices)?.index();
+        let selected = selector.select(&devices);
+        let is_of_environment = self.selector.is_none() && !selector.is_any();
+        let device = selected
+            .map_err(|error| if is_of_environment { error.within(DEVICE_VARIABLE) } else { error })?
+            .index();
         let slots: Arc<[_]> = devices
             .iter()
             .zip(adapters)
@@ -479,8 +484,8 @@ impl Runtime {
         Buffer::allocate(scheduler.slot(), scheduler.freed(), len)
     }
 
-    /// A buffer with the given elements, ready when they have arrived. The memory is had at once, as by
-    /// [`buffer`](Self::buffer).
+    /// A buffer with the given elements, at least one, ready when they have arrived. Its memory is
+    /// allocated in this call, as by [`buffer`](Self::buffer).
     ///
     /// # Errors
     ///
@@ -525,7 +530,8 @@ impl Runtime {
     }
 
     /// Records every command submitted from now on, on all devices, until the trace is
-    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome. Of more than
+    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome; one that is dropped
+    /// writes nothing. Of more than
     /// 1,048,576 commands the others are counted only, under `otherData`. Traces that are recorded at
     /// the same time share that room.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {

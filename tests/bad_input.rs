@@ -220,7 +220,9 @@ fn files_that_are_absent_empty_or_damaged_are_named() {
         std::fs::write(folder.join("empty.cl"), "").unwrap();
         std::fs::write(folder.join("blank.cl"), " \n").unwrap();
         std::fs::write(folder.join("short.spv"), &include_bytes!("data/saxpy.spv")[..99]).unwrap();
+        std::fs::write(folder.join("latin.cl"), b"// 5 \xb5s\nkernel void f() {}\n").unwrap();
         let open = async |name: &str| Image::open(folder.join(name)).await;
+        let latin = open("latin.cl").await;
         let (absent, directory) = (open("absent.cl").await, open("").await);
         let (empty, blank, short) =
             (open("empty.cl").await, open("blank.cl").await, open("short.spv").await);
@@ -234,6 +236,7 @@ fn files_that_are_absent_empty_or_damaged_are_named() {
         refused(empty, ErrorKind::InvalidImage, &["empty.cl", "is empty"]);
         refused(blank, ErrorKind::InvalidImage, &["blank.cl", "is empty"]);
         refused(short, ErrorKind::InvalidImage, &["short.spv", "99 bytes"]);
+        refused(latin, ErrorKind::InvalidImage, &["latin.cl", "not in UTF-8", "byte 5 is 0xb5"]);
     });
 }
 
@@ -357,9 +360,9 @@ everywhere! {
 
         // What the kernel only reads.
         let bad = launch().args((1i32, bias, &floats, scratch, bytes.write(), &floats));
-        invalid(submit(bad), &[name, "parameter 4", "input", "Write", "only reads", "`read()`"]);
+        invalid(submit(bad), &[name, "parameter 4", "input", "`write()`", "only reads", "`read()`"]);
         let bad = launch().args((1i32, bias, floats.read_write(), scratch, &bytes, &floats));
-        invalid(submit(bad), &[name, "parameter 2", "table", "ReadWrite", "only reads"]);
+        invalid(submit(bad), &[name, "parameter 2", "table", "`read_write()`", "only reads"]);
 
         let output = rt.buffer_from(vec![0.0f32; 16]).await.unwrap();
         submit(launch().args((1i32, bias, &floats, scratch, &bytes, output.write()))).unwrap().await.unwrap();
@@ -655,4 +658,24 @@ everywhere! {
         rt.queue().write(&y, vec![2.0; 8]).unwrap().await.unwrap();
         assert_eq!(rt.queue().read(&y).await.unwrap(), [2.0; 8]);
     }
+}
+
+#[test]
+fn a_work_group_that_the_kernel_asks_for_is_given_and_checked() {
+    futures::executor::block_on(support::on_each_device(async |rt| {
+        let source =
+            "kernel __attribute__((reqd_work_group_size(16, 1, 1))) void fixed(global uint *y)
+            { y[get_global_id(0)] = get_local_size(0); }";
+        let fixed = kernel(&rt, source, "fixed").await;
+        let y = rt.buffer_from(vec![0u32; 64]).await.unwrap();
+        let submit = |launch: kiln::Launch| rt.queue().submit(launch.args((&y,)));
+        submit(fixed.launch(64)).unwrap();
+        assert_eq!(rt.queue().read(&y).await.unwrap(), [16; 64]);
+        submit(fixed.launch(64).local(16)).unwrap().await.unwrap();
+        let asks = ["`fixed`", "[16, 1, 1]", "reqd_work_group_size"];
+        invalid(submit(fixed.launch(64).local(32)), &asks);
+        invalid(submit(fixed.launch([8, 8]).local([4, 4])), &asks);
+        invalid(submit(fixed.launch(60)), &["`fixed`", "[60]", "no multiple", "[16]"]);
+        works(&rt).await;
+    }));
 }

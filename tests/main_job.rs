@@ -192,10 +192,44 @@ everywhere! {
         std::fs::remove_file(&path).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         let names: Vec<_> = json["traceEvents"].as_array().unwrap().iter().map(|event| event["name"].as_str().unwrap()).collect();
-        for name in ["process_name", "write", "saxpy", "read"] {
+        for name in ["process_name", "thread_name", "write", "saxpy", "read"] {
             assert!(names.contains(&name), "{names:?}");
         }
         assert_eq!(json["otherData"]["commands left out"], 0);
+    }
+}
+
+everywhere! {
+    async fn commands_of_a_trace_do_not_overlap_in_a_thread(rt: Runtime) {
+        let path = std::env::temp_dir().join(format!("kiln-tracks-{}.json", std::process::id()));
+        let trace = rt.trace_to(&path);
+        let (open, gate) = async_channel::bounded::<()>(1);
+        for _ in 0..4 {
+            let gate = gate.clone();
+            rt.queue().host_task(async move { _ = gate.recv().await }).unwrap();
+            let buffer = rt.buffer::<u64>(1 << 12).unwrap();
+            rt.queue().fill(&buffer, 1).unwrap();
+        }
+        open.close();
+        rt.drain().await;
+        trace.finish().await.unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let events = json["traceEvents"].as_array().unwrap();
+        let spans = events.iter().filter(|event| event["ph"] == "X").map(|event| {
+            let [tid, start, took] =
+                ["tid", "ts", "dur"].map(|name| event[name].as_f64().unwrap());
+            (tid, start, start + took)
+        });
+        let mut spans: Vec<_> = spans.collect();
+        assert!(spans.len() >= 8, "{spans:?}");
+        spans.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        for pair in spans.windows(2) {
+            let [(tid, _, end), (next_tid, next, _)] = pair else { unreachable!() };
+            // The sum was rounded.
+            assert!(tid != next_tid || *next >= *end - 0.001, "{pair:?}");
+        }
     }
 }
 

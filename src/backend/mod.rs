@@ -143,6 +143,11 @@ pub(crate) trait Kernel: Any + Send + Sync {
     /// The most work-items that a work-group of this kernel can have, where the driver tells.
     fn max_work_group_size(&self) -> Option<usize>;
 
+    /// The work-group that the kernel's own code asks for, in three dimensions.
+    fn required_work_group(&self) -> Option<[usize; 3]> {
+        None
+    }
+
     /// Local memory in bytes that the kernel's own code declares.
     fn local_memory(&self) -> u64;
 }

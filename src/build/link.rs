@@ -203,15 +203,18 @@ impl Libraries {
 
     /// Exported names that look like `name`, the likest first.
     fn near(&self, name: &str) -> Vec<&str> {
-        let mut near: Vec<_> = self
-            .exporters
-            .keys()
-            .map(|known| (strsim::jaro_winkler(name, known), known.as_str()))
-            .filter(|(likeness, _)| *likeness >= NEAR)
-            .collect();
-        near.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
-        near.into_iter().take(TOLD).map(|(_, known)| known).collect()
+        near(name, self.exporters.keys().map(String::as_str))
     }
+}
+
+/// Those that may have been meant, the nearest first.
+pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut near: Vec<_> = known
+        .map(|known| (strsim::jaro_winkler(name, known), known))
+        .filter(|(likeness, _)| *likeness >= NEAR)
+        .collect();
+    near.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
+    near.into_iter().take(TOLD).map(|(_, known)| known).collect()
 }
 
 /// A linker takes one definition of a symbol, whoever needs it.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::args::ElementType;
 use crate::backend::{self, Parameter};
+use crate::build::link::near;
 use crate::build::recipe::{Part, Recipe};
 use crate::build::request::Build;
 use crate::build::spirv::SpirV;
@@ -212,16 +213,30 @@ impl Built {
                 built: Arc::clone(self),
                 index,
             }),
-            None => Err(Error::new(
-                ErrorKind::UnknownKernel,
-                match self.names().as_slice() {
-                    [] => format!("the program has no kernel `{name}`; it has none at all"),
-                    names => {
-                        format!("the program has no kernel `{name}`; it has: {}", names.join(", "))
-                    }
-                },
-            )),
+            None => Err(self.unknown_kernel(name)),
         }
+    }
+
+    fn unknown_kernel(&self, name: &str) -> Error {
+        let names = self.names();
+        let message = match names.as_slice() {
+            [] => format!("the program has no kernel `{name}`; it has none at all"),
+            names => {
+                // PoCL's headers give its own functions such names, and so all that have theirs.
+                let is_built_in = names.iter().any(|there| *there == format!("_cl_{name}"));
+                let hint = match near(name, names.iter().copied()).first() {
+                    _ if is_built_in => {
+                        "; it is named like a function of OpenCL C's own, which PoCL renames: give it \
+                         another name"
+                            .to_owned()
+                    }
+                    Some(near) => format!("; did you mean `{near}`?"),
+                    None => String::new(),
+                };
+                format!("the program has no kernel `{name}`; it has: {}{hint}", names.join(", "))
+            }
+        };
+        Error::new(ErrorKind::UnknownKernel, message)
     }
 
     fn names(&self) -> Vec<&str> {

@@ -600,7 +600,7 @@ fn met(
             1 => item[0].to_string(),
             dimensions => format!("{:?}", &item[..dimensions]),
         };
-        format!("another work-item: {} has to do with what {} needs", id(own), id(other))
+        format!("another work-item: both {} and {} touch it", id(own), id(other))
     };
     format!(
         "{} at {}, {} by `{}` in {whose}",

@@ -416,7 +416,9 @@ impl LaunchWork {
                 device.limits.local_memory
             )));
         }
-        self.range.check(name, &device.limits, kernel.native.max_work_group_size())
+        self.range.check(name, &device.limits, kernel.native.max_work_group_size())?;
+        let required = kernel.native.required_work_group();
+        required.map_or(Ok(()), |required| self.range.check_required(name, required))
     }
 }
 
@@ -445,7 +447,8 @@ impl Kernel {
 }
 
 impl Launch {
-    /// The number of work-items of a work-group; without it the driver chooses.
+    /// The number of work-items of a work-group. Without it the kernel's code says, by its attribute
+    /// `reqd_work_group_size`, or else the driver chooses.
     ///
     /// Some drivers, PoCL among them, compile a kernel anew for every work-group size that they
     /// choose: with many different global sizes, give a size that divides them all.
@@ -461,7 +464,8 @@ impl Launch {
     }
 
     fn note(mut self, changed: Result<()>) -> Self {
-        self.mistake = self.mistake.or(changed.err());
+        let name = || format!("kernel `{}`", self.work.kernel.name());
+        self.mistake = self.mistake.or_else(|| changed.err().map(|error| error.within(name())));
         self
     }
 

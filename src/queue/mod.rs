@@ -208,7 +208,9 @@ impl Queue {
     /// the event. If it gives an error or panics, the command fails, and so does what was told to
     /// come [after](Launch::after) it.
     ///
-    /// All host futures of a runtime share that thread, so one that blocks holds up the others. It
+    /// Dropping the event does not cancel it, and a future that never ends holds up
+    /// [`Runtime::drain`](crate::Runtime::drain) for ever. All host futures of a runtime share the
+    /// thread, so one that blocks holds up the others. It
     /// belongs to no executor: a future that needs one, such as tokio's timers and sockets, is spawned
     /// there, and its handle is what is given here.
     ///

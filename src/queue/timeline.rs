@@ -145,7 +145,8 @@ impl Trace {
     }
 
     /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
-    /// Chrome's `about:tracing` open: a process a device, a thread a lane, times in microseconds.
+    /// Chrome's `about:tracing` open: a process a device, a thread a lane, or more where its commands
+    /// overlap, times in microseconds.
     ///
     /// Where the runtime profiles, a command's span is its time on the device; else it is the time
     /// from its hand-over to the driver until its end was seen. Only what has ended is in it:
@@ -187,6 +188,8 @@ impl Trace {
             let origin = of_device
                 .clone()
                 .find_map(|span| Some(span.profile?.queued as f64 / 1e3 - micros(span.enqueued?)));
+            let mut tracks = Tracks::default();
+            let mut timed = Vec::new();
             for span in of_device {
                 let (start, end) = match (span.profile, origin) {
                     (Some(profile), Some(origin)) => {
@@ -194,9 +197,13 @@ impl Trace {
                     }
                     _ => (micros(span.enqueued.unwrap_or(span.submitted)), micros(span.ended)),
                 };
+                timed.push((start, end.max(start), span));
+            }
+            timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+            for (start, end, span) in timed {
                 events.push(json!({
                     "ph": "X", "name": span.label, "cat": "command", "pid": device.index(),
-                    "tid": span.lane.map_or(0, |lane| lane + 1), "ts": start, "dur": (end - start).max(0.0),
+                    "tid": tracks.number(span.lane, start, end), "ts": start, "dur": end - start,
                     "args": {
                         "command": span.serial, "queue": span.queue, "after": span.after,
                         "submitted": micros(span.submitted),
@@ -204,9 +211,42 @@ impl Trace {
                     },
                 }));
             }
+            for (number, track) in tracks.0.iter().enumerate() {
+                let name = match track.lane {
+                    Some(lane) => format!("lane {lane}"),
+                    None => "host".to_owned(),
+                };
+                events.push(json!({
+                    "ph": "M", "name": "thread_name", "pid": device.index(), "tid": number,
+                    "args": { "name": name },
+                }));
+            }
         }
         let told = json!({ "commands left out": others });
         json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": told }).to_string()
+    }
+}
+
+/// Threads of a device, as the format has them: what they show must not overlap.
+#[derive(Default)]
+struct Tracks(Vec<Track>);
+
+struct Track {
+    lane: Option<usize>,
+    /// When the last command that it shows ends.
+    end: f64,
+}
+
+impl Tracks {
+    /// That of a command which begins no sooner than those before. Commands of no lane are the host's.
+    fn number(&mut self, lane: Option<usize>, start: f64, end: f64) -> usize {
+        let is_free = |track: &Track| track.lane == lane && track.end <= start;
+        let number = self.0.iter().position(is_free).unwrap_or_else(|| {
+            self.0.push(Track { lane, end });
+            self.0.len() - 1
+        });
+        self.0[number].end = end;
+        number
     }
 }
 

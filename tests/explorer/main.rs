@@ -303,7 +303,7 @@ fn devices_are_listed() {
         assert!(text.contains(&format!("{}*", bench.device())), "{text}");
 
         let run = bench.command(["devices"]).env("KILN_DEVICE", "toaster").output().unwrap();
-        Run::of(run).ended(1).says(&["toaster", &bench.rt.device().name]);
+        Run::of(run).ended(2).says(&["KILN_DEVICE", "toaster", &bench.rt.device().name]);
     });
 }
 

@@ -313,6 +313,10 @@ impl Kernel for LzKernel {
         self.max_work_group_size
     }
 
+    fn required_work_group(&self) -> Option<[usize; 3]> {
+        self.required.map(|required| required.map(|size| size as usize))
+    }
+
     fn local_memory(&self) -> u64 {
         self.local_memory
     }

@@ -27,6 +27,7 @@ pub(super) struct ClKernel {
     /// Those that are images, as far as the driver tells.
     images: Vec<cl_uint>,
     max_work_group_size: Option<usize>,
+    required: Option<[usize; 3]>,
     local_memory: u64,
     /// Held from the first argument to the enqueue: the driver keeps arguments in the kernel.
     bound: Mutex<Bound>,
@@ -58,6 +59,7 @@ impl ClKernel {
             max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
                 .and_then(|size| usize::try_from(size).ok())
                 .filter(|&size| size > 0),
+            required: required_work_group(raw, device),
             local_memory: group(CL_KERNEL_LOCAL_MEM_SIZE).unwrap_or(0),
             bound: Mutex::new(Bound {
                 kernel,
@@ -92,7 +94,9 @@ impl ClKernel {
         for (index, (argument, slot)) in (0..).zip(zip(arguments, slots)) {
             self.set(kernel.raw(), index, argument, slot)?;
         }
-        let local = range.local().map_or(ptr::null(), <[usize]>::as_ptr);
+        // PoCL takes no launch that leaves out what the kernel's code says.
+        let required = self.required.as_ref().map(|required| &required[..range.dimensions()]);
+        let local = range.local().or(required).map_or(ptr::null(), <[usize]>::as_ptr);
         // SAFETY: all objects are alive, every argument is set, and the range's arrays have as many
         // entries as it has dimensions; the caller answers for what the kernel does.
         let enqueued = unsafe {
@@ -190,9 +194,23 @@ impl Kernel for ClKernel {
         self.max_work_group_size
     }
 
+    fn required_work_group(&self) -> Option<[usize; 3]> {
+        self.required
+    }
+
     fn local_memory(&self) -> u64 {
         self.local_memory
     }
+}
+
+/// The work-group that a kernel's code asks for by its attribute `reqd_work_group_size`.
+fn required_work_group(kernel: cl_kernel, device: cl_device_id) -> Option<[usize; 3]> {
+    let answer =
+        get_kernel_work_group_data(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE).ok()?;
+    let (sizes, []) = answer.as_chunks::<{ size_of::<usize>() }>() else { return None };
+    let sizes = <[[u8; size_of::<usize>()]; 3]>::try_from(sizes).ok()?.map(usize::from_ne_bytes);
+    // All zero: it asks for none.
+    (!sizes.contains(&0)).then_some(sizes)
 }
 
 /// Whether the driver tells that a parameter is an image, or a pipe. PoCL takes a buffer for one, and ends

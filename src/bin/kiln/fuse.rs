@@ -24,7 +24,7 @@ pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result 
         ));
     }
     if fuse.code == Code::Spirv && fuse.output.is_none() {
-        return Err(Failure::usage("SPIR-V is nothing to be printed; give --output FILE"));
+        return Err(Failure::usage("SPIR-V is binary; give --output FILE"));
     }
     block_on(async {
         let files: Vec<_> = fuse.files.iter().map(PathBuf::as_path).collect();

@@ -77,7 +77,7 @@ impl From<Failure> for ExitCode {
 impl From<kiln::Error> for Failure {
     fn from(error: kiln::Error) -> Self {
         match error.kind() {
-            ErrorKind::Configuration => Self::Usage(in_full(&error)),
+            ErrorKind::Configuration | ErrorKind::NoDevice => Self::Usage(in_full(&error)),
             _ => Self::Failed(in_full(&error)),
         }
     }

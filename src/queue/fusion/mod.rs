@@ -193,7 +193,9 @@ impl FusionScope {
     /// # Safety
     ///
     /// No work-item of a launch of the scope reads or writes what another work-item wrote, or writes
-    /// what another one read, in an earlier launch of the scope.
+    /// what another one read, in an earlier launch of the scope. Not so in a stencil, such as a blur,
+    /// of what an earlier launch wrote: its work-items read their neighbours'. Where that is not known
+    /// for sure, as with indexes that are clamped, only this promise keeps it from being fused.
     pub unsafe fn assume_legal(&self) -> &Self {
         self.settings().trust = Trust::Caller;
         self
@@ -266,8 +268,9 @@ impl FusionScope {
         })
     }
 
-    /// Why the launches were fused, or were not. Empty until [`complete`](Self::complete) has told its
-    /// outcome.
+    /// Why the launches were fused, or were not. It tells of no launches until
+    /// [`complete`](Self::complete) has told its outcome, nor if they were not examined, as where
+    /// fusing is switched off.
     #[must_use]
     pub fn report(&self) -> FusionReport {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -99,10 +99,14 @@ impl FusionOutcome {
 impl fmt::Display for FusionOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fused { kernel, launches, internalized } => write!(
-                f,
-                "{launches} launches run as `{kernel}`, which does without {internalized} buffers"
-            ),
+            Self::Fused { kernel, launches, internalized } => {
+                write!(f, "{launches} launches run as `{kernel}`")?;
+                match internalized {
+                    0 => Ok(()),
+                    1 => f.write_str(", which does without 1 buffer"),
+                    _ => write!(f, ", which does without {internalized} buffers"),
+                }
+            }
             Self::Unfused { why } => write!(f, "not fused: {why}"),
         }
     }

@@ -151,7 +151,9 @@ pub(super) fn clear(out: &mut Output, store: &Store, yes: bool) -> Result {
 
 fn is_agreed(store: &Store) -> Result<bool> {
     if !io::stdin().is_terminal() {
-        return Err(Failure::usage("nobody can be asked here; to remove all entries, give --yes"));
+        return Err(Failure::usage(
+            "standard input is no terminal to ask at; to remove all entries, give --yes",
+        ));
     }
     let entries = count(store.entries().count() as u64, "entry", "entries");
     let mut terminal = io::stderr();
