@@ -19,7 +19,7 @@ thread_local! {
 const THREAD: &str = "kiln-host";
 
 /// Runs tasks on one thread, started with the first of them, ended with the last handle; the tasks
-/// themselves hold handles.
+/// themselves hold handles. While one of them [waits](wait_for), another thread runs the others.
 pub(crate) struct HostExecutor {
     executor: Arc<Executor<'static>>,
     /// Closed when the last handle is gone, which ends the thread.
@@ -68,8 +68,7 @@ impl HostExecutor {
         }
         let (running, closed) = async_channel::bounded::<()>(1);
         let executor = self.executor.clone();
-        // Ends with an error, the only thing that can come.
-        let run = move || _ = run_tasks(executor, closed.recv());
+        let run = move || run_tasks(executor, closed.recv());
         match (self.start)(Box::new(run)) {
             Ok(()) => _ = self.running.set(running),
             Err(error) => tracing::error!(%error, "no thread for host futures could be started"),
@@ -77,24 +76,23 @@ impl HostExecutor {
     }
 }
 
-/// Waits for a future, which must not panic, on whatever thread. An error if the system gives no
-/// thread for tasks that it may depend on.
-pub(crate) fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> io::Result<T> {
+/// Waits for a future on whatever thread. An error if the system gives no thread for tasks that it may
+/// depend on.
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let Some(executor) = RUNNING.with_borrow(Clone::clone) else { return Ok(block_on(future)) };
-    // This is the thread that would run those tasks: another one does meanwhile.
-    thread::scope(|scope| {
-        let run = || run_tasks(executor, future);
-        let stand_in = thread::Builder::new().name(THREAD.into()).spawn_scoped(scope, run)?;
-        stand_in.join().map_err(|_panic| io::Error::other("the thread that waited panicked"))
-    })
+    // This is the thread that would run those tasks: another one does meanwhile. Nobody waits for that,
+    // which may be in a task that waits for the one here.
+    let (_waiting, over) = async_channel::bounded::<()>(1);
+    let run = move || run_tasks(executor, over.recv());
+    thread::Builder::new().name(THREAD.into()).spawn(run)?;
+    Ok(block_on(future))
 }
 
-/// Runs the tasks of an executor on this thread until the future has ended.
-fn run_tasks<T>(executor: Arc<Executor<'static>>, future: impl Future<Output = T>) -> T {
+/// Runs the tasks of an executor on this thread until `over` has ended, however it does.
+fn run_tasks<T>(executor: Arc<Executor<'static>>, over: impl Future<Output = T>) {
     RUNNING.set(Some(executor.clone()));
-    let outcome = block_on(executor.run(future));
+    block_on(executor.run(over));
     RUNNING.take();
-    outcome
 }
 
 #[cfg(test)]
@@ -118,6 +116,24 @@ mod tests {
         });
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
         assert_eq!(wait_for(std::future::ready(8)).expect("no thread is needed"), 8);
+    }
+
+    #[test]
+    fn tasks_that_wait_end_before_others_that_were_begun_meanwhile() {
+        let executor = HostExecutor::new();
+        let (answer, answered) = futures::channel::oneshot::channel();
+        let (ended, first_ended) = futures::channel::oneshot::channel();
+        executor.spawn(async move {
+            let heard = wait_for(answered).expect("there is a thread");
+            ended.send(heard).expect("the other task waits");
+        });
+        let (sender, told) = mpsc::channel();
+        executor.spawn(async move {
+            answer.send(7).expect("the first task waits");
+            let heard = wait_for(first_ended).expect("there is a thread");
+            sender.send(heard).expect("the test waits");
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(Ok(7))));
     }
 
     #[test]

@@ -35,7 +35,8 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 ///
 /// A runtime starts a thread that looks after commands, and when first needed up to
 /// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, as many for those of
-/// untrusted images, and one for host futures. They end by themselves once the last handle, queue,
+/// untrusted images, and one for host futures, with another beside it while one of these blocks in
+/// [`Event::wait`](crate::Event::wait). They end by themselves once the last handle, queue,
 /// program and command are gone.
 #[derive(Clone)]
 pub struct Runtime {
@@ -535,7 +536,8 @@ impl Runtime {
     /// 1,048,576 commands the others are counted only, under `otherData`. Traces that are recorded at
     /// the same time share that room.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
-        Trace::start(&self.inner.shared.timeline, self.inner.shared.graph.pool(), path.into())
+        let Shared { timeline, graph, .. } = &self.inner.shared;
+        Trace::start(timeline, graph.loaders(), path.into())
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {

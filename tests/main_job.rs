@@ -230,6 +230,13 @@ everywhere! {
             // The sum was rounded.
             assert!(tid != next_tid || *next >= *end - 0.001, "{pair:?}");
         }
+        let names = events.iter().filter(|event| event["name"] == "thread_name");
+        let mut names: Vec<_> = names.map(|event| event["args"]["name"].to_string()).collect();
+        assert!(!names.iter().any(|name| name.contains("lane") && name.contains('(')), "{names:?}");
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count, "each has a name of its own: {names:?}");
     }
 }
 

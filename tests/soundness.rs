@@ -12,6 +12,7 @@ mod simulation;
 mod support;
 
 use std::any::Any;
+use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -19,6 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::channel::oneshot;
 use futures::executor::block_on;
 use futures::future::{BoxFuture, Either, join_all, ready, select};
 use kiln::simulated::Simulator;
@@ -138,8 +140,8 @@ struct Bench {
 impl Bench {
     async fn new(builder: RuntimeBuilder, fates: &'static [Fate], rounds: usize) -> Self {
         let rt = builder.clone().build().await.unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("image.cl"), DUPLICATE).unwrap();
+        let directory = TempDir::new().unwrap();
+        fs::write(directory.path().join("image.cl"), DUPLICATE).unwrap();
         Self {
             queue: rt.queue(),
             large: (0..4).map(|_| rt.buffer(LARGE).unwrap()).collect(),
@@ -582,6 +584,32 @@ fn errors_of_a_trace_are_dropped_where_they_may_call_kiln() {
     });
     let dropped = receiver.recv_timeout(Duration::from_secs(20));
     dropped.expect("nobody waits for a lock that it holds");
+}
+
+#[test]
+fn a_trace_holds_what_ended_by_its_own_end_and_waits_for_no_compile() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("trace.json");
+    let simulator = teach(Simulator::new());
+    let rt = block_on(runtime(&simulator));
+    let trace = rt.trace_to(&path);
+    let (open, opened) = oneshot::channel::<()>();
+    rt.queue().host_task(opened).unwrap();
+    let pause = simulator.pause_builds();
+    let builds: Vec<_> = (0..4)
+        .map(|number| rt.build(&Image::opencl_c(format!("{DUPLICATE} // {number}"))).start())
+        .collect();
+    let writing = trace.finish();
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(block_on(writing)));
+    receiver.recv_timeout(Duration::from_secs(60)).expect("no compile keeps it").unwrap();
+    drop(pause);
+    open.send(()).unwrap();
+    block_on(rt.drain());
+    assert!(!fs::read_to_string(&path).unwrap().contains("host task"));
+    let dot = rt.queue().dot();
+    assert!(!dot.contains("host task"), "nobody records any more: {dot}");
+    block_on(join_all(builds)).into_iter().for_each(|built| drop(built.unwrap()));
 }
 
 #[test]

@@ -210,9 +210,9 @@ impl Queue {
     ///
     /// Dropping the event does not cancel it, and a future that never ends holds up
     /// [`Runtime::drain`](crate::Runtime::drain) for ever. All host futures of a runtime share the
-    /// thread, so one that blocks holds up the others. It
-    /// belongs to no executor: a future that needs one, such as tokio's timers and sockets, is spawned
-    /// there, and its handle is what is given here.
+    /// thread, so one that blocks holds up the others, unless it does so in [`Event::wait`]: the others
+    /// run beside it then. The thread belongs to no executor: a future that needs one, such as tokio's
+    /// timers and sockets, is spawned there, and its handle is what is given here.
     ///
     /// ```no_run
     /// # async fn load() -> std::io::Result<()> { Ok(()) }

@@ -1,5 +1,7 @@
 //! What commands ran when: the DAG as a picture, and the timeline as a trace.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -10,6 +12,7 @@ use serde_json::json;
 
 use super::command::Command;
 use super::dag::NodeId;
+use super::lane::Place;
 use super::scheduler::Scheduler;
 use crate::backend::Profile;
 use crate::build::Pool;
@@ -25,7 +28,7 @@ pub(crate) struct Timeline {
     recorded: Mutex<Recorded>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Recorded {
     spans: Vec<Arc<Span>>,
     /// Commands that there was no room for.
@@ -55,7 +58,7 @@ impl Submitted {
 struct Span {
     device: Device,
     queue: u64,
-    lane: Option<usize>,
+    place: Option<Place>,
     serial: u64,
     label: String,
     after: Vec<u64>,
@@ -95,7 +98,7 @@ impl Timeline {
         let span = Span {
             device: device.clone(),
             queue: command.queue,
-            lane: command.record.place().map(|place| place.lane),
+            place: command.record.place(),
             serial: id.serial(),
             label: command.label(),
             after: submitted.after,
@@ -106,6 +109,12 @@ impl Timeline {
             failure: outcome.as_ref().err().cloned(),
         };
         let mut recorded = self.lock();
+        // It may have been submitted while somebody recorded who does not any more.
+        if self.recorders.load(SeqCst) == 0 {
+            drop(recorded);
+            // An error is the application's, and may call Kiln when it is dropped.
+            return drop(span);
+        }
         if recorded.spans.len() < MOST_SPANS {
             recorded.spans.push(Arc::new(span));
         } else {
@@ -133,6 +142,7 @@ pub struct Trace {
     /// Commands that there was no room for by then.
     others: usize,
     path: PathBuf,
+    has_ended: bool,
 }
 
 impl Trace {
@@ -141,7 +151,8 @@ impl Trace {
         let recorded = timeline.lock();
         timeline.recorders.fetch_add(1, SeqCst);
         let (timeline, pool) = (timeline.clone(), pool.clone());
-        Self { timeline, pool, started: Instant::now(), others: recorded.others, path }
+        let (started, others) = (Instant::now(), recorded.others);
+        Self { timeline, pool, started, others, path, has_ended: false }
     }
 
     /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
@@ -149,18 +160,19 @@ impl Trace {
     /// overlap, times in microseconds.
     ///
     /// Where the runtime profiles, a command's span is its time on the device; else it is the time
-    /// from its hand-over to the driver until its end was seen. Only what has ended is in it:
-    /// [`Runtime::drain`](crate::Runtime::drain) first to have everything.
+    /// from its hand-over to the driver, or from the end of the command before it on its lane, until
+    /// its own end was seen. Only what has ended is in it: [`Runtime::drain`](crate::Runtime::drain)
+    /// first to have everything.
     ///
     /// # Errors
     ///
     /// From the future: [`Io`](ErrorKind::Io) if the file cannot be written, and
     /// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread.
-    pub fn finish(self) -> WriteTrace {
-        let (finished, others) = (Instant::now(), self.timeline.lock().others - self.others);
+    pub fn finish(mut self) -> WriteTrace {
+        let recorded = self.end();
         let pool = self.pool.clone();
         let writing = pool.run(move || {
-            std::fs::write(&self.path, self.to_json(finished, others)).map_err(|error| {
+            std::fs::write(&self.path, self.to_json(recorded)).map_err(|error| {
                 let message = format!("cannot write the trace {}", self.path.display());
                 Error::new(ErrorKind::Io, message).with_source(error)
             })
@@ -168,11 +180,24 @@ impl Trace {
         WriteTrace::new(async { writing.await? })
     }
 
-    fn to_json(&self, finished: Instant, others: usize) -> String {
-        let mut spans = self.timeline.spans();
-        spans.retain(|span| span.submitted >= self.started && span.ended <= finished);
-        let micros =
-            |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as f64 / 1e3;
+    /// Ends the recording, unless that was done. Gives what was recorded by then, perhaps before this
+    /// one began, too.
+    fn end(&mut self) -> Recorded {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return Recorded::default();
+        }
+        let mut recorded = self.timeline.lock();
+        match self.timeline.recorders.fetch_sub(1, SeqCst) {
+            1 => std::mem::take(&mut *recorded),
+            _ => recorded.clone(),
+        }
+    }
+
+    fn to_json(&self, Recorded { mut spans, others }: Recorded) -> String {
+        spans.retain(|span| span.submitted >= self.started);
+        let nanos =
+            |at: Instant| at.saturating_duration_since(self.timeline.epoch).as_nanos() as i64;
+        let micros = |nanos: i64| nanos as f64 / 1e3;
         let mut events = Vec::with_capacity(spans.len() + 4);
         let mut devices: Vec<&Device> = spans.iter().map(|span| &span.device).collect();
         devices.sort_by_key(|device| device.index());
@@ -182,70 +207,97 @@ impl Trace {
                 "ph": "M", "name": "process_name", "pid": device.index(),
                 "args": { "name": device.to_string() },
             }));
-            // The device's clock has an origin of its own: its first command is put where the host
-            // saw it.
             let of_device = spans.iter().filter(|span| span.device.index() == device.index());
-            let origin = of_device
-                .clone()
-                .find_map(|span| Some(span.profile?.queued as f64 / 1e3 - micros(span.enqueued?)));
             let mut tracks = Tracks::default();
-            let mut timed = Vec::new();
-            for span in of_device {
-                let (start, end) = match (span.profile, origin) {
-                    (Some(profile), Some(origin)) => {
-                        (profile.started as f64 / 1e3 - origin, profile.ended as f64 / 1e3 - origin)
-                    }
-                    _ => (micros(span.enqueued.unwrap_or(span.submitted)), micros(span.ended)),
-                };
-                timed.push((start, end.max(start), span));
-            }
-            timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-            for (start, end, span) in timed {
+            for (start, end, span) in timed(of_device, nanos) {
+                let lane = span.place.map(|place| place.lane);
                 events.push(json!({
                     "ph": "X", "name": span.label, "cat": "command", "pid": device.index(),
-                    "tid": tracks.number(span.lane, start, end), "ts": start, "dur": end - start,
+                    "tid": tracks.number(lane, start, end),
+                    "ts": micros(start), "dur": micros(end - start),
                     "args": {
                         "command": span.serial, "queue": span.queue, "after": span.after,
-                        "submitted": micros(span.submitted),
+                        "submitted": micros(nanos(span.submitted)),
                         "failure": span.failure.as_ref().map(ToString::to_string),
                     },
                 }));
             }
-            for (number, track) in tracks.0.iter().enumerate() {
-                let name = match track.lane {
-                    Some(lane) => format!("lane {lane}"),
-                    None => "host".to_owned(),
-                };
+            for (number, name) in tracks.names.iter().enumerate() {
                 events.push(json!({
                     "ph": "M", "name": "thread_name", "pid": device.index(), "tid": number,
                     "args": { "name": name },
                 }));
             }
         }
-        let told = json!({ "commands left out": others });
+        let told = json!({ "commands left out": others - self.others });
         json!({ "traceEvents": events, "displayTimeUnit": "ns", "otherData": told }).to_string()
     }
 }
 
+/// The commands of a device, in the order of their ends, with start and end in nanoseconds; gives
+/// them in the order of their starts.
+fn timed<'a>(
+    spans: impl Iterator<Item = &'a Arc<Span>> + Clone,
+    nanos: impl Fn(Instant) -> i64,
+) -> Vec<(i64, i64, &'a Span)> {
+    // The device's clock has an origin of its own: its first command is put where the host saw it.
+    let origin = (spans.clone())
+        .find_map(|span| Some((span.profile?.queued as i64).saturating_sub(nanos(span.enqueued?))));
+    // Of each lane, the place, start and end of its latest command.
+    let mut latest: BTreeMap<usize, (Place, i64, i64)> = BTreeMap::new();
+    let time = |span: &'a Arc<Span>| {
+        if let (Some(profile), Some(origin)) = (span.profile, origin) {
+            let [start, end] =
+                [profile.started, profile.ended].map(|at| (at as i64).saturating_sub(origin));
+            return (start, end.max(start), &**span);
+        }
+        let mut start = nanos(span.enqueued.unwrap_or(span.submitted));
+        let end = nanos(span.ended);
+        if let Some(place) = span.place {
+            start = match latest.get(&place.lane) {
+                // Launches that ran as one have one place.
+                Some(&(before, its_start, _)) if before == place => its_start,
+                Some(&(_, _, its_end)) => start.max(its_end),
+                None => start,
+            };
+            latest.insert(place.lane, (place, start, end));
+        }
+        (start, end.max(start), &**span)
+    };
+    let mut timed: Vec<_> = spans.map(time).collect();
+    timed.sort_by_key(|(start, ..)| *start);
+    timed
+}
+
 /// Threads of a device, as the format has them: what they show must not overlap.
 #[derive(Default)]
-struct Tracks(Vec<Track>);
-
-struct Track {
-    lane: Option<usize>,
-    /// When the last command that it shows ends.
-    end: f64,
+struct Tracks {
+    names: Vec<String>,
+    /// Of each lane, and of the host: when the last command of each of its threads ends, and the
+    /// thread's number.
+    ends: BTreeMap<Option<usize>, BinaryHeap<Reverse<(i64, usize)>>>,
 }
 
 impl Tracks {
     /// That of a command which begins no sooner than those before. Commands of no lane are the host's.
-    fn number(&mut self, lane: Option<usize>, start: f64, end: f64) -> usize {
-        let is_free = |track: &Track| track.lane == lane && track.end <= start;
-        let number = self.0.iter().position(is_free).unwrap_or_else(|| {
-            self.0.push(Track { lane, end });
-            self.0.len() - 1
-        });
-        self.0[number].end = end;
+    fn number(&mut self, lane: Option<usize>, start: i64, end: i64) -> usize {
+        let ends = self.ends.entry(lane).or_default();
+        let first = ends.peek().map(|Reverse(first)| *first);
+        let number = match first.filter(|(end, _)| *end <= start) {
+            Some((_, number)) => {
+                ends.pop();
+                number
+            }
+            None => {
+                let name = lane.map_or_else(|| "host".to_owned(), |lane| format!("lane {lane}"));
+                self.names.push(match ends.len() {
+                    0 => name,
+                    others => format!("{name} ({})", others + 1),
+                });
+                self.names.len() - 1
+            }
+        };
+        ends.push(Reverse((end, number)));
         number
     }
 }
@@ -261,12 +313,8 @@ named_future! {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        let mut recorded = self.timeline.lock();
-        let is_last = self.timeline.recorders.fetch_sub(1, SeqCst) == 1;
-        let forgotten = is_last.then(|| std::mem::take(&mut *recorded));
-        // Errors are the application's, and may call Kiln when they are dropped.
-        drop(recorded);
-        drop(forgotten);
+        // Errors are the application's, and may call Kiln when they are dropped: not under the lock.
+        drop(self.end());
     }
 }
 
