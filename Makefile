@@ -6,20 +6,20 @@ DRIVERS = $(shell basename -s .icd target/opencl/vendors/*.icd | paste -sd , -)
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo: rust setup ## run the pipeline examples, on a GPU if there is one
+demo: setup ## run the pipeline examples, on a GPU if there is one
 	scripts/env --all-drivers cargo run --release --example pipeline
 	scripts/env --all-drivers cargo run --release --example fused_pipeline
 
-test: rust setup services ## run all tests, on both drivers
+test: setup services ## run all tests, on both drivers
 	scripts/test
 
-test-level-zero: rust setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
+test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
 
-test-races: rust setup ## run fused kernels on Oclgrind, which tells of data races
+test-races: setup ## run fused kernels on Oclgrind, which tells of data races
 	scripts/test-races
 
-bench: rust setup ## run the benchmarks, with the same drivers
+bench: setup ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
 lint: fmt clippy docs ## check formatting, lints and docs

@@ -223,14 +223,19 @@ impl fmt::Display for Error {
     }
 }
 
-/// What it says, with its causes, as a `main` that gives it shows; in full with `{:#?}`.
+/// What it says, with those of its causes that it does not quote, as a `main` that gives it shows;
+/// in full with `{:#?}`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
-            write!(f, "{self}")?;
+            let told = self.to_string();
+            f.write_str(&told)?;
             let mut source = self.source();
             while let Some(cause) = source {
-                write!(f, "\ncaused by: {cause}")?;
+                let text = cause.to_string();
+                if !told.contains(&text) {
+                    write!(f, "\ncaused by: {text}")?;
+                }
                 source = cause.source();
             }
             return Ok(());

@@ -87,7 +87,8 @@ impl Image {
     /// # Errors
     ///
     /// From the future: [`Io`](ErrorKind::Io) if the file cannot be read,
-    /// [`InvalidImage`](ErrorKind::InvalidImage) if it is empty or malformed; both name the path.
+    /// [`InvalidImage`](ErrorKind::InvalidImage) if it is empty, a malformed SPIR-V module, or
+    /// text that is not in UTF-8; both name the path.
     pub fn open(path: impl Into<PathBuf>) -> OpenImage {
         let path = path.into();
         OpenImage::new(async move {

@@ -69,16 +69,19 @@ impl NdRange {
 
     /// Checks the range against the work-group that the kernel's own code asks for.
     pub(crate) fn check_required(&self, kernel: &str, required: [usize; 3]) -> Result<()> {
-        let given = self.local().map(|local| pad(local, 1));
-        let needed = &required[..self.dimensions()];
-        let rest_is_one = required[self.dimensions()..].iter().all(|&size| size == 1);
-        if given.is_some_and(|given| given != required) || !rest_is_one {
+        let (needed, rest) = required.split_at(self.dimensions());
+        if rest.iter().any(|&size| size != 1) {
             return Err(Error::invalid(format!(
-                "kernel `{kernel}`: the local size is {:?} over a global size of {} dimensions, but \
-                 the kernel's code asks for {required:?} (`reqd_work_group_size`); leave the local \
-                 size out, or give that",
-                self.local().unwrap_or_default(),
+                "kernel `{kernel}`: the global size {:?} has {} dimensions, too few for the local size \
+                 {required:?} that the kernel's code asks for (`reqd_work_group_size`)",
+                self.global(),
                 self.dimensions()
+            )));
+        }
+        if let Some(local) = self.local().filter(|local| *local != needed) {
+            return Err(Error::invalid(format!(
+                "kernel `{kernel}`: the local size is {local:?}, but the kernel's code asks for \
+                 {needed:?} (`reqd_work_group_size`); leave the local size out, or give that"
             )));
         }
         if let Some(d) =

@@ -672,10 +672,13 @@ fn a_work_group_that_the_kernel_asks_for_is_given_and_checked() {
         submit(fixed.launch(64)).unwrap();
         assert_eq!(rt.queue().read(&y).await.unwrap(), [16; 64]);
         submit(fixed.launch(64).local(16)).unwrap().await.unwrap();
-        let asks = ["`fixed`", "[16, 1, 1]", "reqd_work_group_size"];
-        invalid(submit(fixed.launch(64).local(32)), &asks);
-        invalid(submit(fixed.launch([8, 8]).local([4, 4])), &asks);
+        let asks = "`fixed`: the local size is [32], but the kernel's code asks for [16]";
+        invalid(submit(fixed.launch(64).local(32)), &[asks, "reqd_work_group_size"]);
+        let asks = "the local size is [4, 4], but the kernel's code asks for [16, 1]";
+        invalid(submit(fixed.launch([8, 8]).local([4, 4])), &[asks, "leave the local size out"]);
         invalid(submit(fixed.launch(60)), &["`fixed`", "[60]", "no multiple", "[16]"]);
+        let flat = kernel(&rt, &source.replace("16, 1", "4, 4"), "fixed").await;
+        invalid(submit(flat.launch(64)), &["[64] has 1 dimensions, too few", "[4, 4, 1]"]);
         works(&rt).await;
     }));
 }

@@ -283,6 +283,7 @@ fn a_host_task_that_fails_or_panics_fails_what_comes_after_it() {
             let root = task.clone().await.expect_err("the task fails");
             assert_eq!(root.kind(), kind);
             assert!(root.to_string().contains(text), "{root}");
+            assert_eq!(format!("{root:?}").matches(text).count(), 1, "it is told once: {root:?}");
             assert_same(&launched.await.expect_err("it comes after the task"), &root);
             let late = bench.scale.launch(LEN).args((2u32, &x)).after(&task);
             assert_same(&bench.queue.submit(late).unwrap().await.expect_err("late"), &root);

@@ -28,7 +28,7 @@ enum Holds {
     Unknown,
     Memory(u64),
     Local(usize),
-    /// The slot's bytes.
+    /// The bytes beside this.
     Value,
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_holds_what_was_set_last_and_nothing_else() {
+    fn it_is_what_was_set_last_and_nothing_else() {
         let given = [
             Given::Memory(1),
             Given::Memory(2),
@@ -100,15 +100,15 @@ mod tests {
             Given::Value(&[1, 0]),
             Given::Value(&[]),
         ];
-        let mut slot = SetArgument::default();
-        assert!(!given.iter().any(|one| slot.holds(*one)), "nothing was set");
+        let mut argument = SetArgument::default();
+        assert!(!given.iter().any(|one| argument.holds(*one)), "nothing was set");
         for set in given {
-            slot.keep(set);
+            argument.keep(set);
             for other in given {
-                assert_eq!(slot.holds(other), set == other);
+                assert_eq!(argument.holds(other), set == other);
             }
         }
-        slot.forget();
-        assert!(!given.iter().any(|one| slot.holds(*one)), "what was set is not known");
+        argument.forget();
+        assert!(!given.iter().any(|one| argument.holds(*one)), "what was set is not known");
     }
 }

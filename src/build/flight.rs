@@ -15,7 +15,7 @@ use crate::error::outlast;
 /// worker is then often preempted, with that lock, by the very thread that it woke, and an
 /// executor blocks until the worker has its processor back. Here, nobody is woken under the lock.
 pub(crate) struct Flight<T> {
-    landing: Arc<Shared<T>>,
+    shared: Arc<Shared<T>>,
     /// Names this handle's waker, once it was polled.
     seat: Option<u64>,
 }
@@ -36,14 +36,14 @@ struct State<T> {
 /// A flight, and the duty to end it.
 pub(crate) fn flight<T>() -> (Flight<T>, Lander<T>) {
     let state = State { handles: 1, outcome: None, next_seat: 0, wakers: HashMap::new() };
-    let landing = Arc::new(Mutex::new(state));
-    (Flight { landing: landing.clone(), seat: None }, Lander(landing))
+    let shared = Arc::new(Mutex::new(state));
+    (Flight { shared: shared.clone(), seat: None }, Lander(shared))
 }
 
 /// Nothing foreign runs while this is held, so it is held for a few instructions, and a panic
 /// leaves nothing half done.
-fn lock<T>(landing: &Shared<T>) -> MutexGuard<'_, State<T>> {
-    landing.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T> Lander<T> {
@@ -65,7 +65,7 @@ impl<T> Lander<T> {
 impl<T: Clone> Flight<T> {
     /// The outcome, if it is known.
     pub(crate) fn peek(&self) -> Option<T> {
-        lock(&self.landing).outcome.clone()
+        lock(&self.shared).outcome.clone()
     }
 }
 
@@ -75,8 +75,8 @@ impl<T: Clone> Future for Flight<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         // Cloned ahead: it is another's code.
         let waker = context.waker().clone();
-        let Self { landing, seat } = &mut *self;
-        let mut state = lock(landing);
+        let Self { shared, seat } = &mut *self;
+        let mut state = lock(shared);
         if let Some(outcome) = &state.outcome {
             return Poll::Ready(outcome.clone());
         }
@@ -92,14 +92,14 @@ impl<T: Clone> Future for Flight<T> {
 /// Another handle of the same flight.
 impl<T> Clone for Flight<T> {
     fn clone(&self) -> Self {
-        lock(&self.landing).handles += 1;
-        Self { landing: self.landing.clone(), seat: None }
+        lock(&self.shared).handles += 1;
+        Self { shared: self.shared.clone(), seat: None }
     }
 }
 
 impl<T> Drop for Flight<T> {
     fn drop(&mut self) {
-        let mut state = lock(&self.landing);
+        let mut state = lock(&self.shared);
         state.handles -= 1;
         let waker = self.seat.and_then(|seat| state.wakers.remove(&seat));
         let outcome = if state.handles == 0 { state.outcome.take() } else { None };
@@ -173,11 +173,11 @@ mod tests {
     fn the_outcome_goes_with_the_last_handle() {
         let (flight, lander) = flight::<Outcome>();
         let other = flight.clone();
-        let landing = lander.0.clone();
+        let shared = lander.0.clone();
         drop(flight);
         lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert!(other.peek().is_some());
         drop(other);
-        assert!(lock(&landing).outcome.is_none());
+        assert!(lock(&shared).outcome.is_none());
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct LzKernel {
 /// The driver's kernel with what it was last given.
 struct Bound {
     kernel: OwnedKernel,
-    slots: Vec<SetArgument>,
+    held: Vec<SetArgument>,
     group: Option<[u32; 3]>,
     offset: [u32; 3],
     /// The last global size without a group size, and what the driver suggested for it.
@@ -100,7 +100,7 @@ impl LzKernel {
             required: (!required.contains(&0)).then_some(required),
             bound: Mutex::new(Bound {
                 kernel,
-                slots: (0..count).map(|_| SetArgument::default()).collect(),
+                held: (0..count).map(|_| SetArgument::default()).collect(),
                 group: None,
                 offset: [0; 3],
                 suggested: None,
@@ -156,8 +156,8 @@ impl LzKernel {
 
     /// Gives the driver an argument unless it holds it already.
     fn set(&self, bound: &mut Bound, index: u32, argument: &Argument<'_>) -> Result<()> {
-        let Bound { kernel, slots, .. } = bound;
-        let Some(slot) = slots.get_mut(index as usize) else { return Ok(()) };
+        let Bound { kernel, held, .. } = bound;
+        let Some(held) = held.get_mut(index as usize) else { return Ok(()) };
         let address: *mut c_void;
         let (given, size, pointer): (_, usize, *const c_void) = match *argument {
             Argument::Memory(object) => {
@@ -168,10 +168,10 @@ impl LzKernel {
             Argument::Value(bytes) => (Given::Value(bytes), bytes.len(), bytes.as_ptr().cast()),
             Argument::Local(bytes) => (Given::Local(bytes), bytes, ptr::null()),
         };
-        if slot.holds(given) {
+        if held.holds(given) {
             return Ok(());
         }
-        slot.forget();
+        held.forget();
         if self.handles.contains(&index) {
             return Err(not_an_image(&self.name, index, argument));
         }
@@ -185,7 +185,7 @@ impl LzKernel {
                 format!("kernel `{}`: {argument} does not fit parameter {index}", self.name);
             code.error_of(code.argument_kind(), message)
         })?;
-        slot.keep(given);
+        held.keep(given);
         Ok(())
     }
 
@@ -208,14 +208,8 @@ impl LzKernel {
             // SAFETY: the kernel is alive and locked.
             let set = unsafe { (api.zeKernelSetGroupSize)(bound.kernel.raw(), x, y, z) };
             check(set).map_err(|code| {
-                let message = format!(
-                    "kernel `{}`: the driver refused the local size {group:?}{}",
-                    self.name,
-                    match self.required {
-                        Some(required) => format!("; the kernel's code asks for {required:?}"),
-                        None => String::new(),
-                    }
-                );
+                let message =
+                    format!("kernel `{}`: the driver refused the local size {group:?}", self.name);
                 code.error_of(code.argument_kind(), message)
             })?;
             bound.group = Some(group);
@@ -244,13 +238,13 @@ impl LzKernel {
     /// The work-group size for a launch that gives none: what the kernel asks for, what the driver
     /// suggests, or else what divides the global size.
     fn group_for(&self, bound: &mut Bound, global: &[usize]) -> Result<[u32; 3]> {
+        if let Some(required) = self.required {
+            return Ok(required);
+        }
         let divides = |group: &[u32; 3]| {
             let mut sizes = zip(global.iter().chain(&[1, 1]), group);
             sizes.all(|(&size, &of)| of > 0 && size.is_multiple_of(of as usize))
         };
-        if let Some(required) = self.required.filter(divides) {
-            return Ok(required);
-        }
         let [x, y, z] = self.three(global, 1)?;
         if let Some((global, group)) = bound.suggested
             && global == [x, y, z]

@@ -37,7 +37,7 @@ pub(super) struct ClKernel {
 /// The driver's kernel with the arguments that it was last given.
 struct Bound {
     kernel: OwnedKernel,
-    slots: Vec<SetArgument>,
+    held: Vec<SetArgument>,
 }
 
 impl ClKernel {
@@ -63,7 +63,7 @@ impl ClKernel {
             local_memory: group(CL_KERNEL_LOCAL_MEM_SIZE).unwrap_or(0),
             bound: Mutex::new(Bound {
                 kernel,
-                slots: (0..count).map(|_| SetArgument::default()).collect(),
+                held: (0..count).map(|_| SetArgument::default()).collect(),
             }),
             _program: Arc::clone(program),
         })
@@ -90,9 +90,9 @@ impl ClKernel {
     ) -> Result<cl_event> {
         check_count(&self.name, self.parameters.len(), arguments.len())?;
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        let Bound { kernel, slots } = &mut *bound;
-        for (index, (argument, slot)) in (0..).zip(zip(arguments, slots)) {
-            self.set(kernel.raw(), index, argument, slot)?;
+        let Bound { kernel, held } = &mut *bound;
+        for (index, (argument, held)) in (0..).zip(zip(arguments, held)) {
+            self.set(kernel.raw(), index, argument, held)?;
         }
         // PoCL takes no launch that leaves out what the kernel's code says.
         let required = self.required.as_ref().map(|required| &required[..range.dimensions()]);
@@ -122,7 +122,7 @@ impl ClKernel {
         kernel: cl_kernel,
         index: cl_uint,
         argument: &Argument<'_>,
-        slot: &mut SetArgument,
+        held: &mut SetArgument,
     ) -> Result<()> {
         let memory: cl_mem;
         let (given, size, pointer): (_, usize, *const c_void) = match *argument {
@@ -134,16 +134,16 @@ impl ClKernel {
             Argument::Value(bytes) => (Given::Value(bytes), bytes.len(), bytes.as_ptr().cast()),
             Argument::Local(bytes) => (Given::Local(bytes), bytes, ptr::null()),
         };
-        if slot.holds(given) {
+        if held.holds(given) {
             return Ok(());
         }
         self.check(index, argument)?;
-        slot.forget();
+        held.forget();
         // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
         // is null, and of the parameter's kind as far as that is known.
         let set = unsafe { set_kernel_arg(kernel, index, size, pointer) };
         set.map_err(|code| error_of(argument_kind(code), code, self.misfit(index, argument)))?;
-        slot.keep(given);
+        held.keep(given);
         Ok(())
     }
 

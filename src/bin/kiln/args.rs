@@ -13,7 +13,7 @@ Exit codes:
   0  all is well
   1  something that was asked for did not succeed: a program was not built or not stored, entries
      are damaged, a key is not there, two keys differ, or launches are not fused
-  2  the command line, or a setting in the environment, cannot be used
+  2  the command line, or a setting in the environment, cannot be used, or there is no device
 
 Environment:
   KILN_CACHE           on, memory (no disk) or off

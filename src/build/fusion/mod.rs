@@ -128,8 +128,8 @@ impl Fusion {
     }
 
     /// A run that was to be timed took so long.
-    pub(crate) fn note(&self, way: Run, took: Duration) {
-        if let Some(times) = self.trials.note(way, took) {
+    pub(crate) fn note(&self, run: Run, took: Duration) {
+        if let Some(times) = self.trials.note(run, took) {
             tracing::debug!(kernel = self.report.kernel(), ?times, "timed");
             if let Some(timing) = self.timing.clone() {
                 timing.save(times);

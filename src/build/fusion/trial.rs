@@ -31,7 +31,7 @@ pub(crate) struct Fastest {
 }
 
 impl Fastest {
-    fn way(self) -> Run {
+    fn run(self) -> Run {
         if self.fused <= self.unfused { Run::Fused } else { Run::Unfused }
     }
 }
@@ -71,18 +71,18 @@ impl Trials {
     pub(crate) fn choose(&self) -> Choice {
         let mut state = self.lock();
         if let Some(known) = state.known {
-            return match known.way() {
+            return match known.run() {
                 Run::Fused => Choice::Fused,
                 Run::Unfused => Choice::Unfused(known),
             };
         }
-        let way = if state.fused.begun <= state.unfused.begun { Run::Fused } else { Run::Unfused };
-        let times = state.times(way);
+        let run = if state.fused.begun <= state.unfused.begun { Run::Fused } else { Run::Unfused };
+        let times = state.times(run);
         if times.begun == RUNS {
             return Choice::Fused;
         }
         times.begun += 1;
-        Choice::Time(way)
+        Choice::Time(run)
     }
 
     /// The times are known from elsewhere.
@@ -91,9 +91,9 @@ impl Trials {
     }
 
     /// A timed run took so long. Gives the times if that decided.
-    pub(super) fn note(&self, way: Run, took: Duration) -> Option<Fastest> {
+    pub(super) fn note(&self, run: Run, took: Duration) -> Option<Fastest> {
         let mut state = self.lock();
-        let times = state.times(way);
+        let times = state.times(run);
         times.fastest = if times.ended == 0 { took } else { times.fastest.min(took) };
         times.ended += 1;
         if state.known.is_some() {
@@ -109,8 +109,8 @@ impl Trials {
 }
 
 impl State {
-    fn times(&mut self, way: Run) -> &mut Times {
-        match way {
+    fn times(&mut self, run: Run) -> &mut Times {
+        match run {
             Run::Fused => &mut self.fused,
             Run::Unfused => &mut self.unfused,
         }
@@ -134,9 +134,9 @@ mod tests {
         let mut choices = Vec::new();
         for _ in 0..12 {
             let choice = trials.choose();
-            if let Choice::Time(way) = choice {
-                let time = if way == Run::Fused { fused } else { unfused };
-                trials.note(way, Duration::from_micros(time));
+            if let Choice::Time(run) = choice {
+                let time = if run == Run::Fused { fused } else { unfused };
+                trials.note(run, Duration::from_micros(time));
             }
             choices.push(choice);
         }

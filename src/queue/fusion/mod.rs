@@ -440,9 +440,9 @@ impl Completion {
             _ => Choice::Fused,
         };
         let launches = fusion.report.launches().len();
-        let stopwatch = |commands, way| {
+        let stopwatch = |commands, run| {
             let fusion = fusion.clone();
-            let tell = move |took| fusion.note(way, took);
+            let tell = move |took| fusion.note(run, took);
             Some(Arc::new(Stopwatch::new(commands, Box::new(tell))))
         };
         let timed = match choice {

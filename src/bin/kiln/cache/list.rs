@@ -16,7 +16,7 @@ use crate::output::{
 #[derive(Serialize)]
 struct Line {
     key: String,
-    /// `program`, `object` or `spirv`.
+    /// `program`, `object`, `spirv` or `timing`.
     kind: Option<String>,
     device: Option<String>,
     /// The folder of the device.
