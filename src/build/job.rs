@@ -3,6 +3,7 @@
 //! of their own, and waiting for them, or for the remote cache, takes no thread.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use async_io::Timer;
@@ -571,7 +572,7 @@ impl Job {
                     let dropped = self.graph.drop_idle_programs();
                     tracing::debug!(%error, dropped, "out of resources, trying again");
                     self.graph.counters().build_retries.add_one();
-                    std::thread::sleep(pause);
+                    thread::sleep(pause);
                 }
                 outcome => return outcome,
             }
@@ -651,6 +652,8 @@ impl Job {
         let failure = outcome.as_ref().err().map(Error::kind);
         // First: who listens to spans may panic.
         lander.land(outcome);
+        // Whoever was woken may have to run where this thread does, and what follows can wait.
+        thread::yield_now();
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
             None => self.span.record("outcome", told),
