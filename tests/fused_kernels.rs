@@ -4,7 +4,7 @@ mod support;
 
 use kiln::fusion_internals::{Argument, Fused, Launch, Wishes, fuse, range};
 use kiln::spirv_internals::emit;
-use kiln::{Buffer, Image, Internalization, Kernel, NdRange, Program, Runtime};
+use kiln::{Buffer, Image, Internalization, Kernel, NdRange, NdSize, Program, Runtime};
 
 const OPTIMISED: [&[u8]; 2] =
     [include_bytes!("data/fusion.spv"), include_bytes!("data/patterns.spv")];
@@ -100,8 +100,8 @@ struct Chain {
 
 async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: Fused) {
     let one_by_one = buffers(rt, chain.buffers).await;
-    for Launch { module, kernel: name, arguments, .. } in &chain.launches {
-        submit(rt, &kernel(&originals[*module], name), ITEMS, arguments, &one_by_one);
+    for Launch { module, kernel: name, arguments, range, .. } in &chain.launches {
+        submit(rt, &kernel(&originals[*module], name), range, arguments, &one_by_one);
     }
     let expected = contents(rt, &one_by_one, &chain.dead).await;
 
@@ -115,7 +115,7 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
         let at_once = buffers(rt, chain.buffers).await;
         let kernel = kernel(&program, &fused.kernel);
         let given = |&(launch, at): &(usize, usize)| &chain.launches[launch].arguments[at];
-        submit(rt, &kernel, items(&fused.range), fused.parameters.iter().map(given), &at_once);
+        submit(rt, &kernel, &fused.range, fused.parameters.iter().map(given), &at_once);
         assert!(
             contents(rt, &at_once, &chain.dead).await == expected,
             "fused, {way}, it differs: {:?}, dead {:?}, kept {:?}, without {:?}, local {:?}",
@@ -138,6 +138,15 @@ fn launch_of(&(module, kernel, numbers): &Shape, buffers: &[u32]) -> Launch {
         range: range(ITEMS.into(), None, Some(GROUP.into())).expect("both have one dimension"),
         arguments: buffers.chain(numbers).collect(),
         constants: Vec::new(),
+    }
+}
+
+fn size(of: &[usize]) -> NdSize {
+    match *of {
+        [x] => x.into(),
+        [x, y] => [x, y].into(),
+        [x, y, z] => [x, y, z].into(),
+        _ => panic!("a range has one to three dimensions"),
     }
 }
 
@@ -227,6 +236,41 @@ fn random_chains_compute_the_same_fused() {
     });
 }
 
+#[test]
+fn work_items_that_do_the_work_of_four_do_all_of_it() {
+    let ranges: [(NdSize, Option<NdSize>, Option<NdSize>); 9] = [
+        (1024.into(), None, None),
+        (512.into(), Some(256.into()), None),
+        (128.into(), Some(3.into()), Some(32.into())),
+        (768.into(), Some(100.into()), Some(96.into())),
+        ([32, 16].into(), None, None),
+        ([32, 16].into(), Some([7, 5].into()), None),
+        ([256, 1].into(), Some([64, 2].into()), None),
+        ([16, 8].into(), Some([5, 1].into()), Some([16, 2].into())),
+        ([8, 8, 1].into(), Some([3, 2, 0].into()), None),
+    ];
+    support::on_all_devices_at_once(async |rt| {
+        for modules in [OPTIMISED, UNOPTIMISED] {
+            let image = Image::spirv(modules[0].to_vec()).expect("it is a module");
+            let originals = [rt.build(&image).await.expect("the module builds")];
+            for (global, offset, local) in ranges {
+                let range = range(global, offset, local).expect("they have as many dimensions");
+                let launch = |from| {
+                    let launch = launch_of(&(0, "plane", &[32]), &[from, from + 1]);
+                    Launch { range, ..launch }
+                };
+                let launches = vec![launch(0), launch(1)];
+                let chain = Chain { launches, buffers: 3, dead: vec![1] };
+                let wishes = Wishes { width: 4, ..Wishes::of(rt.device()) };
+                let fused = fuse(&modules, &chain.launches, &chain.dead, wishes);
+                let fused = fused.expect("the launches fit").expect("it is proven");
+                assert_eq!(items(&fused.range), items(&range) / 4, "{range:?}");
+                assert_same(&rt, &originals, &chain, fused).await;
+            }
+        }
+    });
+}
+
 /// What a device that tells of races must tell of.
 #[test]
 #[ignore = "for such a device: scripts/test-races"]
@@ -245,11 +289,14 @@ fn work_items_that_race() {
 fn submit<'a>(
     rt: &Runtime,
     kernel: &Kernel,
-    items: usize,
+    range: &NdRange,
     arguments: impl IntoIterator<Item = &'a Argument>,
     buffers: &[Buffer<f32>],
 ) {
-    let mut all = kernel.launch(items).local(GROUP);
+    let mut all = kernel.launch(size(range.global())).offset(size(range.offset()));
+    if let Some(local) = range.local() {
+        all = all.local(size(local));
+    }
     for argument in arguments {
         all = match argument {
             Argument::Buffer { buffer, .. } => all.arg(&buffers[*buffer as usize]),
