@@ -238,7 +238,7 @@ fn random_chains_compute_the_same_fused() {
 
 #[test]
 fn work_items_that_do_the_work_of_four_do_all_of_it() {
-    let ranges: [(NdSize, Option<NdSize>, Option<NdSize>); 9] = [
+    let ranges: [(NdSize, Option<NdSize>, Option<NdSize>); 10] = [
         (1024.into(), None, None),
         (512.into(), Some(256.into()), None),
         (128.into(), Some(3.into()), Some(32.into())),
@@ -247,7 +247,8 @@ fn work_items_that_do_the_work_of_four_do_all_of_it() {
         ([32, 16].into(), Some([7, 5].into()), None),
         ([256, 1].into(), Some([64, 2].into()), None),
         ([16, 8].into(), Some([5, 1].into()), Some([16, 2].into())),
-        ([8, 8, 1].into(), Some([3, 2, 0].into()), None),
+        ([8, 64].into(), Some([3, 2].into()), None),
+        ([16, 16, 1].into(), Some([3, 2, 0].into()), None),
     ];
     support::on_all_devices_at_once(async |rt| {
         for modules in [OPTIMISED, UNOPTIMISED] {
@@ -255,9 +256,14 @@ fn work_items_that_do_the_work_of_four_do_all_of_it() {
             let originals = [rt.build(&image).await.expect("the module builds")];
             for (global, offset, local) in ranges {
                 let range = range(global, offset, local).expect("they have as many dimensions");
+                let rows =
+                    range.global().get(1).unwrap_or(&1) + range.offset().get(1).unwrap_or(&0);
+                let width = (FLOATS / rows) as u32;
                 let launch = |from| {
-                    let launch = launch_of(&(0, "plane", &[32]), &[from, from + 1]);
-                    Launch { range, ..launch }
+                    let launch = launch_of(&(0, "plane", &[]), &[from, from + 1]);
+                    let mut arguments = launch.arguments;
+                    arguments.push(Argument::Scalar(width.to_le_bytes().into()));
+                    Launch { range, arguments, ..launch }
                 };
                 let launches = vec![launch(0), launch(1)];
                 let chain = Chain { launches, buffers: 3, dead: vec![1] };

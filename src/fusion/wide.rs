@@ -5,9 +5,9 @@
 //! work is done slot by slot, all of a slot's loads before the next slot begins, and each of the items
 //! has variables of its own.
 //!
-//! In the first dimension the items lie a block apart: neighbours touch neighbouring memory, as they did,
-//! and a group's memory is in one piece, which an H100 reads some percent faster than pieces that lie a
-//! quarter of the buffer apart, by where the buffers are. In other dimensions they lie side by side.
+//! The items lie a block of work-items apart: neighbours touch neighbouring memory, as they did, and a
+//! group's memory is in one piece, which an H100 reads some percent faster than pieces that lie a quarter
+//! of the buffer apart, by where the buffers are.
 
 use std::collections::HashSet;
 
@@ -44,7 +44,7 @@ const MOST_INSTRUCTIONS: usize = 600;
 /// The work-group size that is to remain possible if the driver chooses it.
 const GROUP: usize = 64;
 
-/// So many neighbours in the first dimension stay neighbours, or half as many.
+/// So many neighbours stay neighbours, or half as many.
 const BLOCK: usize = 64;
 
 /// How the work of several items is given to one.
@@ -54,8 +54,8 @@ pub(super) struct Widening {
     pub(super) items: usize,
     pub(super) range: NdRange,
     dimension: usize,
-    /// So many work-items' first items lie side by side, then their second ones, and so on. A power of
-    /// two, of which there is a whole number.
+    /// In the dimension, so many work-items' first items lie side by side, then their second ones, and
+    /// so on. A power of two, of which there is a whole number.
     block: usize,
 }
 
@@ -100,19 +100,19 @@ impl Widening {
         if total / items < least_left.max(1) {
             return None;
         }
-        let block = |dimension: usize, left: usize| match dimension {
-            0 => Some(BLOCK.min(1 << left.trailing_zeros())).filter(|&block| block >= BLOCK / 2),
-            _ => Some(1),
-        };
         let by_block = |dimension: usize| {
             let left = global[dimension] / items;
             let can_be_grouped = match whole.local() {
                 Some(local) => left.is_multiple_of(local[dimension].max(1)),
                 None => dimension > 0 || left.is_multiple_of(GROUP),
             };
-            let is_whole = global[dimension].is_multiple_of(items) && left > 0;
-            let found = block(dimension, left).filter(|_| is_whole && can_be_grouped);
-            found.map(|block| (dimension, block))
+            if left == 0 || !global[dimension].is_multiple_of(items) || !can_be_grouped {
+                return None;
+            }
+            let within: usize = global[..dimension].iter().product();
+            let wanted = BLOCK.div_ceil(within).next_power_of_two();
+            let block = wanted.min(1 << left.trailing_zeros());
+            (block * within >= BLOCK / 2).then_some((dimension, block))
         };
         let (dimension, block) = (0..global.len()).rev().find_map(by_block)?;
         let mut sizes: [usize; 3] = std::array::from_fn(|d| global.get(d).copied().unwrap_or(1));

@@ -40,6 +40,7 @@ fn sizes_that_leave_too_few_or_groups_of_odd_sizes_stay() {
     let launch = |from, to| ("plane", vec![buffer(from), buffer(to), int(32)]);
     assert_eq!(sizes(&plan(&[launch(0, 1), launch(1, 2)], [32, 32], &[])), [32, 8]);
     assert_eq!(sizes(&plan(&[launch(0, 1), launch(1, 2)], [32, 31], &[])), [32, 31]);
+    assert_eq!(sizes(&plan(&[launch(0, 1), launch(1, 2)], [2, 333], &[])), [2, 333]);
 }
 
 #[test]
