@@ -117,7 +117,7 @@ fn hit(
     let get = Mutex::new(get);
     let get = |object: &String| (get.lock().expect("no call has failed"))(object);
     let (asked, questions) = mpsc::channel::<(&String, oneshot::Sender<Vec<u8>>)>();
-    let mut times: [Vec<Duration>; 4] = Default::default();
+    let [mut hits, mut gets, mut awaited, mut loads] = [(); 4].map(|()| Vec::new());
     thread::scope(|scope| {
         scope.spawn(|| {
             for (object, answer) in questions {
@@ -127,11 +127,11 @@ fn hit(
         for (number, object) in objects.iter().enumerate() {
             let start = Instant::now();
             let found = get(object);
-            times[1].push(start.elapsed());
+            gets.push(start.elapsed());
             let image = image(number, bytes);
             let start = Instant::now();
             let program = block_on(rt.build(&image).into_future()).expect("it builds");
-            times[0].push(start.elapsed());
+            hits.push(start.elapsed());
             assert_eq!(program.origin(), Origin::Remote);
             // The disk fills behind; not while the next is measured.
             block_on(rt.drain());
@@ -139,18 +139,18 @@ fn hit(
             let (answer, answered) = oneshot::channel();
             asked.send((object, answer)).expect("the thread is there");
             let again = block_on(answered).expect("it answers");
-            times[2].push(start.elapsed());
+            awaited.push(start.elapsed());
             assert_eq!(again, found);
             let binary = program.binary().expect("it has one");
             let native = Image::native(binary).expect("it is not empty");
             let start = Instant::now();
             block_on(rt.build(&native).into_future()).expect("it loads");
-            times[3].push(start.elapsed());
+            loads.push(start.elapsed());
             assert!(found.len() >= bytes);
         }
         drop(asked);
     });
-    let [hit, get, awaited, load] = times.map(median);
+    let [hit, get, awaited, load] = [hits, gets, awaited, loads].map(median);
     let over = |get: Duration| hit.as_secs_f64() / (get + load).as_secs_f64();
     println!(
         "a hit of {name}, over a plain client's GET and the load of its binary: {:.2} (goal: 1.15), \

@@ -49,7 +49,7 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `outcome` | `memory`; `joined`, for a build that was under way; `disk`; `remote`; `compiled`; or `failed` |
 /// | `key` | that of the program |
 /// | `miss` | why the disk did not have it, `absent` or what is wrong with the entry; `null` if it was not asked |
-/// | `remote` | why the remote cache did not give it; `null` if there is none, or memory or the disk had it, or it gave it |
+/// | `remote` | why the remote cache did not give it; `null` if it was not needed, or gave it |
 /// | `microseconds` | how long the build took; `null` for `memory` and `joined` |
 /// | `fields` | what the key covers, as pairs of name and value |
 ///

@@ -228,17 +228,17 @@ impl fmt::Display for Error {
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
-            let told = self.to_string();
-            f.write_str(&told)?;
+            let mut told = self.to_string();
             let mut source = self.source();
             while let Some(cause) = source {
                 let text = cause.to_string();
                 if !told.contains(&text) {
-                    write!(f, "\ncaused by: {text}")?;
+                    told.push_str("\ncaused by: ");
+                    told.push_str(&text);
                 }
                 source = cause.source();
             }
-            return Ok(());
+            return f.write_str(&told);
         }
         f.debug_struct("Error")
             .field("kind", &self.0.kind)

@@ -83,7 +83,11 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
     // This is the thread that would run those tasks: another one does meanwhile. Nobody waits for that,
     // which may be in a task that waits for the one here.
     let (_waiting, over) = async_channel::bounded::<()>(1);
-    let run = move || run_tasks(executor, over.recv());
+    let run = move || {
+        run_tasks(executor.clone(), over.recv());
+        // While a runner of tasks ends, others may miss those that it held: they look again for this.
+        executor.spawn(async {}).detach();
+    };
     thread::Builder::new().name(THREAD.into()).spawn(run)?;
     Ok(block_on(future))
 }

@@ -154,8 +154,9 @@
 //! thread sleeps.
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
-//! [two](RuntimeBuilder::compile_workers) for compilers, and as many that wait for the compilers of
-//! untrusted images; with a remote cache one that speaks to it. For each opened device there may be
+//! [two](RuntimeBuilder::compile_workers) for compilers, as many that wait for the compilers of
+//! untrusted images, and one for what is not to wait for those; with a remote cache one that speaks to
+//! it, and a trace is written on one of its own. For each opened device there may be
 //! more: with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that
 //! finds out when commands end; with Intel's runtime for CPUs, which counts on those who wait to work
 //! along, one that does so while a long command is awaited, lest one of the device's units idle; where

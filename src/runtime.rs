@@ -35,8 +35,8 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 ///
 /// A runtime starts a thread that looks after commands, and when first needed up to
 /// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, as many for those of
-/// untrusted images, and one for host futures, with another beside it while one of these blocks in
-/// [`Event::wait`](crate::Event::wait). They end by themselves once the last handle, queue,
+/// untrusted images, one for what is not to wait for those, and one for host futures, with another for
+/// each of these that blocks in [`Event::wait`](crate::Event::wait). They end by themselves once the last handle, queue,
 /// program and command are gone.
 #[derive(Clone)]
 pub struct Runtime {
@@ -536,8 +536,7 @@ impl Runtime {
     /// 1,048,576 commands the others are counted only, under `otherData`. Traces that are recorded at
     /// the same time share that room.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
-        let Shared { timeline, graph, .. } = &self.inner.shared;
-        Trace::start(timeline, graph.loaders(), path.into())
+        Trace::start(&self.inner.shared.timeline, path.into())
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {

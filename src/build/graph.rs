@@ -355,7 +355,7 @@ impl BuildGraph {
     }
 
     /// The thread for what is not to wait until a compile ends.
-    pub(crate) fn loaders(&self) -> &Pool {
+    pub(super) fn loaders(&self) -> &Pool {
         &self.loaders
     }
 

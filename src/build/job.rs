@@ -138,10 +138,12 @@ impl Job {
             Ok(Step::Done(built)) => _ = self.end(Ok(built)),
             Ok(Step::Received(built, entry)) => {
                 self.end(Ok(built));
+                let_others_run();
                 self.fill_disk(&entry);
             }
             Ok(Step::Compiled(built, took)) => {
                 if self.end(Ok(built.clone())) {
+                    let_others_run();
                     self.save(self.node, &self.recipe, &built, took);
                 }
                 // Now those who wait for it find the program.
@@ -652,8 +654,6 @@ impl Job {
         let failure = outcome.as_ref().err().map(Error::kind);
         // First: who listens to spans may panic.
         lander.land(outcome);
-        // Whoever was woken may have to run where this thread does, and what follows can wait.
-        thread::yield_now();
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {
             None => self.span.record("outcome", told),
@@ -670,6 +670,11 @@ impl Job {
         self.graph.trace(&self.recipe, self.key, told, [miss, remote], Some(took));
         true
     }
+}
+
+/// Before work that nobody waits for: whoever was woken may have to run on this very processor.
+fn let_others_run() {
+    thread::yield_now();
 }
 
 impl Remotely {

@@ -25,7 +25,7 @@ pub(crate) struct Line<'a> {
     pub(crate) key: BuildKey,
     /// Why the disk did not have it.
     pub(crate) miss: Option<&'a str>,
-    /// What the remote cache said, if it was asked and did not give it.
+    /// Why the remote cache did not give it, if it was needed.
     pub(crate) remote: Option<&'a str>,
     pub(crate) microseconds: Option<u64>,
     pub(crate) fields: Vec<(String, String)>,

@@ -5,9 +5,9 @@
 //! work is done slot by slot, all of a slot's loads before the next slot begins, and each of the items
 //! has variables of its own.
 //!
-//! The items lie a block of work-items apart: neighbours touch neighbouring memory, as they did, and a
-//! group's memory is in one piece, which an H100 reads some percent faster than pieces that lie a quarter
-//! of the buffer apart, by where the buffers are.
+//! The items lie a block of work-items apart where they can: neighbours touch neighbouring memory, as they
+//! did, and so do a work-item's own loads. An H100 reads that some percent faster than pieces that lie a
+//! quarter of the buffer apart, by where the buffers are.
 
 use std::collections::HashSet;
 
@@ -44,7 +44,7 @@ const MOST_INSTRUCTIONS: usize = 600;
 /// The work-group size that is to remain possible if the driver chooses it.
 const GROUP: usize = 64;
 
-/// So many neighbours stay neighbours, or half as many.
+/// So many neighbours stay neighbours at least.
 const BLOCK: usize = 64;
 
 /// How the work of several items is given to one.
@@ -55,8 +55,10 @@ pub(super) struct Widening {
     pub(super) range: NdRange,
     dimension: usize,
     /// In the dimension, so many work-items' first items lie side by side, then their second ones, and
-    /// so on. A power of two, of which there is a whole number.
+    /// so on. A power of two, of which there is a whole number; or all.
     block: usize,
+    /// What is left of a place in the dimension is that in its block.
+    mask: usize,
 }
 
 impl Widening {
@@ -110,11 +112,13 @@ impl Widening {
                 return None;
             }
             let within: usize = global[..dimension].iter().product();
-            let wanted = BLOCK.div_ceil(within).next_power_of_two();
-            let block = wanted.min(1 << left.trailing_zeros());
-            (block * within >= BLOCK / 2).then_some((dimension, block))
+            let block = BLOCK.div_ceil(within).next_power_of_two();
+            Some(match left.is_multiple_of(block) {
+                true => (dimension, block, block - 1),
+                false => (dimension, left, usize::MAX),
+            })
         };
-        let (dimension, block) = (0..global.len()).rev().find_map(by_block)?;
+        let (dimension, block, mask) = (0..global.len()).rev().find_map(by_block)?;
         let mut sizes: [usize; 3] = std::array::from_fn(|d| global.get(d).copied().unwrap_or(1));
         sizes[dimension] /= items;
         let mut range = NdRange::from(NdSize::of(&sizes[..global.len()]));
@@ -122,13 +126,13 @@ impl Widening {
         if let Some(local) = whole.local() {
             range.set_local(NdSize::of(local)).ok()?;
         }
-        Some(Self { items, range, dimension, block })
+        Some(Self { items, range, dimension, block, mask })
     }
 
     /// Makes a slot's module do an item's work.
     ///
     /// In the dimension, where the work-item is `p` behind the offset, that is the item
-    /// `items * p - (items - 1) * (p mod block) + item * block` behind it.
+    /// `items * p - (items - 1) * (p & mask) + item * block` behind it.
     pub(super) fn shift(&self, module: &mut Module, item: usize) -> Result<()> {
         let Some(variable) = global_id(module) else { return Ok(()) };
         let Some(of) = Definition::of(module, variable) else { return Ok(()) };
@@ -140,7 +144,7 @@ impl Widening {
             interner.constant_id(module, Op::ConstantComposite, of.ty, &parts)
         };
         let (first, items) = (vector(offset, 0)?, vector(self.items, 1)?);
-        let (mask, less) = (vector(self.block - 1, 0)?, vector(self.items - 1, 0)?);
+        let (mask, less) = (vector(self.mask, 0)?, vector(self.items - 1, 0)?);
         let place = vector(offset + item * self.block, 0)?;
         for at in 0..module.functions.len() {
             let body = std::mem::take(&mut module.functions[at].body);
@@ -160,7 +164,7 @@ impl Widening {
                 };
                 let behind = if offset > 0 { step(Op::ISub, own, first)? } else { own };
                 let mut to = step(Op::IMul, behind, items)?;
-                if self.block > 1 {
+                if self.mask > 0 {
                     let within = step(Op::BitwiseAnd, behind, mask)?;
                     let within = step(Op::IMul, within, less)?;
                     to = step(Op::ISub, to, within)?;

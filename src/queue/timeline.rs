@@ -111,9 +111,7 @@ impl Timeline {
         let mut recorded = self.lock();
         // It may have been submitted while somebody recorded who does not any more.
         if self.recorders.load(SeqCst) == 0 {
-            drop(recorded);
-            // An error is the application's, and may call Kiln when it is dropped.
-            return drop(span);
+            return;
         }
         if recorded.spans.len() < MOST_SPANS {
             recorded.spans.push(Arc::new(span));
@@ -137,7 +135,6 @@ impl Timeline {
 #[must_use = "recording ends when the trace is dropped"]
 pub struct Trace {
     timeline: Arc<Timeline>,
-    pool: Pool,
     started: Instant,
     /// Commands that there was no room for by then.
     others: usize,
@@ -146,13 +143,11 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The pool is where it is written.
-    pub(crate) fn start(timeline: &Arc<Timeline>, pool: &Pool, path: PathBuf) -> Self {
+    pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
         let recorded = timeline.lock();
         timeline.recorders.fetch_add(1, SeqCst);
-        let (timeline, pool) = (timeline.clone(), pool.clone());
         let (started, others) = (Instant::now(), recorded.others);
-        Self { timeline, pool, started, others, path, has_ended: false }
+        Self { timeline: timeline.clone(), started, others, path, has_ended: false }
     }
 
     /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
@@ -169,9 +164,9 @@ impl Trace {
     /// From the future: [`Io`](ErrorKind::Io) if the file cannot be written, and
     /// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread.
     pub fn finish(mut self) -> WriteTrace {
-        let recorded = self.end();
-        let pool = self.pool.clone();
-        let writing = pool.run(move || {
+        let recorded = self.end(Recorded::clone);
+        // A long one keeps a thread for seconds, which is nobody else's.
+        let writing = Pool::new("kiln-trace", 1).run(move || {
             std::fs::write(&self.path, self.to_json(recorded)).map_err(|error| {
                 let message = format!("cannot write the trace {}", self.path.display());
                 Error::new(ErrorKind::Io, message).with_source(error)
@@ -180,16 +175,16 @@ impl Trace {
         WriteTrace::new(async { writing.await? })
     }
 
-    /// Ends the recording, unless that was done. Gives what was recorded by then, perhaps before this
-    /// one began, too.
-    fn end(&mut self) -> Recorded {
+    /// Ends the recording, unless that was done. Gives all that was recorded by then, if nobody else
+    /// records, and else what is made of it.
+    fn end(&mut self, share: impl FnOnce(&Recorded) -> Recorded) -> Recorded {
         if std::mem::replace(&mut self.has_ended, true) {
             return Recorded::default();
         }
         let mut recorded = self.timeline.lock();
         match self.timeline.recorders.fetch_sub(1, SeqCst) {
             1 => std::mem::take(&mut *recorded),
-            _ => recorded.clone(),
+            _ => share(&recorded),
         }
     }
 
@@ -314,7 +309,7 @@ named_future! {
 impl Drop for Trace {
     fn drop(&mut self) {
         // Errors are the application's, and may call Kiln when they are dropped: not under the lock.
-        drop(self.end());
+        drop(self.end(|_| Recorded::default()));
     }
 }
 
