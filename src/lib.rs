@@ -138,8 +138,9 @@
 //! how large it may grow.
 //!
 //! **The fleet.** With the feature `remote`, a storage service that is there already, such as Redis or
-//! S3, lies below the disk: a program that any machine has compiled is compiled on no other. Builds
-//! go on without a service that is sick, and a lying one is not believed. The module `remote` is the guide.
+//! S3, lies below the disk: a program that any machine has compiled is compiled on no other. Builds go
+//! on without a service that is sick, and a lying one is not believed. The module `remote` is the
+//! guide.
 //!
 //! **Commands.** [`Queue::submit`] adds a node to the device's DAG, derives its edges (read after
 //! write, write after read, write after write, overlapping slices included), and hands it to the

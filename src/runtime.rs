@@ -36,8 +36,8 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 /// A runtime starts a thread that looks after commands, and when first needed up to
 /// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, as many for those of
 /// untrusted images, one for what is not to wait for those, and one for host futures, with another for
-/// each of these that blocks in [`Event::wait`](crate::Event::wait). They end by themselves once the last handle, queue,
-/// program and command are gone.
+/// each of these that blocks in [`Event::wait`](crate::Event::wait). They end by themselves once the
+/// last handle, queue, program and command are gone.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -198,11 +198,11 @@ impl RuntimeBuilder {
     /// The compilers that translate OpenCL C to SPIR-V, for what needs SPIR-V of kernels that were
     /// given as text. They are programs, clang and llvm-spirv, of one major version.
     ///
-    /// Unless set, the environment variables `KILN_CLANG` and `KILN_LLVM_SPIRV` say where they are, and
-    /// unless these are, they are looked for in `PATH` when they are first needed, also by names with a
-    /// version, such as `clang-15`. A clang of version 20
-    /// or later that `KILN_CLANG` names makes SPIR-V by itself where no llvm-spirv fits it. A path without a
-    /// program is an error when the runtime is built, with who gave it.
+    /// Unless set, the environment variables `KILN_CLANG` and `KILN_LLVM_SPIRV` say where they are,
+    /// and unless these are, they are looked for in `PATH` when they are first needed, also by names
+    /// with a version, such as `clang-15`. A clang of version 20 or later that `KILN_CLANG` names
+    /// makes SPIR-V by itself where no llvm-spirv fits it. A path without a program is an error when
+    /// the runtime is built, with who gave it.
     pub fn front_end(mut self, clang: impl Into<PathBuf>, llvm_spirv: impl Into<PathBuf>) -> Self {
         (self.clang, self.llvm_spirv) = (Some(clang.into()), Some(llvm_spirv.into()));
         self
@@ -531,10 +531,9 @@ impl Runtime {
     }
 
     /// Records every command submitted from now on, on all devices, until the trace is
-    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome; one that is dropped
-    /// writes nothing. Of more than
-    /// 1,048,576 commands the others are counted only, under `otherData`. Traces that are recorded at
-    /// the same time share that room.
+    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome; one that is
+    /// dropped writes nothing. Of more than 1,048,576 commands the others are counted only, under
+    /// `otherData`. Traces that are recorded at the same time share that room.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
         Trace::start(&self.inner.shared.timeline, path.into())
     }

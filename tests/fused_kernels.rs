@@ -141,15 +141,6 @@ fn launch_of(&(module, kernel, numbers): &Shape, buffers: &[u32]) -> Launch {
     }
 }
 
-fn size(of: &[usize]) -> NdSize {
-    match *of {
-        [x] => x.into(),
-        [x, y] => [x, y].into(),
-        [x, y, z] => [x, y, z].into(),
-        _ => panic!("a range has one to three dimensions"),
-    }
-}
-
 fn items(range: &NdRange) -> usize {
     range.global().iter().product()
 }
@@ -299,10 +290,7 @@ fn submit<'a>(
     arguments: impl IntoIterator<Item = &'a Argument>,
     buffers: &[Buffer<f32>],
 ) {
-    let mut all = kernel.launch(size(range.global())).offset(size(range.offset()));
-    if let Some(local) = range.local() {
-        all = all.local(size(local));
-    }
+    let mut all = support::launch_over(kernel, range);
     for argument in arguments {
         all = match argument {
             Argument::Buffer { buffer, .. } => all.arg(&buffers[*buffer as usize]),

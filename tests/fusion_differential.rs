@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-use cases::{CELL, CELLS, Case, Value, case, size};
+use cases::{CELL, CELLS, Case, Value, case};
 use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
 use kiln::fusion_internals::{Fused, Wishes, fuse};
@@ -206,10 +206,7 @@ impl Device<'_> {
     ) {
         // SAFETY: kernels use a cell a work-item at most, and buffers have as many and more.
         let kernel = unsafe { program.kernel(kernel) }.expect("the kernel is there");
-        let mut launch = kernel.launch(size(range.global())).offset(size(range.offset()));
-        if let Some(local) = range.local() {
-            launch = launch.local(size(local));
-        }
+        let mut launch = support::launch_over(&kernel, range);
         for value in values {
             launch = match *value {
                 Value::Buffer(at, 0) => launch.arg(&buffers[at as usize]),

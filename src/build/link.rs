@@ -187,7 +187,7 @@ impl Libraries {
                 describe(image)
             );
         } else if known.is_empty() {
-            match &self.near(name)[..] {
+            match &near(name, self.exporters.keys().map(String::as_str))[..] {
                 [] if self.images.is_empty() => {
                     message.push_str("; there are no libraries: see `Runtime::register`");
                 }
@@ -200,14 +200,9 @@ impl Libraries {
         }
         Error::new(ErrorKind::BuildFailed, message)
     }
-
-    /// Exported names that look like `name`, the likest first.
-    fn near(&self, name: &str) -> Vec<&str> {
-        near(name, self.exporters.keys().map(String::as_str))
-    }
 }
 
-/// Those that may have been meant, the nearest first.
+/// Known names that look like `name`, the likest first.
 pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<_> = known
         .map(|known| (strsim::jaro_winkler(name, known), known))

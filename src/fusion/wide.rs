@@ -55,10 +55,8 @@ pub(super) struct Widening {
     pub(super) range: NdRange,
     dimension: usize,
     /// In the dimension, so many work-items' first items lie side by side, then their second ones, and
-    /// so on. A power of two, of which there is a whole number; or all.
+    /// so on: a whole number of times.
     block: usize,
-    /// What is left of a place in the dimension is that in its block.
-    mask: usize,
 }
 
 impl Widening {
@@ -113,12 +111,9 @@ impl Widening {
             }
             let within: usize = global[..dimension].iter().product();
             let block = BLOCK.div_ceil(within).next_power_of_two();
-            Some(match left.is_multiple_of(block) {
-                true => (dimension, block, block - 1),
-                false => (dimension, left, usize::MAX),
-            })
+            Some((dimension, if left.is_multiple_of(block) { block } else { left }))
         };
-        let (dimension, block, mask) = (0..global.len()).rev().find_map(by_block)?;
+        let (dimension, block) = (0..global.len()).rev().find_map(by_block)?;
         let mut sizes: [usize; 3] = std::array::from_fn(|d| global.get(d).copied().unwrap_or(1));
         sizes[dimension] /= items;
         let mut range = NdRange::from(NdSize::of(&sizes[..global.len()]));
@@ -126,13 +121,13 @@ impl Widening {
         if let Some(local) = whole.local() {
             range.set_local(NdSize::of(local)).ok()?;
         }
-        Some(Self { items, range, dimension, block, mask })
+        Some(Self { items, range, dimension, block })
     }
 
     /// Makes a slot's module do an item's work.
     ///
     /// In the dimension, where the work-item is `p` behind the offset, that is the item
-    /// `items * p - (items - 1) * (p & mask) + item * block` behind it.
+    /// `items * p - (items - 1) * (p mod block) + item * block` behind it.
     pub(super) fn shift(&self, module: &mut Module, item: usize) -> Result<()> {
         let Some(variable) = global_id(module) else { return Ok(()) };
         let Some(of) = Definition::of(module, variable) else { return Ok(()) };
@@ -144,7 +139,7 @@ impl Widening {
             interner.constant_id(module, Op::ConstantComposite, of.ty, &parts)
         };
         let (first, items) = (vector(offset, 0)?, vector(self.items, 1)?);
-        let (mask, less) = (vector(self.mask, 0)?, vector(self.items - 1, 0)?);
+        let (block, less) = (vector(self.block, 1)?, vector(self.items - 1, 0)?);
         let place = vector(offset + item * self.block, 0)?;
         for at in 0..module.functions.len() {
             let body = std::mem::take(&mut module.functions[at].body);
@@ -164,8 +159,8 @@ impl Widening {
                 };
                 let behind = if offset > 0 { step(Op::ISub, own, first)? } else { own };
                 let mut to = step(Op::IMul, behind, items)?;
-                if self.mask > 0 {
-                    let within = step(Op::BitwiseAnd, behind, mask)?;
+                if self.block > 1 {
+                    let within = step(Op::UMod, behind, block)?;
                     let within = step(Op::IMul, within, less)?;
                     to = step(Op::ISub, to, within)?;
                 }

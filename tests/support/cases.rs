@@ -7,6 +7,7 @@ use kiln::fusion_internals::{self, Argument};
 use kiln::{NdRange, NdSize};
 
 use super::kernels::{GROUP, Kernel, Kind, Parameter};
+use super::support::size;
 
 /// Of a buffer; a work-item uses no more of one. Slices begin at multiples.
 pub const CELL: usize = 128;
@@ -63,15 +64,6 @@ impl Launch {
             arguments: self.arguments.iter().map(argument).collect(),
             constants: Vec::new(),
         }
-    }
-}
-
-pub fn size(sizes: &[usize]) -> NdSize {
-    match *sizes {
-        [x] => x.into(),
-        [x, y] => [x, y].into(),
-        [x, y, z] => [x, y, z].into(),
-        _ => panic!("{} dimensions", sizes.len()),
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use kiln::{
-    CacheConfig, ErrorKind, Image, ImageFormat, Kernel, Program, Runtime, RuntimeBuilder,
-    frontend_internals,
+    CacheConfig, ErrorKind, Image, ImageFormat, Kernel, Launch, NdRange, NdSize, Program, Runtime,
+    RuntimeBuilder, frontend_internals,
 };
 
 /// `y[i] += a * x[i]`.
@@ -135,6 +135,25 @@ pub async fn image_for(rt: &Runtime, source: &str) -> Image {
 /// The program of some source text.
 pub async fn program(rt: &Runtime, source: &str) -> Program {
     rt.build(&Image::opencl_c(source)).await.expect("the source is right")
+}
+
+/// Sizes, one a dimension, as they are given to launches.
+pub fn size(sizes: &[usize]) -> NdSize {
+    match *sizes {
+        [x] => x.into(),
+        [x, y] => [x, y].into(),
+        [x, y, z] => [x, y, z].into(),
+        _ => panic!("{} dimensions", sizes.len()),
+    }
+}
+
+/// A launch over a whole range: its offset and, if it has one, its local size.
+pub fn launch_over(kernel: &Kernel, range: &NdRange) -> Launch {
+    let launch = kernel.launch(size(range.global())).offset(size(range.offset()));
+    match range.local() {
+        Some(local) => launch.local(size(local)),
+        None => launch,
+    }
 }
 
 /// A kernel of some source text.
