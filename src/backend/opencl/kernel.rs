@@ -48,6 +48,7 @@ impl ClKernel {
         let kernel = unsafe { OwnedKernel::new(raw) };
         let count = cl_uint::from(get_kernel_info(raw, CL_KERNEL_NUM_ARGS)?);
         let device = program.context.device();
+        let required = required_work_group(raw, device);
         let group = |what| {
             let answer = get_kernel_work_group_data(raw, device, what).ok()?;
             integer(&answer)
@@ -56,10 +57,12 @@ impl ClKernel {
             name: name.to_string_lossy().into_owned(),
             parameters: (0..count).map(|index| reflect(raw, index)).collect(),
             images: (0..count).filter(|&index| is_image(raw, index)).collect(),
+            // NVIDIA's driver (580.159) tells 256 also of a kernel whose code asks for more.
             max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
                 .and_then(|size| usize::try_from(size).ok())
-                .filter(|&size| size > 0),
-            required: required_work_group(raw, device),
+                .filter(|&size| size > 0)
+                .map(|size| size.max(required.map_or(0, |sizes| sizes.iter().product()))),
+            required,
             local_memory: group(CL_KERNEL_LOCAL_MEM_SIZE).unwrap_or(0),
             bound: Mutex::new(Bound {
                 kernel,
