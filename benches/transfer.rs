@@ -41,7 +41,7 @@ fn main() -> kiln::Result<()> {
 }
 
 async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
-    let work = Work::new(platform).await?;
+    let work = Work::new(platform, Duration::ZERO).await?;
     let (rt, queue) = (&work.rt, &work.queue);
     let new = || -> Buffer<u8> {
         let buffer = rt.buffer(LARGE).expect("there is room");

@@ -1,7 +1,8 @@
 //! How late the end of a command reaches the task that awaits it: `cargo bench --bench wake`.
 //!
 //! The reference asks the raw driver for the end, again and again, on a processor of its own. Beside
-//! it stands the driver's own callback that wakes a sleeping thread.
+//! it stands the driver's own callback that wakes a sleeping thread. Kiln runs as it does unless told
+//! otherwise, and with awaits that may keep their thread for longer than the commands take.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -36,33 +37,40 @@ fn main() -> kiln::Result<()> {
 }
 
 async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
-    let work = Work::new(platform).await?;
+    let work = Work::new(platform, Duration::ZERO).await?;
+    let spinning = Work::new(platform, Duration::from_secs(1)).await?;
     println!("\n{}", work.rt.device());
     println!(
-        "{:24} {:>11} {:>11} {:>11} {:>11} {:>11}",
-        "", "spinning, us", "callback", "Kiln", "late", "Kiln late"
+        "{:24} {:>12} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}",
+        "", "spinning, us", "callback", "Kiln", "Kiln, spin", "late", "Kiln late", "with spin"
     );
     for length in LENGTHS {
         work::set_length(raw, length);
         let rounds = (400_000 / length.as_micros()).clamp(30, 2000) as usize;
-        let [spinning, kiln] = interleave(
+        let await_one =
+            |work: &Work, count| time(|| block_on(work.submit(count)).expect("it runs"));
+        let [bare, kiln, kept] = interleave(
             rounds,
-            [&mut || time(|| raw.enqueue_and_spin()), &mut || {
-                time(|| block_on(work.submit(raw.number)).expect("it runs"))
-            }],
+            [
+                &mut || time(|| raw.enqueue_and_spin()),
+                &mut || await_one(&work, raw.number),
+                &mut || await_one(&spinning, raw.number),
+            ],
         );
         // Apart: a driver that is late with callbacks is slow with all else meanwhile.
         let [callback] = interleave(rounds.min(200), [&mut || time(|| raw.enqueue_and_await())]);
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
-        let late = |time: Duration| micros(time) - micros(spinning);
+        let late = |time: Duration| micros(time) - micros(bare);
         println!(
-            "{:24} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1}",
+            "{:24} {:>12.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1}",
             format!("a command of {} us", length.as_micros()),
-            micros(spinning),
+            micros(bare),
             micros(callback),
             micros(kiln),
+            micros(kept),
             late(callback),
             late(kiln),
+            late(kept),
         );
     }
     Ok(())

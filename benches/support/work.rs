@@ -41,9 +41,10 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    pub(crate) async fn new(platform: &str) -> kiln::Result<Self> {
+    /// By a runtime whose awaits keep the thread for so long.
+    pub(crate) async fn new(platform: &str, spin: Duration) -> kiln::Result<Self> {
         let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
-        let rt = builder.build().await?;
+        let rt = builder.spin(spin).build().await?;
         let program = rt.build(&Image::opencl_c(SOURCE)).await?;
         // SAFETY: `work` touches the first elements only.
         let kernel = unsafe { program.kernel("work")? };

@@ -28,9 +28,10 @@ use futures::task::AtomicWaker;
 #[cfg(kiln_loom)]
 use loom::future::AtomicWaker;
 
+use std::hint;
 use std::sync::OnceLock;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use concurrent_queue::ConcurrentQueue;
 use smallvec::SmallVec;
@@ -104,6 +105,19 @@ impl Signal {
             FIRED => Phase::Fired,
             _ => Phase::Settled,
         }
+    }
+
+    /// The phase, once it is no longer [`Phase::Pending`] or so much time has passed.
+    pub(crate) fn spin(&self, budget: Duration) -> Phase {
+        let phase = self.phase();
+        if phase != Phase::Pending || budget.is_zero() {
+            return phase;
+        }
+        let start = Instant::now();
+        while self.phase() == Phase::Pending && start.elapsed() < budget {
+            hint::spin_loop();
+        }
+        self.phase()
     }
 
     /// Registers `waker` for the future that sits in `seat`, in place of the one it gave before,

@@ -238,7 +238,7 @@ impl Event {
             && let Some(scheduler) = self.record.scheduler.upgrade()
         {
             scheduler.watch(&self.record);
-            phase = self.record.signal.phase();
+            phase = self.record.signal.spin(scheduler.spin());
         }
         if phase == Phase::Fired
             && let Some(scheduler) = self.record.scheduler.upgrade()

@@ -24,10 +24,14 @@ pub(crate) struct Use {
 impl Use {
     /// Whether, of two commands that make these uses, one has to come after the other.
     pub(crate) fn orders(&self, other: &Self) -> bool {
+        self.touches(other) && (self.access != Access::Read || other.access != Access::Read)
+    }
+
+    /// Whether they have bytes in common.
+    pub(crate) fn touches(&self, other: &Self) -> bool {
         self.allocation == other.allocation
             && self.bytes.start < other.bytes.end
             && other.bytes.start < self.bytes.end
-            && (self.access != Access::Read || other.access != Access::Read)
     }
 
     /// Whether nothing is left of what `other` would have found there before.

@@ -80,6 +80,9 @@ impl fmt::Display for Hindrance {
     }
 }
 
+/// For so many launches a group has room from the start.
+const FEW_LAUNCHES: usize = 8;
+
 /// Launches of a group that have not failed, in order.
 type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
 
@@ -87,7 +90,7 @@ impl Scheduler {
     /// Begins a group.
     pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
         let stage = Stage::Collecting(aborted);
-        let (slots, held) = (Vec::new(), Vec::new());
+        let (slots, held) = (Vec::new(), Vec::with_capacity(FEW_LAUNCHES));
         self.lock().groups.insert(group, Group { queue, slots, held, stage });
     }
 

@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::group::Stage;
 use super::{Edges, Effects, Ending, GroupId, Options, Scheduler, State};
 use crate::backend::Access;
@@ -39,6 +41,35 @@ impl Newcomer<'_> {
             }
         }
     }
+}
+
+/// What launches use that run as one: lists that follow each other, most often a single one.
+type AsOne = SmallVec<[Uses; 1]>;
+
+/// Of several uses of the same bytes one, for all but the first find what an earlier one left there.
+/// Where only parts are the same, the launches' uses stay as they are, in order.
+fn as_one(held: &[Held]) -> AsOne {
+    let mut all = Uses::with_capacity(2 * held.len());
+    for launch in held {
+        let uses = launch.work.uses();
+        // In a launch, whoever reads comes first.
+        for access in [Access::Read, Access::ReadWrite, Access::Write] {
+            for used in uses.iter().filter(|used| used.access == access) {
+                match all.iter_mut().find(|known| known.touches(used)) {
+                    None => all.push(used.clone()),
+                    Some(known) if known.bytes == used.bytes => {
+                        known.access = match (known.access, access) {
+                            (Access::Write, _) => Access::Write,
+                            (Access::Read, Access::Read) => Access::Read,
+                            _ => Access::ReadWrite,
+                        };
+                    }
+                    Some(_) => return held.iter().map(|launch| launch.work.uses()).collect(),
+                }
+            }
+        }
+    }
+    SmallVec::from_buf([all])
 }
 
 impl State {
@@ -123,18 +154,20 @@ impl State {
 
     /// What each of the group's launches uses, if they are held and could be handed to the device at
     /// once, as one.
-    pub(super) fn can_start(&self, group: GroupId, options: Options) -> Option<Vec<Uses>> {
+    pub(super) fn can_start(&self, group: GroupId, options: Options) -> Option<AsOne> {
         let held = self.groups.get(&group).map_or(&[][..], |group| &group.held);
-        let uses: Vec<_> = held.iter().map(|launch| launch.work.uses()).collect();
-        let can_start = !held.is_empty() && !self.is_full(options) && self.dag.is_clear(&uses);
-        can_start.then_some(uses)
+        if held.is_empty() || self.is_full(options) {
+            return None;
+        }
+        let uses = as_one(held);
+        self.dag.is_clear(&uses).then_some(uses)
     }
 
     /// Adds the group's launches, which are held and have these `uses`, as one command.
     pub(super) fn add_as_one(
         &mut self,
         group: GroupId,
-        uses: &[Uses],
+        uses: &AsOne,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
         next: &mut NextList,

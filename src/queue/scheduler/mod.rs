@@ -22,6 +22,7 @@ use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
@@ -56,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) max_in_flight: usize,
     /// Whether native events tell their times.
     pub(crate) profiling: bool,
+    /// How long a first poll waits for the end.
+    pub(crate) spin: Duration,
 }
 
 /// What a runtime's schedulers share.
@@ -124,6 +127,20 @@ struct Effects {
     timed: Vec<(Arc<Stopwatch>, Option<Profile>)>,
     /// That of a scheduler whose last command has ended.
     keep_alive: Option<Arc<Scheduler>>,
+}
+
+impl Effects {
+    fn are_none(&self) -> bool {
+        let Self { wakers, arm, unwatched, transfers, garbage, unused, timed, keep_alive } = self;
+        wakers.is_empty()
+            && arm.is_empty()
+            && unwatched.is_empty()
+            && transfers.is_empty()
+            && garbage.is_empty()
+            && unused.is_empty()
+            && timed.is_empty()
+            && keep_alive.is_none()
+    }
 }
 
 /// A command whose driver is to be asked to call back.
@@ -217,6 +234,11 @@ impl Scheduler {
 
     pub(crate) fn freed(&self) -> &Arc<Freed> {
         &self.freed
+    }
+
+    /// How long a first poll waits for the end.
+    pub(crate) fn spin(&self) -> Duration {
+        self.options.spin
     }
 
     pub(crate) fn live(&self) -> usize {

@@ -108,6 +108,10 @@ impl Scheduler {
 
     /// Does what must not be done under the lock.
     pub(super) fn apply(&self, effects: Effects) {
+        // As after most submissions to a fusion scope.
+        if effects.are_none() {
+            return;
+        }
         for armed in effects.arm {
             self.arm(armed);
         }
