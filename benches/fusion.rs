@@ -285,7 +285,12 @@ fn main() -> Result<()> {
         absolute("6 light kernels, compile", compile(6)?.as_nanos() as f64, 1e6);
     }
     for platform in ["intel(r) opencl", "portable computing language", "nvidia", "amd"] {
-        let builder = || Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+        // The peers' waits keep their thread, too.
+        let spin = if setting.is_for_peers { Duration::from_secs(1) } else { Duration::ZERO };
+        let builder = || {
+            let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
+            builder.spin(spin)
+        };
         let always = || builder().fusion(FusionMode::Always);
         let Ok(rt) = block_on(always().build()) else { continue };
         let is_cpu = rt.device().kind == DeviceKind::Cpu;

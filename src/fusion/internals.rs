@@ -164,7 +164,7 @@ pub fn fuse(
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
     let all: Vec<_> = modules.iter().collect();
-    let width = Width { most: wishes.width, least_left: 0, group: None };
+    let width = Width { most: wishes.width, least_left: 0 };
     let outcome = super::fuse(&plan, &all, Trust::ProofOnly, width)?;
     let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
     let kept = kept.map(|judgement| number(judgement.memory)).collect();

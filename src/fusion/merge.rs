@@ -173,11 +173,6 @@ impl Modes {
         Some(std::array::from_fn(|d| size.get(d).map_or(1, |&size| size as usize)))
     }
 
-    /// Has the kernel launched with this work-group size, where none demands another.
-    pub(super) fn set_local_size(&mut self, size: Sizes) {
-        self.0.insert((ExecutionMode::LocalSize as u32, size.map(|size| size as u32).into()));
-    }
-
     pub(super) fn forbids_contraction(&self) -> bool {
         self.operands(ExecutionMode::ContractionOff).is_some()
     }

@@ -257,9 +257,6 @@ fn attempt(
     let widening = Widening::find(width, &ranges, &parts)?;
     let items = widening.map_or(1, |widening| widening.items);
     if let Some(widening) = widening {
-        if let Some(group) = widening.group {
-            modes.set_local_size([group, 1, 1]);
-        }
         parts.clear();
         for (at, item) in (0..plan.slots.len()).flat_map(|at| (0..items).map(move |i| (at, i))) {
             let mut part = part(at, parts.len())?;

@@ -208,11 +208,8 @@ impl BuildGraph {
             for slot in &mut plan.slots {
                 slot.constants.clone_from(&sources[slot.module].constants);
             }
-            let width = match self.device(device).kind {
-                DeviceKind::Gpu if self.device(device).is_nvidias() => Width::NVIDIA,
-                DeviceKind::Gpu => Width::GPU,
-                _ => Width::ONE,
-            };
+            let is_gpu = self.device(device).kind == DeviceKind::Gpu;
+            let width = if is_gpu { Width::GPU } else { Width::ONE };
             move || {
                 let modules: Vec<&Module> = sources.iter().map(|source| &source.module).collect();
                 fusion::fuse(&plan, &modules, trust, width)

@@ -122,7 +122,7 @@ fn what_is_said_of_a_group_is_said_of_its_members() {
         assert!(!text.contains("Group"), "{text}");
         // Work-items that know of themselves but their global id do the work of four.
         let module = Module::parse(in_groups(bytes, |_| true)).unwrap();
-        let four = Width { most: 4, least_left: 1, group: None };
+        let four = Width { most: 4, least_left: 1 };
         let plan = super::plan(&chain(), 1024, &[]);
         let wide = fuse(&plan, &[&module], Trust::ProofOnly, four).unwrap().fused.unwrap();
         assert_eq!(wide.range.global(), [256]);
@@ -196,7 +196,7 @@ fn barriers_in_two_halves_are_barriers() {
     let module = Module::parse(bytes.as_slice()).unwrap();
     let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
     let mut plan = plan(&launches, 64, &[]);
-    let four = Width { most: 4, least_left: 1, group: None };
+    let four = Width { most: 4, least_left: 1 };
     let apart = Plan { keeps_apart: true, ..plan.clone() };
     let fused = fuse(&apart, &[&module], Trust::ProofOnly, four).unwrap().fused.unwrap();
     assert_eq!(fused.range.global(), [64]);
