@@ -346,10 +346,10 @@ pub(crate) trait NativeEvent: Any + Send + Sync {
     /// Asks the driver; does not block.
     fn progress(&self) -> Progress;
 
-    /// Whether it has ended, where looking costs little more than reading memory; `false` where a
+    /// Whether it has ended, where looking costs little more than reading memory; `None` where a
     /// driver's locks are in the way.
-    fn is_seen_ended(&self) -> bool {
-        false
+    fn is_seen_ended(&self) -> Option<bool> {
+        None
     }
 
     /// When it was queued, submitted, started and ended; `None` before its end and without profiling.

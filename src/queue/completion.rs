@@ -107,14 +107,11 @@ impl Signal {
         }
     }
 
-    /// The phase, once it is no longer [`Phase::Pending`] or so much time has passed.
-    pub(crate) fn spin(&self, budget: Duration) -> Phase {
-        let phase = self.phase();
-        if phase != Phase::Pending || budget.is_zero() {
-            return phase;
-        }
-        let start = Instant::now();
-        while self.phase() == Phase::Pending && start.elapsed() < budget {
+    /// The phase, once it is no longer [`Phase::Pending`] or the deadline has passed.
+    pub(crate) fn spin_until(&self, deadline: Option<Instant>) -> Phase {
+        while self.phase() == Phase::Pending
+            && deadline.is_some_and(|deadline| Instant::now() < deadline)
+        {
             hint::spin_loop();
         }
         self.phase()

@@ -226,11 +226,13 @@ impl Event {
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut deadline = None;
         if self.seat == Seat::None
             && !self.record.awaited.load(SeqCst)
             && let Some(scheduler) = self.record.scheduler.upgrade()
         {
-            scheduler.settle_if_ended(&self.record);
+            deadline = scheduler.end_of_spin();
+            scheduler.settle_if_ended(&self.record, deadline);
         }
         let mut phase = self.record.signal.register(&mut self.seat, context.waker());
         if phase == Phase::Pending
@@ -238,7 +240,7 @@ impl Event {
             && let Some(scheduler) = self.record.scheduler.upgrade()
         {
             scheduler.watch(&self.record);
-            phase = self.record.signal.spin(scheduler.spin());
+            phase = self.record.signal.spin_until(deadline);
         }
         if phase == Phase::Fired
             && let Some(scheduler) = self.record.scheduler.upgrade()

@@ -158,9 +158,10 @@ impl Lane {
         Some(event)
     }
 
-    /// Whether the command at `position` is seen to have ended, if it has not left.
-    pub(crate) fn is_seen_ended(&self, position: u64) -> bool {
-        self.index(position).is_some_and(|index| self.entries[index].native.event.is_seen_ended())
+    /// Whether the command at `position` is seen to have ended, if it has not left and that can be
+    /// seen.
+    pub(crate) fn is_seen_ended(&self, position: u64) -> Option<bool> {
+        self.entries[self.index(position)?].native.event.is_seen_ended()
     }
 
     /// Takes out the oldest command, if that has ended. Asks the driver; one that has called back

@@ -284,9 +284,9 @@ impl NativeEvent for LzEvent {
         self.outcome()
     }
 
-    fn is_seen_ended(&self) -> bool {
+    fn is_seen_ended(&self) -> Option<bool> {
         self.look();
-        !self.is_pending()
+        Some(!self.is_pending())
     }
 
     fn profile(&self) -> Option<Profile> {

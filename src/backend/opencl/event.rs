@@ -84,6 +84,10 @@ impl NativeEvent for ClEvent {
         }
     }
 
+    fn is_seen_ended(&self) -> Option<bool> {
+        self.watch.as_ref().map(|_| !self.event.is_pending())
+    }
+
     fn profile(&self) -> Option<Profile> {
         // Before the end, some drivers answer with zeros instead of an error.
         if !self.profiling || !matches!(self.progress(), Progress::Complete) {

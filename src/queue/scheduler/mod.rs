@@ -22,7 +22,7 @@ use std::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
@@ -236,9 +236,12 @@ impl Scheduler {
         &self.freed
     }
 
-    /// How long a first poll waits for the end.
-    pub(crate) fn spin(&self) -> Duration {
-        self.options.spin
+    /// Until when a first poll that begins now waits for the end, if it does.
+    pub(crate) fn end_of_spin(&self) -> Option<Instant> {
+        /// Longer is for ever, and can be added to every time.
+        const LONGEST: Duration = Duration::from_secs(1 << 30);
+        let spin = self.options.spin.min(LONGEST);
+        (!spin.is_zero()).then(|| Instant::now() + spin)
     }
 
     pub(crate) fn live(&self) -> usize {

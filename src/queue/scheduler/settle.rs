@@ -1,7 +1,9 @@
 //! From the ends of native commands to those who wait for them.
 
+use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -164,18 +166,38 @@ impl Scheduler {
         }
     }
 
-    /// Somebody is about to poll the command for the first time: settles it if it is seen to have ended.
-    /// A short command ends that soon, and looking costs less than a callback and a waker.
-    pub(crate) fn settle_if_ended(self: &Arc<Self>, record: &Arc<Record>) {
-        let (Some(place), Some(mut state)) = (record.place(), self.try_lock()) else { return };
+    /// Somebody is about to poll the command for the first time: settles it if it is seen to have ended,
+    /// or to end before the deadline. Short commands end that soon, and looking costs less than a
+    /// callback and a waker.
+    pub(crate) fn settle_if_ended(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        deadline: Option<Instant>,
+    ) {
+        while self.look_once(record) == Some(false)
+            && deadline.is_some_and(|deadline| Instant::now() < deadline)
+        {
+            hint::spin_loop();
+        }
+    }
+
+    /// Settles the command if it is seen to have ended, and tells whether it is. `None` if that cannot
+    /// be seen now.
+    fn look_once(self: &Arc<Self>, record: &Arc<Record>) -> Option<bool> {
+        let (place, mut state) = (record.place()?, self.try_lock()?);
         let lane = &mut state.lanes[place.lane];
         lane.flush();
-        if lane.ahead(place.position) <= SETTLE_IN_POLL && lane.is_seen_ended(place.position) {
+        if lane.ahead(place.position) > SETTLE_IN_POLL {
+            return None;
+        }
+        let is_ended = lane.is_seen_ended(place.position)?;
+        if is_ended {
             let mut effects = Effects::default();
             self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
             drop(state);
             self.apply(effects);
         }
+        Some(is_ended)
     }
 
     /// Somebody polls the command for the first time.
