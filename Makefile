@@ -19,7 +19,7 @@ test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a
 test-races: setup ## run fused kernels on Oclgrind, which tells of data races
 	scripts/test-races
 
-bench: setup ## run the benchmarks, with the same drivers
+bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
 lint: fmt clippy docs ## check formatting, lints and docs

@@ -1,7 +1,8 @@
 //! What a remote cache costs: a hit over a plain client's GET of the same object from the same
 //! service, and a cold start with a service that has nothing, is slow, or hangs, over none.
 //!
-//! Needs a `redis-server`, and for S3 a `moto_server`. Prints ratios of medians, each with its goal.
+//! `cargo bench --bench remote --all-features`. Needs a `redis-server`, and for S3 the `moto_server` of
+//! `make services`. Prints ratios of medians, each with its goal.
 
 #![allow(clippy::print_stdout, reason = "it is what a benchmark is for")]
 

@@ -1,4 +1,4 @@
-//! What the disk costs and saves: `cargo bench --bench store`.
+//! What the disk costs and saves: `cargo bench --bench store --all-features`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 

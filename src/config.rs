@@ -166,13 +166,14 @@ impl CacheConfig {
     ///
     /// ```
     /// # use kiln::CacheConfig;
-    /// // All cards of one architecture, whatever their name.
+    /// // These two run the same code; every other device stays by itself.
     /// let config = CacheConfig::new().device_identity(|device| {
-    ///     let architecture = device.name.split(' ').next().unwrap_or_default();
-    ///     vec![
-    ///         ("architecture".to_owned(), architecture.to_owned()),
-    ///         ("driver version".to_owned(), device.driver_version.clone()),
-    ///     ]
+    ///     let is_hopper = ["H100", "H200"].iter().any(|name| device.name.contains(name));
+    ///     let fields = device.identity().into_iter().map(|(field, value)| match field {
+    ///         "device" if is_hopper => (field.to_owned(), "sm_90".to_owned()),
+    ///         _ => (field.to_owned(), value.to_owned()),
+    ///     });
+    ///     fields.collect()
     /// });
     /// ```
     pub fn device_identity(

@@ -51,8 +51,12 @@ digest_type! {
 }
 
 digest_type! {
-    /// Names what a build depends on: the image, the files that its text includes, its specialization
-    /// constants, the options, the device and its driver.
+    /// Names what a build depends on: the images, with the files that their texts include and the
+    /// libraries that they import from, their specialization constants, the options, the device and its
+    /// driver, and the environment variables that are known to change a driver's compiler, as they were
+    /// when the runtime was built: `IGC_*`, and some of PoCL's (`POCL_*`), Intel's (`CL_CONFIG_*`), AMD's
+    /// (`AMD_OCL_*`) and Mesa's ([`BuildRequest::key_fields`](crate::BuildRequest::key_fields) shows those
+    /// that are set). For another one, put a macro of your own into the options.
     ///
     /// Equal keys stand for the same program; they are stable between processes and machines.
     /// Displayed as 64 hexadecimal digits, or fewer with a precision: `{key:.8}`.

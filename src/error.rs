@@ -23,14 +23,16 @@ pub enum ErrorKind {
     Configuration,
     /// The image is not what its format requires: empty, truncated, malformed.
     InvalidImage,
-    /// The device does not take what it was given, such as an image's format.
+    /// The device does not take what it was given, such as an image's format; a compiler is missing that
+    /// translates it; or launches that were required to be fused cannot be.
     Unsupported,
     /// The driver's compiler or linker refused the program, or another compiler that took part did;
     /// [`Error::build_log`] says why. Or what it imports is exported by nobody, or by several.
     BuildFailed,
     /// The program has no kernel of that name.
     UnknownKernel,
-    /// An argument, a range, a slice or a length does not fit what it is used with.
+    /// An argument, a range, a slice or a length does not fit what it is used with; or it comes too
+    /// late, such as for a fusion scope that has ended.
     InvalidArgument,
     /// Memory or another resource of the device or the host is exhausted, for now.
     OutOfResources,

@@ -42,6 +42,9 @@ struct Inner {
 
 impl Image {
     /// OpenCL C source text. Mistakes in it come out when it is built.
+    ///
+    /// For devices that take SPIR-V alone, and for fusion, it is translated by clang and llvm-spirv: see
+    /// [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end).
     #[must_use]
     pub fn opencl_c(text: impl Into<String>) -> Self {
         let code = text.into().into_bytes();

@@ -10,7 +10,8 @@
 //!   for it first cancels nothing.
 //! * **No executor thread blocks.** Launches, copies and host futures form a DAG whose edges follow
 //!   from the buffers that they use. Submitting returns at once; a command's end wakes the task that
-//!   awaits it.
+//!   awaits it. What does block says so: to allocate a [buffer](Runtime::buffer) is a call of the
+//!   driver, [`BuildRequest::key`] reads files, and [`Event::wait`] is for hosts that block.
 //! * **Memory outlives the device's use of it.** Commands own what they touch until the driver says
 //!   that they have ended. Futures own nothing: any of them can be dropped, leaked or raced at any
 //!   time.
@@ -45,11 +46,12 @@
 //! ```
 //!
 //! [`Program::kernel`] is where the one `unsafe` of an application stands: it promises that the
-//! kernel stays inside the buffers that it is given. Every launch after that is a safe call whose
-//! arguments are checked, by number, kind, size and type, against the kernel's own signature. The
-//! length of a buffer is not among that, since no signature tells it: keep a kernel private to a
-//! function that launches it over buffers that are long enough, or have it check a length that it is
-//! given.
+//! kernel stays inside the buffers and the local memory that it is given, and has no undefined
+//! behaviour otherwise. Every launch after that is a safe call. Its arguments are checked, by number,
+//! kind, size and type, as far as the driver or the image tells the kernel's signature
+//! ([`Kernel::params`]); of native binaries that may be little. The length of a buffer is not among
+//! that, since no signature tells it: keep a kernel private to a function that launches it over buffers
+//! that are long enough, or have it check a length that it is given.
 //!
 //! # When not to use it
 //!
@@ -96,12 +98,13 @@
 //! # }
 //! ```
 //!
-//! Each image is compiled once for a device, to an object that any number of programs are linked
-//! from. A program's key covers the set of its images, so the order of registration makes no
-//! difference; swapping a library compiles the new one and links, nothing else. OpenCL C is linked
-//! by the driver, SPIR-V by the driver or, where that has no linker for it, by Kiln, to one module
-//! that is compiled as a whole. So it is on Level Zero, too, whose linker leaves calls where the
-//! compiler inlines: [`RuntimeBuilder::link_objects`] has it link all the same.
+//! Where the driver links, each image is compiled once for a device, to an object that any number of
+//! programs are linked from, and swapping a library compiles the new one and links, nothing else. A
+//! program's key covers the set of its images, so the order of registration makes no difference, but
+//! for [`DuplicateExports::FirstRegistered`]. OpenCL C is linked by the driver, SPIR-V by the driver or,
+//! where that has no linker for it, by Kiln, to one module that is compiled as a whole. So it is on Level
+//! Zero, too, whose linker leaves calls where the compiler inlines: [`RuntimeBuilder::link_objects`] has
+//! it link all the same.
 //!
 //! **Fusion.** Launches that pass data on through memory can run as one kernel, without that memory.
 //! [`Queue::start_fusion`] begins a scope that collects them:
@@ -134,13 +137,14 @@
 //!
 //! **The disk.** Below memory lies a [store] of files that all processes of a user share. Processes
 //! that start together share each compile, the next start compiles nothing, and what is wrong with
-//! the disk costs a compile and nothing else. [`CacheConfig`] and the environment say where it is and
-//! how large it may grow.
+//! the disk costs a compile and nothing else; only a directory that was chosen and that others own, or
+//! can write to, is an error at start. [`CacheConfig`] and the environment say where it is and how large
+//! it may grow.
 //!
 //! **The fleet.** With the feature `remote`, a storage service that is there already, such as Redis or
-//! S3, lies below the disk: a program that any machine has compiled is compiled on no other. Builds go
-//! on without a service that is sick, and a lying one is not believed. The module `remote` is the
-//! guide.
+//! S3, lies below the disk: what one machine has compiled the others load, wherever that is quicker than
+//! to compile it. Builds go on without a service that is sick, and a lying one is not believed. The
+//! module `remote` is the guide.
 //!
 //! **Commands.** [`Queue::submit`] adds a node to the device's DAG, derives its edges (read after
 //! write, write after read, write after write, overlapping slices included), and hands it to the
@@ -156,9 +160,9 @@
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
 //! [two](RuntimeBuilder::compile_workers) for compilers, as many that wait for the compilers of
-//! untrusted images, and one for what is not to wait for those; with a remote cache one that speaks to
-//! it, and a trace is written on one of its own. For each opened device there may be
-//! more: with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that
+//! untrusted images, and one that reads included files and loads what a remote cache sends while a
+//! compile runs; with a remote cache one that speaks to it, a host task that blocks in [`Event::wait`]
+//! has one beside it, and a trace is written on one of its own. For each opened device there may be more: with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that
 //! finds out when commands end; with Intel's runtime for CPUs, which counts on those who wait to work
 //! along, one that does so while a long command is awaited, lest one of the device's units idle; where
 //! the device is no CPU, two for large reads, writes and fills. Waiting for another process's build adds
@@ -195,6 +199,9 @@
 //! | `KILN_FUSION` | whether what can be fused is: [`RuntimeBuilder::fusion`] |
 //! | `KILN_CLANG`, `KILN_LLVM_SPIRV` | the compilers to SPIR-V: [`RuntimeBuilder::front_end`] |
 //! | `KILN_BUILD_CHILD` | the compiler of untrusted images: [`RuntimeBuilder::build_child`] |
+//!
+//! Beside them, OpenCL's own loader looks at `OCL_ICD_VENDORS` for drivers, `OPENCL_DYLIB_PATH` names
+//! another loader, and [`BuildKey`] tells of the variables that change compilers.
 
 mod args;
 mod backend;

@@ -35,8 +35,8 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 ///
 /// A runtime starts a thread that looks after commands, and when first needed up to
 /// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, as many for those of
-/// untrusted images, one for what is not to wait for those, and one for host futures, with another for
-/// each of these that blocks in [`Event::wait`](crate::Event::wait). They end by themselves once the
+/// untrusted images, one that reads included files and loads what a remote cache sends while a compile
+/// runs, and one for host futures, with another for each of these that blocks in [`Event::wait`](crate::Event::wait). They end by themselves once the
 /// last handle, queue, program and command are gone.
 #[derive(Clone)]
 pub struct Runtime {
@@ -122,7 +122,9 @@ impl RuntimeBuilder {
     /// Selects the default device by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`,
     /// `accelerator`), a number of [`Runtime::devices`], a part of the device's or its platform's
     /// name, or several of these joined by colons, all of which must fit, whatever their case. Of those
-    /// that fit the best is taken: a GPU before any other accelerator before a CPU, then the one that takes more image formats.
+    /// that fit the best is taken: a GPU before any other accelerator before a CPU, then the one that takes
+    /// more image formats. One or two digits are always the number of a device; more are a part of a name
+    /// if there is no such number, as in `4090`.
     ///
     /// Without it the environment variable `KILN_DEVICE` selects, and without that the best device.
     pub fn device(mut self, selector: impl Into<String>) -> Self {
@@ -224,7 +226,9 @@ impl RuntimeBuilder {
 
     /// The program that compiles [untrusted images](Image::untrusted), as a child process: one
     /// whose `main` calls [`build_child`](crate::build_child), or a script that starts one, such as
-    /// in a sandbox.
+    /// in a sandbox. Such a script passes on standard input and output and the environment variable
+    /// `KILN_IS_BUILD_CHILD`, by which the child knows what it is, and lets it reach the driver and the
+    /// device.
     ///
     /// Unless set, the environment variable `KILN_BUILD_CHILD` names it; unless that does, it is
     /// this program itself, if it has called the function, and else the tool `kiln`, beside this
@@ -258,10 +262,10 @@ impl RuntimeBuilder {
     ///   install one, or no device that fits the selector, with those there are.
     /// * [`Configuration`](ErrorKind::Configuration) if a selector, a setting of the cache or the mode
     ///   of fusion cannot be understood, with the environment variable if it came from there, if a
-    ///   compiler or a build child that was chosen is no program, or if the cache directory that was
-    ///   chosen cannot be trusted.
+    ///   compiler or a build child that was chosen is no program, if the cache directory that was
+    ///   chosen cannot be trusted, or if the file of `KILN_CACHE_TRACE` cannot be written.
     /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
-    ///   device cannot be opened.
+    ///   device cannot be opened, or if the system gives no thread.
     pub fn build(self) -> Starting {
         backend::prepare_for_end();
         let pool = Pool::new("kiln-compile", self.compile_workers);
@@ -390,8 +394,8 @@ fn discover(backends: &[Arc<dyn Backend>]) -> Result<Vec<Arc<dyn Adapter>>> {
 }
 
 impl Runtime {
-    /// The best device found, or the one that `KILN_DEVICE` selects, with every setting at its
-    /// default. Errors as for [`RuntimeBuilder::build`].
+    /// The best device found, or the one that `KILN_DEVICE` selects, and everything else as the
+    /// environment says, or at its default. Errors as for [`RuntimeBuilder::build`].
     #[expect(clippy::new_ret_no_self, reason = "a runtime starts without blocking")]
     pub fn new() -> Starting {
         Self::builder().build()

@@ -180,7 +180,8 @@ impl fmt::Debug for BuildRequest {
 ///   looks at the libraries that are registered then.
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
 ///   or does not link it, if a module uses what the device lacks, or an extension that its compiler
-///   may not know, or if OpenCL C cannot express what a module has, where it is translated,
+///   may not know, if OpenCL C cannot express what a module has, where it is translated, or if clang or
+///   llvm-spirv is missing that OpenCL C is translated by,
 ///   [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL, and
 ///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
 ///   do not fit it.

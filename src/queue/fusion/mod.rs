@@ -155,8 +155,8 @@ impl FusionScope {
         !self.settings().has_ended && self.aborted.get().is_none()
     }
 
-    /// The contents of the buffer are read later, though no handle of it may be left: they are
-    /// written to its memory.
+    /// Has the contents of the buffer written to its memory even where the fused kernel could do without
+    /// it: overrules [`internalize`](Self::internalize), and that its last handle was dropped.
     pub fn keep<T: Pod>(&self, buffer: &Buffer<T>) -> &Self {
         self.settings().wishes.keep(buffer.region().allocation());
         self
@@ -212,8 +212,8 @@ impl FusionScope {
         }
     }
 
-    /// Runs none of the launches: they fail, with an error that says so, and with them what they
-    /// should have written, as that of any [failed command](Queue#failures). Does nothing if the scope
+    /// Runs none of the launches: they fail, with [`InvalidArgument`](ErrorKind::InvalidArgument) and an
+    /// error that says so, and with them what they should have written, as that of any [failed command](Queue#failures). Does nothing if the scope
     /// was completed, canceled or aborted.
     pub fn discard(&self) {
         if self.end() {
@@ -223,6 +223,9 @@ impl FusionScope {
 
     /// Has the launches run, as one kernel if that is proven to change nothing and, unless
     /// [`require`](Self::require) is set, faster. The future tells how; dropping it changes nothing.
+    ///
+    /// With [`FusionMode::Auto`] two to four runs of each way come first and are timed, in turns: every
+    /// second of them gives [`Unfused::Timing`].
     ///
     /// # Errors
     ///
