@@ -76,6 +76,11 @@ impl HostExecutor {
     }
 }
 
+/// Whether this thread runs the tasks of an executor.
+pub(crate) fn runs_tasks() -> bool {
+    RUNNING.with_borrow(Option::is_some)
+}
+
 /// Waits for a future on whatever thread. An error if the system gives no thread for tasks that it may
 /// depend on.
 pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {

@@ -176,7 +176,8 @@ impl RuntimeBuilder {
     ///
     /// For applications that wait for many short commands, one at a time, and have processors to spare:
     /// a thread that sleeps takes 5 to 50 µs to wake up. Nothing else of the executor's runs on that
-    /// thread meanwhile, and a CPU that is the device does the commands more slowly.
+    /// thread meanwhile, and a CPU that is the device has one processor less. What the device was not
+    /// given yet is awaited as ever, and so is whatever a [host task](crate::Queue::host_task) awaits.
     pub fn spin(mut self, budget: Duration) -> Self {
         self.spin = budget;
         self

@@ -5,24 +5,27 @@
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::channel::oneshot;
 use futures::executor::block_on;
 use kiln::simulated::Simulator;
-use kiln::{Event, Runtime};
+use kiln::{Event, Queue, Runtime};
 
-/// A command that takes a while.
-fn command(simulator: &Simulator, spin: Option<Duration>) -> Event {
+fn queue(simulator: &Simulator, spin: Option<Duration>) -> Queue {
     let builder = Runtime::builder().simulator(simulator);
     let builder = spin.into_iter().fold(builder, |builder, spin| builder.spin(spin));
-    let rt = block_on(builder.build()).unwrap();
-    let buffer = rt.buffer::<u32>(4).unwrap();
-    rt.queue().fill(&buffer, 7).unwrap()
+    block_on(builder.build()).unwrap().queue()
+}
+
+/// A command of the device's.
+fn command(queue: &Queue) -> Event {
+    queue.marker().unwrap()
 }
 
 #[test]
 fn what_ends_within_the_budget_is_there_at_the_first_poll() {
     let simulator = Simulator::new();
     simulator.delay_commands(Duration::from_millis(20));
-    let event = command(&simulator, Some(Duration::MAX));
+    let event = command(&queue(&simulator, Some(Duration::MAX)));
     event.now_or_never().expect("the poll has waited for it").unwrap();
 }
 
@@ -31,9 +34,34 @@ fn what_outlasts_the_budget_is_awaited_as_ever() {
     let simulator = Simulator::new();
     for spin in [None, Some(Duration::from_millis(1))] {
         let pause = simulator.pause();
-        let event = command(&simulator, spin);
+        let event = command(&queue(&simulator, spin));
         assert!(event.clone().now_or_never().is_none());
         drop(pause);
         block_on(event).unwrap();
     }
+}
+
+#[test]
+fn host_tasks_wait_for_commands_without_keeping_others_from_running() {
+    let simulator = Simulator::new();
+    let queue = queue(&simulator, Some(Duration::MAX));
+    let pause = simulator.pause();
+    let event = command(&queue);
+    let waiting = queue.host_task(async move { event.await }).unwrap();
+    let (sender, receiver) = oneshot::channel();
+    let other = queue.host_task(async move { sender.send(()).expect("the test waits") }).unwrap();
+    block_on(receiver).expect("the other one runs");
+    drop(pause);
+    block_on(async { futures::try_join!(waiting, other) }).unwrap();
+}
+
+#[test]
+fn what_the_device_does_not_have_yet_is_awaited_as_ever() {
+    let simulator = Simulator::new();
+    let queue = queue(&simulator, Some(Duration::MAX));
+    let (sender, receiver) = oneshot::channel::<()>();
+    let event = queue.host_task(async move { receiver.await.expect("it comes") }).unwrap();
+    assert!(event.clone().now_or_never().is_none());
+    sender.send(()).expect("it is awaited");
+    block_on(event).unwrap();
 }

@@ -240,6 +240,8 @@ impl Event {
             && let Some(scheduler) = self.record.scheduler.upgrade()
         {
             scheduler.watch(&self.record);
+            // What the device does not have may wait for this very thread.
+            let deadline = deadline.filter(|_| self.record.is_dispatched());
             phase = self.record.signal.spin_until(deadline);
         }
         if phase == Phase::Fired

@@ -158,10 +158,9 @@ impl Lane {
         Some(event)
     }
 
-    /// Whether the command at `position` is seen to have ended, if it has not left and that can be
-    /// seen.
-    pub(crate) fn is_seen_ended(&self, position: u64) -> Option<bool> {
-        self.entries[self.index(position)?].native.event.is_seen_ended()
+    /// The native event of the command at `position`, unless it has left.
+    pub(crate) fn event_at(&self, position: u64) -> Option<Arc<dyn NativeEvent>> {
+        self.index(position).map(|index| self.entries[index].native.event.clone())
     }
 
     /// Takes out the oldest command, if that has ended. Asks the driver; one that has called back

@@ -61,7 +61,12 @@ impl ClKernel {
             max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
                 .and_then(|size| usize::try_from(size).ok())
                 .filter(|&size| size > 0)
-                .map(|size| size.max(required.map_or(0, |sizes| sizes.iter().product()))),
+                .map(|size| match required {
+                    Some(sizes) if program.context.info.is_nvidias() => {
+                        sizes.iter().fold(1, |all: usize, &size| all.saturating_mul(size)).max(size)
+                    }
+                    _ => size,
+                }),
             required,
             local_memory: group(CL_KERNEL_LOCAL_MEM_SIZE).unwrap_or(0),
             bound: Mutex::new(Bound {

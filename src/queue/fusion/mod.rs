@@ -75,6 +75,8 @@ impl FusionMode {
 /// [`drain`](crate::Runtime::drain), the scope is aborted: its launches so far run one by one, and
 /// so do those that are submitted to it later.
 ///
+/// Launches that run as one kernel may all fail with what one of them needed and did not get.
+///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
 /// #     src: kiln::Buffer<f32>, tmp: kiln::Buffer<f32>, dst: kiln::Buffer<f32>) -> kiln::Result<()> {

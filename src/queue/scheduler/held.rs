@@ -46,8 +46,9 @@ impl Newcomer<'_> {
 /// What launches use that run as one: lists that follow each other, most often a single one.
 type AsOne = SmallVec<[Uses; 1]>;
 
-/// Of several uses of the same bytes one, for all but the first find what an earlier one left there.
-/// Where only parts are the same, the launches' uses stay as they are, in order.
+/// Of several uses of the same bytes the first, for the later ones find what an earlier one left there,
+/// and, if that reads, the first that writes, too. Where only parts are the same, the launches' uses stay
+/// as they are, in order.
 fn as_one(held: &[Held]) -> AsOne {
     let mut all = Uses::with_capacity(2 * held.len());
     for launch in held {
@@ -55,14 +56,13 @@ fn as_one(held: &[Held]) -> AsOne {
         // In a launch, whoever reads comes first.
         for access in [Access::Read, Access::ReadWrite, Access::Write] {
             for used in uses.iter().filter(|used| used.access == access) {
-                match all.iter_mut().find(|known| known.touches(used)) {
+                // Most often it was used a moment ago.
+                match all.iter().rfind(|known| known.touches(used)) {
                     None => all.push(used.clone()),
                     Some(known) if known.bytes == used.bytes => {
-                        known.access = match (known.access, access) {
-                            (Access::Write, _) => Access::Write,
-                            (Access::Read, Access::Read) => Access::Read,
-                            _ => Access::ReadWrite,
-                        };
+                        if known.access == Access::Read && access != Access::Read {
+                            all.push(Use { access: Access::ReadWrite, ..used.clone() });
+                        }
                     }
                     Some(_) => return held.iter().map(|launch| launch.work.uses()).collect(),
                 }

@@ -32,7 +32,7 @@ use crate::buffer::Freed;
 use crate::build::BuildGraph;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
-use crate::executor::HostExecutor;
+use crate::executor::{HostExecutor, runs_tasks};
 use crate::queue::command::{Command, Held, LaunchWork, Submission, Work};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
@@ -236,12 +236,13 @@ impl Scheduler {
         &self.freed
     }
 
-    /// Until when a first poll that begins now waits for the end, if it does.
+    /// Until when a first poll that begins now waits for the end, if it does: not where host futures are
+    /// polled, for which the command may wait.
     pub(crate) fn end_of_spin(&self) -> Option<Instant> {
         /// Longer is for ever, and can be added to every time.
         const LONGEST: Duration = Duration::from_secs(1 << 30);
         let spin = self.options.spin.min(LONGEST);
-        (!spin.is_zero()).then(|| Instant::now() + spin)
+        (!spin.is_zero() && !runs_tasks()).then(|| Instant::now() + spin)
     }
 
     pub(crate) fn live(&self) -> usize {

@@ -174,30 +174,29 @@ impl Scheduler {
         record: &Arc<Record>,
         deadline: Option<Instant>,
     ) {
-        while self.look_once(record) == Some(false)
-            && deadline.is_some_and(|deadline| Instant::now() < deadline)
-        {
-            hint::spin_loop();
-        }
-    }
-
-    /// Settles the command if it is seen to have ended, and tells whether it is. `None` if that cannot
-    /// be seen now.
-    fn look_once(self: &Arc<Self>, record: &Arc<Record>) -> Option<bool> {
-        let (place, mut state) = (record.place()?, self.try_lock()?);
+        let (Some(place), Some(mut state)) = (record.place(), self.try_lock()) else { return };
         let lane = &mut state.lanes[place.lane];
         lane.flush();
-        if lane.ahead(place.position) > SETTLE_IN_POLL {
-            return None;
-        }
-        let is_ended = lane.is_seen_ended(place.position)?;
-        if is_ended {
+        let is_short = lane.ahead(place.position) <= SETTLE_IN_POLL;
+        let Some(event) = lane.event_at(place.position).filter(|_| is_short) else { return };
+        // Others submit meanwhile.
+        drop(state);
+        let has_ended = loop {
+            let may_wait = || {
+                record.signal.phase() == Phase::Pending
+                    && deadline.is_some_and(|deadline| Instant::now() < deadline)
+            };
+            match event.is_seen_ended() {
+                Some(false) if may_wait() => hint::spin_loop(),
+                seen => break seen == Some(true),
+            }
+        };
+        if has_ended && let Some(mut state) = self.try_lock() {
             let mut effects = Effects::default();
             self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
             drop(state);
             self.apply(effects);
         }
-        Some(is_ended)
     }
 
     /// Somebody polls the command for the first time.

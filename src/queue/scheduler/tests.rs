@@ -303,3 +303,19 @@ fn what_others_wrote_beside_is_not_lost() {
     assert_eq!(block_on(bench.queue.read(&right)).unwrap(), [7; 32]);
     block_on(bench.queue.read(&left)).expect_err("it is not there");
 }
+
+#[test]
+fn whoever_first_reads_what_was_lost_fails() {
+    let bench = Bench::new();
+    bench.collect(None);
+    bench.run_as_one_without(Some(&bench.x)).unwrap();
+    bench.open_group();
+    let reads = bench.kernel("one").launch(8).args((bench.x.read(),));
+    let reader = bench.queue.submit_to(reads, Some(GROUP)).unwrap();
+    bench.submit("double", None);
+    bench.close_group();
+    let hindrance = bench.run_as_one().expect_err("there is nothing to read");
+    assert!(matches!(hindrance, Hindrance::Failed(0)), "{hindrance}");
+    let error = block_on(reader).unwrap_err();
+    assert!(error.to_string().contains("internalized"), "{error}");
+}
