@@ -47,7 +47,7 @@ fn host_tasks_wait_for_commands_without_keeping_others_from_running() {
     let queue = queue(&simulator, Some(Duration::MAX));
     let pause = simulator.pause();
     let event = command(&queue);
-    let waiting = queue.host_task(async move { event.await }).unwrap();
+    let waiting = queue.host_task(event).unwrap();
     let (sender, receiver) = oneshot::channel();
     let other = queue.host_task(async move { sender.send(()).expect("the test waits") }).unwrap();
     block_on(receiver).expect("the other one runs");
