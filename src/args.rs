@@ -84,6 +84,12 @@ pub struct ArgumentValue {
     element: fn() -> Element,
 }
 
+impl fmt::Debug for ArgumentValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (`{}`)", self.kind.in_words(), (self.element)().name)
+    }
+}
+
 #[derive(Clone)]
 pub(crate) enum ArgumentKind {
     /// With the access that the caller stated, if any.

@@ -12,38 +12,27 @@ use std::path::Path;
 
 use entries::Parts;
 use kiln::store::{EntryInfo, Store};
-use kiln::{CacheConfig, DuplicateExports, ErrorKind, Image, ImageFormat, Origin, Runtime};
-use libraries::{application, expect, function, image, image_that_imports, library, register};
+use kiln::{
+    CacheConfig, DuplicateExports, ErrorKind, Image, ImageFormat, Origin, Runtime, RuntimeBuilder,
+};
+use libraries::{
+    application, expect, function, image, image_that_imports, library, links, register, work,
+    work_of_one,
+};
 use support::{builder, on_each_device};
 
 /// A runtime that shares nothing with `like`, so that counts and libraries are its own.
 async fn fresh(like: &Runtime) -> Runtime {
-    let device = like.device().index().to_string();
-    builder().device(device).link_objects(true).build().await.expect("it starts")
+    start(like, builder()).await
 }
 
 async fn fresh_at(like: &Runtime, directory: &Path) -> Runtime {
+    start(like, Runtime::builder().cache(CacheConfig::at(directory))).await
+}
+
+async fn start(like: &Runtime, builder: RuntimeBuilder) -> Runtime {
     let device = like.device().index().to_string();
-    let builder = Runtime::builder().device(device).cache(CacheConfig::at(directory));
-    builder.link_objects(true).build().await.expect("it starts")
-}
-
-/// Images compiled, and programs linked.
-fn work(rt: &Runtime) -> (u64, u64) {
-    (rt.stats().compiles, rt.stats().links)
-}
-
-/// What that is for one program of so many images.
-fn work_of_one(rt: &Runtime, format: ImageFormat, images: u64) -> (u64, u64) {
-    // What the device does not link is one module when it is compiled.
-    if links(rt, format) { (images, 1) } else { (1, 0) }
-}
-
-/// Whether objects of a format are linked. Text is SPIR-V for a device that takes no text.
-fn links(rt: &Runtime, format: ImageFormat) -> bool {
-    let device = rt.device();
-    let becomes = if device.formats.contains(&format) { format } else { ImageFormat::SpirV };
-    device.links.contains(&becomes)
+    builder.device(device).link_objects(true).build().await.expect("it starts")
 }
 
 /// A test that runs under every executor, on every device, with both formats that have symbols.

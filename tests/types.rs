@@ -5,9 +5,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use kiln::{
     Access, AddressSpace, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo, Digest, Drain,
-    Error, Event, Image, Kernel, Launch, Limits, Local, NdRange, NdSize, OpenImage, Origin,
-    Parameter, Profile, Program, Queue, Read, Runtime, RuntimeBuilder, SpecializationConstant,
-    Starting, Stats, Status, Trace, Upload, WriteTrace,
+    Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope, Image, Kernel,
+    Launch, Limits, Local, NdRange, NdSize, OpenImage, Origin, Parameter, Profile, Program, Queue,
+    Read, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, Trace, Upload,
+    WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -29,17 +30,17 @@ macro_rules! table {
 table! {
     // Handles and values: from any thread, by many at a time.
     send: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Launch, Queue, Event,
-        Buffer<f32>, Trace, Error;
+        Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     sync: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Queue, Event,
-        Buffer<f32>, Trace, Error;
+        Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     // Plain data.
     send: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Profile, SpecializationConstant, Stats, Status;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Profile, SpecializationConstant, Stats, Status;
     // Every future: sent to any executor, moved between polls.
-    future: Starting, Drain, Build, Event, Read<f32>, Upload<f32>, OpenImage, WriteTrace;
-    unpin: Runtime, Program, Kernel, Launch, Queue, Buffer<f32>;
+    future: Starting, Drain, Build, Event, Read<f32>, Upload<f32>, OpenImage, Examining, Fusing, WriteTrace;
+    unpin: Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data tells the same after a caught panic.
     unwind_safe: BuildKey, Digest, Limits, NdRange, NdSize, Origin, Parameter, Profile, Stats;
 }
@@ -53,5 +54,7 @@ fn futures_give_what_their_pages_say() {
     future_of::<Read<f32>, kiln::Result<Vec<f32>>>();
     future_of::<Upload<f32>, kiln::Result<Buffer<f32>>>();
     future_of::<OpenImage, kiln::Result<Image>>();
+    future_of::<Examining, kiln::Result<FusionReport>>();
+    future_of::<Fusing, kiln::Result<FusionOutcome>>();
     future_of::<WriteTrace, kiln::Result<()>>();
 }

@@ -1,5 +1,6 @@
 //! What a command is, and what it keeps alive until the device is done with it.
 
+use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -431,6 +432,19 @@ pub struct Launch {
     pub(crate) mistake: Option<Error>,
     pub(crate) after: SmallVec<[Event; 1]>,
     pub(crate) gates: Vec<Gate>,
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LaunchWork { kernel, range, arguments } = &*self.work;
+        f.debug_struct("Launch")
+            .field("kernel", &kernel.name())
+            .field("range", range)
+            .field("arguments", arguments)
+            .field("after", &self.after)
+            .field("after_futures", &self.gates.len())
+            .finish()
+    }
 }
 
 impl Kernel {

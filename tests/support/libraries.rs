@@ -237,3 +237,21 @@ pub fn register(rt: &Runtime, libraries: &[&Image]) {
         assert!(rt.register(library).expect("it exports something"), "it is new");
     }
 }
+
+/// Images compiled, and programs linked.
+pub fn work(rt: &Runtime) -> (u64, u64) {
+    (rt.stats().compiles, rt.stats().links)
+}
+
+/// What that is for one program of so many images.
+pub fn work_of_one(rt: &Runtime, format: ImageFormat, images: u64) -> (u64, u64) {
+    // What the device does not link is one module when it is compiled.
+    if links(rt, format) { (images, 1) } else { (1, 0) }
+}
+
+/// Whether objects of a format are linked. Text is SPIR-V for a device that takes no text.
+pub fn links(rt: &Runtime, format: ImageFormat) -> bool {
+    let device = rt.device();
+    let becomes = if device.formats.contains(&format) { format } else { ImageFormat::SpirV };
+    device.links.contains(&becomes)
+}

@@ -1,0 +1,141 @@
+//! The bound on what a device is given at a time.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::{Error, Image, Kernel, Runtime, Status};
+use simulation::{eventually, runtime_with, teach};
+
+const LEN: usize = 64;
+
+const BOUND: usize = 4;
+
+/// A device with a bound on what it is given, whose kernel `step` notes its argument.
+async fn bounded() -> (Simulator, Runtime, Kernel, Arc<Mutex<Vec<u32>>>) {
+    let simulator = teach(Simulator::new());
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    simulator.kernel("step", {
+        let steps = steps.clone();
+        move |call| steps.lock().unwrap().push(call.value::<u32>(0))
+    });
+    let builder = Runtime::builder().max_in_flight(NonZeroUsize::new(BOUND).unwrap());
+    let rt = runtime_with(&simulator, builder).await;
+    let image = Image::opencl_c("kernel void step(uint number, global uint *x) { }");
+    // SAFETY: the kernel touches nothing.
+    let step = unsafe { rt.build(&image).await.unwrap().kernel("step") }.unwrap();
+    (simulator, rt, step, steps)
+}
+
+#[test]
+fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
+    const COMMANDS: usize = 1000;
+    block_on(async {
+        let (simulator, rt, step, steps) = bounded().await;
+        let buffer = rt.buffer::<u32>(1).unwrap();
+        let queue = rt.queue();
+        let pause = simulator.pause();
+        let events: Vec<_> = (0..COMMANDS as u32)
+            .map(|number| queue.submit(step.launch(1).args((number, &buffer))).unwrap())
+            .collect();
+        let waiting = || events.iter().filter(|event| matches!(event.status(), Status::Waiting));
+        assert_eq!(simulator.counts().launches, BOUND as u64);
+        assert_eq!(waiting().count(), COMMANDS - BOUND);
+        drop(pause);
+        eventually("all commands run", || {
+            // In this order: a step counted too late makes the difference smaller only.
+            let given = simulator.counts().launches as usize;
+            let run = steps.lock().unwrap().len();
+            assert!(given.saturating_sub(run) <= BOUND, "{given} given, {run} run");
+            run == COMMANDS
+        });
+        for event in events {
+            event.await.unwrap();
+        }
+        assert!(steps.lock().unwrap().iter().copied().eq(0..COMMANDS as u32));
+    });
+}
+
+#[test]
+fn commands_that_only_the_bound_holds_back_are_counted() {
+    block_on(async {
+        let (simulator, rt, ..) = bounded().await;
+        let pause = simulator.pause();
+        for _ in 0..100 {
+            rt.queue().fill(&rt.buffer::<u32>(LEN).unwrap(), 1).unwrap();
+        }
+        assert_eq!(rt.stats().parked_commands, 100 - BOUND as u64);
+        drop(pause);
+        rt.drain().await;
+        assert_eq!(rt.stats().failed_commands, 0);
+    });
+}
+
+#[test]
+fn the_bound_holds_across_gates_and_other_devices() {
+    const COMMANDS: usize = 200;
+    let other_simulator = teach(Simulator::new().named("other"));
+    block_on(async {
+        let (simulator, _, _, steps) = bounded().await;
+        let simulator = simulator.named("bounded");
+        let builder = Runtime::builder()
+            .device("bounded")
+            .max_in_flight(NonZeroUsize::new(BOUND).unwrap())
+            .simulator(&simulator);
+        let rt = runtime_with(&other_simulator, builder).await;
+        let other = rt.on(&rt.devices()[1]).await.unwrap();
+        let image = Image::opencl_c("kernel void step(uint number, global uint *x) { }");
+        // SAFETY: the kernel touches nothing.
+        let step = unsafe { rt.build(&image).await.unwrap().kernel("step") }.unwrap();
+        let given = |before: u64| simulator.counts().launches - before;
+        let before = simulator.counts().launches;
+        let buffers: Vec<_> = (0..8).map(|_| rt.buffer::<u32>(1).unwrap()).collect();
+        let elsewhere = other.buffer::<u32>(LEN).unwrap();
+        let queue = rt.queue();
+        let pause = simulator.pause();
+        let (open, gate) = async_channel::bounded::<()>(1);
+        let mut events = Vec::new();
+        for number in 0..COMMANDS as u32 {
+            let buffer = &buffers[number as usize % buffers.len()];
+            let launch = step.launch(1).args((number, buffer));
+            let launch = match number % 4 {
+                0 => {
+                    let gate = gate.clone();
+                    launch.after_future(
+                        async move { gate.recv().await.map_or(Ok(()), Ok::<_, Error>) },
+                    )
+                }
+                1 => launch.after(&other.queue().fill(&elsewhere, number).unwrap()),
+                _ => launch,
+            };
+            events.push(queue.submit(launch).unwrap());
+        }
+        // Closed, it opens for everybody.
+        drop(open);
+        other.queue().read(&elsewhere).await.unwrap();
+        assert_eq!(given(before), BOUND as u64);
+        drop(pause);
+        eventually("all commands run", || {
+            let given = given(before) as usize;
+            let run = steps.lock().unwrap().len();
+            assert!(given.saturating_sub(run) <= BOUND, "{given} given, {run} run");
+            run == COMMANDS
+        });
+        for event in events {
+            event.await.unwrap();
+        }
+        // In order wherever the data demands it.
+        let steps = steps.lock().unwrap();
+        for lane in 0..buffers.len() as u32 {
+            let of_buffer = steps.iter().copied().filter(|step| step % 8 == lane);
+            assert!(of_buffer.is_sorted(), "{steps:?}");
+        }
+    });
+}
