@@ -157,11 +157,6 @@ impl DeviceInfo {
         self.platform == "Portable Computing Language"
     }
 
-    /// Whether its driver is NVIDIA's.
-    pub(crate) fn is_nvidias(&self) -> bool {
-        self.platform.contains("NVIDIA")
-    }
-
     /// The formats as a sentence says them.
     pub(crate) fn formats_in_words(&self) -> String {
         let names: Vec<_> = self.formats.iter().map(ToString::to_string).collect();

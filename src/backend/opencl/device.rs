@@ -51,16 +51,10 @@ pub(super) struct ClDevice {
 
 impl ClDevice {
     pub(super) fn open(adapter: &ClAdapter) -> Result<Self> {
-        Self::open_with(adapter, adapter.info.is_nvidias())
+        Self::open_with(adapter, is_nvidia(&adapter.info))
     }
 
-    /// With what NVIDIA's driver needs done otherwise than others, or without. That driver (580.159)
-    ///
-    /// * reports the ends of commands up to 20 ms late (H100, `cargo bench --bench wake`; those of CPUs
-    ///   within 20 us), so that asking for them serves better: see [`watch`](super::watch);
-    /// * crashes when of two views of a buffer that overlap and that kernels were given the older one is
-    ///   released first, and has whoever releases memory wait for all commands: see
-    ///   [`memory`](super::memory).
+    /// With what NVIDIA's driver needs done otherwise than others, or without.
     pub(super) fn open_with(adapter: &ClAdapter, as_nvidia: bool) -> Result<Self> {
         let ClAdapter { platform, device, version, ref info } = *adapter;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
@@ -76,6 +70,19 @@ impl ClDevice {
         let context = Context { spare, context, device, version, info, watcher, helper };
         Ok(Self { context: Arc::new(context) })
     }
+}
+
+/// Whether the driver is NVIDIA's (580.159), which
+///
+/// * reports the ends of commands up to 20 ms late (H100, `cargo bench --bench wake`; those of CPUs
+///   within 20 us), so that asking for them serves better: see [`watch`](super::watch);
+/// * crashes when of two views of a buffer that overlap and that kernels were given the older one is
+///   released first, and has whoever releases memory wait for all commands: see
+///   [`memory`](super::memory);
+/// * tells that work-groups have 256 work-items at most also of a kernel whose code asks for more: see
+///   [`kernel`](super::kernel).
+pub(super) fn is_nvidia(info: &DeviceInfo) -> bool {
+    info.platform.contains("NVIDIA")
 }
 
 impl Device for ClDevice {

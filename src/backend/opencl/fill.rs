@@ -4,6 +4,7 @@ use opencl3::command_queue::*;
 use smallvec::SmallVec;
 
 use super::codes::refused;
+use super::device::is_nvidia;
 use super::event::{Handed, WaitList};
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
@@ -41,7 +42,7 @@ impl Manner {
         } else if info.is_pocl() {
             // 3.1: one byte takes 2 ms, two take 11, four 6, and 128 take 4.
             Self { widest: 128, narrows: true, ..plain }
-        } else if info.is_nvidias() {
+        } else if is_nvidia(info) {
             // 580.159: one byte takes 0.19 ms, two take 0.11, eight or 16 take 0.05, and 128 take 0.37.
             Self { widest: 16, ..plain }
         } else {

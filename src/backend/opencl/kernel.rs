@@ -11,6 +11,7 @@ use opencl3::kernel::*;
 use opencl3::types::cl_mem;
 
 use super::codes::{argument_kind, error, error_of};
+use super::device::is_nvidia;
 use super::event::WaitList;
 use super::handle::OwnedKernel;
 use super::memory::ClMemory;
@@ -57,12 +58,12 @@ impl ClKernel {
             name: name.to_string_lossy().into_owned(),
             parameters: (0..count).map(|index| reflect(raw, index)).collect(),
             images: (0..count).filter(|&index| is_image(raw, index)).collect(),
-            // NVIDIA's driver (580.159) tells 256 also of a kernel whose code asks for more.
+            // NVIDIA's driver tells less than what the kernel's code asks for.
             max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
                 .and_then(|size| usize::try_from(size).ok())
                 .filter(|&size| size > 0)
                 .map(|size| match required {
-                    Some(sizes) if program.context.info.is_nvidias() => {
+                    Some(sizes) if is_nvidia(&program.context.info) => {
                         sizes.iter().fold(1, |all: usize, &size| all.saturating_mul(size)).max(size)
                     }
                     _ => size,
