@@ -159,15 +159,16 @@
 //! thread sleeps.
 //!
 //! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
-//! [two](RuntimeBuilder::compile_workers) for compilers, as many that wait for the compilers of
-//! untrusted images, and one that reads included files and loads what a remote cache sends while a
-//! compile runs; with a remote cache one that speaks to it, a host task that blocks in [`Event::wait`]
-//! has one beside it, and a trace is written on one of its own. For each opened device there may be more: with Level Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that
-//! finds out when commands end; with Intel's runtime for CPUs, which counts on those who wait to work
-//! along, one that does so while a long command is awaited, lest one of the device's units idle; where
-//! the device is no CPU, two for large reads, writes and fills. Waiting for another process's build adds
-//! the timer thread of `async-io`, a store that is too large one that collects while it needs to. Those
-//! that have nothing to do sleep.
+//! [two](RuntimeBuilder::compile_workers) for compilers, as many that wait for the compilers of untrusted
+//! images, and one that reads included files and loads what a remote cache sends while a compile runs;
+//! with a remote cache one that speaks to it, a host task that blocks in [`Event::wait`] has one beside
+//! it, and a trace is written on one of its own. For each opened device there may be more: with Level
+//! Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that finds out when
+//! commands end; with Intel's runtime for CPUs, which counts on those who wait to work along, one that
+//! does so while a long command is awaited, lest one of the device's units idle; where the device is no
+//! CPU, two for large reads, writes and fills. Waiting for another process's build adds the timer thread
+//! of `async-io`, a store that is too large one that collects while it needs to. Those that have nothing
+//! to do sleep.
 //!
 //! # Features
 //!

@@ -36,8 +36,9 @@ const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 /// A runtime starts a thread that looks after commands, and when first needed up to
 /// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, as many for those of
 /// untrusted images, one that reads included files and loads what a remote cache sends while a compile
-/// runs, and one for host futures, with another for each of these that blocks in [`Event::wait`](crate::Event::wait). They end by themselves once the
-/// last handle, queue, program and command are gone.
+/// runs, and one for host futures, with another for each of these that blocks in
+/// [`Event::wait`](crate::Event::wait). They end by themselves once the last handle, queue, program and
+/// command are gone.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,

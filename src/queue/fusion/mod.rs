@@ -215,8 +215,8 @@ impl FusionScope {
     }
 
     /// Runs none of the launches: they fail, with [`InvalidArgument`](ErrorKind::InvalidArgument) and an
-    /// error that says so, and with them what they should have written, as that of any [failed command](Queue#failures). Does nothing if the scope
-    /// was completed, canceled or aborted.
+    /// error that says so, and with them what they should have written, as that of any [failed
+    /// command](Queue#failures). Does nothing if the scope was completed, canceled or aborted.
     pub fn discard(&self) {
         if self.end() {
             self.count_end(self.queue.scheduler.discard_group(self.group));
