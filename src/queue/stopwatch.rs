@@ -3,43 +3,66 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::backend::Profile;
 
-/// What is to be told: from the start of the first of some commands to the end of the last.
+/// What is to be told: how long the device had to do with some commands.
 pub(crate) type Tell = Box<dyn Fn(Duration) + Send + Sync>;
 
 /// Times commands as a whole. Tells nothing if one of them failed or its times are not known.
 pub(crate) struct Stopwatch {
-    span: Mutex<Span>,
+    watched: Mutex<Watched>,
     tell: Tell,
 }
 
-struct Span {
+struct Watched {
     left: usize,
-    /// Start and end, in nanoseconds; `None` once it cannot be told.
-    times: Option<(u64, u64)>,
+    /// Starts and ends, in nanoseconds; `None` once they cannot be told.
+    spans: Option<Spans>,
 }
+
+type Spans = SmallVec<[(u64, u64); 8]>;
+
+/// So much of the time between two commands, in nanoseconds, is what it takes to start another one. What
+/// is more was spent on waiting for other commands, which would have had to be waited for in any case.
+const LONGEST_GAP: u64 = 20_000;
 
 impl Stopwatch {
     /// For so many commands.
     pub(crate) fn new(commands: usize, tell: Tell) -> Self {
-        Self { span: Mutex::new(Span { left: commands, times: Some((u64::MAX, 0)) }), tell }
+        let watched = Watched { left: commands, spans: Some(Spans::new()) };
+        Self { watched: Mutex::new(watched), tell }
     }
 
     /// One of the commands has ended.
     pub(crate) fn ended(&self, profile: Option<Profile>) {
-        let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
-        span.left = span.left.saturating_sub(1);
-        span.times = span
-            .times
-            .zip(profile)
-            .map(|((start, end), profile)| (start.min(profile.started), end.max(profile.ended)));
-        let told = span.times.filter(|_| span.left == 0);
-        drop(span);
-        if let Some((start, end)) = told {
-            (self.tell)(Duration::from_nanos(end.saturating_sub(start)));
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.left = watched.left.saturating_sub(1);
+        match (&mut watched.spans, profile) {
+            (Some(spans), Some(profile)) => spans.push((profile.started, profile.ended)),
+            (spans, _) => *spans = None,
+        }
+        let is_last = watched.left == 0;
+        let spans = if is_last { watched.spans.take() } else { None };
+        drop(watched);
+        if let Some(spans) = spans {
+            (self.tell)(Duration::from_nanos(taken(spans)));
         }
     }
+}
+
+/// The time in which one of the commands ran, or the next one was about to start.
+fn taken(mut spans: Spans) -> u64 {
+    spans.sort_unstable();
+    let mut latest = spans.first().map_or(0, |&(start, _)| start);
+    let mut taken = 0_u64;
+    for (start, end) in spans {
+        let gap = start.saturating_sub(latest).min(LONGEST_GAP);
+        taken = taken.saturating_add(gap).saturating_add(end.saturating_sub(start.max(latest)));
+        latest = latest.max(end);
+    }
+    taken
 }
 
 #[cfg(test)]
@@ -66,6 +89,14 @@ mod tests {
         let expected = [Duration::from_nanos(50)];
         assert_eq!(told([profile(10, 20), profile(30, 60)]), expected);
         assert_eq!(told([profile(30, 60), profile(10, 20)]), expected);
+        assert_eq!(told([profile(10, 50), profile(30, 60)]), expected);
+    }
+
+    #[test]
+    fn what_others_took_in_between_does_not_count() {
+        let between = LONGEST_GAP * 1000;
+        let expected = [Duration::from_nanos(10 + LONGEST_GAP + 30)];
+        assert_eq!(told([profile(10, 20), profile(20 + between, 50 + between)]), expected);
     }
 
     #[test]

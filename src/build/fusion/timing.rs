@@ -61,7 +61,7 @@ impl Timing {
 }
 
 fn write(Fastest { fused, unfused }: Fastest) -> String {
-    format!("fused {} ns\nunfused {} ns\n", fused.as_nanos(), unfused.as_nanos())
+    format!("fused {} ns\nlaunches {} ns\n", fused.as_nanos(), unfused.as_nanos())
 }
 
 /// `None` for what this version does not write.
@@ -71,7 +71,7 @@ fn read(payload: &[u8]) -> Option<Fastest> {
         let number = lines.next()?.strip_prefix(name)?.strip_suffix(" ns")?;
         Some(Duration::from_nanos(number.parse().ok()?))
     };
-    Some(Fastest { fused: time("fused ")?, unfused: time("unfused ")? })
+    Some(Fastest { fused: time("fused ")?, unfused: time("launches ")? })
 }
 
 /// The launches in one line each. Two plans that are not the same have not the same text.
@@ -114,7 +114,7 @@ mod tests {
             unfused: Duration::from_micros(7),
         };
         assert_eq!(read(write(times).as_bytes()), Some(times));
-        for other in ["", "fused 1 ns\n", "fused 1 ns\nunfused -1 ns\n", "fused 1\nunfused 2\n"] {
+        for other in ["", "fused 1 ns\n", "fused 1 ns\nlaunches -1 ns\n", "fused 1\nlaunches 2\n"] {
             assert_eq!(read(other.as_bytes()), None, "{other:?}");
         }
     }

@@ -26,7 +26,7 @@ pub(crate) enum Choice {
 pub(crate) struct Fastest {
     /// The fused kernel's.
     pub(crate) fused: Duration,
-    /// That of the launches, from the start of the first to the end of the last.
+    /// That of the launches, with what lies between them, as far as that is no waiting for others.
     pub(crate) unfused: Duration,
 }
 

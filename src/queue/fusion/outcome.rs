@@ -52,7 +52,7 @@ pub enum Unfused {
     Slower {
         /// The fused kernel.
         fused: Duration,
-        /// The launches, from the start of the first to the end of the last.
+        /// The launches, with what lies between them, as far as that is no waiting for other commands.
         unfused: Duration,
     },
     /// This run is timed, to find out what is faster.
