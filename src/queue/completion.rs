@@ -107,11 +107,14 @@ impl Signal {
         }
     }
 
+    /// Whether nobody has told the end, and the deadline has not passed.
+    pub(crate) fn is_pending_until(&self, deadline: Option<Instant>) -> bool {
+        self.phase() == Phase::Pending && deadline.is_some_and(|deadline| Instant::now() < deadline)
+    }
+
     /// The phase, once it is no longer [`Phase::Pending`] or the deadline has passed.
     pub(crate) fn spin_until(&self, deadline: Option<Instant>) -> Phase {
-        while self.phase() == Phase::Pending
-            && deadline.is_some_and(|deadline| Instant::now() < deadline)
-        {
+        while self.is_pending_until(deadline) {
             hint::spin_loop();
         }
         self.phase()

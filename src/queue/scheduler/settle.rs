@@ -182,12 +182,8 @@ impl Scheduler {
         // Others submit meanwhile.
         drop(state);
         let has_ended = loop {
-            let may_wait = || {
-                record.signal.phase() == Phase::Pending
-                    && deadline.is_some_and(|deadline| Instant::now() < deadline)
-            };
             match event.is_seen_ended() {
-                Some(false) if may_wait() => hint::spin_loop(),
+                Some(false) if record.signal.is_pending_until(deadline) => hint::spin_loop(),
                 seen => break seen == Some(true),
             }
         };
