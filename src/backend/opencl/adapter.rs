@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use opencl3::device::*;
 use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED};
@@ -59,6 +59,10 @@ impl Adapter for ClAdapter {
 
 /// All devices that can be used, of all platforms. What cannot be used does not hide the rest.
 pub(super) fn discover() -> Result<Vec<ClAdapter>> {
+    // PoCL 3.1 sets its devices up when they are first listed and lets a second thread see them half
+    // done.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platform_ids() {
         Ok(platforms) if platforms.is_empty() => return Err(no_driver()),
         Ok(platforms) => platforms,

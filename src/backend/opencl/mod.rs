@@ -23,7 +23,7 @@ mod queue;
 mod tests;
 mod watch;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::backend::{Adapter, Backend};
 use crate::error::Result;
@@ -42,10 +42,6 @@ impl Backend for OpenCl {
     }
 
     fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>> {
-        // PoCL 3.1 sets its devices up when they are first listed and lets a second thread see them
-        // half done.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let adapters = adapter::discover()?;
         Ok(adapters.into_iter().map(|adapter| Arc::new(adapter) as _).collect())
     }
