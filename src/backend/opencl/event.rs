@@ -158,6 +158,11 @@ impl WaitList {
         events.iter().map(raw).collect::<Result<_>>().map(Self)
     }
 
+    /// The event stays alive until the list has been used.
+    pub(super) fn add(&mut self, event: Option<&OwnedEvent>) {
+        self.0.extend(event.map(OwnedEvent::raw));
+    }
+
     pub(super) fn len(&self) -> cl_uint {
         self.0.len() as cl_uint
     }

@@ -128,7 +128,10 @@ impl Lane for ClLane {
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>> {
-        let wait = WaitList::new(wait)?;
+        let mut wait = WaitList::new(wait)?;
+        let burst = self.queue.burst.as_ref().filter(|_| wait.len() == 0);
+        let start = burst.and_then(|burst| burst.join(&self.queue.context));
+        wait.add(start.as_ref());
         // SAFETY: the caller promises what the callee asks for.
         let mut enqueued = unsafe { self.hand_over(operation, &wait) };
         // Memory is often given only when a command first uses it.
@@ -138,6 +141,9 @@ impl Lane for ClLane {
         {
             // SAFETY: as above; nothing is left of the first attempt.
             enqueued = unsafe { self.hand_over(operation, &wait) };
+        }
+        if let Some(burst) = burst {
+            burst.joined();
         }
         let handed = enqueued?;
         let position = self.enqueued;

@@ -8,6 +8,7 @@
 //! table of an older driver ends before them, and not every loader checks.
 
 mod adapter;
+mod burst;
 mod codes;
 mod device;
 mod event;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use opencl3::command_queue::*;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 
+use super::burst::Burst;
 use super::codes::{driver_code, error};
 use super::device::Context;
 use super::handle::{OwnedEvent, OwnedQueue};
@@ -18,6 +19,8 @@ pub(super) struct Queue {
     raw: OwnedQueue,
     /// Behind all commands, once the process ends.
     last: OnceLock<Option<OwnedEvent>>,
+    /// What has not been started, where the driver starts each command at once.
+    pub(super) burst: Option<Burst>,
     pub(super) context: Arc<Context>,
 }
 
@@ -29,9 +32,11 @@ impl Queue {
         })?;
         // SAFETY: just created, and referenced here alone.
         let raw = unsafe { OwnedQueue::new(raw) };
-        let queue = Arc::new(Self { raw, last: OnceLock::new(), context: Arc::clone(context) });
+        let burst = context.info.is_pocl().then(Burst::default);
+        let (last, context) = (OnceLock::new(), Arc::clone(context));
+        let queue = Arc::new(Self { raw, last, burst, context });
         // The threads of this process are such a driver's device.
-        if context.info.kind == DeviceKind::Cpu {
+        if queue.context.info.kind == DeviceKind::Cpu {
             let commands: Weak<Self> = Arc::downgrade(&queue);
             exit::look_after(commands);
         }
@@ -44,6 +49,9 @@ impl Queue {
 
     /// Has all commands started that were enqueued.
     pub(super) fn flush(&self) -> Result<()> {
+        if let Some(burst) = &self.burst {
+            burst.begin();
+        }
         flush(self.raw()).map_err(|code| error(code, "the driver failed to start the commands"))
     }
 

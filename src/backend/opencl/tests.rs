@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use opencl3::event::{create_user_event, set_user_event_status};
 
 use super::adapter::discover;
+use super::burst::Burst;
 use super::device::ClDevice;
 use super::event::{ClEvent, Handed};
 use super::handle::OwnedEvent;
@@ -351,6 +352,54 @@ fn a_notification_may_come_late_and_may_panic() {
         completed(&mut *lane, &event);
         event.notify(Box::new(|| std::panic::resume_unwind(Box::new("on purpose")))).unwrap();
         completed(&mut *lane, &event);
+    });
+}
+
+#[test]
+fn commands_in_quick_succession_start_together() {
+    on_every_device("commands_in_quick_succession_start_together", |_, device| {
+        let burst = Burst::default();
+        assert!(burst.join(&device.context).is_none(), "nothing came before");
+        burst.joined();
+        // This thread may have slept in between.
+        let join = || burst.join(&device.context);
+        let start = || (0..1000).find_map(|_| join()).expect("they come quickly");
+        let first = start();
+        burst.joined();
+        assert!(first.is_pending());
+        for _ in 1..8 {
+            assert!(first.is_pending() && join().is_none(), "it waits for its turn");
+            burst.joined();
+        }
+        assert!(!first.is_pending(), "they are enough");
+        let second = start();
+        burst.joined();
+        assert!(second.is_pending());
+        burst.begin();
+        assert!(!second.is_pending());
+        let third = start();
+        drop(burst);
+        assert!(!third.is_pending());
+    });
+}
+
+#[test]
+fn commands_end_without_a_flush_if_many_come_and_with_one_else() {
+    on_every_device("commands_end_without_a_flush", |info, device| {
+        if !info.is_pocl() {
+            return;
+        }
+        let mut lane = device.create_lane(false).unwrap();
+        // SAFETY: a marker touches no memory.
+        let mut marker = || unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap();
+        let mut markers: Vec<_> = (0..100).map(|_| marker()).collect();
+        let latest = markers.split_off(90);
+        while markers.iter().any(|marker| matches!(marker.progress(), Progress::Pending)) {
+            std::thread::yield_now();
+        }
+        for marker in latest {
+            completed(&mut *lane, &marker);
+        }
     });
 }
 
