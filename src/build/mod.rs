@@ -46,6 +46,6 @@ pub(crate) use disk::Disk;
 pub(crate) use fusion::{Choice, Fastest, FusedKernel, Fusion, FusionRequest, Query, Run};
 pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::{Pool, catch_panic, no_thread};
-pub(crate) use program::ResolvedKernel;
+pub(crate) use program::{ResolvedKernel, WeakKernel};
 pub(crate) use trace::LookupTrace;
 pub(crate) use unit::Unit;

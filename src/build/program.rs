@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::args::ElementType;
 use crate::backend::{self, Parameter};
@@ -371,7 +371,25 @@ pub(crate) struct ResolvedKernel {
     index: usize,
 }
 
+/// A kernel that is not kept.
+pub(crate) struct WeakKernel {
+    built: Weak<Built>,
+    index: usize,
+}
+
+impl WeakKernel {
+    /// Whether it is that kernel, by whichever handle. The program of what is not kept is never taken for
+    /// another.
+    pub(crate) fn is(&self, kernel: &ResolvedKernel) -> bool {
+        self.index == kernel.index && self.built.as_ptr() == Arc::as_ptr(&kernel.built)
+    }
+}
+
 impl ResolvedKernel {
+    pub(crate) fn downgrade(&self) -> WeakKernel {
+        WeakKernel { built: Arc::downgrade(&self.built), index: self.index }
+    }
+
     /// What the driver or the image tells of each parameter.
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.built.kernels[self.index].parameters

@@ -196,24 +196,8 @@ impl Work {
 
     /// What it does with which bytes.
     pub(crate) fn uses(&self) -> Uses {
-        let used = |region: &Region, access| Use {
-            allocation: region.allocation(),
-            bytes: region.bytes().clone(),
-            access,
-        };
         match self {
-            Self::Launch(launch) => {
-                let parameters = launch.parameters();
-                let mut uses = Uses::new();
-                for (index, argument) in launch.arguments.iter().enumerate() {
-                    if let ArgumentKind::Buffer(region, stated) = &argument.kind {
-                        let signature = parameters.get(index).and_then(|known| known.access);
-                        // Everything, if neither says.
-                        uses.push(used(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
-                    }
-                }
-                uses
-            }
+            Self::Launch(launch) => launch.uses(),
             Self::Write { to: region, .. } | Self::Fill { region, .. } => {
                 SmallVec::from_iter([used(region, Access::Write)])
             }
@@ -322,12 +306,30 @@ impl Work {
     }
 }
 
+fn used(region: &Region, access: Access) -> Use {
+    Use { allocation: region.allocation(), bytes: region.bytes().clone(), access }
+}
+
 /// Whether another handle keeps the region.
 fn shared(region: &Arc<Region>) -> bool {
     Arc::strong_count(region) > 1
 }
 
 impl LaunchWork {
+    /// What it does with which bytes.
+    pub(crate) fn uses(&self) -> Uses {
+        let parameters = self.parameters();
+        let mut uses = Uses::new();
+        for (index, argument) in self.arguments.iter().enumerate() {
+            if let ArgumentKind::Buffer(region, stated) = &argument.kind {
+                let signature = parameters.get(index).and_then(|known| known.access);
+                // Everything, if neither says.
+                uses.push(used(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
+            }
+        }
+        uses
+    }
+
     /// Whether dropping it frees nothing large and calls no driver.
     fn is_light(&self) -> bool {
         self.kernel.is_shared()

@@ -171,8 +171,12 @@ impl Hazards {
             let written = &mut history.segments[covered.start];
             written.bytes.end = used.bytes.end;
             let before = std::mem::replace(&mut written.writer, Writer::Command(id));
-            self.retired.extend(before.error());
-            written.readers.shrink_to_fit();
+            if let Some(error) = before.error() {
+                self.retired.push(error);
+            }
+            if written.readers.spilled() {
+                written.readers.shrink_to_fit();
+            }
             written.prune_at = FEW_READERS;
             if covered.len() > 1 {
                 let replaced = history.segments.drain(covered.start + 1..covered.end);

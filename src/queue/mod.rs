@@ -18,8 +18,8 @@ mod timeline;
 
 use std::fmt;
 use std::future::IntoFuture;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use bytemuck::Pod;
 use smallvec::SmallVec;
@@ -27,6 +27,7 @@ use smallvec::SmallVec;
 pub use self::command::Launch;
 use self::command::{Submission, Work, check_length, check_same_device};
 pub use self::event::{Event, Read, Status, Upload};
+use self::fusion::Recents;
 pub use self::fusion::{
     Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };
@@ -64,12 +65,14 @@ use crate::error::{Error, Result};
 pub struct Queue {
     scheduler: Arc<Scheduler>,
     number: u64,
+    /// The scopes that ran as one of late.
+    recents: Arc<Mutex<Recents>>,
 }
 
 impl Queue {
     pub(crate) fn new(scheduler: Arc<Scheduler>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { scheduler, number: NEXT.fetch_add(1, Relaxed) }
+        Self { scheduler, number: NEXT.fetch_add(1, Relaxed), recents: Arc::default() }
     }
 
     /// The device that runs its commands.

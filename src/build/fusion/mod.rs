@@ -137,6 +137,11 @@ impl Fusion {
         }
     }
 
+    /// Whether it may not hold for other values of the launches' scalars.
+    pub(crate) fn depends_on_values(&self) -> bool {
+        !self.constants.is_empty() || !self.equal.is_empty()
+    }
+
     fn holds_for(&self, query: &Query) -> bool {
         let is_same = |equal: &BTreeSet<Place>| {
             let values = equal.iter().map(|&place| query.value(place));

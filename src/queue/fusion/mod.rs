@@ -1,23 +1,27 @@
 //! Fusion scopes: launches that are collected to run as one kernel.
 
 mod outcome;
+mod recent;
 mod sketch;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytemuck::Pod;
 use futures::FutureExt;
 use futures::channel::oneshot;
+use smallvec::SmallVec;
 
 pub use self::outcome::{Fusing, FusionOutcome, Unfused};
+use self::recent::Recent;
+pub(crate) use self::recent::Recents;
 use self::sketch::{Outline, Sketch, Wishes};
 use super::Queue;
 use super::command::{Launch, LaunchWork};
 use super::event::Event;
-use super::scheduler::{Aborted, GroupId, Scheduler};
+use super::scheduler::{Aborted, AsOne, GroupId, Scheduler};
 use super::stopwatch::Stopwatch;
 use crate::buffer::Buffer;
 use crate::build::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
@@ -94,7 +98,7 @@ pub struct FusionScope {
     group: GroupId,
     aborted: Aborted,
     settings: Mutex<Settings>,
-    report: Arc<Mutex<FusionReport>>,
+    report: Arc<OnceLock<FusionReport>>,
 }
 
 struct Settings {
@@ -123,7 +127,7 @@ impl Queue {
                 is_required: false,
                 has_ended: false,
             }),
-            report: Arc::new(Mutex::new(FusionReport::of_none())),
+            report: Arc::default(),
         }
     }
 
@@ -237,16 +241,16 @@ impl FusionScope {
     pub fn complete(&self) -> Fusing {
         let is_first = self.end();
         let scheduler = &self.queue.scheduler;
-        let inquiry = |launches: &[&LaunchWork]| (launches.len(), self.inquiry(launches));
-        let closed = is_first.then(|| scheduler.close_group(self.group, inquiry)).flatten();
+        let look = |launches: &[&LaunchWork]| (launches.len(), self.look(launches));
+        let closed = is_first.then(|| scheduler.close_group(self.group, look)).flatten();
         let completion = Completion {
-            scheduler: scheduler.clone(),
+            queue: self.queue.clone(),
             group: self.group,
             is_required: self.settings().is_required,
             report: self.report.clone(),
             is_decided: closed.is_none(),
         };
-        let Some((count, (found, inquiry))) = closed else {
+        let Some((count, (found, seen))) = closed else {
             let why = match self.aborted.get() {
                 Some(why) if is_first => Unfused::Aborted(why.clone()),
                 _ => Unfused::Canceled,
@@ -256,7 +260,7 @@ impl FusionScope {
         if found < count {
             return Fusing::known(completion.unfused(Unfused::of_failed()));
         }
-        completion.decide(inquiry, count)
+        completion.decide(seen, count)
     }
 
     /// Finds out what [`complete`](Self::complete) would, and runs nothing: the scope goes on
@@ -278,7 +282,7 @@ impl FusionScope {
     /// fusing is switched off.
     #[must_use]
     pub fn report(&self) -> FusionReport {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.report.get().cloned().unwrap_or_else(FusionReport::of_none)
     }
 
     /// Counts a scope that nobody completes.
@@ -292,12 +296,24 @@ impl FusionScope {
     }
 
     /// Called under the scheduler's lock.
+    fn look(&self, launches: &[&LaunchWork]) -> Seen {
+        let known = {
+            let settings = self.settings();
+            recents(&self.queue).find(launches, &settings.wishes, settings.trust)
+        };
+        match known {
+            Some((fusion, recent)) => Seen::Known(fusion, recent),
+            None => Seen::New(Box::new(self.inquiry(launches))),
+        }
+    }
+
+    /// Called under the scheduler's lock.
     fn inquiry(&self, launches: &[&LaunchWork]) -> Inquiry {
         let settings = self.settings();
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
         let outline = Outline::of(launches, &settings.wishes);
         let query = outline.query(launches, scheduler.slot().handle().index(), trust);
-        Inquiry { scheduler, outline, query, trust }
+        Inquiry { scheduler, outline, query, wishes: settings.wishes.clone(), trust }
     }
 
     /// Whether it had not ended before.
@@ -341,12 +357,34 @@ named_future! {
     Examining => Result<FusionReport>
 }
 
+fn recents(queue: &Queue) -> MutexGuard<'_, Recents> {
+    queue.recents.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a look at a scope's launches tells.
+enum Seen {
+    /// They are those of a scope before.
+    Known(Arc<Fusion>, Arc<Recent>),
+    New(Box<Inquiry>),
+}
+
+/// What launches that run as one do to memory.
+struct How<'a> {
+    /// The allocations that are left without their contents, and that somebody can still read.
+    lost: &'a [u64],
+    /// What they use together; `None` if nobody has looked.
+    uses: Option<&'a AsOne>,
+    /// What the next scope may be like, if that is not known.
+    learn: Option<&'a Inquiry>,
+}
+
 /// What is to be found out about launches.
 struct Inquiry {
     scheduler: Arc<Scheduler>,
     outline: Outline,
     /// Nothing if a program is not there yet.
     query: Option<Query>,
+    wishes: Wishes,
     trust: Trust,
 }
 
@@ -384,17 +422,17 @@ impl Inquiry {
 /// The duty to have the launches of a scope run, in one way or the other. One by one if it is
 /// dropped before.
 struct Completion {
-    scheduler: Arc<Scheduler>,
+    queue: Queue,
     group: GroupId,
     is_required: bool,
-    report: Arc<Mutex<FusionReport>>,
+    report: Arc<OnceLock<FusionReport>>,
     is_decided: bool,
 }
 
 impl Completion {
     /// Decides at once if all is known, else on the library's own thread.
-    fn decide(self, inquiry: Inquiry, count: usize) -> Fusing {
-        let shared = self.scheduler.shared();
+    fn decide(self, seen: Seen, count: usize) -> Fusing {
+        let shared = self.queue.scheduler.shared();
         let none = match count {
             0 => Some(Unfused::Empty),
             1 => Some(Unfused::Single),
@@ -406,10 +444,17 @@ impl Completion {
         if let Some(why) = none {
             return Fusing::known(self.unfused(why));
         }
+        let inquiry = match seen {
+            Seen::Known(fusion, recent) => {
+                let how = How { lost: &recent.lost, uses: Some(&recent.uses), learn: None };
+                return Fusing::known(self.follow(&fusion, how));
+            }
+            Seen::New(inquiry) => inquiry,
+        };
         if let Some(fusion) = inquiry.known() {
-            return Fusing::known(self.follow(&inquiry, &fusion));
+            return Fusing::known(self.follow_new(&inquiry, &fusion));
         }
-        let sketch = self.scheduler.visit_group(self.group, Sketch::of);
+        let sketch = self.queue.scheduler.visit_group(self.group, Sketch::of);
         let Some((_, sketch)) = sketch.filter(|(_, sketch)| sketch.len() == count) else {
             return Fusing::known(self.unfused(Unfused::of_failed()));
         };
@@ -417,7 +462,7 @@ impl Completion {
         let host = shared.host.clone();
         host.spawn(async move {
             // A panic drops the completion, and the launches run.
-            let found = AssertUnwindSafe(self.find_out(inquiry, sketch)).catch_unwind().await;
+            let found = AssertUnwindSafe(self.find_out(*inquiry, sketch)).catch_unwind().await;
             if let Ok(outcome) = found {
                 // Perhaps nobody wants to know.
                 let _ = sender.send(outcome);
@@ -428,19 +473,26 @@ impl Completion {
 
     async fn find_out(self, inquiry: Inquiry, sketch: Sketch) -> Result<FusionOutcome> {
         match inquiry.fusion(&sketch).await {
-            Ok(fusion) => self.follow(&inquiry, &fusion),
+            Ok(fusion) => self.follow_new(&inquiry, &fusion),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }
     }
 
+    fn follow_new(self, inquiry: &Inquiry, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
+        let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
+        let lost: SmallVec<[u64; 8]> = inquiry.outline.held(internalized).collect();
+        self.follow(fusion, How { lost: &lost, uses: None, learn: Some(inquiry) })
+    }
+
     /// Runs the launches in the way that is legal, faster, or asked for.
-    fn follow(mut self, inquiry: &Inquiry, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
-        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = fusion.report.clone();
+    fn follow(mut self, fusion: &Arc<Fusion>, how: How<'_>) -> Result<FusionOutcome> {
+        // Nobody else follows for this scope.
+        let _ = self.report.set(fusion.report.clone());
         let Some(fused) = &fusion.fused else {
             let why = fusion.report.refusal().unwrap_or("no reason is known");
             return self.unfused(Unfused::Refused(why.to_owned()));
         };
-        let choice = match self.scheduler.shared().fusion {
+        let choice = match self.queue.scheduler.shared().fusion {
             FusionMode::Auto if !self.is_required => fusion.choose(),
             _ => Choice::Fused,
         };
@@ -457,18 +509,23 @@ impl Completion {
             Choice::Time(Run::Unfused) => {
                 self.is_decided = true;
                 let stopwatch = stopwatch(launches, Run::Unfused);
-                self.scheduler.run_separately(self.group, stopwatch);
+                self.queue.scheduler.run_separately(self.group, stopwatch);
                 return self.unfused(Unfused::Timing);
             }
             Choice::Time(Run::Fused) => stopwatch(1, Run::Fused),
             Choice::Fused => None,
         };
         self.is_decided = true;
-        let lost = inquiry.outline.held(&fused.internalized);
-        let launch = |launches: &[&LaunchWork]| Box::new(sketch::fused(launches, fused));
-        match self.scheduler.run_as_one(self.group, launch, lost, timed) {
+        let How { lost, uses, learn } = how;
+        let launch = |launches: &[&LaunchWork]| {
+            if let Some(Inquiry { wishes, trust, .. }) = learn {
+                recents(&self.queue).learn(launches, wishes, *trust, fusion, lost);
+            }
+            Box::new(sketch::fused(launches, fused))
+        };
+        match self.queue.scheduler.run_as_one(self.group, launch, lost, uses, timed) {
             Ok(()) => {
-                self.scheduler.shared().counters.fusions.add_one();
+                self.queue.scheduler.shared().counters.fusions.add_one();
                 tracing::debug!(kernel = fused.kernel.name(), "launches run as one");
                 Ok(FusionOutcome::Fused {
                     kernel: fused.kernel.name().to_owned(),
@@ -483,7 +540,7 @@ impl Completion {
     /// Runs the launches one by one, if they do not yet.
     fn unfused(mut self, why: Unfused) -> Result<FusionOutcome> {
         self.run_separately();
-        let counters = &self.scheduler.shared().counters;
+        let counters = &self.queue.scheduler.shared().counters;
         let counter = match &why {
             // Those that were canceled are counted by then.
             Unfused::Empty | Unfused::Single | Unfused::Canceled => None,
@@ -509,7 +566,7 @@ impl Completion {
 
     fn run_separately(&mut self) {
         if !std::mem::replace(&mut self.is_decided, true) {
-            self.scheduler.run_separately(self.group, None);
+            self.queue.scheduler.run_separately(self.group, None);
         }
     }
 }

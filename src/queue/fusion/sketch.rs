@@ -16,7 +16,7 @@ use crate::fusion::{self, Argument, Internalization, Memory, Place, Plan, Slot, 
 use crate::queue::command::LaunchWork;
 
 /// What a scope was told of its launches.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wishes {
     /// With the numbers of allocations.
     memories: SmallVec<[(u64, Wish); 8]>,
@@ -24,7 +24,7 @@ pub(super) struct Wishes {
     pub(super) fix_scalars: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Wish {
     /// The contents are read later.
     is_kept: bool,
@@ -67,10 +67,17 @@ pub(super) struct Outline {
 
 struct Used {
     allocation: u64,
-    /// Only the launches hold it: nobody can come to hold it any more.
-    is_unheld: bool,
+    /// How many of its regions others hold than the launches.
+    held: usize,
     /// Its contents are not read later, and what it is to become, if that was said.
     dead: Option<Option<Internalization>>,
+}
+
+impl Used {
+    /// Only the launches hold it: nobody can come to hold it any more.
+    fn is_unheld(&self) -> bool {
+        self.held == 0
+    }
 }
 
 impl Outline {
@@ -79,21 +86,28 @@ impl Outline {
         let (mut memories, mut numbers) = (SmallVec::<[Used; 16]>::new(), SmallVec::new());
         let mut handles: SmallVec<[Handles<'_>; 16]> = SmallVec::new();
         for region in regions(launches) {
-            let allocation = region.allocation();
             // Most often it was named a moment ago.
-            let known = memories.iter().rposition(|known| known.allocation == allocation);
-            let number = known.unwrap_or_else(|| {
-                handles.push(Handles::default());
-                memories.push(Used { allocation, is_unheld: false, dead: None });
-                memories.len() - 1
+            let known = handles.iter().rposition(|known| Arc::ptr_eq(known.region, region));
+            let known = known.unwrap_or_else(|| {
+                let allocation = region.allocation();
+                let known = memories.iter().rposition(|known| known.allocation == allocation);
+                let memory = known.unwrap_or_else(|| {
+                    let held = region.regions_of_allocation();
+                    memories.push(Used { allocation, held, dead: None });
+                    memories.len() - 1
+                });
+                handles.push(Handles { region, memory, count: 0 });
+                handles.len() - 1
             });
-            numbers.push(number);
-            handles[number].add(region);
+            handles[known].count += 1;
+            numbers.push(handles[known].memory);
         }
-        for (used, handles) in memories.iter_mut().zip(handles) {
-            used.is_unheld = handles.are_all();
+        for handles in handles.iter().filter(|handles| handles.are_all()) {
+            memories[handles.memory].held -= 1;
+        }
+        for used in &mut memories {
             let wish = wishes.get(used.allocation);
-            let is_dead = !wish.is_kept && (used.is_unheld || wish.form.is_some());
+            let is_dead = !wish.is_kept && (used.is_unheld() || wish.form.is_some());
             used.dead = is_dead.then_some(wish.form);
         }
         Self { memories, numbers, fix_scalars: wishes.fix_scalars }
@@ -184,7 +198,7 @@ impl Outline {
     /// The allocations of these memories that somebody can still read.
     pub(super) fn held(&self, memories: &[Memory]) -> impl Iterator<Item = u64> {
         let used = memories.iter().filter_map(|memory| self.memories.get(memory.0 as usize));
-        used.filter(|used| !used.is_unheld).map(|used| used.allocation)
+        used.filter(|used| !used.is_unheld()).map(|used| used.allocation)
     }
 }
 
@@ -196,25 +210,18 @@ fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &'a Arc<Regi
     })
 }
 
-/// The handles that launches have of one allocation: its regions, and how many they have of each.
-#[derive(Default)]
-struct Handles<'a>(SmallVec<[(&'a Arc<Region>, usize); 1]>);
+/// The handles that launches have of one region.
+struct Handles<'a> {
+    region: &'a Arc<Region>,
+    /// The number of its memory.
+    memory: usize,
+    count: usize,
+}
 
-impl<'a> Handles<'a> {
-    fn add(&mut self, region: &'a Arc<Region>) {
-        match self.0.iter_mut().find(|(known, _)| Arc::ptr_eq(known, region)) {
-            Some((_, count)) => *count += 1,
-            None => self.0.push((region, 1)),
-        }
-    }
-
+impl Handles<'_> {
     /// Whether there are no others.
     fn are_all(&self) -> bool {
-        self.0.iter().all(|(region, count)| Arc::strong_count(region) == *count)
-            && self
-                .0
-                .first()
-                .is_some_and(|(region, _)| region.regions_of_allocation() == self.0.len())
+        Arc::strong_count(self.region) == self.count
     }
 }
 

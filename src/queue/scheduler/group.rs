@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{Effects, Scheduler, State};
+use super::{AsOne, Effects, Scheduler, State, as_one};
 use crate::error::Error;
 use crate::queue::command::{Command, Held, LaunchWork, Work};
 use crate::queue::dag::{Cut, NextList, NodeId};
@@ -84,7 +84,7 @@ impl fmt::Display for Hindrance {
 const FEW_LAUNCHES: usize = 8;
 
 /// Launches of a group that have not failed, in order.
-type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
+pub(super) type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
 
 impl Scheduler {
     /// Begins a group.
@@ -160,40 +160,49 @@ impl Scheduler {
         })
     }
 
-    /// Has the launches run as the one that `unite` makes of them, which uses what they use, but for
-    /// the contents of the allocations that are lost. If something is in its way, they run one by one.
+    /// Has the launches run as the one that `unite` makes of them, which uses what they use, perhaps
+    /// [known](as_one) before, but for the contents of the allocations that are lost. If something is in its
+    /// way, they run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
         unite: impl FnOnce(&[&LaunchWork]) -> Box<LaunchWork>,
-        lost: impl Iterator<Item = u64>,
+        lost: &[u64],
+        uses: Option<&AsOne>,
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
-        let lost: SmallVec<[u64; 8]> = lost.collect();
         self.change(|state, next, effects| {
-            let uses = state.can_start(group, self.options);
+            self.settle_some(state, effects);
+            let found;
+            let uses = match uses {
+                Some(known) => known,
+                None => {
+                    found = as_one(&state.launches(group));
+                    &found
+                }
+            };
+            let uses = state.can_start(group, uses, self.options).then_some(uses);
             if uses.is_none() {
                 state.enter(group, next);
             }
-            let launch = state
-                .hindrance(group, &lost)
-                .map_or_else(|| Ok(unite(&state.launches(group))), Err);
+            let launch =
+                state.hindrance(group, lost).map_or_else(|| Ok(unite(&state.launches(group))), Err);
             let launch = launch.and_then(|launch| match launch.check(self.slot.handle()) {
                 Some(Err(error)) => Err(Hindrance::Unfit(error)),
                 Some(Ok(())) | None => Ok(launch),
             });
             match (launch, uses) {
                 (Ok(launch), Some(uses)) => {
-                    let id = state.add_as_one(group, &uses, launch, stopwatch, next);
+                    let id = state.add_as_one(group, uses, launch, stopwatch, next);
                     self.pump(state, next, effects);
                     if let Some(id) = id.filter(|&id| state.stands_for_others(id)) {
-                        state.lose(&lost, &[id]);
+                        state.lose(lost, &[id]);
                     }
                     Ok(())
                 }
                 (Ok(launch), None) => {
                     let members = state.unite(group, launch, stopwatch, next);
-                    state.lose(&lost, &members);
+                    state.lose(lost, &members);
                     Ok(())
                 }
                 (Err(hindrance), _) => {
@@ -242,7 +251,7 @@ impl State {
         is_open.then(|| (count, see(&self.launches(group))))
     }
 
-    fn launches(&self, group: GroupId) -> Launches<'_> {
+    pub(super) fn launches(&self, group: GroupId) -> Launches<'_> {
         let Some(Group { slots, held, .. }) = self.groups.get(&group) else {
             return Launches::new();
         };

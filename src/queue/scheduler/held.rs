@@ -44,15 +44,15 @@ impl Newcomer<'_> {
 }
 
 /// What launches use that run as one: lists that follow each other, most often a single one.
-type AsOne = SmallVec<[Uses; 1]>;
+pub(crate) type AsOne = SmallVec<[SmallVec<[Use; 16]>; 1]>;
 
 /// Of several uses of the same bytes the first, for the later ones find what an earlier one left there,
 /// and, if that reads, the first that writes, too. Where only parts are the same, the launches' uses stay
 /// as they are, in order.
-fn as_one(held: &[Held]) -> AsOne {
-    let mut all = Uses::with_capacity(2 * held.len());
-    for launch in held {
-        let uses = launch.work.uses();
+pub(crate) fn as_one(launches: &[&LaunchWork]) -> AsOne {
+    let mut all = SmallVec::<[Use; 16]>::new();
+    for launch in launches {
+        let uses = launch.uses();
         // In a launch, whoever reads comes first.
         for access in [Access::Read, Access::ReadWrite, Access::Write] {
             for used in uses.iter().filter(|used| used.access == access) {
@@ -64,7 +64,12 @@ fn as_one(held: &[Held]) -> AsOne {
                             all.push(Use { access: Access::ReadWrite, ..used.clone() });
                         }
                     }
-                    Some(_) => return held.iter().map(|launch| launch.work.uses()).collect(),
+                    Some(_) => {
+                        return launches
+                            .iter()
+                            .map(|launch| launch.uses().into_iter().collect())
+                            .collect();
+                    }
                 }
             }
         }
@@ -79,6 +84,11 @@ impl State {
     pub(super) fn can_hold(&self) -> bool {
         let waits = |stage: &Stage| matches!(stage, Stage::Collecting(_));
         (self.groups.values()).all(|group| group.slots.is_empty() || !waits(&group.stage))
+    }
+
+    /// Whether no other group has launches that are held.
+    pub(super) fn holds_none_but(&self, group: GroupId) -> bool {
+        self.holding.iter().all(|holding| *holding == group)
     }
 
     pub(super) fn hold(&mut self, group: GroupId, launch: Held) {
@@ -152,15 +162,11 @@ impl State {
         }
     }
 
-    /// What each of the group's launches uses, if they are held and could be handed to the device at
-    /// once, as one.
-    pub(super) fn can_start(&self, group: GroupId, options: Options) -> Option<AsOne> {
-        let held = self.groups.get(&group).map_or(&[][..], |group| &group.held);
-        if held.is_empty() || self.is_full(options) {
-            return None;
-        }
-        let uses = as_one(held);
-        self.dag.is_clear(&uses).then_some(uses)
+    /// Whether the group's launches, which use this, are held and could be handed to the device at once,
+    /// as one.
+    pub(super) fn can_start(&self, group: GroupId, uses: &AsOne, options: Options) -> bool {
+        let are_held = self.groups.get(&group).is_some_and(|group| !group.held.is_empty());
+        are_held && !self.is_full(options) && self.dag.is_clear(uses)
     }
 
     /// Adds the group's launches, which are held and have these `uses`, as one command.

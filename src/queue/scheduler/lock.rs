@@ -34,7 +34,7 @@ struct Retired(Vec<Error>);
 
 impl Drop for Retired {
     fn drop(&mut self) {
-        for error in self.0.drain(..) {
+        for error in std::mem::take(&mut self.0) {
             outlast("an error that was dropped", || drop(error));
         }
     }

@@ -47,6 +47,7 @@ use crate::stats::Counters;
 use group::Group;
 pub(crate) use group::{Aborted, GroupId};
 use held::Newcomer;
+pub(crate) use held::{AsOne, as_one};
 use lock::{Locked, StateLock};
 use transfer::{Movers, Transfer};
 
@@ -91,8 +92,8 @@ pub(crate) struct Scheduler {
 struct State {
     dag: Dag<Command>,
     lanes: Vec<Lane>,
-    /// Commands ever submitted.
-    submissions: u64,
+    /// Commands submitted since it was looked for those that have ended.
+    unsettled: u64,
     /// Commands submitted and not ended.
     live: usize,
     /// Commands in flight on all lanes.
@@ -213,7 +214,7 @@ impl Scheduler {
             state: StateLock::new(State {
                 dag: Dag::new(Command::uses),
                 lanes: Vec::new(),
-                submissions: 0,
+                unsettled: 0,
                 live: 0,
                 in_flight: 0,
                 transferring: 0,
@@ -326,26 +327,31 @@ impl Scheduler {
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
         self.shared.counters.commands.add_one();
-        let mut effects = Effects::default();
-        let mut next = NextList::new();
+        let waits = gates > 0 || building || traced.is_some() || !after.is_empty();
         let mut state = self.lock();
-        // Asking first spares a fence.
-        while !self.freed.is_empty()
-            && let Ok(allocation) = self.freed.pop()
-        {
-            state.dag.forget(allocation);
-        }
-        self.settle_some(&mut state, &mut effects);
         let was_idle = state.live == 0;
         state.live += 1;
+        state.unsettled += 1;
         if was_idle {
             state.keep_alive = Some(self.clone());
         }
         // Its scope may have been completed since it was asked.
         let group = group.filter(|&group| state.is_collecting(group));
+        let may_be_held = group.filter(|_| !waits && state.can_hold());
+        if let Some(group) = may_be_held.filter(|&group| state.holds_none_but(group)) {
+            // It concerns nobody yet, and nobody it.
+            state.hold(group, Held { work, record });
+            self.publish(&state);
+            drop(state);
+            if was_idle {
+                self.shared.reactor.rouse();
+            }
+            return (event, None);
+        }
+        let (mut effects, mut next) = (Effects::default(), NextList::new());
+        self.settle_some(&mut state, &mut effects);
         let newcomer = Newcomer { work: &work, queue, group, after };
         state.enter_those_before(&newcomer, &mut next);
-        let waits = gates > 0 || building || traced.is_some() || !after.is_empty();
         let id = match group.filter(|_| !waits && state.can_hold()) {
             Some(group) => {
                 state.hold(group, Held { work, record });

@@ -317,7 +317,7 @@ impl Case {
                 arguments: given.cloned().collect(),
             })
         };
-        let united = self.queue.scheduler.run_as_one(scope.id, unite, std::iter::empty(), None);
+        let united = self.queue.scheduler.run_as_one(scope.id, unite, &[], None, None);
         self.note(("as one", scope.id, united.map_err(|hindrance| hindrance.to_string())));
     }
 

@@ -83,12 +83,18 @@ impl Scheduler {
         goals.is_empty()
     }
 
-    /// Settles some of the commands that have ended, now and then: whoever submits pays for what has
-    /// ended, while the driver's memory of it is warm. Not every time, because asking a driver
-    /// contends with its own threads.
+    /// Forgets what was freed, and settles some of the commands that have ended, now and then: whoever
+    /// submits pays for what has ended, while the driver's memory of it is warm. Not every time, because
+    /// asking a driver contends with its own threads.
     pub(super) fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
-        state.submissions += 1;
-        if state.submissions.is_multiple_of(SETTLE_EVERY) {
+        // Asking first spares a fence.
+        while !self.freed.is_empty()
+            && let Ok(allocation) = self.freed.pop()
+        {
+            state.dag.forget(allocation);
+        }
+        if state.unsettled >= SETTLE_EVERY {
+            state.unsettled = 0;
             for lane in 0..state.lanes.len() {
                 self.settle_ended(state, lane, 2 * SETTLE_EVERY, effects);
             }
@@ -177,7 +183,8 @@ impl Scheduler {
         let (Some(place), Some(mut state)) = (record.place(), self.try_lock()) else { return };
         let lane = &mut state.lanes[place.lane];
         lane.flush();
-        let is_short = lane.ahead(place.position) <= SETTLE_IN_POLL;
+        // Who may spin has time, in which others settle what is ahead.
+        let is_short = deadline.is_some() || lane.ahead(place.position) <= SETTLE_IN_POLL;
         let Some(event) = lane.event_at(place.position).filter(|_| is_short) else { return };
         // Others submit meanwhile.
         drop(state);

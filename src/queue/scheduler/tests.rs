@@ -99,8 +99,8 @@ impl Bench {
             let range = launches[0].range;
             Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments })
         };
-        let lost = lost.into_iter().map(|buffer| buffer.region().allocation());
-        self.queue.scheduler.run_as_one(GROUP, unite, lost, None)
+        let lost: Vec<_> = lost.into_iter().map(|buffer| buffer.region().allocation()).collect();
+        self.queue.scheduler.run_as_one(GROUP, unite, &lost, None, None)
     }
 
     fn contents(&self) -> crate::Result<Vec<u32>> {

@@ -1,0 +1,182 @@
+//! The scopes that ran as one of late: most often the next one has the same launches, of the same
+//! buffers, and then all is known of it without a look at what they do.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use super::sketch::Wishes;
+use crate::args::ArgumentKind;
+use crate::backend::Access;
+use crate::buffer::Region;
+use crate::build::{Fusion, WeakKernel};
+use crate::fusion::Trust;
+use crate::nd_range::NdRange;
+use crate::queue::command::LaunchWork;
+use crate::queue::scheduler::{AsOne, as_one};
+
+/// So many scopes of a queue are known.
+const SCOPES: usize = 8;
+
+/// Of the scopes that none of these is the same as, every so many-th is learnt in the place of one of
+/// them: where more take turns than are known, learning each would be in vain.
+const LEARN_EVERY: usize = 8;
+
+/// The scopes of a queue that are known.
+#[derive(Default)]
+pub(crate) struct Recents {
+    scopes: Vec<Arc<Recent>>,
+    /// How many scopes came that were not known.
+    unknown: usize,
+}
+
+/// What is known of a scope.
+pub(super) struct Recent {
+    launches: Vec<Known>,
+    wishes: Wishes,
+    trust: Trust,
+    fusion: Weak<Fusion>,
+    /// The allocations that are left without their contents.
+    pub(super) lost: SmallVec<[u64; 8]>,
+    /// What the launches use together.
+    pub(super) uses: AsOne,
+}
+
+/// A launch, so that another can be told to be the same.
+struct Known {
+    kernel: WeakKernel,
+    range: NdRange,
+    arguments: SmallVec<[KnownArgument; 4]>,
+}
+
+enum KnownArgument {
+    Buffer {
+        allocation: u64,
+        bytes: Range<usize>,
+        stated: Option<Access>,
+        /// How many handles of its region the launches have. Somebody else had more, and must have.
+        handles: usize,
+    },
+    /// Of which only the length matters.
+    AnyValue(usize),
+    Value(SmallVec<[u8; 16]>),
+    Local(usize),
+}
+
+impl Recents {
+    /// What these launches run as, and what is known of them.
+    pub(super) fn find(
+        &self,
+        launches: &[&LaunchWork],
+        wishes: &Wishes,
+        trust: Trust,
+    ) -> Option<(Arc<Fusion>, Arc<Recent>)> {
+        let found = self.scopes.iter().find(|recent| recent.is_of(launches, wishes, trust))?;
+        Some((found.fusion.upgrade()?, Arc::clone(found)))
+    }
+
+    /// These launches, which were not known, run as one, and leave nothing in the allocations that are
+    /// lost.
+    pub(super) fn learn(
+        &mut self,
+        launches: &[&LaunchWork],
+        wishes: &Wishes,
+        trust: Trust,
+        fusion: &Arc<Fusion>,
+        lost: &[u64],
+    ) {
+        self.scopes.retain(|recent| recent.fusion.strong_count() > 0);
+        self.unknown += 1;
+        let is_full = self.scopes.len() == SCOPES;
+        if is_full && !self.unknown.is_multiple_of(LEARN_EVERY) {
+            return;
+        }
+        let all_values = wishes.fix_scalars || fusion.depends_on_values();
+        let known = launches.iter().map(|launch| Known::of(launch, launches, all_values));
+        let Some(known) = known.collect() else { return };
+        if is_full {
+            self.scopes.remove(0);
+        }
+        self.scopes.push(Arc::new(Recent {
+            launches: known,
+            wishes: wishes.clone(),
+            trust,
+            fusion: Arc::downgrade(fusion),
+            lost: SmallVec::from_slice(lost),
+            uses: as_one(launches),
+        }));
+    }
+}
+
+impl Recent {
+    fn is_of(&self, launches: &[&LaunchWork], wishes: &Wishes, trust: Trust) -> bool {
+        self.launches.len() == launches.len()
+            && self.trust == trust
+            && self.launches.iter().zip(launches).all(|(known, launch)| known.is(launch))
+            && self.wishes == *wishes
+    }
+}
+
+impl Known {
+    /// Nothing if one of its buffers is held by the launches alone: the fused kernel may count on that
+    /// nobody reads it.
+    fn of(launch: &LaunchWork, launches: &[&LaunchWork], all_values: bool) -> Option<Self> {
+        let argument = |kind: &ArgumentKind| match kind {
+            ArgumentKind::Buffer(region, stated) => {
+                let handles = handles(launches, region);
+                (Arc::strong_count(region) > handles).then(|| KnownArgument::Buffer {
+                    allocation: region.allocation(),
+                    bytes: region.bytes().clone(),
+                    stated: *stated,
+                    handles,
+                })
+            }
+            ArgumentKind::Value(bytes) if all_values => Some(KnownArgument::Value(bytes.clone())),
+            ArgumentKind::Value(bytes) => Some(KnownArgument::AnyValue(bytes.len())),
+            ArgumentKind::Local(bytes) => Some(KnownArgument::Local(*bytes)),
+        };
+        let arguments = launch.arguments.iter().map(|given| argument(&given.kind));
+        Some(Self {
+            kernel: launch.kernel.resolved()?.as_ref().ok()?.downgrade(),
+            range: launch.range,
+            arguments: arguments.collect::<Option<_>>()?,
+        })
+    }
+
+    fn is(&self, launch: &LaunchWork) -> bool {
+        let Some(Ok(kernel)) = launch.kernel.resolved() else { return false };
+        self.kernel.is(kernel)
+            && self.range == launch.range
+            && self.arguments.len() == launch.arguments.len()
+            && (self.arguments.iter().zip(&launch.arguments))
+                .all(|(known, given)| known.is(&given.kind))
+    }
+}
+
+impl KnownArgument {
+    fn is(&self, given: &ArgumentKind) -> bool {
+        match (self, given) {
+            (
+                Self::Buffer { allocation, bytes, stated, handles },
+                ArgumentKind::Buffer(region, access),
+            ) => {
+                *allocation == region.allocation()
+                    && bytes == region.bytes()
+                    && stated == access
+                    && Arc::strong_count(region) > *handles
+            }
+            (Self::AnyValue(length), ArgumentKind::Value(bytes)) => *length == bytes.len(),
+            (Self::Value(known), ArgumentKind::Value(bytes)) => known == bytes,
+            (Self::Local(known), ArgumentKind::Local(bytes)) => known == bytes,
+            _ => false,
+        }
+    }
+}
+
+/// How many handles of a region the launches have.
+fn handles(launches: &[&LaunchWork], region: &Arc<Region>) -> usize {
+    let arguments = launches.iter().flat_map(|launch| &launch.arguments);
+    let is_it = |kind: &ArgumentKind| matches!(kind, ArgumentKind::Buffer(other, _) if Arc::ptr_eq(other, region));
+    arguments.filter(|argument| is_it(&argument.kind)).count()
+}

@@ -1,0 +1,196 @@
+//! Fusion scopes that follow others of nearly the same launches: what was found out about one holds for
+//! the next only as far as they are the same.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+
+#[path = "support/fusion.rs"]
+mod scopes;
+mod support;
+
+use std::time::Duration;
+
+use kiln::{FusionOutcome, Internalization, Runtime};
+use scopes::{Chain, always};
+
+const N: usize = 256;
+
+async fn chain(rt: &Runtime, start: f32) -> Chain {
+    Chain::new(rt, (0..N).map(|n| n as f32 + start).collect(), 3.0).await
+}
+
+/// How many buffers the fused kernel does without.
+fn internalized(outcome: &FusionOutcome) -> usize {
+    match outcome {
+        FusionOutcome::Fused { internalized, .. } => *internalized,
+        other => panic!("{other}"),
+    }
+}
+
+everywhere! {
+    async fn other_values_are_used(rt: Runtime) {
+        let rt = always(&rt).await;
+        let mut chain = chain(&rt, 0.0).await;
+        for fixed in [false, true, false] {
+            for factor in [2.0, 2.0, 3.0, 2.0, 5.0] {
+                chain.factor = factor;
+                let (fusion, _) = chain.begin();
+                if fixed {
+                    fusion.fix_scalars();
+                }
+                assert_eq!(internalized(&fusion.complete().await.unwrap()), 0);
+                assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), chain.scaled());
+                assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
+            }
+        }
+    }
+}
+
+everywhere! {
+    async fn other_buffers_are_used(rt: Runtime) {
+        let rt = always(&rt).await;
+        let mut chains = Vec::new();
+        for start in 0..12 {
+            chains.push(chain(&rt, start as f32).await);
+        }
+        let queue = rt.queue();
+        for chain in &mut chains {
+            chain.queue = queue.clone();
+        }
+        // More than are kept in mind, then few, then more again.
+        for taking_turns in [12, 2, 1, 3, 12] {
+            for turn in 0..40 {
+                let chain = &chains[turn % taking_turns];
+                queue.fill(&chain.dst, -1.0).unwrap();
+                let (fusion, _) = chain.begin();
+                let outcome = fusion.complete().await.unwrap();
+                assert!(outcome.is_fused(), "{outcome}");
+                assert_eq!(queue.read(&chain.dst).await.unwrap(), chain.result());
+            }
+        }
+    }
+}
+
+everywhere! {
+    async fn other_parts_of_the_same_buffers_are_used(rt: Runtime) {
+        let rt = always(&rt).await;
+        let chain = chain(&rt, 0.0).await;
+        let half = N / 2;
+        for part in [0..N, 0..half, half..N, 0..half, 0..N] {
+            chain.queue.fill(&chain.dst, -1.0).unwrap();
+            let [src, tmp, dst] = [&chain.src, &chain.tmp, &chain.dst]
+                .map(|buffer| buffer.slice(part.clone()).unwrap());
+            let fusion = chain.queue.start_fusion();
+            fusion.submit(chain.scale.launch(part.len()).args((&src, &tmp, 3.0f32))).unwrap();
+            fusion.submit(chain.offset.launch(part.len()).args((&tmp, &dst, 1.0f32))).unwrap();
+            let outcome = fusion.complete().await.unwrap();
+            assert!(outcome.is_fused(), "{outcome}");
+            let expected: Vec<_> = (chain.result().into_iter().enumerate())
+                .map(|(at, result)| if part.contains(&at) { result } else { -1.0 })
+                .collect();
+            assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected);
+        }
+    }
+}
+
+everywhere! {
+    async fn a_failure_in_another_part_of_the_same_buffers_counts(rt: Runtime) {
+        let rt = always(&rt).await;
+        let chain = chain(&rt, 0.0).await;
+        let part = |at: usize| {
+            let range = at * N / 2..(at + 1) * N / 2;
+            [&chain.src, &chain.tmp, &chain.dst].map(|buffer| buffer.slice(range.clone()).unwrap())
+        };
+        let failing = chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
+        let [src, ..] = part(1);
+        let launch = chain.in_place.launch(N / 2).args((&src,));
+        chain.queue.submit(launch.after(&failing)).unwrap().await.expect_err("it fails");
+        for at in [0, 0, 1, 0, 1] {
+            let [src, tmp, dst] = part(at);
+            let fusion = chain.queue.start_fusion();
+            fusion.submit(chain.scale.launch(N / 2).args((&src, &tmp, 3.0f32))).unwrap();
+            let last = fusion.submit(chain.offset.launch(N / 2).args((&tmp, &dst, 1.0f32))).unwrap();
+            _ = fusion.complete().await.unwrap();
+            assert_eq!(last.await.is_ok(), at == 0);
+        }
+    }
+}
+
+everywhere! {
+    async fn the_same_part_by_two_handles_is_not_taken_for_two(rt: Runtime) {
+        let rt = always(&rt).await;
+        let chain = chain(&rt, 1.0).await;
+        let expected: Vec<_> = chain.numbers.iter().map(|n| n * 9.0 + 1.0).collect();
+        for _ in 0..4 {
+            // Scaled twice in place, and then written elsewhere.
+            chain.queue.write(&chain.src, chain.numbers.clone()).unwrap();
+            let again = chain.src.slice(..).unwrap();
+            let fusion = chain.queue.start_fusion();
+            for buffer in [&chain.src, &again] {
+                fusion.submit(chain.scale.launch(N).args((buffer, buffer, 3.0f32))).unwrap();
+            }
+            fusion.submit(chain.offset.launch(N).args((&again, &chain.dst, 1.0f32))).unwrap();
+            fusion.complete().await.unwrap();
+            assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), expected);
+        }
+    }
+}
+
+everywhere! {
+    async fn whether_contents_are_needed_is_found_out_each_time(rt: Runtime) {
+        let rt = always(&rt).await;
+        let mut chain = chain(&rt, 0.0).await;
+        let mut unheld = 0;
+        for _ in 0..10 {
+            for _ in 0..2 {
+                let (fusion, _) = chain.begin();
+                assert_eq!(internalized(&fusion.complete().await.unwrap()), 0);
+                assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), chain.scaled());
+            }
+            for _ in 0..2 {
+                let (fusion, _) = chain.begin();
+                fusion.internalize(&chain.tmp, Internalization::Private);
+                assert_eq!(internalized(&fusion.complete().await.unwrap()), 1);
+                chain.queue.read(&chain.tmp).await.expect_err("its contents are lost");
+                assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
+            }
+            let (fusion, _) = chain.begin();
+            fusion.internalize(&chain.tmp, Internalization::Private).keep(&chain.tmp);
+            assert_eq!(internalized(&fusion.complete().await.unwrap()), 0);
+            assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), chain.scaled());
+            // The last handle is dropped, once the commands before let go of theirs.
+            std::thread::sleep(Duration::from_millis(5));
+            let (fusion, _) = chain.begin();
+            chain.tmp = rt.buffer(N).unwrap();
+            unheld += internalized(&fusion.complete().await.unwrap());
+            assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
+        }
+        assert!(unheld > 0, "nobody holds the buffer");
+    }
+}
+
+everywhere! {
+    async fn what_is_stated_of_a_buffer_holds_for_its_scope_only(rt: Runtime) {
+        let rt = always(&rt).await;
+        let chain = chain(&rt, 0.0).await;
+        let failing = || chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
+        for round in 0..6 {
+            // What `dst` holds fails, unless the launch is known to write all of it.
+            let after = failing();
+            let launch = chain.in_place.launch(N).args((&chain.dst,));
+            let failed = chain.queue.submit(launch.after(&after)).unwrap();
+            failed.await.expect_err("it comes after what failed");
+            let is_stated = round % 2 == 1;
+            let fusion = chain.queue.start_fusion();
+            chain.first(&fusion);
+            let offset = chain.offset.launch(N);
+            let second = match is_stated {
+                true => offset.args((&chain.tmp, chain.dst.write(), 1.0f32)),
+                false => offset.args((&chain.tmp, chain.dst.read_write(), 1.0f32)),
+            };
+            let second = fusion.submit(second).unwrap();
+            _ = fusion.complete().await.unwrap();
+            assert_eq!(second.await.is_ok(), is_stated);
+            assert_eq!(chain.queue.read(&chain.dst).await.is_ok(), is_stated);
+        }
+    }
+}
