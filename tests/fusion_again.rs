@@ -141,6 +141,8 @@ everywhere! {
         let mut chain = chain(&rt, 0.0).await;
         let mut unheld = 0;
         for _ in 0..10 {
+            // Nothing is known there.
+            chain.queue = rt.queue();
             for _ in 0..2 {
                 let (fusion, _) = chain.begin();
                 assert_eq!(internalized(&fusion.complete().await.unwrap()), 0);

@@ -50,7 +50,12 @@ use crate::error::{Error, Result};
 /// writes the same bytes, and a command that writes runs after those that read. Everything else may
 /// run at the same time. [`Launch::after`] orders what data does not.
 ///
-/// Submitting never blocks and never waits for a build. A command keeps alive whatever it uses until
+/// Submitting never blocks and never waits for a build. What nobody awaits may start up to 2 ms later
+/// than it could: drivers are told to start several commands at a time, where they wait to be told, and
+/// so is PoCL where commands follow each other within 30 µs. Whoever awaits a command has it started
+/// with all before it.
+///
+/// A command keeps alive whatever it uses until
 /// the device is done with it; its [`Event`] may be dropped at any time. Drivers keep whoever hands
 /// them a large read or write waiting, so on a device that is no CPU, those of more than 4 MiB, or
 /// beyond 32 MiB in flight, are moved by two threads of Kiln's own, in pieces, once what they depend

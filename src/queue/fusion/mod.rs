@@ -266,7 +266,9 @@ impl FusionScope {
     /// Finds out what [`complete`](Self::complete) would, and runs nothing: the scope goes on
     /// collecting. The fused kernel is built if there is one.
     pub fn examine(&self) -> Examining {
-        let inquiry = |launches: &[&LaunchWork]| (self.inquiry(launches), Sketch::of(launches));
+        let inquiry = |launches: &[&LaunchWork]| {
+            (self.inquiry(launches, &self.settings()), Sketch::of(launches))
+        };
         let collects = !self.settings().has_ended;
         let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, inquiry));
         Examining::new(async move {
@@ -297,19 +299,16 @@ impl FusionScope {
 
     /// Called under the scheduler's lock.
     fn look(&self, launches: &[&LaunchWork]) -> Seen {
-        let known = {
-            let settings = self.settings();
-            recents(&self.queue).find(launches, &settings.wishes, settings.trust)
-        };
+        let settings = self.settings();
+        let known = recents(&self.queue).find(launches, &settings.wishes, settings.trust);
         match known {
             Some((fusion, recent)) => Seen::Known(fusion, recent),
-            None => Seen::New(Box::new(self.inquiry(launches))),
+            None => Seen::New(Box::new(self.inquiry(launches, &settings))),
         }
     }
 
     /// Called under the scheduler's lock.
-    fn inquiry(&self, launches: &[&LaunchWork]) -> Inquiry {
-        let settings = self.settings();
+    fn inquiry(&self, launches: &[&LaunchWork], settings: &Settings) -> Inquiry {
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
         let outline = Outline::of(launches, &settings.wishes);
         let query = outline.query(launches, scheduler.slot().handle().index(), trust);
@@ -368,14 +367,15 @@ enum Seen {
     New(Box<Inquiry>),
 }
 
-/// What launches that run as one do to memory.
-struct How<'a> {
-    /// The allocations that are left without their contents, and that somebody can still read.
+/// What was found out about launches and their buffers besides.
+struct Findings<'a> {
+    /// The allocations that running as one leaves without their contents, and that somebody can still
+    /// read.
     lost: &'a [u64],
-    /// What they use together; `None` if nobody has looked.
+    /// What the launches use together; `None` if nobody has looked.
     uses: Option<&'a AsOne>,
-    /// What the next scope may be like, if that is not known.
-    learn: Option<&'a Inquiry>,
+    /// What is to be kept in mind, if it is new.
+    new: Option<&'a Inquiry>,
 }
 
 /// What is to be found out about launches.
@@ -446,8 +446,9 @@ impl Completion {
         }
         let inquiry = match seen {
             Seen::Known(fusion, recent) => {
-                let how = How { lost: &recent.lost, uses: Some(&recent.uses), learn: None };
-                return Fusing::known(self.follow(&fusion, how));
+                let Recent { lost, uses, .. } = &*recent;
+                let findings = Findings { lost, uses: Some(uses), new: None };
+                return Fusing::known(self.follow(&fusion, findings));
             }
             Seen::New(inquiry) => inquiry,
         };
@@ -478,14 +479,15 @@ impl Completion {
         }
     }
 
+    /// Follows what was found out just now.
     fn follow_new(self, inquiry: &Inquiry, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
         let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
         let lost: SmallVec<[u64; 8]> = inquiry.outline.held(internalized).collect();
-        self.follow(fusion, How { lost: &lost, uses: None, learn: Some(inquiry) })
+        self.follow(fusion, Findings { lost: &lost, uses: None, new: Some(inquiry) })
     }
 
     /// Runs the launches in the way that is legal, faster, or asked for.
-    fn follow(mut self, fusion: &Arc<Fusion>, how: How<'_>) -> Result<FusionOutcome> {
+    fn follow(mut self, fusion: &Arc<Fusion>, findings: Findings<'_>) -> Result<FusionOutcome> {
         // Nobody else follows for this scope.
         let _ = self.report.set(fusion.report.clone());
         let Some(fused) = &fusion.fused else {
@@ -516,9 +518,9 @@ impl Completion {
             Choice::Fused => None,
         };
         self.is_decided = true;
-        let How { lost, uses, learn } = how;
+        let Findings { lost, uses, new } = findings;
         let launch = |launches: &[&LaunchWork]| {
-            if let Some(Inquiry { wishes, trust, .. }) = learn {
+            if let Some(Inquiry { wishes, trust, .. }) = new {
                 recents(&self.queue).learn(launches, wishes, *trust, fusion, lost);
             }
             Box::new(sketch::fused(launches, fused))
