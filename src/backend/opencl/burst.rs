@@ -4,7 +4,8 @@
 //! that submitting a command takes. Where small commands come more slowly than they run, each pays
 //! for that. So the first of several in quick succession is made to wait for an event of Kiln's own,
 //! and the order of the queue has the others wait for it: one wake-up does for all. They start once
-//! they are a few, or with the next flush, which comes before anybody sleeps until they have ended.
+//! they are a few, when a pause follows, or with the next flush, which comes before anybody sleeps until
+//! they have ended.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,14 +37,16 @@ struct State {
 }
 
 impl Burst {
-    /// A command comes that waits for nothing but its turn. Gives what it is to wait for besides, if
-    /// it is the first of several.
-    pub(super) fn join(&self, context: &Context) -> Option<OwnedEvent> {
-        let now = Instant::now();
+    /// A command comes now that waits for nothing but its turn. Gives what it is to wait for besides,
+    /// if it is the first of several.
+    pub(super) fn join(&self, context: &Context, now: Instant) -> Option<OwnedEvent> {
         let mut state = self.state();
         let before = state.latest.replace(now);
         state.commands += 1;
         let is_quick = before.is_some_and(|before| now - before < QUICK);
+        if !is_quick {
+            state.begin();
+        }
         if !is_quick || state.start.is_some() {
             return None;
         }

@@ -1,6 +1,7 @@
 //! What lanes hand to the driver.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use opencl3::command_queue::*;
 
@@ -130,7 +131,7 @@ impl Lane for ClLane {
     ) -> Result<Arc<dyn NativeEvent>> {
         let mut wait = WaitList::new(wait)?;
         let burst = self.queue.burst.as_ref().filter(|_| wait.len() == 0);
-        let start = burst.and_then(|burst| burst.join(&self.queue.context));
+        let start = burst.and_then(|burst| burst.join(&self.queue.context, Instant::now()));
         wait.add(start.as_ref());
         // SAFETY: the caller promises what the callee asks for.
         let mut enqueued = unsafe { self.hand_over(operation, &wait) };

@@ -359,27 +359,31 @@ fn a_notification_may_come_late_and_may_panic() {
 fn commands_in_quick_succession_start_together() {
     on_every_device("commands_in_quick_succession_start_together", |_, device| {
         let burst = Burst::default();
-        assert!(burst.join(&device.context).is_none(), "nothing came before");
-        burst.joined();
-        // This thread may have slept in between.
-        let join = || burst.join(&device.context);
-        let start = || (0..1000).find_map(|_| join()).expect("they come quickly");
-        let first = start();
-        burst.joined();
-        assert!(first.is_pending());
-        for _ in 1..8 {
-            assert!(first.is_pending() && join().is_none(), "it waits for its turn");
+        let start = Instant::now();
+        let join = |micros| {
+            let waits = burst.join(&device.context, start + Duration::from_micros(micros));
             burst.joined();
+            waits
+        };
+        assert!(join(0).is_none(), "nothing came before");
+        let first = join(10).expect("it came quickly");
+        for turn in 1..8 {
+            assert!(first.is_pending());
+            assert!(join(10 + turn).is_none(), "it waits for its turn");
         }
         assert!(!first.is_pending(), "they are enough");
-        let second = start();
-        burst.joined();
-        assert!(second.is_pending());
-        burst.begin();
+        let second = join(30).expect("it came quickly");
+        assert!(join(40).is_none() && second.is_pending());
+        assert!(join(100).is_none(), "it came late");
         assert!(!second.is_pending());
-        let third = start();
-        drop(burst);
+        let third = join(110).expect("it came quickly");
+        assert!(third.is_pending());
+        burst.begin();
         assert!(!third.is_pending());
+        let fourth = join(120).expect("it came quickly");
+        assert!(fourth.is_pending());
+        drop(burst);
+        assert!(!fourth.is_pending());
     });
 }
 
