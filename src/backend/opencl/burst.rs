@@ -4,8 +4,8 @@
 //! that submitting a command takes. Where small commands come more slowly than they run, each pays
 //! for that. So the first of several in quick succession is made to wait for an event of Kiln's own,
 //! and the order of the queue has the others wait for it: one wake-up does for all. They start once
-//! they are a few, when a pause follows, or with the next flush, which comes before anybody sleeps until
-//! they have ended.
+//! they are a few, before one that comes after a pause, or with the next flush, which comes before
+//! anybody sleeps until they have ended.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
