@@ -160,9 +160,9 @@ impl Scheduler {
         })
     }
 
-    /// Has the launches run as the one that `unite` makes of them, which uses what they use, perhaps
-    /// [known](as_one) before, but for the contents of the allocations that are lost. If something is in its
-    /// way, they run one by one.
+    /// Has the launches run as the one that `unite` makes of them, which uses what they use, but for
+    /// the contents of the allocations that are lost. `uses` is what they use [together](as_one), if that is
+    /// known. If something is in the way, they run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
