@@ -15,6 +15,7 @@ use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status};
 use super::codes::driver_code;
 use super::device::Context;
 use super::handle::OwnedEvent;
+use crate::backend::exit;
 
 /// No more time is between commands in quick succession. Some 10 us lie between small fused chains.
 const QUICK: Duration = Duration::from_micros(30);
@@ -97,6 +98,7 @@ impl State {
 
 impl Drop for Burst {
     fn drop(&mut self) {
+        let Some(_call) = exit::enter() else { return };
         self.begin();
     }
 }

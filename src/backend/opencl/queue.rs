@@ -16,11 +16,12 @@ use crate::error::Result;
 
 /// Lives until the end of its last command is known.
 pub(super) struct Queue {
+    /// What has not been started, where the driver starts each command at once. Starts when this is
+    /// dropped, before the queue is.
+    pub(super) burst: Option<Burst>,
     raw: OwnedQueue,
     /// Behind all commands, once the process ends.
     last: OnceLock<Option<OwnedEvent>>,
-    /// What has not been started, where the driver starts each command at once.
-    pub(super) burst: Option<Burst>,
     pub(super) context: Arc<Context>,
 }
 
@@ -34,7 +35,7 @@ impl Queue {
         let raw = unsafe { OwnedQueue::new(raw) };
         let burst = context.info.is_pocl().then(Burst::default);
         let (last, context) = (OnceLock::new(), Arc::clone(context));
-        let queue = Arc::new(Self { raw, last, burst, context });
+        let queue = Arc::new(Self { burst, raw, last, context });
         // The threads of this process are such a driver's device.
         if queue.context.info.kind == DeviceKind::Cpu {
             let commands: Weak<Self> = Arc::downgrade(&queue);
