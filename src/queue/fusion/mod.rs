@@ -519,9 +519,10 @@ impl Completion {
         };
         self.is_decided = true;
         let Findings { lost, uses, new } = findings;
-        let launch = |launches: &[&LaunchWork]| {
+        let launch = |launches: &[&LaunchWork], uses: &AsOne| {
             if let Some(Inquiry { wishes, trust, .. }) = new {
-                recents(&self.queue).learn(launches, wishes, *trust, fusion, lost);
+                let mut recents = recents(&self.queue);
+                recents.learn(launches, (wishes, *trust), fusion, (lost, uses));
             }
             Box::new(sketch::fused(launches, fused))
         };

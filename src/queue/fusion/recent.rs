@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::sketch::Wishes;
+use super::sketch::{Wishes, regions};
 use crate::args::ArgumentKind;
 use crate::backend::Access;
 use crate::buffer::Region;
@@ -14,7 +14,7 @@ use crate::build::{Fusion, WeakKernel};
 use crate::fusion::Trust;
 use crate::nd_range::NdRange;
 use crate::queue::command::LaunchWork;
-use crate::queue::scheduler::{AsOne, as_one};
+use crate::queue::scheduler::AsOne;
 
 /// So many scopes of a queue are known.
 const SCOPES: usize = 8;
@@ -76,15 +76,14 @@ impl Recents {
         Some((found.fusion.upgrade()?, Arc::clone(found)))
     }
 
-    /// These launches, which were not known, run as one, and leave nothing in the allocations that are
-    /// lost.
+    /// These launches, which were not known, run as one, use this together, and leave nothing in the
+    /// allocations that are lost.
     pub(super) fn learn(
         &mut self,
         launches: &[&LaunchWork],
-        wishes: &Wishes,
-        trust: Trust,
+        (wishes, trust): (&Wishes, Trust),
         fusion: &Arc<Fusion>,
-        lost: &[u64],
+        (lost, uses): (&[u64], &AsOne),
     ) {
         self.scopes.retain(|recent| recent.fusion.strong_count() > 0);
         self.unknown += 1;
@@ -104,7 +103,7 @@ impl Recents {
             trust,
             fusion: Arc::downgrade(fusion),
             lost: SmallVec::from_slice(lost),
-            uses: as_one(launches),
+            uses: uses.clone(),
         }));
     }
 }
@@ -124,7 +123,8 @@ impl Known {
     fn of(launch: &LaunchWork, launches: &[&LaunchWork], all_values: bool) -> Option<Self> {
         let argument = |kind: &ArgumentKind| match kind {
             ArgumentKind::Buffer(region, stated) => {
-                let handles = handles(launches, region);
+                let is_it = |other: &&Arc<Region>| Arc::ptr_eq(other, region);
+                let handles = regions(launches).filter(is_it).count();
                 (Arc::strong_count(region) > handles).then(|| KnownArgument::Buffer {
                     allocation: region.allocation(),
                     bytes: region.bytes().clone(),
@@ -172,11 +172,4 @@ impl KnownArgument {
             _ => false,
         }
     }
-}
-
-/// How many handles of a region the launches have.
-fn handles(launches: &[&LaunchWork], region: &Arc<Region>) -> usize {
-    let arguments = launches.iter().flat_map(|launch| &launch.arguments);
-    let is_it = |kind: &ArgumentKind| matches!(kind, ArgumentKind::Buffer(other, _) if Arc::ptr_eq(other, region));
-    arguments.filter(|argument| is_it(&argument.kind)).count()
 }

@@ -202,7 +202,8 @@ impl Outline {
     }
 }
 
-fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &'a Arc<Region>> {
+/// The regions among the launches' arguments, in order.
+pub(super) fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &'a Arc<Region>> {
     let arguments = launches.iter().flat_map(|launch| &launch.arguments);
     arguments.filter_map(|argument| match &argument.kind {
         ArgumentKind::Buffer(region, _) => Some(region),

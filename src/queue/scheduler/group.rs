@@ -162,11 +162,11 @@ impl Scheduler {
 
     /// Has the launches run as the one that `unite` makes of them, which uses what they use, but for
     /// the contents of the allocations that are lost. `uses` is what they use [together](as_one), if that is
-    /// known. If something is in the way, they run one by one.
+    /// known; `unite` is told. If something is in the way, they run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
-        unite: impl FnOnce(&[&LaunchWork]) -> Box<LaunchWork>,
+        unite: impl FnOnce(&[&LaunchWork], &AsOne) -> Box<LaunchWork>,
         lost: &[u64],
         uses: Option<&AsOne>,
         stopwatch: Option<Arc<Stopwatch>>,
@@ -181,18 +181,20 @@ impl Scheduler {
                     &found
                 }
             };
-            let uses = state.can_start(group, uses, self.options).then_some(uses);
-            if uses.is_none() {
+            let can_start = state.can_start(group, uses, self.options);
+            if !can_start {
                 state.enter(group, next);
             }
-            let launch =
-                state.hindrance(group, lost).map_or_else(|| Ok(unite(&state.launches(group))), Err);
+            let launch = match state.hindrance(group, lost) {
+                None => Ok(unite(&state.launches(group), uses)),
+                Some(hindrance) => Err(hindrance),
+            };
             let launch = launch.and_then(|launch| match launch.check(self.slot.handle()) {
                 Some(Err(error)) => Err(Hindrance::Unfit(error)),
                 Some(Ok(())) | None => Ok(launch),
             });
-            match (launch, uses) {
-                (Ok(launch), Some(uses)) => {
+            match launch {
+                Ok(launch) if can_start => {
                     let id = state.add_as_one(group, uses, launch, stopwatch, next);
                     self.pump(state, next, effects);
                     if let Some(id) = id.filter(|&id| state.stands_for_others(id)) {
@@ -200,12 +202,12 @@ impl Scheduler {
                     }
                     Ok(())
                 }
-                (Ok(launch), None) => {
+                Ok(launch) => {
                     let members = state.unite(group, launch, stopwatch, next);
                     state.lose(lost, &members);
                     Ok(())
                 }
-                (Err(hindrance), _) => {
+                Err(hindrance) => {
                     state.release(group, next);
                     Err(hindrance)
                 }

@@ -49,7 +49,7 @@ pub(crate) type AsOne = SmallVec<[SmallVec<[Use; 16]>; 1]>;
 /// Of several uses of the same bytes the first, for the later ones find what an earlier one left there,
 /// and, if that reads, the first that writes, too. Where only parts are the same, the launches' uses stay
 /// as they are, in order.
-pub(crate) fn as_one(launches: &[&LaunchWork]) -> AsOne {
+pub(super) fn as_one(launches: &[&LaunchWork]) -> AsOne {
     let mut all = SmallVec::<[Use; 16]>::new();
     for launch in launches {
         let uses = launch.uses();
@@ -65,10 +65,8 @@ pub(crate) fn as_one(launches: &[&LaunchWork]) -> AsOne {
                         }
                     }
                     Some(_) => {
-                        return launches
-                            .iter()
-                            .map(|launch| launch.uses().into_iter().collect())
-                            .collect();
+                        let uses = |launch: &&LaunchWork| launch.uses().into_iter().collect();
+                        return launches.iter().map(uses).collect();
                     }
                 }
             }
@@ -87,8 +85,8 @@ impl State {
     }
 
     /// Whether no other group has launches that are held.
-    pub(super) fn holds_none_but(&self, group: GroupId) -> bool {
-        self.holding.iter().all(|holding| *holding == group)
+    pub(super) fn holds_none_but(&self, group: Option<GroupId>) -> bool {
+        self.holding.iter().all(|holding| Some(*holding) == group)
     }
 
     pub(super) fn hold(&mut self, group: GroupId, launch: Held) {
@@ -128,7 +126,7 @@ impl State {
 
     /// Puts what the newcomer comes after into the DAG. If its scope still collects, it runs now.
     pub(super) fn enter_those_before(&mut self, newcomer: &Newcomer<'_>, next: &mut NextList) {
-        if self.holding.iter().all(|group| Some(*group) == newcomer.group) {
+        if self.holds_none_but(newcomer.group) {
             return;
         }
         let uses = newcomer.work.uses();

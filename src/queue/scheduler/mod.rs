@@ -46,8 +46,8 @@ use crate::queue::timeline::Timeline;
 use crate::stats::Counters;
 use group::Group;
 pub(crate) use group::{Aborted, GroupId};
-use held::Newcomer;
-pub(crate) use held::{AsOne, as_one};
+pub(crate) use held::AsOne;
+use held::{Newcomer, as_one};
 use lock::{Locked, StateLock};
 use transfer::{Movers, Transfer};
 
@@ -337,8 +337,11 @@ impl Scheduler {
         }
         // Its scope may have been completed since it was asked.
         let group = group.filter(|&group| state.is_collecting(group));
-        let may_be_held = group.filter(|_| !waits && state.can_hold());
-        if let Some(group) = may_be_held.filter(|&group| state.holds_none_but(group)) {
+        if let Some(group) = group
+            && !waits
+            && state.can_hold()
+            && state.holds_none_but(Some(group))
+        {
             // It concerns nobody yet, and nobody it.
             state.hold(group, Held { work, record });
             self.publish(&state);

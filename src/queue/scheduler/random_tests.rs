@@ -15,7 +15,7 @@ use async_io::Timer;
 use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
 
-use super::{Aborted, GroupId};
+use super::{Aborted, AsOne, GroupId};
 use crate::backend::simulated::{Fault, Simulator};
 use crate::buffer::Buffer;
 use crate::build::Kernel;
@@ -309,7 +309,7 @@ impl Case {
             self.queue.scheduler.run_separately(scope.id, None);
             return self.note(("one by one", scope.id));
         }
-        let unite = |launches: &[&LaunchWork]| {
+        let unite = |launches: &[&LaunchWork], _: &AsOne| {
             let given = launches.iter().flat_map(|launch| &launch.arguments);
             Box::new(LaunchWork {
                 kernel: self.kernels[launches.len() - 1].clone(),

@@ -184,8 +184,8 @@ impl Scheduler {
         let lane = &mut state.lanes[place.lane];
         lane.flush();
         // Who may spin has time, in which others settle what is ahead.
-        let is_short = deadline.is_some() || lane.ahead(place.position) <= SETTLE_IN_POLL;
-        let Some(event) = lane.event_at(place.position).filter(|_| is_short) else { return };
+        let may_look = deadline.is_some() || lane.ahead(place.position) <= SETTLE_IN_POLL;
+        let Some(event) = lane.event_at(place.position).filter(|_| may_look) else { return };
         // Others submit meanwhile.
         drop(state);
         let has_ended = loop {

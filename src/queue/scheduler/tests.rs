@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::block_on;
 
 use super::group::Hindrance;
-use super::{Aborted, GroupId};
+use super::{Aborted, AsOne, GroupId};
 use crate::backend::simulated::{Fault, Simulator};
 use crate::buffer::Buffer;
 use crate::build::{Kernel, Program};
@@ -94,7 +94,7 @@ impl Bench {
 
     /// The same, which leaves nothing in a buffer.
     fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), Hindrance> {
-        let unite = |launches: &[&LaunchWork]| {
+        let unite = |launches: &[&LaunchWork], _: &AsOne| {
             let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
             Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments })
