@@ -13,7 +13,7 @@ use super::event::{Event, Record};
 use super::hazard::Use;
 use super::host::{IntoOutcome, ToOutcome};
 use super::memory::{HostSource, HostTarget};
-use super::scheduler::GroupId;
+use super::scheduler::{GroupId, Together};
 use super::stopwatch::Stopwatch;
 use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, describe};
 use crate::backend::{self, Access, Operation, Parameter};
@@ -38,9 +38,8 @@ pub(crate) struct Command {
     pub(crate) group: Option<GroupId>,
     /// What it does for itself and all others of its group, in place of its own work.
     pub(crate) fused: Option<Box<LaunchWork>>,
-    /// The launches before its own that it does the work of besides, of which the DAG knows nothing
-    /// else.
-    pub(crate) others: Vec<Held>,
+    /// The launches that its work does the work of, if the DAG knows nothing else of them.
+    pub(crate) several: Option<Several>,
     /// What times it.
     pub(crate) timed: Option<Arc<Stopwatch>>,
     /// Whether its start and end go into the timeline, and when it was submitted.
@@ -55,37 +54,36 @@ impl Command {
         building: bool,
         traced: Option<Box<super::timeline::Submitted>>,
     ) -> Self {
-        let (group, fused, others, timed) = (None, None, Vec::new(), None);
-        Self { work, record, queue, building, group, fused, others, timed, traced }
+        let (group, fused, several, timed) = (None, None, None, None);
+        Self { work, record, queue, building, group, fused, several, timed, traced }
     }
 
     /// How many commands were submitted that it is.
     pub(crate) fn count(&self) -> usize {
-        1 + self.others.len()
+        1 + self.other_records().len()
     }
 
     /// What the events of all of these share with it.
     pub(crate) fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
-        self.others.iter().map(|other| &other.record).chain([&self.record])
+        self.other_records().iter().chain([&self.record])
     }
 
-    /// What it, and those that it does the work of, do with which bytes.
+    /// But for its own.
+    pub(crate) fn other_records(&self) -> &[Arc<Record>] {
+        self.several.as_ref().map_or(&[], |several| &several.records)
+    }
+
+    /// What it, or those that it is, do with which bytes.
     pub(crate) fn uses(&self) -> Uses {
-        self.works().flat_map(Work::uses).collect()
-    }
-
-    /// A few words for pictures.
-    pub(crate) fn label(&self) -> String {
-        self.works().map(Work::label).collect::<Vec<_>>().join(", ")
-    }
-
-    fn works(&self) -> impl Iterator<Item = &Work> {
-        self.others.iter().map(|other| &other.work).chain([&self.work])
+        match &self.several {
+            Some(several) => several.together.touched.iter().flatten().cloned().collect(),
+            None => self.work.uses(),
+        }
     }
 
     /// Whether dropping it frees nothing large and calls no driver.
     pub(crate) fn is_light(&self) -> bool {
-        self.works().all(Work::is_light) && self.fused.as_ref().is_none_or(|fused| fused.is_light())
+        self.work.is_light() && self.fused.as_ref().is_none_or(|fused| fused.is_light())
     }
 
     /// Keeps for good what the device may use for it.
@@ -93,7 +91,6 @@ impl Command {
         if let Some(fused) = &self.fused {
             fused.abandon();
         }
-        self.others.iter_mut().for_each(|other| other.work.abandon());
         self.work.abandon();
     }
 
@@ -109,10 +106,13 @@ impl Command {
     }
 }
 
-/// A launch that is not a node of the DAG by itself.
-pub(crate) struct Held {
-    pub(crate) work: Work,
-    pub(crate) record: Arc<Record>,
+/// Launches that a command is.
+pub(crate) struct Several {
+    /// All, in order. The device does not need them, nor does anybody once it has the command.
+    pub(crate) works: Vec<Work>,
+    /// Those of all but the last, whose record is the command's.
+    pub(crate) records: Vec<Arc<Record>>,
+    pub(crate) together: Arc<Together>,
 }
 
 /// A command as it is handed in.

@@ -29,7 +29,7 @@ use futures::task::AtomicWaker;
 use loom::future::AtomicWaker;
 
 use std::hint;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -85,8 +85,12 @@ pub(crate) struct Signal {
     first_taken: AtomicBool,
     /// How many seats behind the first were ever taken.
     later_taken: AtomicU32,
-    later: Mutex<Vec<(u32, Waker)>>,
+    /// Made for the first of them: most signals have none.
+    later: OnceLock<Box<Mutex<Later>>>,
 }
+
+/// The waiters behind the first, by the numbers of their seats.
+type Later = Vec<(u32, Waker)>;
 
 impl Signal {
     pub(crate) fn new() -> Self {
@@ -95,7 +99,7 @@ impl Signal {
             first: AtomicWaker::new(),
             first_taken: AtomicBool::new(false),
             later_taken: AtomicU32::new(0),
-            later: Mutex::new(Vec::new()),
+            later: OnceLock::new(),
         }
     }
 
@@ -138,7 +142,7 @@ impl Signal {
         }
         match *seat {
             Seat::Later(number) => {
-                let mut later = lock(&self.later);
+                let mut later = self.later();
                 // Under the lock that `settle` takes to collect the wakers: none can be missed.
                 if latest(&self.phase) == SETTLED {
                     return Phase::Settled;
@@ -168,7 +172,7 @@ impl Signal {
                 self.first_taken.store(false, SeqCst);
             }
             Seat::Later(number) => {
-                let mut later = lock(&self.later);
+                let mut later = self.later();
                 let at = later.iter().position(|(there, _)| *there == number);
                 let waker = at.map(|at| later.swap_remove(at));
                 // In this order, for the reason given above.
@@ -200,9 +204,15 @@ impl Signal {
             wakers.extend(self.first.take_waker());
         }
         if ever_taken(&self.later_taken) {
-            wakers.extend(lock(&self.later).drain(..).map(|(_, waker)| waker));
+            wakers.extend(self.later().drain(..).map(|(_, waker)| waker));
         }
         before == FIRED
+    }
+
+    /// A waker that panics poisons nothing that matters.
+    fn later(&self) -> MutexGuard<'_, Later> {
+        let later = self.later.get_or_init(|| Box::new(Mutex::new(Later::new())));
+        later.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,11 +256,6 @@ fn register_first(first: &AtomicWaker, waker: &Waker) {
 #[cfg(kiln_loom)]
 fn register_first(first: &AtomicWaker, waker: &Waker) {
     first.register_by_ref(waker);
-}
-
-/// A waker that panics poisons nothing that matters.
-fn lock(later: &Mutex<Vec<(u32, Waker)>>) -> MutexGuard<'_, Vec<(u32, Waker)>> {
-    later.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// The name that loom's `AtomicWaker` has for it.

@@ -493,8 +493,16 @@ impl<C> Dag<C> {
         })
     }
 
+    /// The command was added just now in the place of others that write these bytes, and does not: they are
+    /// not to be read before they are overwritten.
+    pub(crate) fn give_up(&mut self, id: NodeId, uses: &[Use], root: &'static Error) {
+        for used in uses.iter().filter(|used| used.access != Access::Read) {
+            self.hazards.give_up(id, used, root);
+        }
+    }
+
     /// What these commands write to the allocation is not to be read before it is overwritten.
-    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &Error) {
+    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &'static Error) {
         self.hazards.lose(allocation, writers, root);
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
@@ -32,13 +32,20 @@ pub(crate) struct Record {
     /// calls back for this one only.
     pub(crate) awaited_by_others: AtomicBool,
     scheduler: Weak<Scheduler>,
-    /// The node's index and serial; zero before it is added.
-    node: (AtomicU32, AtomicU64),
-    /// The lane's index plus one, or [`ON_NO_LANE`], and the position on it; zero before the device is
-    /// given the command.
-    place: (AtomicU32, AtomicU64),
-    failure: OnceLock<Error>,
-    profile: OnceLock<Box<Profile>>,
+    /// The node's index, and its serial; zero before it is added.
+    node: AtomicU32,
+    serial: AtomicU64,
+    /// The lane's index plus one, or [`ON_NO_LANE`]; zero before the device is given the command.
+    lane: AtomicU32,
+    position: AtomicU64,
+    /// In a box: there are many records, and most have none.
+    remains: OnceLock<Box<Remains>>,
+}
+
+/// What there is to tell of a command that has ended, besides that it went well.
+struct Remains {
+    failure: Option<Error>,
+    profile: Option<Profile>,
     /// The native event of a command that was settled before its callback came. Kept until then.
     early: Mutex<Option<Arc<dyn NativeEvent>>>,
 }
@@ -53,11 +60,11 @@ impl Record {
             awaited: AtomicBool::new(false),
             awaited_by_others: AtomicBool::new(false),
             scheduler,
-            node: Default::default(),
-            place: Default::default(),
-            failure: OnceLock::new(),
-            profile: OnceLock::new(),
-            early: Mutex::default(),
+            node: AtomicU32::new(0),
+            serial: AtomicU64::new(0),
+            lane: AtomicU32::new(0),
+            position: AtomicU64::new(0),
+            remains: OnceLock::new(),
         })
     }
 
@@ -71,36 +78,36 @@ impl Record {
 
     pub(crate) fn set_node(&self, id: NodeId) {
         let (index, serial) = id.to_parts();
-        self.node.0.store(index, Relaxed);
-        self.node.1.store(serial, Release);
+        self.node.store(index, Relaxed);
+        self.serial.store(serial, Release);
     }
 
     pub(crate) fn node(&self) -> Option<NodeId> {
-        let serial = self.node.1.load(Acquire);
-        (serial > 0).then(|| NodeId::from_parts(self.node.0.load(Relaxed), serial))
+        let serial = self.serial.load(Acquire);
+        (serial > 0).then(|| NodeId::from_parts(self.node.load(Relaxed), serial))
     }
 
     pub(crate) fn set_place(&self, place: Place) {
-        self.place.1.store(place.position, Relaxed);
-        self.place.0.store(place.lane as u32 + 1, Release);
+        self.position.store(place.position, Relaxed);
+        self.lane.store(place.lane as u32 + 1, Release);
     }
 
     pub(crate) fn place(&self) -> Option<Place> {
-        let lane = self.place.0.load(Acquire);
+        let lane = self.lane.load(Acquire);
         if lane == ON_NO_LANE {
             return None;
         }
-        let position = self.place.1.load(Relaxed);
+        let position = self.position.load(Relaxed);
         lane.checked_sub(1).map(|lane| Place { lane: lane as usize, position })
     }
 
     pub(crate) fn set_on_no_lane(&self) {
-        self.place.0.store(ON_NO_LANE, Release);
+        self.lane.store(ON_NO_LANE, Release);
     }
 
     /// Whether the device was given the command.
     pub(crate) fn is_dispatched(&self) -> bool {
-        self.place.0.load(Acquire) != 0
+        self.lane.load(Acquire) != 0
     }
 
     /// The command has ended: tells all who wait. Gives the event back that the driver is done
@@ -112,33 +119,31 @@ impl Record {
         native: Option<Native>,
         wakers: &mut Wakers,
     ) -> Option<Arc<dyn NativeEvent>> {
-        if let Some(profile) = profile {
-            let _ = self.profile.set(Box::new(profile));
-        }
-        if let Err(error) = outcome {
-            let _ = self.failure.set(error);
-        }
-        let Some(Native { event, armed: true }) = native else {
-            self.signal.settle(wakers);
-            return native.map(|native| native.event);
+        let (early, done) = match native {
+            Some(Native { event, armed: true }) => (Some(event), None),
+            Some(Native { event, armed: false }) => (None, Some(event)),
+            None => (None, None),
         };
-        *self.early() = Some(event);
+        let failure = outcome.err();
+        if failure.is_some() || profile.is_some() || early.is_some() {
+            let early = Mutex::new(early);
+            // A command ends once.
+            let _ = self.remains.set(Box::new(Remains { failure, profile, early }));
+        }
         let called_back = self.signal.settle(wakers);
-        if called_back { self.early().take() } else { None }
+        if called_back { self.take_early() } else { done }
     }
 
     /// The late callback has come.
     pub(crate) fn take_early(&self) -> Option<Arc<dyn NativeEvent>> {
-        self.early().take()
-    }
-
-    fn early(&self) -> MutexGuard<'_, Option<Arc<dyn NativeEvent>>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+        let early = &self.remains.get()?.early;
+        early.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn outcome(&self) -> Option<Result<()>> {
-        let settled = self.signal.phase() == Phase::Settled;
-        settled.then(|| self.failure.get().map_or(Ok(()), |error| Err(error.clone())))
+        let is_settled = self.signal.phase() == Phase::Settled;
+        let failure = || self.remains.get()?.failure.clone();
+        is_settled.then(|| failure().map_or(Ok(()), Err))
     }
 }
 
@@ -210,7 +215,7 @@ impl Event {
     /// [`profiling`](crate::RuntimeBuilder::profiling).
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
-        self.record.profile.get().map(|profile| **profile)
+        self.record.remains.get()?.profile
     }
 
     /// Blocks the thread until the command has ended. For hosts that are not asynchronous; a

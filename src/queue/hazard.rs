@@ -53,14 +53,14 @@ enum Writer {
     Failed(Error),
     /// A fused kernel did without these bytes, as its scope allowed. A command that only reads them
     /// fails; one that may write them counts as their next writer.
-    Lost(NodeId, Error),
+    Lost(NodeId, &'static Error),
 }
 
 impl Writer {
     fn error(self) -> Option<Error> {
         match self {
-            Self::None | Self::Command(_) => None,
-            Self::Failed(root) | Self::Lost(_, root) => Some(root),
+            Self::None | Self::Command(_) | Self::Lost(..) => None,
+            Self::Failed(root) => Some(root),
         }
     }
 }
@@ -214,14 +214,30 @@ impl Hazards {
         }
     }
 
+    /// `id`, added just now, does without these bytes, which others that it stands for would have
+    /// written: what they held before is not there, either. They still come after whoever has used them.
+    pub(crate) fn give_up(&mut self, id: NodeId, used: &Use, root: &'static Error) {
+        let history = self.histories.entry(used.allocation).or_default();
+        let covered = history.isolate(&used.bytes);
+        for segment in &mut history.segments[covered] {
+            let writer = match segment.writer {
+                Writer::None | Writer::Failed(_) => id,
+                Writer::Command(writer) => writer,
+                Writer::Lost(..) => continue,
+            };
+            let before = std::mem::replace(&mut segment.writer, Writer::Lost(writer, root));
+            self.retired.extend(before.error());
+        }
+    }
+
     /// What these commands wrote to the allocation is not there.
-    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &Error) {
+    pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &'static Error) {
         let Some(history) = self.histories.get_mut(&allocation) else { return };
         for segment in &mut history.segments {
             if let Writer::Command(writer) = segment.writer
                 && writers.contains(&writer)
             {
-                segment.writer = Writer::Lost(writer, root.clone());
+                segment.writer = Writer::Lost(writer, root);
             }
         }
     }

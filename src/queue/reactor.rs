@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::command::Command;
+use super::command::{Command, Work};
 use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
@@ -16,8 +16,8 @@ pub(crate) enum Post {
     Look(Arc<Record>),
     /// The callback of a command has come that was settled before.
     Late(Arc<Record>),
-    /// Free what these commands kept alive.
-    Drop(Vec<Command>),
+    /// Free what these kept alive.
+    Drop(Vec<Command>, Vec<Work>),
     /// End.
     Close,
 }
@@ -85,7 +85,7 @@ fn attend(post: Post) {
                 scheduler.look(&record);
             }
         }
-        Post::Drop(commands) => drop(commands),
+        Post::Drop(commands, works) => drop((commands, works)),
         Post::Close => {}
     }
 }

@@ -1,6 +1,7 @@
 //! The DAG and its hazards, alone: no backend, no executor.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
@@ -33,6 +34,8 @@ fn before(dag: &Dag<Command>, id: NodeId) -> Vec<usize> {
 fn failure() -> Error {
     Error::new(ErrorKind::Driver, "on request")
 }
+
+static LOST: LazyLock<Error> = LazyLock::new(failure);
 
 #[test]
 fn readers_run_side_by_side_and_the_next_writer_waits_for_all() {
@@ -170,7 +173,7 @@ fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
     assert!(dag.is_clear(&[&read(1), &write(1), &both(2)]));
 
     // What is not there can be written, and then read.
-    dag.lose(1, &[writer], &failure());
+    dag.lose(1, &[writer], &LOST);
     assert!(!dag.is_clear(&[&read(1)]));
     assert!(dag.is_clear(&[&both(1), &read(1)]) && dag.is_clear(&[&write(1), &read(1)]));
     assert!(!dag.is_clear(&[&[used(1, 0..4, Access::Write)], &read(1)]));
@@ -183,10 +186,30 @@ fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
 }
 
 #[test]
+fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
+    let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+    let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+    let reader = add(&mut dag, 1, &[used(1, 0..4, Access::Read)], &mut next);
+    let one = add(&mut dag, 2, &[used(2, 0..8, Access::Write)], &mut next);
+    dag.give_up(one, &[used(1, 0..8, Access::ReadWrite), used(3, 0..8, Access::Write)], &LOST);
+    dag.give_up(one, &[used(1, 8..16, Access::Read)], &LOST);
+    assert!(before(&dag, one).is_empty());
+    let late = add(&mut dag, 3, &[used(1, 4..8, Access::Read)], &mut next);
+    let beside = add(&mut dag, 4, &[used(1, 8..16, Access::Read)], &mut next);
+    let next_writer = add(&mut dag, 5, &[used(1, 0..8, Access::Write)], &mut next);
+    let healed = add(&mut dag, 6, &[used(1, 0..8, Access::Read)], &mut next);
+    let fresh = add(&mut dag, 7, &[used(3, 0..8, Access::Read)], &mut next);
+    assert_eq!(before(&dag, next_writer), [0, 1, 3]);
+    let mut complete = |id| dag.complete(id, Ok(()), &mut next).outcome.is_ok();
+    let all = [writer, reader, one, late, beside, next_writer, healed, fresh];
+    assert_eq!(all.map(&mut complete), [true, true, true, false, true, true, true, false]);
+}
+
+#[test]
 fn lost_contents_fail_those_who_only_read_and_keep_the_order() {
     let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
-    dag.lose(1, &[writer], &failure());
+    dag.lose(1, &[writer], &LOST);
     let reader = add(&mut dag, 1, &[used(1, 0..8, Access::Read)], &mut next);
     let changer = add(&mut dag, 2, &[used(1, 0..8, Access::ReadWrite)], &mut next);
     let healed = add(&mut dag, 3, &[used(1, 0..8, Access::Read)], &mut next);

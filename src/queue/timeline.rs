@@ -100,7 +100,7 @@ impl Timeline {
             queue: command.queue,
             place: command.record.place(),
             serial: id.serial(),
-            label: command.label(),
+            label: command.work.label(),
             after: submitted.after,
             submitted: submitted.submitted,
             enqueued: submitted.enqueued,
@@ -338,7 +338,7 @@ pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
         let look = if command.record.is_dispatched() { "solid" } else { "dashed" };
         // The edges to what has ended are known where somebody records.
         let after = command.traced.as_ref().map_or(after, |traced| &traced.after);
-        nodes.push((id.serial(), command.label(), look, after.to_vec()));
+        nodes.push((id.serial(), command.work.label(), look, after.to_vec()));
     });
     nodes.sort_by_key(|node| node.0);
     let mut text = String::from(

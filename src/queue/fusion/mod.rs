@@ -21,7 +21,7 @@ use self::sketch::{Outline, Sketch, Wishes};
 use super::Queue;
 use super::command::{Launch, LaunchWork};
 use super::event::Event;
-use super::scheduler::{Aborted, AsOne, GroupId, Scheduler};
+use super::scheduler::{Aborted, GroupId, Scheduler, Together, United};
 use super::stopwatch::Stopwatch;
 use crate::buffer::Buffer;
 use crate::build::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
@@ -372,10 +372,15 @@ struct Findings<'a> {
     /// The allocations that running as one leaves without their contents, and that somebody can still
     /// read.
     lost: &'a [u64],
-    /// What the launches use together; `None` if nobody has looked.
-    uses: Option<&'a AsOne>,
-    /// What is to be kept in mind, if it is new.
-    new: Option<&'a Inquiry>,
+    rest: Rest<'a>,
+}
+
+/// What is known of launches besides.
+enum Rest<'a> {
+    /// What they use together, and that the fused launch is right.
+    Known(&'a Arc<Together>),
+    /// Nothing; what is found out is to be kept in mind.
+    New(&'a Inquiry),
 }
 
 /// What is to be found out about launches.
@@ -446,8 +451,8 @@ impl Completion {
         }
         let inquiry = match seen {
             Seen::Known(fusion, recent) => {
-                let Recent { lost, uses, .. } = &*recent;
-                let findings = Findings { lost, uses: Some(uses), new: None };
+                let Recent { lost, together, .. } = &*recent;
+                let findings = Findings { lost, rest: Rest::Known(together) };
                 return Fusing::known(self.follow(&fusion, findings));
             }
             Seen::New(inquiry) => inquiry,
@@ -483,7 +488,7 @@ impl Completion {
     fn follow_new(self, inquiry: &Inquiry, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
         let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
         let lost: SmallVec<[u64; 8]> = inquiry.outline.held(internalized).collect();
-        self.follow(fusion, Findings { lost: &lost, uses: None, new: Some(inquiry) })
+        self.follow(fusion, Findings { lost: &lost, rest: Rest::New(inquiry) })
     }
 
     /// Runs the launches in the way that is legal, faster, or asked for.
@@ -518,15 +523,22 @@ impl Completion {
             Choice::Fused => None,
         };
         self.is_decided = true;
-        let Findings { lost, uses, new } = findings;
-        let launch = |launches: &[&LaunchWork], uses: &AsOne| {
-            if let Some(Inquiry { wishes, trust, .. }) = new {
-                let mut recents = recents(&self.queue);
-                recents.learn(launches, (wishes, *trust), fusion, (lost, uses));
+        let Findings { lost, rest } = findings;
+        let unite = |launches: &[&LaunchWork]| {
+            let launch = Box::new(sketch::fused(launches, fused));
+            match rest {
+                Rest::Known(together) => {
+                    United { launch, together: Arc::clone(together), is_checked: true }
+                }
+                Rest::New(Inquiry { wishes, trust, .. }) => {
+                    let together = Arc::new(Together::of(launches, &launch, lost));
+                    let mut recents = recents(&self.queue);
+                    recents.learn(launches, (wishes, *trust), fusion, (lost, &together));
+                    United { launch, together, is_checked: false }
+                }
             }
-            Box::new(sketch::fused(launches, fused))
         };
-        match self.queue.scheduler.run_as_one(self.group, launch, lost, uses, timed) {
+        match self.queue.scheduler.run_as_one(self.group, unite, lost, timed) {
             Ok(()) => {
                 self.queue.scheduler.shared().counters.fusions.add_one();
                 tracing::debug!(kernel = fused.kernel.name(), "launches run as one");

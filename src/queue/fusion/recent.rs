@@ -14,7 +14,7 @@ use crate::build::{Fusion, WeakKernel};
 use crate::fusion::Trust;
 use crate::nd_range::NdRange;
 use crate::queue::command::LaunchWork;
-use crate::queue::scheduler::AsOne;
+use crate::queue::scheduler::Together;
 
 /// So many scopes of a queue are known.
 const SCOPES: usize = 8;
@@ -40,7 +40,7 @@ pub(super) struct Recent {
     /// The allocations that are left without their contents.
     pub(super) lost: SmallVec<[u64; 8]>,
     /// What the launches use together.
-    pub(super) uses: AsOne,
+    pub(super) together: Arc<Together>,
 }
 
 /// A launch, so that another can be told to be the same.
@@ -83,7 +83,7 @@ impl Recents {
         launches: &[&LaunchWork],
         (wishes, trust): (&Wishes, Trust),
         fusion: &Arc<Fusion>,
-        (lost, uses): (&[u64], &AsOne),
+        (lost, together): (&[u64], &Arc<Together>),
     ) {
         self.scopes.retain(|recent| recent.fusion.strong_count() > 0);
         self.unknown += 1;
@@ -103,7 +103,7 @@ impl Recents {
             trust,
             fusion: Arc::downgrade(fusion),
             lost: SmallVec::from_slice(lost),
-            uses: uses.clone(),
+            together: Arc::clone(together),
         }));
     }
 }

@@ -8,13 +8,15 @@
 //! run one by one after all.
 
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::{AsOne, Effects, Scheduler, State, as_one};
+use super::held::{Held, Together};
+use super::{Effects, Scheduler, State};
 use crate::error::Error;
-use crate::queue::command::{Command, Held, LaunchWork, Work};
+use crate::queue::command::{Command, LaunchWork, Work};
 use crate::queue::dag::{Cut, NextList, NodeId};
 use crate::queue::event::Record;
 use crate::queue::lane::Lane;
@@ -32,7 +34,7 @@ pub(super) struct Group {
     pub(super) queue: u64,
     pub(super) slots: Vec<NodeId>,
     /// Those that are not in the DAG: all or none.
-    pub(super) held: Vec<Held>,
+    pub(super) held: Held,
     pub(super) stage: Stage,
 }
 
@@ -80,8 +82,21 @@ impl fmt::Display for Hindrance {
     }
 }
 
-/// For so many launches a group has room from the start.
-const FEW_LAUNCHES: usize = 8;
+/// What launches run as.
+pub(crate) struct United {
+    pub(crate) launch: Box<LaunchWork>,
+    pub(crate) together: Arc<Together>,
+    /// Whether the launch is known to fit the kernel and the device.
+    pub(crate) is_checked: bool,
+}
+
+/// Whoever only reads what running as one does without fails with it.
+static LOST: LazyLock<Error> = LazyLock::new(|| {
+    Error::invalid(
+        "the contents were internalized by a fused kernel, as its scope was asked to; write the buffer \
+         before it is read",
+    )
+});
 
 /// Launches of a group that have not failed, in order.
 pub(super) type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
@@ -90,7 +105,7 @@ impl Scheduler {
     /// Begins a group.
     pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
         let stage = Stage::Collecting(aborted);
-        let (slots, held) = (Vec::new(), Vec::with_capacity(FEW_LAUNCHES));
+        let (slots, held) = (Vec::new(), Held::new());
         self.lock().groups.insert(group, Group { queue, slots, held, stage });
     }
 
@@ -160,58 +175,43 @@ impl Scheduler {
         })
     }
 
-    /// Has the launches run as the one that `unite` makes of them, which uses what they use, but for
-    /// the contents of the allocations that are lost. `uses` is what they use [together](as_one), if that is
-    /// known; `unite` is told. If something is in the way, they run one by one.
+    /// Has the launches run as the one that `unite` makes of them, which leaves nothing in the
+    /// allocations that are lost. If something is in the way, they run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
-        unite: impl FnOnce(&[&LaunchWork], &AsOne) -> Box<LaunchWork>,
+        unite: impl FnOnce(&[&LaunchWork]) -> United,
         lost: &[u64],
-        uses: Option<&AsOne>,
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
         self.change(|state, next, effects| {
             self.settle_some(state, effects);
-            let found;
-            let uses = match uses {
-                Some(known) => known,
-                None => {
-                    found = as_one(&state.launches(group));
-                    &found
-                }
-            };
-            let can_start = state.can_start(group, uses, self.options);
-            if !can_start {
-                state.enter(group, next);
-            }
-            let launch = match state.hindrance(group, lost) {
-                None => Ok(unite(&state.launches(group), uses)),
-                Some(hindrance) => Err(hindrance),
-            };
-            let launch = launch.and_then(|launch| match launch.check(self.slot.handle()) {
-                Some(Err(error)) => Err(Hindrance::Unfit(error)),
-                Some(Ok(())) | None => Ok(launch),
-            });
-            match launch {
-                Ok(launch) if can_start => {
-                    let id = state.add_as_one(group, uses, launch, stopwatch, next);
+            let run = || {
+                state.find_hindrance(group, lost)?;
+                let United { launch, together, is_checked } = unite(&state.launches(group));
+                let checked = if is_checked { None } else { launch.check(self.slot.handle()) };
+                checked.transpose().map_err(Hindrance::Unfit)?;
+                if state.can_start(group, &together, self.options) {
+                    let id = state.add_as_one(group, &together, launch, stopwatch, next);
                     self.pump(state, next, effects);
-                    if let Some(id) = id.filter(|&id| state.stands_for_others(id)) {
-                        state.lose(lost, &[id]);
+                    if let Some(id) = id.filter(|&id| state.is_several(id)) {
+                        state.dag.give_up(id, &together.lost, &LOST);
                     }
-                    Ok(())
+                    return Ok(());
                 }
-                Ok(launch) => {
-                    let members = state.unite(group, launch, stopwatch, next);
-                    state.lose(lost, &members);
-                    Ok(())
+                state.enter(group, next);
+                state.find_hindrance(group, lost)?;
+                let members = state.unite(group, launch, stopwatch, next);
+                for &allocation in lost {
+                    state.dag.lose(allocation, &members, &LOST);
                 }
-                Err(hindrance) => {
-                    state.release(group, next);
-                    Err(hindrance)
-                }
+                Ok(())
+            };
+            let outcome = run();
+            if outcome.is_err() {
+                state.release(group, next);
             }
+            outcome
         })
     }
 
@@ -249,7 +249,7 @@ impl State {
     ) -> Option<(usize, R)> {
         let known = self.groups.get(&group)?;
         let is_open = matches!(known.stage, Stage::Collecting(_) | Stage::Deciding);
-        let count = known.slots.len() + known.held.len();
+        let count = known.slots.len() + known.held.works.len();
         is_open.then(|| (count, see(&self.launches(group))))
     }
 
@@ -258,7 +258,7 @@ impl State {
             return Launches::new();
         };
         let added = slots.iter().filter_map(|&id| self.dag.command(id)).map(|c| &c.work);
-        let works = added.chain(held.iter().map(|held| &held.work));
+        let works = added.chain(&held.works);
         works
             .filter_map(|work| match work {
                 Work::Launch(launch) => Some(&**launch),
@@ -316,17 +316,20 @@ impl State {
         }
     }
 
-    /// What is in the way of running the group's launches as one, which leaves nothing in the allocations
-    /// that are lost.
-    fn hindrance(&mut self, group: GroupId, lost: &[u64]) -> Option<Hindrance> {
+    /// Fails if something is in the way of running the group's launches as one, which leaves nothing in the
+    /// allocations that are lost. Nothing is in that of launches that are held.
+    fn find_hindrance(&mut self, group: GroupId, lost: &[u64]) -> Result<(), Hindrance> {
         let Self { dag, groups, .. } = self;
-        let Group { slots, .. } = groups.get(&group)?;
+        let slots = groups.get(&group).map_or(&[][..], |group| &group.slots);
+        if slots.is_empty() {
+            return Ok(());
+        }
         let failed = |id: &NodeId| dag.command(*id).is_none() || dag.is_poisoned(*id);
         if let Some(at) = slots.iter().position(failed) {
-            return Some(Hindrance::Failed(at));
+            return Err(Hindrance::Failed(at));
         }
         if let Some(reader) = dag.reader_of(slots, |allocation| lost.contains(&allocation)) {
-            return Some(Hindrance::Wanted(reader.work.in_words()));
+            return Err(Hindrance::Wanted(reader.work.in_words()));
         }
         // A future that waits for one of these launches would wait forever if another of them waited
         // for the future. Which future that is nobody knows.
@@ -336,9 +339,9 @@ impl State {
         let mut waits = |slots: &[NodeId]| dag.find_gated(slots, waits_for_host).is_some();
         // Most often none does.
         let waiting = waits(slots).then(|| slots.iter().position(|&slot| waits(&[slot])));
-        let at = waiting.flatten()?;
+        let Some(at) = waiting.flatten() else { return Ok(()) };
         let launch = dag.command(slots[at]).map(|command| command.work.label());
-        Some(Hindrance::HostFuture(at, launch.unwrap_or_default()))
+        Err(Hindrance::HostFuture(at, launch.unwrap_or_default()))
     }
 
     /// Has nothing but what is outside the group in the way of its launches, and gives these.
@@ -361,19 +364,6 @@ impl State {
         *stage = Stage::Ready { cuts: dag.cut(slots) };
         slots.iter().for_each(|&id| dag.open_gate(id, next));
         SmallVec::from_slice(slots)
-    }
-
-    /// Whoever only reads what these commands write to these allocations fails.
-    fn lose(&mut self, allocations: &[u64], writers: &[NodeId]) {
-        static LOST: LazyLock<Error> = LazyLock::new(|| {
-            Error::invalid(
-                "the contents were internalized by a fused kernel, as its scope was asked to; write \
-                 the buffer before it is read",
-            )
-        });
-        for &allocation in allocations {
-            self.dag.lose(allocation, writers, &LOST);
-        }
     }
 
     fn group_of(&self, id: NodeId) -> Option<&Group> {
@@ -406,10 +396,15 @@ impl State {
     }
 
     /// The device has what the command runs as.
-    pub(super) fn started(&mut self, id: NodeId) {
-        let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
-        let Some(group) = self.groups.get_mut(&group) else { return };
-        if let Stage::Ready { cuts } = std::mem::replace(&mut group.stage, Stage::Running) {
+    pub(super) fn started(&mut self, id: NodeId, effects: &mut Effects) {
+        let Some(command) = self.dag.command_mut(id) else { return };
+        if let Some(several) = &mut command.several {
+            effects.unused.push(mem::take(&mut several.works));
+        }
+        let Some(group) = command.group.and_then(|group| self.groups.get_mut(&group)) else {
+            return;
+        };
+        if let Stage::Ready { cuts } = mem::replace(&mut group.stage, Stage::Running) {
             self.dag.mend(cuts);
         }
     }
@@ -438,7 +433,7 @@ impl State {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 command.timed = None;
-                effects.unused.extend(command.fused.take());
+                effects.unused.extend(command.fused.take().map(|fused| vec![Work::Launch(fused)]));
                 self.dag.consider(id, next);
             }
         }

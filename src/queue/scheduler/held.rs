@@ -6,18 +6,37 @@
 //! that waits for more than its data; and if they run one by one, or cannot be handed to the device at
 //! once. Whatever was added since and has nothing to do with them could as well have come later.
 
+use std::mem;
 use std::sync::Arc;
-
-use smallvec::SmallVec;
 
 use super::group::Stage;
 use super::{Edges, Effects, Ending, GroupId, Options, Scheduler, State};
 use crate::backend::Access;
-use crate::queue::command::{Command, Held, LaunchWork, Work};
+use crate::queue::command::{Command, LaunchWork, Several, Work};
 use crate::queue::dag::{EdgeKind, NextList, NodeId, Uses};
 use crate::queue::event::{Event, Record};
 use crate::queue::hazard::Use;
 use crate::queue::stopwatch::Stopwatch;
+
+/// Launches that are held, in order, and their records.
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) works: Vec<Work>,
+    records: Vec<Arc<Record>>,
+}
+
+/// For so many launches a group has room from the start.
+const FEW_LAUNCHES: usize = 8;
+
+impl Held {
+    pub(super) fn new() -> Self {
+        Self { works: Vec::with_capacity(FEW_LAUNCHES), records: Vec::with_capacity(FEW_LAUNCHES) }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&Work, &Arc<Record>)> {
+        self.works.iter().zip(&self.records)
+    }
+}
 
 /// A command before it is added.
 pub(super) struct Newcomer<'a> {
@@ -30,27 +49,48 @@ pub(super) struct Newcomer<'a> {
 
 impl Newcomer<'_> {
     /// Whether it comes after a launch of `queue` that is held, by what it `uses` or is told.
-    fn comes_after(&self, held: &Held, queue: u64, uses: &Uses) -> bool {
+    fn comes_after(&self, (work, record): (&Work, &Arc<Record>), queue: u64, uses: &Uses) -> bool {
         match self.work {
             Work::Marker => queue == self.queue,
             Work::Drain => true,
             _ => {
-                let told = |event: &Event| Arc::ptr_eq(event.record(), &held.record);
+                let told = |event: &Event| Arc::ptr_eq(event.record(), record);
                 let is_before = |used: &Use| uses.iter().any(|own| used.orders(own));
-                self.after.iter().any(told) || held.work.uses().iter().any(is_before)
+                self.after.iter().any(told) || work.uses().iter().any(is_before)
             }
         }
     }
 }
 
-/// What launches use that run as one: lists that follow each other, most often a single one.
-pub(crate) type AsOne = SmallVec<[SmallVec<[Use; 16]>; 1]>;
+/// What launches use that run as one, in lists that follow each other, most often a single one.
+pub(crate) struct Together {
+    /// All of it.
+    uses: Vec<Vec<Use>>,
+    /// What is left of that when they run as one: there is memory that they then do without.
+    pub(crate) touched: Vec<Vec<Use>>,
+    /// That of memory which is then left without its contents.
+    pub(super) lost: Vec<Use>,
+}
+
+impl Together {
+    /// Of launches that run as this one, which leaves nothing in the allocations that are lost.
+    pub(crate) fn of(launches: &[&LaunchWork], one: &LaunchWork, lost: &[u64]) -> Self {
+        let uses = uses_together(launches);
+        let own = one.uses();
+        let is_touched = |used: &&Use| own.iter().any(|own| own.allocation == used.allocation);
+        let touched = uses.iter().map(|uses| uses.iter().filter(is_touched).cloned().collect());
+        let touched = touched.collect();
+        let all = uses.iter().flatten();
+        let lost = all.filter(|used| lost.contains(&used.allocation)).cloned().collect();
+        Self { uses, touched, lost }
+    }
+}
 
 /// Of several uses of the same bytes the first, for the later ones find what an earlier one left there,
 /// and, if that reads, the first that writes, too. Where only parts are the same, the launches' uses stay
 /// as they are, in order.
-pub(super) fn as_one(launches: &[&LaunchWork]) -> AsOne {
-    let mut all = SmallVec::<[Use; 16]>::new();
+fn uses_together(launches: &[&LaunchWork]) -> Vec<Vec<Use>> {
+    let mut all = Vec::<Use>::new();
     for launch in launches {
         let uses = launch.uses();
         // In a launch, whoever reads comes first.
@@ -65,14 +105,14 @@ pub(super) fn as_one(launches: &[&LaunchWork]) -> AsOne {
                         }
                     }
                     Some(_) => {
-                        let uses = |launch: &&LaunchWork| launch.uses().into_iter().collect();
+                        let uses = |launch: &&LaunchWork| launch.uses().into_vec();
                         return launches.iter().map(uses).collect();
                     }
                 }
             }
         }
     }
-    SmallVec::from_buf([all])
+    vec![all]
 }
 
 impl State {
@@ -89,24 +129,26 @@ impl State {
         self.holding.iter().all(|holding| Some(*holding) == group)
     }
 
-    pub(super) fn hold(&mut self, group: GroupId, launch: Held) {
+    pub(super) fn hold(&mut self, group: GroupId, work: Work, record: Arc<Record>) {
         let Some(known) = self.groups.get_mut(&group) else { return };
-        if known.held.is_empty() {
+        if known.held.works.is_empty() {
             self.holding.push(group);
         }
-        known.held.push(launch);
+        known.held.works.push(work);
+        known.held.records.push(record);
     }
 
     /// Forgets that the group's launches are held, and gives them.
-    fn take_held(&mut self, group: GroupId) -> Vec<Held> {
-        let held = self.groups.get_mut(&group).map(|group| std::mem::take(&mut group.held));
+    fn take_held(&mut self, group: GroupId) -> Held {
+        let held = self.groups.get_mut(&group).map(|group| mem::take(&mut group.held));
         self.holding.retain(|holding| *holding != group);
         held.unwrap_or_default()
     }
 
     /// Puts the launches of the group that are held into the DAG, each behind a gate.
     pub(super) fn enter(&mut self, group: GroupId, next: &mut NextList) {
-        for Held { work, record } in self.take_held(group) {
+        let Held { works, records } = self.take_held(group);
+        for (work, record) in works.into_iter().zip(records) {
             let Some(known) = self.groups.get_mut(&group) else { return };
             let uses = work.uses();
             let mut command = Command::new(work, record.clone(), known.queue, false, None);
@@ -132,7 +174,7 @@ impl State {
         let uses = newcomer.work.uses();
         for group in self.holding.clone() {
             let Some(known) = self.groups.get(&group) else { continue };
-            let comes_after = |held: &Held| newcomer.comes_after(held, known.queue, &uses);
+            let comes_after = |held| newcomer.comes_after(held, known.queue, &uses);
             let before = known.held.iter().position(comes_after);
             if let Some(before) = before.filter(|_| Some(group) != newcomer.group) {
                 self.abort(group, before, &newcomer.work.in_words(), next);
@@ -142,7 +184,7 @@ impl State {
 
     /// If the record is that of a launch that is held, its scope's launches run now.
     pub(super) fn abort_held(&mut self, record: &Arc<Record>, who: &str, next: &mut NextList) {
-        let is_meant = |held: &Held| Arc::ptr_eq(&held.record, record);
+        let is_meant = |(_, held): (&Work, &Arc<Record>)| Arc::ptr_eq(held, record);
         let found = self.holding.iter().find_map(|group| {
             let at = self.groups.get(group)?.held.iter().position(is_meant)?;
             Some((*group, at))
@@ -162,41 +204,40 @@ impl State {
 
     /// Whether the group's launches, which use this, are held and could be handed to the device at once,
     /// as one.
-    pub(super) fn can_start(&self, group: GroupId, uses: &AsOne, options: Options) -> bool {
-        let are_held = self.groups.get(&group).is_some_and(|group| !group.held.is_empty());
-        are_held && !self.is_full(options) && self.dag.is_clear(uses)
+    pub(super) fn can_start(&self, group: GroupId, together: &Together, options: Options) -> bool {
+        let are_held = self.groups.get(&group).is_some_and(|group| !group.held.works.is_empty());
+        are_held && !self.is_full(options) && self.dag.is_clear(&together.uses)
     }
 
-    /// Adds the group's launches, which are held and have these `uses`, as one command.
+    /// Adds the group's launches, which are held and use this, as one command.
     pub(super) fn add_as_one(
         &mut self,
         group: GroupId,
-        uses: &AsOne,
+        together: &Arc<Together>,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
         next: &mut NextList,
     ) -> Option<NodeId> {
-        let mut others = self.take_held(group);
+        let Held { works, mut records } = self.take_held(group);
         let queue = self.groups.remove(&group)?.queue;
-        let last = others.pop()?;
-        let mut command = Command::new(last.work, last.record, queue, false, None);
-        command.others = others;
-        command.fused = Some(launch);
+        let last = records.pop()?;
+        let mut command = Command::new(Work::Launch(launch), last, queue, false, None);
+        command.several = Some(Several { works, records, together: Arc::clone(together) });
         command.timed = stopwatch;
-        let id = self.dag.add(command, uses, [], 0, None, next);
+        let id = self.dag.add(command, &together.touched, [], 0, None, next);
         self.dag.command(id)?.records().for_each(|record| record.set_node(id));
         Some(id)
     }
 
-    /// Whether the command does the work of others that are not in the DAG.
-    pub(super) fn stands_for_others(&self, id: NodeId) -> bool {
-        self.dag.command(id).is_some_and(|command| !command.others.is_empty())
+    /// Whether the command is several launches that are not in the DAG.
+    pub(super) fn is_several(&self, id: NodeId) -> bool {
+        self.dag.command(id).is_some_and(|command| command.several.is_some())
     }
 }
 
 impl Scheduler {
-    /// A command that does the work of others could not be handed over: each gets its own, behind
-    /// this one, which ends without having done anything.
+    /// A command that is several launches could not be handed over: each gets its own, behind this one,
+    /// which ends without having done anything.
     pub(super) fn split(
         &self,
         state: &mut State,
@@ -205,21 +246,17 @@ impl Scheduler {
         effects: &mut Effects,
     ) {
         let Some(command) = state.dag.command_mut(id) else { return };
+        let Some(Several { works, mut records, .. }) = command.several.take() else { return };
         let queue = command.queue;
         let record = Record::new(command.record.weak_scheduler());
-        let record = std::mem::replace(&mut command.record, record);
-        let work = std::mem::replace(&mut command.work, Work::Host);
-        let others = std::mem::take(&mut command.others);
-        effects.unused.extend(command.fused.take());
+        records.push(mem::replace(&mut command.record, record));
+        effects.unused.push(vec![mem::replace(&mut command.work, Work::Host)]);
         command.timed = None;
         // What it waits for may not have ended, while this one does.
         let before = state.dag.dependencies(id);
-        let before: Vec<_> =
-            before.map(|(id, kind, command)| (id, kind, command.work.uses())).collect();
-        let launches = others.into_iter().map(|held| (held.work, held.record));
-        let launches: Vec<_> = launches.chain([(work, record)]).collect();
-        let all: Uses = launches.iter().flat_map(|(work, _)| work.uses()).collect();
-        for (work, record) in launches {
+        let before: Vec<_> = before.map(|(id, kind, command)| (id, kind, command.uses())).collect();
+        let all: Uses = works.iter().flat_map(Work::uses).collect();
+        for (work, record) in works.into_iter().zip(records) {
             let uses = work.uses();
             // Whoever reads nothing of what a command writes does not fail with it, unless it is told to
             // come after that.

@@ -33,7 +33,7 @@ use crate::build::BuildGraph;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
-use crate::queue::command::{Command, Held, LaunchWork, Submission, Work};
+use crate::queue::command::{Command, Submission, Work};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
 use crate::queue::event::{Event, Record, Status};
@@ -45,9 +45,9 @@ use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
 use crate::stats::Counters;
 use group::Group;
-pub(crate) use group::{Aborted, GroupId};
-pub(crate) use held::AsOne;
-use held::{Newcomer, as_one};
+pub(crate) use group::{Aborted, GroupId, United};
+use held::Newcomer;
+pub(crate) use held::Together;
 use lock::{Locked, StateLock};
 use transfer::{Movers, Transfer};
 
@@ -123,7 +123,7 @@ struct Effects {
     transfers: SmallVec<[Transfer; 1]>,
     garbage: Vec<Garbage>,
     /// What was to run and does not.
-    unused: SmallVec<[Box<LaunchWork>; 1]>,
+    unused: SmallVec<[Vec<Work>; 1]>,
     /// Timed commands that have ended, and their times if they went well.
     timed: Vec<(Arc<Stopwatch>, Option<Profile>)>,
     /// That of a scheduler whose last command has ended.
@@ -343,7 +343,7 @@ impl Scheduler {
             && state.holds_none_but(Some(group))
         {
             // It concerns nobody yet, and nobody it.
-            state.hold(group, Held { work, record });
+            state.hold(group, work, record);
             self.publish(&state);
             drop(state);
             if was_idle {
@@ -357,7 +357,7 @@ impl Scheduler {
         state.enter_those_before(&newcomer, &mut next);
         let id = match group.filter(|_| !waits && state.can_hold()) {
             Some(group) => {
-                state.hold(group, Held { work, record });
+                state.hold(group, work, record);
                 None
             }
             None => {
@@ -497,11 +497,11 @@ impl Scheduler {
         match self.enqueue(state, &members, effects) {
             Ok(()) => {
                 members.iter().for_each(|&id| state.dag.dispatched(id, next));
-                state.started(id);
+                state.started(id, effects);
             }
-            Err(error) if state.is_in_ready_group(id) || state.stands_for_others(id) => {
+            Err(error) if state.is_in_ready_group(id) || state.is_several(id) => {
                 tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
-                if state.stands_for_others(id) {
+                if state.is_several(id) {
                     self.split(state, id, next, effects);
                 } else {
                     state.run_one_by_one(id, next, effects);
@@ -632,7 +632,7 @@ impl Scheduler {
         // Who sees the end finds it counted.
         self.publish(state);
         let armed = native.as_ref().is_some_and(|native| native.armed);
-        for Held { record, .. } in &command.others {
+        for record in command.other_records() {
             record.settle(outcome.clone(), profile, None, &mut effects.wakers);
         }
         let event = command.record.settle(outcome, profile, native, &mut effects.wakers);

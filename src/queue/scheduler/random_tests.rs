@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use async_io::Timer;
 use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
 
-use super::{Aborted, AsOne, GroupId};
+use super::{Aborted, GroupId, Together, United};
 use crate::backend::simulated::{Fault, Simulator};
 use crate::buffer::Buffer;
 use crate::build::Kernel;
@@ -309,15 +310,17 @@ impl Case {
             self.queue.scheduler.run_separately(scope.id, None);
             return self.note(("one by one", scope.id));
         }
-        let unite = |launches: &[&LaunchWork], _: &AsOne| {
+        let unite = |launches: &[&LaunchWork]| {
             let given = launches.iter().flat_map(|launch| &launch.arguments);
-            Box::new(LaunchWork {
+            let launch = Box::new(LaunchWork {
                 kernel: self.kernels[launches.len() - 1].clone(),
                 range: launches[0].range,
                 arguments: given.cloned().collect(),
-            })
+            });
+            let together = Arc::new(Together::of(launches, &launch, &[]));
+            United { launch, together, is_checked: false }
         };
-        let united = self.queue.scheduler.run_as_one(scope.id, unite, &[], None, None);
+        let united = self.queue.scheduler.run_as_one(scope.id, unite, &[], None);
         self.note(("as one", scope.id, united.map_err(|hindrance| hindrance.to_string())));
     }
 

@@ -1,5 +1,6 @@
 //! From the ends of native commands to those who wait for them.
 
+use std::cell::Cell;
 use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,6 +19,14 @@ use crate::queue::event::Record;
 use crate::queue::lane::{Left, Place};
 use crate::queue::reactor::Post;
 
+thread_local! {
+    /// Room for what commands leave, which are many at once: the thread's next settling needs it, too.
+    static ROOM: Cell<Vec<Garbage>> = const { Cell::new(Vec::new()) };
+}
+
+/// No thread keeps room for more.
+const MOST_ROOM: usize = 64;
+
 impl Scheduler {
     /// Settles the command at `place` and all before it, on its lane and on those that these waited
     /// for, as far as they have ended, but no more than `most`. Tells whether that was all that can
@@ -29,6 +38,10 @@ impl Scheduler {
         most: u64,
         effects: &mut Effects,
     ) -> bool {
+        if effects.garbage.capacity() == 0 {
+            // A thread that ends has none.
+            effects.garbage = ROOM.try_with(Cell::take).unwrap_or_default();
+        }
         let mut next = NextList::new();
         let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
         let mut settled = 0;
@@ -136,15 +149,24 @@ impl Scheduler {
             // One that panics must not keep the others asleep, nor end the reactor.
             outlast("a waker", || waker.wake());
         }
-        let mut heavy = Vec::new();
-        for Garbage { command, event } in effects.garbage {
+        let (mut commands, mut works) = (Vec::new(), Vec::new());
+        let mut garbage = effects.garbage;
+        for Garbage { command, event } in garbage.drain(..) {
             drop(event);
             if !command.is_light() {
-                heavy.push(command);
+                commands.push(command);
             }
         }
-        if !heavy.is_empty() {
-            self.shared.reactor.post(Post::Drop(heavy), Urgency::NextTick);
+        if garbage.capacity() <= MOST_ROOM {
+            let _ = ROOM.try_with(|room| room.set(garbage));
+        }
+        for work in effects.unused.into_iter().flatten() {
+            if !work.is_light() {
+                works.push(work);
+            }
+        }
+        if !commands.is_empty() || !works.is_empty() {
+            self.shared.reactor.post(Post::Drop(commands, works), Urgency::NextTick);
         }
     }
 

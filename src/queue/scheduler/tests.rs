@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
 
 use super::group::Hindrance;
-use super::{Aborted, AsOne, GroupId};
+use super::{Aborted, GroupId, Together, United};
 use crate::backend::simulated::{Fault, Simulator};
 use crate::buffer::Buffer;
 use crate::build::{Kernel, Program};
@@ -94,13 +95,15 @@ impl Bench {
 
     /// The same, which leaves nothing in a buffer.
     fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), Hindrance> {
-        let unite = |launches: &[&LaunchWork], _: &AsOne| {
+        let lost: Vec<_> = lost.into_iter().map(|buffer| buffer.region().allocation()).collect();
+        let unite = |launches: &[&LaunchWork]| {
             let arguments = launches[0].arguments.clone();
             let range = launches[0].range;
-            Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments })
+            let launch = Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments });
+            let together = Arc::new(Together::of(launches, &launch, &lost));
+            United { launch, together, is_checked: false }
         };
-        let lost: Vec<_> = lost.into_iter().map(|buffer| buffer.region().allocation()).collect();
-        self.queue.scheduler.run_as_one(GROUP, unite, &lost, None, None)
+        self.queue.scheduler.run_as_one(GROUP, unite, &lost, None)
     }
 
     fn contents(&self) -> crate::Result<Vec<u32>> {
