@@ -81,12 +81,12 @@ mod sealed {
 #[derive(Clone)]
 pub struct ArgumentValue {
     pub(crate) kind: ArgumentKind,
-    element: fn() -> Element,
+    element: &'static Element,
 }
 
 impl fmt::Debug for ArgumentValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (`{}`)", self.kind.in_words(), (self.element)().name)
+        write!(f, "{} (`{}`)", self.kind.in_words(), self.element)
     }
 }
 
@@ -100,18 +100,25 @@ pub(crate) enum ArgumentKind {
 }
 
 /// What Rust knows of an argument's element type.
-#[derive(Clone, Copy)]
 struct Element {
-    name: &'static str,
+    name: fn() -> &'static str,
     /// Of which it is one, or an array.
-    scalar: Option<Scalar>,
+    scalar: fn() -> Option<Scalar>,
     size: usize,
 }
 
 impl Element {
-    fn of<T: 'static>() -> Self {
-        let (name, scalar) = (std::any::type_name::<T>(), Scalar::of::<T>());
-        Self { name, scalar, size: size_of::<T>() }
+    const fn of<T: 'static>() -> &'static Self {
+        const {
+            let (name, scalar) = (std::any::type_name::<T>, Scalar::of::<T>);
+            &Self { name, scalar, size: size_of::<T>() }
+        }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str((self.name)())
     }
 }
 
@@ -119,7 +126,7 @@ impl<T: Pod> sealed::Argument for &Buffer<T> {
     fn into_value(self) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Buffer(self.region().clone(), None),
-            element: Element::of::<T>,
+            element: Element::of::<T>(),
         }
     }
 }
@@ -128,7 +135,7 @@ impl<T: Pod> sealed::Argument for BufferArgument<'_, T> {
     fn into_value(self) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Buffer(self.buffer.region().clone(), Some(self.access)),
-            element: Element::of::<T>,
+            element: Element::of::<T>(),
         }
     }
 }
@@ -137,7 +144,7 @@ impl<T: Pod> sealed::Argument for Local<T> {
     fn into_value(self) -> ArgumentValue {
         // A size that overflows exceeds every device's local memory, which is checked.
         let bytes = self.len.saturating_mul(size_of::<T>());
-        ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T> }
+        ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T>() }
     }
 }
 
@@ -145,7 +152,7 @@ impl<T: Pod> sealed::Argument for T {
     fn into_value(self) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Value(SmallVec::from_slice(bytemuck::bytes_of(&self))),
-            element: Element::of::<T>,
+            element: Element::of::<T>(),
         }
     }
 }
@@ -308,7 +315,7 @@ impl ArgumentValue {
                  launches cannot give"
             ));
         }
-        let Element { name: rust, scalar, size } = (self.element)();
+        let (rust, size) = (self.element, self.element.size);
         match (parameter.address_space, &self.kind) {
             (None, _) => return Ok(()),
             (
@@ -358,6 +365,7 @@ impl ArgumentValue {
                 _ => Ok(()),
             };
         };
+        let scalar = (rust.scalar)();
         if scalar.is_some_and(|given| !element.scalar.takes(given)) {
             return fail(format_args!("given `{rust}`, expected `{type_name}`"));
         }

@@ -13,6 +13,7 @@ pub struct NdRange {
 }
 
 impl NdRange {
+    #[inline]
     fn new(global: &[usize]) -> Self {
         Self { dimensions: global.len() as u8, global: pad(global, 1), offset: [0; 3], local: None }
     }
@@ -105,17 +106,17 @@ impl NdRange {
         kernel_limit: Option<usize>,
     ) -> Result<()> {
         let fail = |problem: String| Err(Error::invalid(format!("kernel `{kernel}`: {problem}")));
-        if self.global().contains(&0) {
+        if self.global.contains(&0) {
             return fail(format!(
                 "the global size {:?} holds no work-item; every dimension must be at least 1",
                 self.global()
             ));
         }
-        let items = self.global().iter().try_fold(1usize, |all, &n| all.checked_mul(n));
-        let last = (self.global().iter().zip(self.offset()))
-            .try_fold(0usize, |most, (&n, &offset)| Some(most.max(n.checked_add(offset)?)));
         let most = limits.largest_size();
-        if !matches!((items, last), (Some(items), Some(last)) if items <= most && last <= most) {
+        let fits = |number: Option<usize>| number.is_some_and(|number| number <= most);
+        let [x, y, z] = self.global;
+        let items = x.checked_mul(y).and_then(|plane| plane.checked_mul(z));
+        if !fits(items) || !(0..3).all(|d| fits(self.global[d].checked_add(self.offset[d]))) {
             return fail(format!(
                 "the global size {:?} with offset {:?} has more than the {most} work-items that the \
                  device can number",
@@ -158,11 +159,13 @@ impl NdRange {
     }
 }
 
+#[inline]
 fn pad(sizes: &[usize], with: usize) -> [usize; 3] {
     std::array::from_fn(|dimension| sizes.get(dimension).copied().unwrap_or(with))
 }
 
 impl From<NdSize> for NdRange {
+    #[inline]
     fn from(size: NdSize) -> Self {
         Self::new(size.get())
     }

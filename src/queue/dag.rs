@@ -265,6 +265,11 @@ impl<C> Dag<C> {
         }
     }
 
+    /// Whether there are errors that [`take_retired`](Self::take_retired) gives.
+    pub(crate) fn has_retired(&self) -> bool {
+        self.hazards.has_retired()
+    }
+
     /// Errors of commands that nobody reads here any more, for whoever drops them elsewhere.
     pub(crate) fn take_retired(&mut self) -> Vec<Error> {
         self.hazards.take_retired()
@@ -493,11 +498,11 @@ impl<C> Dag<C> {
         })
     }
 
-    /// The command was added just now in the place of others that write these bytes, and does not: they are
-    /// not to be read before they are overwritten.
-    pub(crate) fn give_up(&mut self, id: NodeId, uses: &[Use], root: &'static Error) {
+    /// A command was added in the place of others that write these bytes, and does not: they are not to be
+    /// read before they are overwritten.
+    pub(crate) fn give_up(&mut self, uses: &[Use], root: &'static Error) {
         for used in uses.iter().filter(|used| used.access != Access::Read) {
-            self.hazards.give_up(id, used, root);
+            self.hazards.give_up(used, root);
         }
     }
 

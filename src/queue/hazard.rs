@@ -51,9 +51,9 @@ enum Writer {
     Command(NodeId),
     /// It failed, so the segment holds nothing that anybody should read.
     Failed(Error),
-    /// A fused kernel did without these bytes, as its scope allowed. A command that only reads them
-    /// fails; one that may write them counts as their next writer.
-    Lost(NodeId, &'static Error),
+    /// A fused kernel did without these bytes, as its scope allowed, after this command wrote them, if
+    /// any. A command that only reads them fails; one that may write them counts as their next writer.
+    Lost(Option<NodeId>, &'static Error),
 }
 
 impl Writer {
@@ -85,7 +85,9 @@ impl Segment {
             Writer::None => true,
             Writer::Command(writer) => !is_in_the_way(writer),
             Writer::Failed(_) => access == Access::Write,
-            Writer::Lost(writer, _) => !is_in_the_way(writer) && access != Access::Read,
+            Writer::Lost(writer, _) => {
+                !writer.is_some_and(&is_in_the_way) && access != Access::Read
+            }
         };
         let mut readers = self.readers.iter();
         is_written && (access == Access::Read || !readers.any(|reader| is_in_the_way(*reader)))
@@ -149,7 +151,9 @@ impl Hazards {
                 Writer::Failed(root) if writer_edge == EdgeKind::Data => found.fail(root),
                 Writer::Failed(_) => {}
                 Writer::Lost(writer, root) => {
-                    found.depend(*writer, EdgeKind::Order);
+                    if let Some(writer) = writer {
+                        found.depend(*writer, EdgeKind::Order);
+                    }
                     if used.access == Access::Read {
                         found.fail(root);
                     }
@@ -214,15 +218,15 @@ impl Hazards {
         }
     }
 
-    /// `id`, added just now, does without these bytes, which others that it stands for would have
-    /// written: what they held before is not there, either. They still come after whoever has used them.
-    pub(crate) fn give_up(&mut self, id: NodeId, used: &Use, root: &'static Error) {
+    /// A command does without these bytes, which others that it stands for would have written: what they
+    /// held before is not there, either. Whoever writes them next still comes after those who used them.
+    pub(crate) fn give_up(&mut self, used: &Use, root: &'static Error) {
         let history = self.histories.entry(used.allocation).or_default();
         let covered = history.isolate(&used.bytes);
         for segment in &mut history.segments[covered] {
             let writer = match segment.writer {
-                Writer::None | Writer::Failed(_) => id,
-                Writer::Command(writer) => writer,
+                Writer::None | Writer::Failed(_) => None,
+                Writer::Command(writer) => Some(writer),
                 Writer::Lost(..) => continue,
             };
             let before = std::mem::replace(&mut segment.writer, Writer::Lost(writer, root));
@@ -237,7 +241,7 @@ impl Hazards {
             if let Writer::Command(writer) = segment.writer
                 && writers.contains(&writer)
             {
-                segment.writer = Writer::Lost(writer, root);
+                segment.writer = Writer::Lost(Some(writer), root);
             }
         }
     }
@@ -252,6 +256,10 @@ impl Hazards {
     /// Has an error dropped with those that nobody reads here any more.
     pub(crate) fn retire(&mut self, error: Error) {
         self.retired.push(error);
+    }
+
+    pub(crate) fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
     }
 
     pub(crate) fn take_retired(&mut self) -> Vec<Error> {

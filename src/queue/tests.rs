@@ -191,8 +191,8 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(1, 0..4, Access::Read)], &mut next);
     let one = add(&mut dag, 2, &[used(2, 0..8, Access::Write)], &mut next);
-    dag.give_up(one, &[used(1, 0..8, Access::ReadWrite), used(3, 0..8, Access::Write)], &LOST);
-    dag.give_up(one, &[used(1, 8..16, Access::Read)], &LOST);
+    dag.give_up(&[used(1, 0..8, Access::ReadWrite), used(3, 0..8, Access::Write)], &LOST);
+    dag.give_up(&[used(1, 8..16, Access::Read)], &LOST);
     assert!(before(&dag, one).is_empty());
     let late = add(&mut dag, 3, &[used(1, 4..8, Access::Read)], &mut next);
     let beside = add(&mut dag, 4, &[used(1, 8..16, Access::Read)], &mut next);

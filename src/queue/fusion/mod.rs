@@ -6,7 +6,10 @@ mod sketch;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytemuck::Pod;
@@ -97,6 +100,8 @@ pub struct FusionScope {
     queue: Queue,
     group: GroupId,
     aborted: Aborted,
+    /// Whether it was completed, canceled or discarded.
+    has_ended: AtomicBool,
     settings: Mutex<Settings>,
     report: Arc<OnceLock<FusionReport>>,
 }
@@ -105,7 +110,6 @@ struct Settings {
     wishes: Wishes,
     trust: Trust,
     is_required: bool,
-    has_ended: bool,
 }
 
 impl Queue {
@@ -121,11 +125,11 @@ impl Queue {
             queue: self.clone(),
             group,
             aborted,
+            has_ended: AtomicBool::new(false),
             settings: Mutex::new(Settings {
                 wishes: Wishes::default(),
                 trust: Trust::ProofOnly,
                 is_required: false,
-                has_ended: false,
             }),
             report: Arc::default(),
         }
@@ -146,7 +150,7 @@ impl FusionScope {
     /// As for [`Queue::submit`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the scope was
     /// completed, canceled or discarded.
     pub fn submit(&self, launch: Launch) -> Result<Event> {
-        if self.settings().has_ended {
+        if self.has_ended.load(SeqCst) {
             return Err(Error::invalid(
                 "a launch is submitted to a fusion scope that was completed, canceled or discarded; \
                  start another, or submit it to the queue",
@@ -158,7 +162,7 @@ impl FusionScope {
     /// Whether it collects launches: it was not completed, canceled, discarded or aborted.
     #[must_use]
     pub fn is_fusing(&self) -> bool {
-        !self.settings().has_ended && self.aborted.get().is_none()
+        !self.has_ended.load(SeqCst) && self.aborted.get().is_none()
     }
 
     /// Has the contents of the buffer written to its memory even where the fused kernel could do without
@@ -269,7 +273,7 @@ impl FusionScope {
         let inquiry = |launches: &[&LaunchWork]| {
             (self.inquiry(launches, &self.settings()), Sketch::of(launches))
         };
-        let collects = !self.settings().has_ended;
+        let collects = !self.has_ended.load(SeqCst);
         let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, inquiry));
         Examining::new(async move {
             match visited.flatten() {
@@ -317,7 +321,7 @@ impl FusionScope {
 
     /// Whether it had not ended before.
     fn end(&self) -> bool {
-        !std::mem::replace(&mut self.settings().has_ended, true)
+        !self.has_ended.swap(true, SeqCst)
     }
 
     fn settings(&self) -> MutexGuard<'_, Settings> {

@@ -194,8 +194,8 @@ impl Scheduler {
                 if state.can_start(group, &together, self.options) {
                     let id = state.add_as_one(group, &together, launch, stopwatch, next);
                     self.pump(state, next, effects);
-                    if let Some(id) = id.filter(|&id| state.is_several(id)) {
-                        state.dag.give_up(id, &together.lost, &LOST);
+                    if id.is_some_and(|id| state.is_several(id)) {
+                        state.dag.give_up(&together.lost, &LOST);
                     }
                     return Ok(());
                 }

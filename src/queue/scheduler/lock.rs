@@ -34,6 +34,9 @@ struct Retired(Vec<Error>);
 
 impl Drop for Retired {
     fn drop(&mut self) {
+        if self.0.is_empty() {
+            return;
+        }
         for error in std::mem::take(&mut self.0) {
             outlast("an error that was dropped", || drop(error));
         }
@@ -68,7 +71,9 @@ impl<'s> Locked<'s> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.retired.0 = self.state.dag.take_retired();
+        if self.state.dag.has_retired() {
+            self.retired.0 = self.state.dag.take_retired();
+        }
         let _ = HELD.try_with(|held| held.set(held.get() - 1));
     }
 }

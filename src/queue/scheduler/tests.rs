@@ -322,3 +322,33 @@ fn whoever_first_reads_what_was_lost_fails() {
     let error = block_on(reader).unwrap_err();
     assert!(error.to_string().contains("internalized"), "{error}");
 }
+
+#[test]
+fn what_the_one_does_without_is_let_go_and_orders_nobody() {
+    let bench = Bench::of(Simulator::new());
+    let without = bench.rt.buffer::<u32>(8).unwrap();
+    let paused = bench.simulator.pause();
+    bench.open_group();
+    bench.submit("one", None);
+    bench.submit_on(&without, "double", None);
+    bench.close_group();
+    bench.run_as_one_without(Some(&without)).unwrap();
+    // The last handle of a kernel is dropped on a thread of its own.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Arc::strong_count(without.region()) > 1 {
+        assert!(Instant::now() < deadline, "the device was not given it");
+        std::thread::yield_now();
+    }
+    let lost = bench.queue.read(&without);
+    let filled = bench.queue.fill(&without, 7).unwrap();
+    let kept = bench.queue.read(&without);
+    assert!(!bench.queue.dot().contains("c2 -> "), "{}", bench.queue.dot());
+    let own = bench.queue.read(&bench.x);
+    assert!(bench.queue.dot().contains("c2 -> "), "{}", bench.queue.dot());
+    drop(paused);
+    let error = block_on(lost).expect_err("nobody wrote it");
+    assert!(error.to_string().contains("internalized"), "{error}");
+    block_on(filled).unwrap();
+    assert_eq!(block_on(kept).unwrap(), [7; 8]);
+    assert_eq!(block_on(own).unwrap(), [105; 8]);
+}
