@@ -498,11 +498,25 @@ impl<C> Dag<C> {
         })
     }
 
-    /// A command was added in the place of others that write these bytes, and does not: they are not to be
-    /// read before they are overwritten.
-    pub(crate) fn give_up(&mut self, uses: &[Use], root: &'static Error) {
+    /// The command was added in the place of others that write these bytes, and does not: they are not to be
+    /// read before they are overwritten. It fails with what these others would have read.
+    pub(crate) fn give_up(&mut self, id: NodeId, uses: &[Use], root: &'static Error) {
+        let Self { graph, hazards, .. } = self;
         for used in uses.iter().filter(|used| used.access != Access::Read) {
-            self.hazards.give_up(used, root);
+            hazards.give_up(used, root, |writer| {
+                let Some(before) = node_of(graph, writer) else { return };
+                if used.access == Access::Write || writer == id {
+                    return;
+                }
+                let blockers = u32::from(!before.dispatched);
+                match graph.find_edge(writer.index, id.index) {
+                    Some(edge) => graph[edge] = EdgeKind::Data,
+                    None => {
+                        graph.add_edge(writer.index, id.index, EdgeKind::Data);
+                        graph[id.index].blockers += blockers;
+                    }
+                }
+            });
         }
     }
 

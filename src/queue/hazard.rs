@@ -220,13 +220,22 @@ impl Hazards {
 
     /// A command does without these bytes, which others that it stands for would have written: what they
     /// held before is not there, either. Whoever writes them next still comes after those who used them.
-    pub(crate) fn give_up(&mut self, used: &Use, root: &'static Error) {
+    /// Tells who wrote them last.
+    pub(crate) fn give_up(
+        &mut self,
+        used: &Use,
+        root: &'static Error,
+        mut written_by: impl FnMut(NodeId),
+    ) {
         let history = self.histories.entry(used.allocation).or_default();
         let covered = history.isolate(&used.bytes);
         for segment in &mut history.segments[covered] {
             let writer = match segment.writer {
                 Writer::None | Writer::Failed(_) => None,
-                Writer::Command(writer) => Some(writer),
+                Writer::Command(writer) => {
+                    written_by(writer);
+                    Some(writer)
+                }
                 Writer::Lost(..) => continue,
             };
             let before = std::mem::replace(&mut segment.writer, Writer::Lost(writer, root));

@@ -191,9 +191,10 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(1, 0..4, Access::Read)], &mut next);
     let one = add(&mut dag, 2, &[used(2, 0..8, Access::Write)], &mut next);
-    dag.give_up(&[used(1, 0..8, Access::ReadWrite), used(3, 0..8, Access::Write)], &LOST);
-    dag.give_up(&[used(1, 8..16, Access::Read)], &LOST);
-    assert!(before(&dag, one).is_empty());
+    dag.give_up(one, &[used(1, 0..8, Access::ReadWrite), used(3, 0..8, Access::Write)], &LOST);
+    dag.give_up(one, &[used(1, 8..16, Access::Read)], &LOST);
+    dag.give_up(one, &[used(1, 0..8, Access::ReadWrite)], &LOST);
+    assert_eq!(before(&dag, one), [0]);
     let late = add(&mut dag, 3, &[used(1, 4..8, Access::Read)], &mut next);
     let beside = add(&mut dag, 4, &[used(1, 8..16, Access::Read)], &mut next);
     let next_writer = add(&mut dag, 5, &[used(1, 0..8, Access::Write)], &mut next);
@@ -203,6 +204,20 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
     let mut complete = |id| dag.complete(id, Ok(()), &mut next).outcome.is_ok();
     let all = [writer, reader, one, late, beside, next_writer, healed, fresh];
     assert_eq!(all.map(&mut complete), [true, true, true, false, true, true, true, false]);
+}
+
+#[test]
+fn a_command_fails_with_what_those_would_have_read_that_it_stands_for() {
+    for (access, expected) in [(Access::ReadWrite, false), (Access::Write, true)] {
+        let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
+        let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
+        dag.dispatched(writer, &mut next);
+        let one = add(&mut dag, 1, &[used(2, 0..8, Access::Write)], &mut next);
+        dag.give_up(one, &[used(1, 0..8, access)], &LOST);
+        dag.dispatched(one, &mut next);
+        dag.complete(writer, Err(failure()), &mut next);
+        assert_eq!(dag.complete(one, Ok(()), &mut next).outcome.is_ok(), expected);
+    }
 }
 
 #[test]

@@ -192,10 +192,8 @@ impl Scheduler {
                 let checked = if is_checked { None } else { launch.check(self.slot.handle()) };
                 checked.transpose().map_err(Hindrance::Unfit)?;
                 if state.can_start(group, &together, self.options) {
-                    let id = state.add_as_one(group, &together, launch, stopwatch, next);
-                    self.pump(state, next, effects);
-                    if id.is_some_and(|id| state.is_several(id)) {
-                        state.dag.give_up(&together.lost, &LOST);
+                    if let Some(id) = state.add_as_one(group, &together, launch, stopwatch, next) {
+                        state.dag.give_up(id, &together.lost, &LOST);
                     }
                     return Ok(());
                 }

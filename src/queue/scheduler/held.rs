@@ -68,7 +68,7 @@ pub(crate) struct Together {
     uses: Vec<Vec<Use>>,
     /// What is left of that when they run as one: there is memory that they then do without.
     pub(crate) touched: Vec<Vec<Use>>,
-    /// That of memory which is then left without its contents.
+    /// That of memory which they then do without, and of what is left without its contents.
     pub(super) lost: Vec<Use>,
 }
 
@@ -80,8 +80,8 @@ impl Together {
         let is_touched = |used: &&Use| own.iter().any(|own| own.allocation == used.allocation);
         let touched = uses.iter().map(|uses| uses.iter().filter(is_touched).cloned().collect());
         let touched = touched.collect();
-        let all = uses.iter().flatten();
-        let lost = all.filter(|used| lost.contains(&used.allocation)).cloned().collect();
+        let is_lost = |used: &&Use| lost.contains(&used.allocation) || !is_touched(used);
+        let lost = uses.iter().flatten().filter(is_lost).cloned().collect();
         Self { uses, touched, lost }
     }
 }
