@@ -498,11 +498,11 @@ impl<C> Dag<C> {
         })
     }
 
-    /// The command was added in the place of others that write these bytes, and does not: they are not to be
-    /// read before they are overwritten. It fails with what these others would have read.
+    /// The command was added in the place of others that use these bytes, and does not. What these would have
+    /// written is not to be read before it is overwritten; with what they would have read, it fails.
     pub(crate) fn give_up(&mut self, id: NodeId, uses: &[Use], root: &'static Error) {
         let Self { graph, hazards, .. } = self;
-        for used in uses.iter().filter(|used| used.access != Access::Read) {
+        for used in uses {
             hazards.give_up(used, root, |writer| {
                 let Some(before) = node_of(graph, writer) else { return };
                 if used.access == Access::Write || writer == id {

@@ -218,9 +218,9 @@ impl Hazards {
         }
     }
 
-    /// A command does without these bytes, which others that it stands for would have written: what they
-    /// held before is not there, either. Whoever writes them next still comes after those who used them.
-    /// Tells who wrote them last.
+    /// A command does without these bytes, which others that it stands for would have used. If these would
+    /// have written them, what they held before is not there, either; whoever writes them next still comes
+    /// after those who used them. Tells who wrote them last.
     pub(crate) fn give_up(
         &mut self,
         used: &Use,
@@ -238,6 +238,9 @@ impl Hazards {
                 }
                 Writer::Lost(..) => continue,
             };
+            if used.access == Access::Read {
+                continue;
+            }
             let before = std::mem::replace(&mut segment.writer, Writer::Lost(writer, root));
             self.retired.extend(before.error());
         }

@@ -208,7 +208,8 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
 
 #[test]
 fn a_command_fails_with_what_those_would_have_read_that_it_stands_for() {
-    for (access, expected) in [(Access::ReadWrite, false), (Access::Write, true)] {
+    let accesses = [(Access::ReadWrite, false), (Access::Read, false), (Access::Write, true)];
+    for (access, expected) in accesses {
         let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
         let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
         dag.dispatched(writer, &mut next);

@@ -38,10 +38,6 @@ impl Scheduler {
         most: u64,
         effects: &mut Effects,
     ) -> bool {
-        if effects.garbage.capacity() == 0 {
-            // A thread that ends has none.
-            effects.garbage = ROOM.try_with(Cell::take).unwrap_or_default();
-        }
         let mut next = NextList::new();
         let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
         let mut settled = 0;
@@ -74,6 +70,10 @@ impl Scheduler {
             };
             let Left { id, native, result, may_run } = left;
             settled += 1;
+            if effects.garbage.capacity() == 0 {
+                // A thread that ends has none.
+                effects.garbage = ROOM.try_with(Cell::take).unwrap_or_default();
+            }
             state.in_flight -= state.count(&members);
             state.transferring -= state.dag.command(id).map_or(0, |it| it.work.transferred());
             if may_run {
