@@ -76,6 +76,18 @@ everywhere! {
 }
 
 everywhere! {
+    async fn a_text_that_does_not_state_what_it_needs_of_a_library_is_told_how(rt: Runtime) {
+        let library = Image::opencl_c("float tone_of(float x) { return x; }").exporting(["tone_of"]);
+        rt.register(&library).expect("it exports a function");
+        for declared in ["", "float tone_of(float x);"] {
+            let text = format!("{declared} kernel void tone(global float* x) {{ *x = tone_of(*x); }}");
+            let parts = ["`tone_of`", "registered library exports", "`Image::importing`"];
+            refused(rt.build(&Image::opencl_c(text)).await, ErrorKind::BuildFailed, &parts);
+        }
+    }
+}
+
+everywhere! {
     async fn options_that_the_driver_rejects_fail_and_are_named(rt: Runtime) {
         for option in ["-cl-no-such-option", "-cl-std=CL9.9", "--frobnicate"] {
             let build = rt.build(&Image::opencl_c(SAXPY)).options(option).await;

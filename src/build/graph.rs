@@ -7,7 +7,7 @@
 //! map, so no request slips between the two and builds a second time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use moka::notification::RemovalCause;
@@ -388,15 +388,22 @@ impl BuildGraph {
     /// Finds the images that a program is made of, and whether it can be built at all.
     pub(crate) fn resolve(&self, wanted: Wanted) -> Result<Recipe> {
         let device = self.device(wanted.device());
-        wanted.resolve(device, self.setting.link_objects, |image| {
-            // No code of others runs under the lock, and a panic leaves a list that is whole.
-            self.libraries.read().unwrap_or_else(PoisonError::into_inner).resolve(image)
-        })
+        wanted.resolve(device, self.setting.link_objects, |image| self.libraries().resolve(image))
     }
 
     /// What texts are built from once these are their SPIR-V.
     pub(super) fn translated(&self, texts: &Recipe, images: Vec<Image>) -> Result<Recipe> {
         texts.translated(images, self.device(texts.device()), self.setting.link_objects)
+    }
+
+    fn libraries(&self) -> RwLockReadGuard<'_, Libraries> {
+        // No code of others runs under the lock, and a panic leaves a list that is whole.
+        self.libraries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds to a compiler's refusal what it may have refused.
+    pub(super) fn explain(&self, recipe: &Recipe, error: Error) -> Error {
+        recipe.explain(error, &self.libraries())
     }
 
     /// Adds a device library. `false` if it was there.

@@ -402,7 +402,7 @@ impl Job {
         } else {
             self.with_retries(|| self.try_compile())
         };
-        outcome.map_err(|error| self.recipe.explain(error))
+        outcome.map_err(|error| self.graph.explain(&self.recipe, error))
     }
 
     fn try_compile(&self) -> Outcome {

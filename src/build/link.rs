@@ -1,8 +1,9 @@
 //! Which images make up a program: imports resolved against the exports of the registered libraries.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
+use crate::device::ImageFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
@@ -200,6 +201,22 @@ impl Libraries {
         }
         Error::new(ErrorKind::BuildFailed, message)
     }
+
+    /// The names in a compiler's log that libraries in OpenCL C export, and that none of the texts
+    /// which it was given imports or exports: one of them may need it without saying so.
+    pub(crate) fn not_stated(&self, texts: &[&Image], log: &str) -> Vec<String> {
+        let is_stated = |name: &str| {
+            texts.iter().any(|text| text.imports().chain(text.exports()).any(|own| own == name))
+        };
+        let is_text = |library: &Image| library.format() == ImageFormat::OpenClC;
+        let words = log.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        let names: BTreeSet<_> = words
+            .filter_map(|word| self.exporters.get_key_value(word))
+            .filter(|(name, exporters)| exporters.iter().any(is_text) && !is_stated(name))
+            .map(|(name, _)| name)
+            .collect();
+        names.into_iter().take(TOLD).map(|name| format!("`{name}`")).collect()
+    }
 }
 
 /// Known names that look like `name`, the likest first.
@@ -305,6 +322,16 @@ mod tests {
         }
         let found = libraries(&[a, b, c]).resolve(a).expect("all are there");
         assert_eq!(digests(&found), digests(&chain[1..]), "without itself");
+    }
+
+    #[test]
+    fn whole_names_that_a_log_has_and_no_text_states_are_told() {
+        let libraries = libraries(&[&image(&["a", "b", "c", "ab"], &[])]);
+        let log = "x.cl:1: error: 'b' is undeclared, in a.c of x.ab: 'c' 'b' abc";
+        assert_eq!(libraries.not_stated(&[&image(&[], &["c"])], log), ["`a`", "`ab`", "`b`"]);
+        let both = [&image(&["a"], &["c"]), &image(&["ab"], &[])];
+        assert_eq!(libraries.not_stated(&both, log), ["`b`"]);
+        assert!(libraries.not_stated(&both, "nothing of the kind").is_empty());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::backend::{Parameter, Source};
 use crate::build::capabilities;
 use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
-use crate::build::link::describe;
+use crate::build::link::{Libraries, describe};
 use crate::build::program::Teller;
 use crate::build::unit::{Constants, Unit, constants_in_words, is_emitted, is_translated};
 use crate::device::{Device, ImageFormat};
@@ -287,8 +287,8 @@ impl Recipe {
         self.units[0].image.format()
     }
 
-    /// Adds to a driver's refusal what it may have refused.
-    pub(crate) fn explain(&self, error: Error) -> Error {
+    /// Adds to a compiler's refusal what it may have refused.
+    pub(crate) fn explain(&self, error: Error, libraries: &Libraries) -> Error {
         let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
         let error = if error.kind() == ErrorKind::BuildFailed && self.is_emitted {
             error.within(
@@ -303,7 +303,21 @@ impl Recipe {
                  drivers take",
             );
         }
-        error
+        match self.not_stated(&error, libraries) {
+            Some(names) => error.within(format_args!(
+                "the log names {names}, which a registered library exports; `Image::importing` states \
+                 what a text needs of others"
+            )),
+            None => error,
+        }
+    }
+
+    /// What its texts seem to need of libraries without saying so.
+    fn not_stated(&self, error: &Error, libraries: &Libraries) -> Option<String> {
+        let log = error.build_log().filter(|_| self.format() == ImageFormat::OpenClC)?;
+        let images: Vec<_> = self.units.iter().map(|unit| &unit.image).collect();
+        let names = libraries.not_stated(&images, log);
+        (!names.is_empty()).then(|| names.join(", "))
     }
 
     /// Its image as messages name it; that of an object is the only one.
