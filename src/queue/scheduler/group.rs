@@ -19,7 +19,6 @@ use crate::error::Error;
 use crate::queue::command::{Command, LaunchWork, Work};
 use crate::queue::dag::{Cut, NextList, NodeId};
 use crate::queue::event::Record;
-use crate::queue::lane::Lane;
 use crate::queue::stopwatch::Stopwatch;
 
 /// Names the launches of a fusion scope.
@@ -219,17 +218,6 @@ impl Scheduler {
             Some(id) => state.abort_group_of(id, who, next),
             None => state.abort_held(record, who, next),
         });
-    }
-
-    /// A lane whose events tell their times.
-    pub(super) fn timing_lane(&self, state: &mut State) -> Option<usize> {
-        if state.timing_lane.is_none() {
-            // Without one, times are not told.
-            let native = self.slot.open().and_then(|device| device.create_lane(true)).ok()?;
-            state.timing_lane = Some(state.lanes.len());
-            state.lanes.push(Lane::new(native));
-        }
-        state.timing_lane
     }
 }
 
@@ -444,9 +432,5 @@ impl State {
                 command.timed = stopwatch.cloned();
             }
         }
-    }
-
-    pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
-        members.iter().any(|&id| self.dag.command(id).is_some_and(|c| c.timed.is_some()))
     }
 }

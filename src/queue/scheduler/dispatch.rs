@@ -1,0 +1,149 @@
+//! Commands handed to the device: on which lane, behind what, and whether the driver is asked to tell
+//! of their end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::{Armed, Effects, Ending, Scheduler, State};
+use crate::device::DeviceKind;
+use crate::error::Result;
+use crate::queue::command::Command;
+use crate::queue::dag::{NextList, NodeId};
+use crate::queue::lane::{Lane, Place, wait_list};
+
+/// At least so often, in commands, a lane asks the driver to call back though nobody waits.
+const WATCH_EVERY: usize = 256;
+
+impl Scheduler {
+    /// Hands a command to the device.
+    pub(super) fn dispatch(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: NodeId,
+        next: &mut NextList,
+        effects: &mut Effects,
+    ) {
+        if !state.dag.can_dispatch(id) || state.awaits_its_group(id) {
+            return;
+        }
+        if state.is_host(id) {
+            return self.finish(state, id, Ok(()), Ending::default(), next, effects);
+        }
+        if self.slot.handle().kind != DeviceKind::Cpu && state.is_for_movers(id) {
+            return self.move_apart(state, id, effects);
+        }
+        let members = state.members(id);
+        match self.enqueue(state, &members, effects) {
+            Ok(()) => {
+                members.iter().for_each(|&id| state.dag.dispatched(id, next));
+                state.started(id, effects);
+            }
+            Err(error) if state.is_in_ready_group(id) || state.is_several(id) => {
+                tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
+                if state.is_several(id) {
+                    self.split(state, id, next, effects);
+                } else {
+                    state.run_one_by_one(id, next, effects);
+                }
+            }
+            // It ends once all before it has, so that nobody behind it starts too early.
+            Err(error) => state.dag.poison(id, error, next),
+        }
+    }
+
+    /// Hands over a command, or several that run as one: the last stands for all.
+    fn enqueue(&self, state: &mut State, members: &[NodeId], effects: &mut Effects) -> Result<()> {
+        let Some(&id) = members.last() else { return Ok(()) };
+        let lane = self.choose_lane(state, members)?;
+        let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
+        let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
+        let wait = wait_list(&mut state.lanes, lane, places)?;
+        let count = state.count(members);
+        let State { dag, lanes, in_flight, transferring, .. } = state;
+        let command = dag.command_mut(id).expect("it can be dispatched");
+        let position = command.with_operation(|operation| {
+            // SAFETY: the command owns all that the operation names, and it stays in the DAG until
+            // the end of the returned event is known. The host memory of a read is reached by
+            // nobody else until then. That the kernel stays inside its buffers is what the caller
+            // of `Program::kernel` promised; a fused one does what those do that it is made of.
+            unsafe { lanes[lane].enqueue(id, count, operation, &wait) }
+        })?;
+        *in_flight += count;
+        *transferring += command.work.transferred();
+        let last = command.record.clone();
+        let mut is_awaited = false;
+        for &id in members {
+            let Some(command) = dag.command_mut(id) else { continue };
+            for record in command.records() {
+                record.set_place(Place { lane, position });
+                if record.awaited.load(SeqCst) {
+                    is_awaited = true;
+                    last.awaited_by_others.fetch_or(!Arc::ptr_eq(record, &last), SeqCst);
+                }
+            }
+            let Command { traced, .. } = command;
+            if let Some(traced) = traced {
+                traced.enqueued();
+            }
+        }
+        let watch_every = WATCH_EVERY.min(self.options.max_in_flight.div_ceil(4));
+        let lane = &mut lanes[lane];
+        if is_awaited || lane.is_unwatched_for(watch_every) {
+            effects.arm.extend(lane.arm(position).map(|event| Armed { record: last, event }));
+        }
+        Ok(())
+    }
+
+    /// Behind its latest dependency, where the order costs nothing; else where the least is in
+    /// flight.
+    fn choose_lane(&self, state: &mut State, members: &[NodeId]) -> Result<usize> {
+        if !self.options.profiling
+            && state.is_timed(members)
+            && let Some(lane) = self.timing_lane(state)
+        {
+            return Ok(lane);
+        }
+        let latest = (members.iter().flat_map(|&id| state.dag.dependencies(id)))
+            .filter_map(|(id, _, command)| Some((id.serial(), command.record.place()?.lane)))
+            .max();
+        if let Some((_, lane)) = latest {
+            return Ok(lane);
+        }
+        let most = match self.slot.handle().kind {
+            DeviceKind::Cpu => 2,
+            _ => 4,
+        };
+        let ordinary = (0..state.lanes.len()).filter(|&lane| state.timing_lane != Some(lane));
+        let count = ordinary.clone().count();
+        let idlest = ordinary.min_by_key(|&lane| state.lanes[lane].len());
+        match idlest {
+            Some(lane) if state.lanes[lane].len() == 0 || count >= most => Ok(lane),
+            _ => {
+                let native = self.slot.open()?.create_lane(self.options.profiling);
+                match (native, idlest) {
+                    (Ok(native), _) => state.lanes.push(Lane::new(native)),
+                    (Err(_), Some(lane)) => return Ok(lane),
+                    (Err(error), None) => return Err(error),
+                }
+                Ok(state.lanes.len() - 1)
+            }
+        }
+    }
+
+    /// A lane whose events tell their times.
+    fn timing_lane(&self, state: &mut State) -> Option<usize> {
+        if state.timing_lane.is_none() {
+            // Without one, times are not told.
+            let native = self.slot.open().and_then(|device| device.create_lane(true)).ok()?;
+            state.timing_lane = Some(state.lanes.len());
+            state.lanes.push(Lane::new(native));
+        }
+        state.timing_lane
+    }
+}
+
+impl State {
+    pub(super) fn is_timed(&self, members: &[NodeId]) -> bool {
+        members.iter().any(|&id| self.dag.command(id).is_some_and(|c| c.timed.is_some()))
+    }
+}
