@@ -6,11 +6,14 @@
 #[path = "support/fusion.rs"]
 mod scopes;
 mod support;
+#[path = "support/tools.rs"]
+mod tools;
 
 use std::time::Duration;
 
 use kiln::{FusionOutcome, Internalization, Runtime};
 use scopes::{Chain, always};
+use tools::has_clang;
 
 const N: usize = 256;
 
@@ -41,6 +44,54 @@ everywhere! {
                 assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), chain.scaled());
                 assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
             }
+        }
+    }
+}
+
+/// Work-items that need 20 KiB of private memory: Intel's driver for CPUs lets a work-group have many of
+/// them, and one of those that need 32 KiB.
+const MUCH_MEMORY: &str = "
+    #define KERNEL(name, factor) \\
+        kernel void name(global float *x, int step) { \\
+            float kept[5120]; \\
+            for (int k = 0; k < 5120; k++) kept[k] = x[get_global_id(0)] + k * factor; \\
+            for (int k = 0; k < 9; k++) kept[k * 7 & 4095] += kept[k * step & 4095]; \\
+            float sum = 0.0f; \\
+            for (int k = 0; k < 5120; k++) sum += kept[k * step & 4095]; \\
+            x[get_global_id(0)] = sum; \\
+        }
+    KERNEL(first, 2.0f)
+    KERNEL(second, 3.0f)";
+
+everywhere! {
+    async fn what_does_not_fit_as_one_does_not_the_next_time_either(rt: Runtime) {
+        if !has_clang() {
+            return;
+        }
+        let rt = always(&rt).await;
+        let program = support::program(&rt, MUCH_MEMORY).await;
+        // SAFETY: they touch the element of their work-item, and there are as many.
+        let [first, second] =
+            ["first", "second"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let queue = rt.queue();
+        let x = rt.buffer_from(vec![1.0f32; N]).await.unwrap();
+        let mut fused = Vec::new();
+        for _ in 0..4 {
+            let fusion = queue.start_fusion();
+            for kernel in [&first, &second] {
+                fusion.submit(kernel.launch(N).local(8).args((&x, 5))).unwrap();
+            }
+            let outcome = fusion.complete().await.unwrap();
+            if !outcome.is_fused() {
+                let why = outcome.to_string();
+                assert!(why.contains("the fused kernel does not fit"), "{why}");
+            }
+            fused.push(outcome.is_fused());
+        }
+        queue.read(&x).await.unwrap();
+        assert!(fused.iter().all(|is_fused| *is_fused == fused[0]), "{fused:?}");
+        if rt.device().platform.starts_with("Intel") {
+            assert!(!fused[0], "this is what is tried");
         }
     }
 }

@@ -498,25 +498,28 @@ impl<C> Dag<C> {
         })
     }
 
-    /// The command was added in the place of others that use these bytes, and does not. What these would have
-    /// written is not to be read before it is overwritten; with what they would have read, it fails.
-    pub(crate) fn give_up(&mut self, id: NodeId, uses: &[Use], root: &'static Error) {
+    /// The command was added in the place of others that make these uses, in order, while it makes none of
+    /// them: it comes after what they would have read, and fails with it.
+    pub(crate) fn stand_in(&mut self, id: NodeId, uses: &[Use]) {
         let Self { graph, hazards, .. } = self;
-        for used in uses {
-            hazards.give_up(used, root, |writer| {
-                let Some(before) = node_of(graph, writer) else { return };
-                if used.access == Access::Write || writer == id {
-                    return;
+        hazards.writers_before(uses, |writer| {
+            let Some(before) = node_of(graph, writer).filter(|_| writer != id) else { return };
+            let blockers = u32::from(!before.dispatched);
+            match graph.find_edge(writer.index, id.index) {
+                Some(edge) => graph[edge] = EdgeKind::Data,
+                None => {
+                    graph.add_edge(writer.index, id.index, EdgeKind::Data);
+                    graph[id.index].blockers += blockers;
                 }
-                let blockers = u32::from(!before.dispatched);
-                match graph.find_edge(writer.index, id.index) {
-                    Some(edge) => graph[edge] = EdgeKind::Data,
-                    None => {
-                        graph.add_edge(writer.index, id.index, EdgeKind::Data);
-                        graph[id.index].blockers += blockers;
-                    }
-                }
-            });
+            }
+        });
+    }
+
+    /// What others would have written with these uses, for which a command stands in that makes none of
+    /// them, is not to be read before it is overwritten.
+    pub(crate) fn give_up(&mut self, uses: &[Use], root: &'static Error) {
+        for used in uses.iter().filter(|used| used.access != Access::Read) {
+            self.hazards.give_up(used, root);
         }
     }
 

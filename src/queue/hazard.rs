@@ -34,12 +34,12 @@ impl Use {
             && other.bytes.start < self.bytes.end
     }
 
-    /// Whether nothing is left of what `other` would have found there before.
-    fn replaces(&self, other: &Self) -> bool {
-        self.allocation == other.allocation
+    /// Whether it leaves nothing of what these bytes held before.
+    fn replaces(&self, allocation: u64, bytes: &Range<usize>) -> bool {
+        self.allocation == allocation
             && self.access != Access::Read
-            && self.bytes.start <= other.bytes.start
-            && other.bytes.end <= self.bytes.end
+            && self.bytes.start <= bytes.start
+            && bytes.end <= self.bytes.end
     }
 }
 
@@ -202,7 +202,10 @@ impl Hazards {
             let segments = history.segments[from..].iter();
             let mut segments = segments.take_while(|segment| segment.bytes.start < used.bytes.end);
             segments.all(|segment| segment.is_clear(used.access, &is_in_the_way))
-                || uses[..at].iter().flat_map(AsRef::as_ref).any(|earlier| earlier.replaces(used))
+                || uses[..at]
+                    .iter()
+                    .flat_map(AsRef::as_ref)
+                    .any(|earlier| earlier.replaces(used.allocation, &used.bytes))
         };
         (0..uses.len()).all(|at| uses[at].as_ref().iter().all(|used| is_clear(at, used)))
     }
@@ -218,29 +221,37 @@ impl Hazards {
         }
     }
 
-    /// A command does without these bytes, which others that it stands for would have used. If these would
-    /// have written them, what they held before is not there, either; whoever writes them next still comes
-    /// after those who used them. Tells who wrote them last.
-    pub(crate) fn give_up(
-        &mut self,
-        used: &Use,
-        root: &'static Error,
-        mut written_by: impl FnMut(NodeId),
-    ) {
+    /// Tells who wrote last what commands that make these uses, in order, would read.
+    pub(crate) fn writers_before(&mut self, uses: &[Use], mut see: impl FnMut(NodeId)) {
+        for (at, used) in uses.iter().enumerate() {
+            let Some(history) = self.histories.get_mut(&used.allocation) else { continue };
+            let covered = history.isolate(&used.bytes);
+            for segment in &history.segments[covered] {
+                let Writer::Command(writer) = segment.writer else { continue };
+                // Each lies in an earlier use as a whole or not at all.
+                let is_replaced = || {
+                    uses[..at]
+                        .iter()
+                        .any(|earlier| earlier.replaces(used.allocation, &segment.bytes))
+                };
+                if used.access != Access::Write && !is_replaced() {
+                    see(writer);
+                }
+            }
+        }
+    }
+
+    /// A command did without these bytes, which others that it stands for would have written. What they
+    /// held before is not there, either; whoever writes them next still comes after those who used them.
+    pub(crate) fn give_up(&mut self, used: &Use, root: &'static Error) {
         let history = self.histories.entry(used.allocation).or_default();
         let covered = history.isolate(&used.bytes);
         for segment in &mut history.segments[covered] {
             let writer = match segment.writer {
                 Writer::None | Writer::Failed(_) => None,
-                Writer::Command(writer) => {
-                    written_by(writer);
-                    Some(writer)
-                }
+                Writer::Command(writer) => Some(writer),
                 Writer::Lost(..) => continue,
             };
-            if used.access == Access::Read {
-                continue;
-            }
             let before = std::mem::replace(&mut segment.writer, Writer::Lost(writer, root));
             self.retired.extend(before.error());
         }

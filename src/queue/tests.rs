@@ -191,9 +191,14 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
     let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
     let reader = add(&mut dag, 1, &[used(1, 0..4, Access::Read)], &mut next);
     let one = add(&mut dag, 2, &[used(2, 0..8, Access::Write)], &mut next);
-    dag.give_up(one, &[used(1, 0..8, Access::ReadWrite), used(3, 0..8, Access::Write)], &LOST);
-    dag.give_up(one, &[used(1, 8..16, Access::Read)], &LOST);
-    dag.give_up(one, &[used(1, 0..8, Access::ReadWrite)], &LOST);
+    let without = [
+        used(1, 0..8, Access::ReadWrite),
+        used(3, 0..8, Access::Write),
+        used(1, 8..16, Access::Read),
+        used(1, 0..8, Access::ReadWrite),
+    ];
+    dag.stand_in(one, &without);
+    dag.give_up(&without, &LOST);
     assert_eq!(before(&dag, one), [0]);
     let late = add(&mut dag, 3, &[used(1, 4..8, Access::Read)], &mut next);
     let beside = add(&mut dag, 4, &[used(1, 8..16, Access::Read)], &mut next);
@@ -208,16 +213,28 @@ fn what_a_command_does_without_is_lost_and_orders_only_its_users() {
 
 #[test]
 fn a_command_fails_with_what_those_would_have_read_that_it_stands_for() {
-    let accesses = [(Access::ReadWrite, false), (Access::Read, false), (Access::Write, true)];
-    for (access, expected) in accesses {
+    let [read, both, write] = [Access::Read, Access::ReadWrite, Access::Write]
+        .map(|access| move |bytes| used(1, bytes, access));
+    let cases = [
+        (vec![both(0..8)], false),
+        (vec![read(0..8)], false),
+        (vec![write(0..8)], true),
+        (vec![write(0..8), read(0..8)], true),
+        (vec![write(0..4), write(4..8), both(2..6)], true),
+        (vec![write(0..4), read(0..8)], false),
+        (vec![read(0..4), write(0..8)], false),
+    ];
+    for (without, expected) in cases {
         let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
         let writer = add(&mut dag, 0, &[used(1, 0..8, Access::Write)], &mut next);
         dag.dispatched(writer, &mut next);
         let one = add(&mut dag, 1, &[used(2, 0..8, Access::Write)], &mut next);
-        dag.give_up(one, &[used(1, 0..8, access)], &LOST);
+        dag.stand_in(one, &without);
         dag.dispatched(one, &mut next);
+        dag.give_up(&without, &LOST);
         dag.complete(writer, Err(failure()), &mut next);
-        assert_eq!(dag.complete(one, Ok(()), &mut next).outcome.is_ok(), expected);
+        let ended = dag.complete(one, Ok(()), &mut next);
+        assert_eq!(ended.outcome.is_ok(), expected, "{without:?}");
     }
 }
 

@@ -530,17 +530,17 @@ impl Completion {
         let Findings { lost, rest } = findings;
         let unite = |launches: &[&LaunchWork]| {
             let launch = Box::new(sketch::fused(launches, fused));
-            match rest {
-                Rest::Known(together) => {
-                    United { launch, together: Arc::clone(together), is_checked: true }
-                }
+            let together = match rest {
+                Rest::Known(together) => Arc::clone(together),
                 Rest::New(Inquiry { wishes, trust, .. }) => {
+                    launch.check(self.queue.device()).transpose()?;
                     let together = Arc::new(Together::of(launches, &launch, lost));
                     let mut recents = recents(&self.queue);
                     recents.learn(launches, (wishes, *trust), fusion, (lost, &together));
-                    United { launch, together, is_checked: false }
+                    together
                 }
-            }
+            };
+            Ok(United { launch, together })
         };
         match self.queue.scheduler.run_as_one(self.group, unite, lost, timed) {
             Ok(()) => {

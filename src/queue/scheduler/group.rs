@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::held::{Held, Together};
 use super::{Effects, Scheduler, State};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::queue::command::{Command, LaunchWork, Work};
 use crate::queue::dag::{Cut, NextList, NodeId};
 use crate::queue::event::Record;
@@ -85,8 +85,6 @@ impl fmt::Display for Hindrance {
 pub(crate) struct United {
     pub(crate) launch: Box<LaunchWork>,
     pub(crate) together: Arc<Together>,
-    /// Whether the launch is known to fit the kernel and the device.
-    pub(crate) is_checked: bool,
 }
 
 /// Whoever only reads what running as one does without fails with it.
@@ -174,12 +172,13 @@ impl Scheduler {
         })
     }
 
-    /// Has the launches run as the one that `unite` makes of them, which leaves nothing in the
-    /// allocations that are lost. If something is in the way, they run one by one.
+    /// Has the launches run as the one that `unite` makes of them, unless that does not fit the device, and
+    /// which leaves nothing in the allocations that are lost. If something is in the way, they run one by
+    /// one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
-        unite: impl FnOnce(&[&LaunchWork]) -> United,
+        unite: impl FnOnce(&[&LaunchWork]) -> Result<United>,
         lost: &[u64],
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
@@ -187,12 +186,11 @@ impl Scheduler {
             self.settle_some(state, effects);
             let run = || {
                 state.find_hindrance(group, lost)?;
-                let United { launch, together, is_checked } = unite(&state.launches(group));
-                let checked = if is_checked { None } else { launch.check(self.slot.handle()) };
-                checked.transpose().map_err(Hindrance::Unfit)?;
+                let United { launch, together } =
+                    unite(&state.launches(group)).map_err(Hindrance::Unfit)?;
                 if state.can_start(group, &together, self.options) {
                     if let Some(id) = state.add_as_one(group, &together, launch, stopwatch, next) {
-                        state.dag.give_up(id, &together.lost, &LOST);
+                        state.dag.stand_in(id, &together.lost);
                     }
                     return Ok(());
                 }
@@ -303,7 +301,7 @@ impl State {
     }
 
     /// Fails if something is in the way of running the group's launches as one, which leaves nothing in the
-    /// allocations that are lost. Nothing is in that of launches that are held.
+    /// allocations that are lost. As long as they are held, nothing is.
     fn find_hindrance(&mut self, group: GroupId, lost: &[u64]) -> Result<(), Hindrance> {
         let Self { dag, groups, .. } = self;
         let slots = groups.get(&group).map_or(&[][..], |group| &group.slots);
@@ -384,12 +382,13 @@ impl State {
     /// The device has what the command runs as.
     pub(super) fn started(&mut self, id: NodeId, effects: &mut Effects) {
         let Some(command) = self.dag.command_mut(id) else { return };
+        let group = command.group;
         if let Some(several) = &mut command.several {
             effects.unused.push(mem::take(&mut several.works));
+            let together = Arc::clone(&several.together);
+            self.dag.give_up(&together.lost, &LOST);
         }
-        let Some(group) = command.group.and_then(|group| self.groups.get_mut(&group)) else {
-            return;
-        };
+        let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) else { return };
         if let Stage::Ready { cuts } = mem::replace(&mut group.stage, Stage::Running) {
             self.dag.mend(cuts);
         }

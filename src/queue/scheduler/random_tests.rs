@@ -318,7 +318,7 @@ impl Case {
                 arguments: given.cloned().collect(),
             });
             let together = Arc::new(Together::of(launches, &launch, &[]));
-            United { launch, together, is_checked: false }
+            Ok(United { launch, together })
         };
         let united = self.queue.scheduler.run_as_one(scope.id, unite, &[], None);
         self.note(("as one", scope.id, united.map_err(|hindrance| hindrance.to_string())));

@@ -157,7 +157,7 @@ impl Scheduler {
                 commands.push(command);
             }
         }
-        if garbage.capacity() <= MOST_ROOM {
+        if (1..=MOST_ROOM).contains(&garbage.capacity()) {
             let _ = ROOM.try_with(|room| room.set(garbage));
         }
         for work in effects.unused.into_iter().flatten() {

@@ -101,7 +101,7 @@ impl Bench {
             let range = launches[0].range;
             let launch = Box::new(LaunchWork { kernel: self.kernel("both"), range, arguments });
             let together = Arc::new(Together::of(launches, &launch, &lost));
-            United { launch, together, is_checked: false }
+            Ok(United { launch, together })
         };
         self.queue.scheduler.run_as_one(GROUP, unite, &lost, None)
     }
@@ -321,6 +321,22 @@ fn whoever_first_reads_what_was_lost_fails() {
     assert!(matches!(hindrance, Hindrance::Failed(0)), "{hindrance}");
     let error = block_on(reader).unwrap_err();
     assert!(error.to_string().contains("internalized"), "{error}");
+}
+
+#[test]
+fn nothing_is_lost_if_the_driver_does_not_take_the_one() {
+    let bench = Bench::new();
+    bench.simulator.kernel("slow", |_| ());
+    let y = block_on(async { bench.rt.buffer_from(vec![5u32; 8]).await }).unwrap();
+    bench.open_group();
+    let looks = bench.kernel("slow").launch(8).args((y.read(),));
+    let reader = bench.queue.submit_to(looks, Some(GROUP)).unwrap();
+    bench.submit_on(&y, "double", None);
+    bench.close_group();
+    bench.simulator.fail_enqueues(1, Fault::OutOfResources);
+    bench.run_as_one_without(Some(&y)).unwrap();
+    block_on(reader).unwrap();
+    assert_eq!(block_on(bench.queue.read(&y)).unwrap(), [10; 8]);
 }
 
 #[test]
