@@ -139,7 +139,11 @@ impl FusionReport {
 
     /// There is no kernel, for this reason.
     pub(crate) fn refuse(&mut self, why: String) {
-        Arc::make_mut(&mut self.0).refusal = Some(why);
+        let content = Arc::make_mut(&mut self.0);
+        content.refusal = Some(why);
+        content.kernel = None;
+        content.buffers.iter_mut().for_each(|buffer| buffer.internalized = None);
+        content.launches.iter_mut().for_each(|launch| launch.has_barrier = false);
     }
 
     /// The launches, in order.

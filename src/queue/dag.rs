@@ -537,7 +537,7 @@ impl<C> Dag<C> {
         let outside = of_data
             .map(|edge| &self.graph[edge.target()])
             .filter(|node| among.binary_search_by_key(&node.serial, |id| id.serial).is_err());
-        let reads = |used: &Use| used.access == Access::Read && is_lost(used.allocation);
+        let reads = |used: &Use| used.access != Access::Write && is_lost(used.allocation);
         let readers = outside.filter(|node| (self.uses_of)(&node.command).iter().any(reads));
         readers.min_by_key(|node| node.serial).map(|node| &node.command)
     }

@@ -137,6 +137,11 @@ impl Fusion {
         }
     }
 
+    /// The fused kernel was to be timed, and something was in its way.
+    pub(crate) fn give_back(&self) {
+        self.trials.give_back();
+    }
+
     /// Whether it may not hold for other values of the launches' scalars.
     pub(crate) fn depends_on_values(&self) -> bool {
         !self.constants.is_empty() || !self.equal.is_empty()

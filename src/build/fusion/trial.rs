@@ -85,6 +85,12 @@ impl Trials {
         Choice::Time(run)
     }
 
+    /// The fused kernel was chosen to be timed, and did not run.
+    pub(super) fn give_back(&self) {
+        let mut state = self.lock();
+        state.fused.begun = state.fused.begun.saturating_sub(1);
+    }
+
     /// The times are known from elsewhere.
     pub(super) fn tell(&self, times: Fastest) {
         self.lock().known = Some(times);
@@ -157,6 +163,16 @@ mod tests {
         assert_eq!(choices.iter().filter(|c| matches!(c, Choice::Time(_))).count(), 4);
         let (fused, unfused) = (Duration::from_micros(300), Duration::from_micros(100));
         assert_eq!(choices[4], Choice::Unfused(Fastest { fused, unfused }));
+    }
+
+    #[test]
+    fn a_turn_that_was_given_back_comes_again() {
+        let trials = Trials::new();
+        for _ in 0..12 {
+            assert_eq!(trials.choose(), Choice::Time(Run::Fused));
+            trials.give_back();
+        }
+        assert_eq!(run(&trials, 90, 100)[8..], [Choice::Fused; 4]);
     }
 
     #[test]

@@ -38,7 +38,8 @@ use crate::future::named_future;
 #[non_exhaustive]
 pub enum FusionMode {
     /// If that is faster. The first runs of the same launches are timed in turns, fused and not, and
-    /// from then on the faster way is taken.
+    /// from then on the faster way is taken. Launches are the same whatever their scalar arguments are,
+    /// unless these decide what the fused kernel is.
     #[default]
     Auto,
     /// Always, without timing.
@@ -174,11 +175,13 @@ impl FusionScope {
 
     /// The contents of the buffer, and of all that shares its memory, are not read later, though
     /// there are handles of it: the fused kernel may do without it. If it does, the contents are
-    /// lost, and whatever only reads them before they are written again fails. If a command reads them
-    /// before [`complete`](Self::complete) has decided, the launches run one by one.
+    /// lost, and whatever only reads them before they are written again fails; what a command finds there
+    /// that may write them, too, is unspecified, such as a launch of a kernel that still builds. If a
+    /// command reads them before [`complete`](Self::complete) has decided, the launches run one by one.
     ///
     /// It becomes what is asked for or stays in memory, and the [report](Self::report) says why.
-    /// Buffers whose last handle was dropped become private if they can, and else local.
+    /// Buffers whose last handle was dropped become private if they can, and else local. Commands that
+    /// have not ended and an [examination](Self::examine) have handles, too.
     pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
         self.settings().wishes.internalize(buffer.region().allocation(), into);
         self
@@ -552,7 +555,12 @@ impl Completion {
                     internalized: fused.internalized.len(),
                 })
             }
-            Err(hindrance) => self.unfused(Unfused::Refused(hindrance.to_string())),
+            Err(hindrance) => {
+                if choice == Choice::Time(Run::Fused) {
+                    fusion.give_back();
+                }
+                self.unfused(Unfused::Refused(hindrance.to_string()))
+            }
         }
     }
 

@@ -14,7 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FusionOutcome {
-    /// As one kernel.
+    /// As one kernel. If a command before it then fails, or the driver refuses it, they still run one by
+    /// one, and their events tell how each has ended.
     #[non_exhaustive]
     Fused {
         /// Its name.
@@ -59,7 +60,8 @@ pub enum Unfused {
     Timing,
     /// [`FusionMode::Never`](crate::FusionMode::Never).
     Disabled,
-    /// The fused kernel could not be built or launched for a failure of circumstance.
+    /// The fused kernel could not be built for a failure of circumstance, or a launch's own program has
+    /// not built.
     Failed(Error),
 }
 

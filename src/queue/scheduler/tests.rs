@@ -281,6 +281,18 @@ fn what_reads_before_it_is_decided_has_the_launches_run_one_by_one() {
 }
 
 #[test]
+fn what_reads_and_writes_before_it_is_decided_has_the_launches_run_one_by_one() {
+    let bench = Bench::new();
+    bench.collect(None);
+    let changes = bench.kernel("one").launch(8).args((&bench.x,));
+    let changed = bench.queue.submit(changes).unwrap();
+    let hindrance = bench.run_as_one_without(Some(&bench.x)).expect_err("somebody wants it");
+    assert!(matches!(hindrance, Hindrance::Wanted(_)), "{hindrance}");
+    block_on(changed).unwrap();
+    assert_eq!(bench.contents().unwrap(), [13; 8]);
+}
+
+#[test]
 fn what_writes_before_it_is_decided_is_not_lost() {
     let bench = Bench::new();
     for after in bench.ways() {
