@@ -16,6 +16,9 @@ macro_rules! modules {
 }
 
 const MODULES: &[(&str, &[u8])] = &modules!(
+    "apart_O0",
+    "apart_O2",
+    "apart_Oz",
     "arithmetic_O0",
     "arithmetic_O1",
     "arithmetic_O2",
@@ -91,6 +94,7 @@ impl Run {
             "doubles" => run.doubles().await,
             "generic" => run.generic().await,
             "groups" => run.groups().await,
+            "apart" => run.alone("apart").await,
             "bits" => run.alone("bits").await,
             "phis" => run.alone("phis").await,
             "uncommon" => run.alone("uncommon").await,

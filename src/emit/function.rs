@@ -58,6 +58,13 @@ struct Block<'m> {
     instructions: Vec<Instruction<'m>>,
 }
 
+/// PoCL compiles functions wrongly that are given local memory and are not inlined.
+const NOINLINE_WITH_LOCAL: &str = "\
+#ifndef POCL_DEVICE_ADDRESS_BITS
+__attribute__((noinline))
+#endif
+static";
+
 impl<'m> Emitter<'m> {
     /// The address spaces that tell the instances of a function apart.
     pub(super) fn instance_key(
@@ -189,7 +196,12 @@ impl<'m> Emitter<'m> {
                 "static inline __attribute__((always_inline))".to_owned()
             }
             None if control.contains(FunctionControl::DONT_INLINE) => {
-                "static __attribute__((noinline))".to_owned()
+                let takes_local = |parameter: &String| parameter.starts_with("local ");
+                if locals.is_empty() && !signature.iter().any(takes_local) {
+                    "static __attribute__((noinline))".to_owned()
+                } else {
+                    NOINLINE_WITH_LOCAL.to_owned()
+                }
             }
             None => "static".to_owned(),
         };

@@ -50,7 +50,7 @@ pub(crate) use options::options;
 /// The version of the translation, which is part of the keys of programs that it takes part in: each
 /// change of what is emitted for a module raises it, so that no cache serves what an older version
 /// made. `tests::EMITTED` tells when.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 
 /// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
 /// have their defaults.
