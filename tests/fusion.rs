@@ -280,6 +280,44 @@ everywhere! {
     }
 }
 
+/// A compiler may have one function for both of the same number, which rounds in its own way.
+const ANGLES: &str = "
+    kernel void sines(global const float *x, global float *y) {
+        size_t i = get_global_id(0);
+        y[i] = sin(x[i]) + native_sin(x[i]);
+    }
+    kernel void cosines(global const float *x, global float *y) {
+        size_t i = get_global_id(0);
+        y[i] = cos(x[i]) + native_cos(x[i]);
+    }";
+
+everywhere! {
+    async fn a_sine_and_a_cosine_of_the_same_are_what_they_are_alone(rt: Runtime) {
+        let rt = always(&rt).await;
+        let program = support::program(&rt, ANGLES).await;
+        // SAFETY: they touch the elements of their work-item, of which there are as many.
+        let kernels = ["sines", "cosines"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let numbers: Vec<_> = (0..N).map(|n| n as f32 * 0.37 - 40.0).collect();
+        let [x, sines, cosines] = buffers(&rt, &numbers).await;
+        let queue = rt.queue();
+        let mut alone = Vec::new();
+        for (kernel, y) in kernels.iter().zip([&sines, &cosines]) {
+            queue.submit(kernel.launch(N).args((&x, y))).unwrap();
+            alone.push(queue.read(y).await.unwrap());
+            queue.fill(y, 0.0).unwrap();
+        }
+        let fusion = queue.start_fusion();
+        for (kernel, y) in kernels.iter().zip([&sines, &cosines]) {
+            fusion.submit(kernel.launch(N).args((&x, y))).unwrap();
+        }
+        let outcome = fusion.complete().await.unwrap();
+        assert!(outcome.is_fused() || !has_clang(), "{outcome}");
+        for (y, alone) in [&sines, &cosines].into_iter().zip(alone) {
+            assert_eq!(queue.read(y).await.unwrap(), alone);
+        }
+    }
+}
+
 /// Compilers of C take for granted that what is written as one type is not read as another.
 const OF_TWO_TYPES: &str = "
     kernel void look(global const int *q, global float *out, int n) {

@@ -1,4 +1,4 @@
-//! Whether drivers may contract operations of several launches.
+//! Whether drivers may contract operations of several launches, or find other values for them.
 //!
 //! A product that is added to something may be rounded once instead of twice where an entry point lacks
 //! the execution mode `ContractionOff`. One by one, no launch's operation is contracted with another
@@ -12,6 +12,9 @@
 //! already, or has nothing that could be contracted. That is so for the usual translators, which set it
 //! on all kernels that both add and multiply. If a launch relies on the mode's absence, it must not be
 //! next to one that has it, nor pass products on to one that adds.
+//!
+//! Intel's runtime for CPUs computes the sine and the cosine of the same value at once, with other last
+//! bits than either alone. Where they are of several launches, these stay functions apart.
 
 use std::collections::{HashMap, HashSet};
 
@@ -31,6 +34,8 @@ pub(super) struct Operations {
     adds: bool,
     /// Both, by a function of which the driver knows more.
     fuses: bool,
+    sines: bool,
+    cosines: bool,
 }
 
 impl Operations {
@@ -80,6 +85,19 @@ impl Operations {
                             | Extended::distance
                             | Extended::fast_distance,
                         ) => found.fuses = true,
+                        Some(
+                            Extended::sin
+                            | Extended::sinpi
+                            | Extended::half_sin
+                            | Extended::native_sin,
+                        ) => found.sines = true,
+                        Some(
+                            Extended::cos
+                            | Extended::cospi
+                            | Extended::half_cos
+                            | Extended::native_cos,
+                        ) => found.cosines = true,
+                        Some(Extended::sincos) => (found.sines, found.cosines) = (true, true),
                         _ => {}
                     },
                     Some(Op::FunctionCall) => left.extend(i.word(2).filter(|&id| seen.insert(id))),
@@ -94,6 +112,13 @@ impl Operations {
     fn is_contracted(self) -> bool {
         !self.forbids && self.multiplies && self.adds
     }
+}
+
+/// Whether some launch has a sine, and another one a cosine.
+pub(super) fn shares_angles(operations: &[Operations]) -> bool {
+    let cosines = || operations.iter().enumerate().filter(|(_, slot)| slot.cosines);
+    let is_paired = |at: usize| cosines().any(|(other, _)| other != at);
+    operations.iter().enumerate().any(|(at, slot)| slot.sines && is_paired(at))
 }
 
 /// Whether the fused kernel is to have the mode.

@@ -246,8 +246,8 @@ fn attempt(
     let mut parts = parts.collect::<Result<Vec<_>>>()?;
     let mut modes =
         Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
-    let operations = kernels.iter().map(Operations::of);
-    match contraction::forbids(&plan.slots, &slots, &operations.collect::<Vec<_>>()) {
+    let operations: Vec<_> = kernels.iter().map(Operations::of).collect();
+    match contraction::forbids(&plan.slots, &slots, &operations) {
         Ok(forbids) if forbids => modes.add_contraction_off(),
         Err(why) if trust == Trust::ProofOnly => return Ok(Err(why)),
         Ok(_) | Err(_) => {}
@@ -265,7 +265,8 @@ fn attempt(
         }
     }
     let mut whole = Part::merge(&parts)?;
-    if plan.keeps_apart && (!barriers.is_empty() || whole.has_barriers()) {
+    let is_torn = !barriers.is_empty() || whole.has_barriers();
+    if plan.keeps_apart && (is_torn || contraction::shares_angles(&operations)) {
         whole.keep_apart();
     }
     version::lower(&mut whole.module, plan.version)?;

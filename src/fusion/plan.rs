@@ -23,10 +23,11 @@ pub(crate) struct Plan {
     pub(crate) forms: BTreeMap<Memory, Internalization>,
     /// How many bytes of local memory a work-group may take, with what the kernels take.
     pub(crate) local_limit: usize,
-    /// Whether the launches are to stay functions of their own in a kernel with barriers. Where they do
-    /// not, a compiler may use after a barrier what was calculated before it, for another launch:
-    /// Intel's runtime for CPUs (2026.22) makes work-items the lanes of vectors, and a negated number
-    /// that a barrier lies between is then, for all lanes of a work-group, that of the last ones.
+    /// Whether the launches are to stay functions of their own in a kernel with barriers, and where one
+    /// has sines and another one cosines ([why](super::contraction)). Where they do not, a compiler may
+    /// use after a barrier what was calculated before it, for another launch: Intel's runtime for CPUs
+    /// (2026.22) makes work-items the lanes of vectors, and a negated number that a barrier lies between
+    /// is then, for all lanes of a work-group, that of the last ones.
     pub(crate) keeps_apart: bool,
     /// Whether barriers are to order what a work-item itself does in memory, from launch to launch, for
     /// a compiler that may not.
