@@ -85,6 +85,10 @@ impl FusionMode {
 ///
 /// Launches that run as one kernel may all fail with what one of them needed and did not get.
 ///
+/// The fused kernel computes the same bytes but where OpenCL leaves open what an operation gives, as
+/// the sign and payload of a NaN, the conversion of a number to a type that does not have it, and the
+/// rounding of `mad`: there a driver that knows more of the operands may give something else.
+///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
 /// #     src: kiln::Buffer<f32>, tmp: kiln::Buffer<f32>, dst: kiln::Buffer<f32>) -> kiln::Result<()> {
