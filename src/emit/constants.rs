@@ -23,6 +23,17 @@ const DEPTH: u32 = 64;
 /// that a small module can have more of them than there is memory.
 const MOST: u32 = 1 << 20;
 
+/// The most bytes of an expression of constants. Some operations write their operands several times.
+const MOST_TEXT: usize = 1 << 16;
+
+/// The text of an expression of constants, unless it is too long to be one that a compiler makes.
+pub(super) fn bounded(text: String) -> Result<String> {
+    if text.len() > MOST_TEXT {
+        return Err(unsupported("an expression of constants of more than 64 KiB"));
+    }
+    Ok(text)
+}
+
 impl Emitter<'_> {
     /// The text of a constant; `None` if the id is none, or one that only a function can express.
     pub(super) fn constant(&mut self, id: u32, place: Place) -> Result<Option<String>> {

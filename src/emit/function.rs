@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 use rspirv::spirv::{Decoration, FunctionControl, FunctionParameterAttribute, Op, StorageClass};
 
-use super::constants::Place;
+use super::constants::{Place, bounded};
 use super::generic::Spaces;
 use super::types::{Lanes, Scalar, Space, Type};
 use super::{Emitter, malformed, operand, unsupported};
@@ -59,11 +59,8 @@ struct Block<'m> {
 }
 
 /// PoCL compiles functions wrongly that are given local memory and are not inlined.
-const NOINLINE_WITH_LOCAL: &str = "\
-#ifndef POCL_DEVICE_ADDRESS_BITS
-__attribute__((noinline))
-#endif
-static";
+const NOINLINE_WITH_LOCAL: &str =
+    "#ifndef POCL_DEVICE_ADDRESS_BITS\n__attribute__((noinline))\n#endif\nstatic";
 
 impl<'m> Emitter<'m> {
     /// The address spaces that tell the instances of a function apart.
@@ -592,7 +589,8 @@ impl<'m> Body<'_, 'm> {
         let op = Op::from_u32(number).ok_or_else(|| unsupported(format!("opcode {number}")))?;
         let operands: Vec<_> = constant.words_from(3).collect();
         let text = self.expression(op, ty, id, &operands)?;
-        let text = text.ok_or_else(|| unsupported(format!("OpSpecConstantOp with Op{op:?}")))?;
+        let text = text.ok_or_else(|| unsupported(format!("OpSpecConstantOp with Op{op:?}")));
+        let text = bounded(text?)?;
         let ty = self.type_of(id, ty)?;
         Ok(if ty.starts_with("struct") { format!("({text})") } else { format!("(({ty})({text}))") })
     }

@@ -211,7 +211,13 @@ fn constants_that_are_too_large_to_be_written_are_refused() {
         })
     };
     assert!(emit(&sum(3)).is_ok());
-    refused(&sum(40), "more than a million parts");
+    refused(&sum(40), "more than 64 KiB");
+    let remainders = |b: &mut Builder| {
+        let int = b.type_int(32, 0);
+        let one = b.spec_constant_bit32(int, 7);
+        doubled(b, Op::SMod, (int, one), 12)
+    };
+    refused(&storing(remainders), "more than 64 KiB");
     refused(&sum(100_000), "nested deeper than 64 levels");
     let trees = |b: &mut Builder| {
         let int = b.type_int(32, 0);
