@@ -10,7 +10,7 @@ mod support;
 mod tools;
 
 use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
-use scopes::{Chain, FUSION, always, buffers, kernels};
+use scopes::{Chain, FUSION, always, buffers, is_imitated, kernels, kernels_of_text};
 use tools::has_clang;
 
 const N: usize = 1024;
@@ -293,15 +293,11 @@ const ANGLES: &str = "
 
 everywhere! {
     async fn a_sine_and_a_cosine_of_the_same_are_what_they_are_alone(rt: Runtime) {
-        // What stands in for a kernel on a GPU that is imitated is built by Intel's compiler for CPUs,
-        // which is not told to keep the launches apart.
-        if std::env::var_os("KILN_STAND_INS_OPENCL").is_some() {
+        if is_imitated() {
             return;
         }
         let rt = always(&rt).await;
-        let program = support::program(&rt, ANGLES).await;
-        // SAFETY: they touch the elements of their work-item, of which there are as many.
-        let kernels = ["sines", "cosines"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let kernels = kernels_of_text(&rt, ANGLES, ["sines", "cosines"]).await;
         let numbers: Vec<_> = (0..N).map(|n| n as f32 * 0.37 - 40.0).collect();
         let [x, sines, cosines] = buffers(&rt, &numbers).await;
         let queue = rt.queue();

@@ -12,7 +12,7 @@ mod tools;
 use std::time::Duration;
 
 use kiln::{FusionOutcome, Internalization, Runtime};
-use scopes::{Chain, always};
+use scopes::{Chain, always, kernels_of_text};
 use tools::has_clang;
 
 const N: usize = 256;
@@ -69,10 +69,7 @@ everywhere! {
             return;
         }
         let rt = always(&rt).await;
-        let program = support::program(&rt, MUCH_MEMORY).await;
-        // SAFETY: they touch the element of their work-item, and there are as many.
-        let [first, second] =
-            ["first", "second"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let [first, second] = kernels_of_text(&rt, MUCH_MEMORY, ["first", "second"]).await;
         let queue = rt.queue();
         let x = rt.buffer_from(vec![1.0f32; N]).await.unwrap();
         let mut fused = Vec::new();

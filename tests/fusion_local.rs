@@ -9,7 +9,7 @@ mod support;
 mod tools;
 
 use kiln::{FusionOutcome, Internalization};
-use scopes::{PATTERNS, always, buffers, kernels};
+use scopes::{PATTERNS, always, buffers, is_imitated, kernels, kernels_of_text};
 use tools::has_clang;
 
 const N: usize = 1024;
@@ -84,17 +84,11 @@ const NEGATED: &str = "
 
 everywhere! {
     async fn what_a_work_item_keeps_outlives_a_barrier(rt: Runtime) {
-        // What stands in for a kernel on a GPU that is imitated is built by Intel's compiler for CPUs,
-        // which is not told to keep the launches apart.
-        let is_imitated = std::env::var_os("KILN_STAND_INS_OPENCL").is_some();
-        if !has_clang() || is_imitated {
+        if !has_clang() || is_imitated() {
             return;
         }
         let rt = always(&rt).await;
-        let program = support::program(&rt, NEGATED).await;
-        // SAFETY: they touch what belongs to their work-group, of which all is there.
-        let [split, joined] =
-            ["split", "joined"].map(|name| unsafe { program.kernel(name) }.unwrap());
+        let [split, joined] = kernels_of_text(&rt, NEGATED, ["split", "joined"]).await;
         let queue = rt.queue();
         let [src, negated, dst] = buffers(&rt, &numbers()).await;
         let turned = rt.buffer::<f32>(N).unwrap();

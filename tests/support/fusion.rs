@@ -21,6 +21,23 @@ pub async fn kernels<const N: usize>(rt: &Runtime, module: &[u8], names: [&str; 
     names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
 }
 
+/// Kernels of a text, of which the suites say the same.
+pub async fn kernels_of_text<const N: usize>(
+    rt: &Runtime,
+    text: &str,
+    names: [&str; N],
+) -> [Kernel; N] {
+    let program = support::program(rt, text).await;
+    // SAFETY: as above.
+    names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
+}
+
+/// Whether a GPU is imitated. What stands in for its kernels is built by Intel's compiler for CPUs, which
+/// is not told to keep the launches apart.
+pub fn is_imitated() -> bool {
+    std::env::var_os("KILN_STAND_INS_OPENCL").is_some()
+}
+
 /// One for the same device, whose scopes fuse whatever can be.
 pub async fn always(rt: &Runtime) -> Runtime {
     let builder = support::builder().fusion(FusionMode::Always);

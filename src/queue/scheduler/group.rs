@@ -172,9 +172,8 @@ impl Scheduler {
         })
     }
 
-    /// Has the launches run as the one that `unite` makes of them, unless that does not fit the device, and
-    /// which leaves nothing in the allocations that are lost. If something is in the way, they run one by
-    /// one.
+    /// Has the launches run as the one that `unite` makes of them, which leaves nothing in the allocations
+    /// that are lost. If that does not fit the device, or something is in the way, they run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
