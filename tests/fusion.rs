@@ -13,6 +13,9 @@ use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
 use scopes::{Chain, FUSION, always, buffers, is_imitated, kernels, kernels_of_text};
 use tools::has_clang;
 
+/// `data/constants.cl`.
+const CONSTANTS: &[u8] = include_bytes!("data/constants.spv");
+
 const N: usize = 1024;
 
 fn numbers() -> Vec<f32> {
@@ -316,6 +319,53 @@ everywhere! {
         for (y, alone) in [&sines, &cosines].into_iter().zip(alone) {
             assert_eq!(queue.read(y).await.unwrap(), alone);
         }
+    }
+}
+
+everywhere! {
+    async fn what_is_calculated_from_constants_of_another_launch_is_what_it_is_alone(rt: Runtime) {
+        if is_imitated() {
+            return;
+        }
+        let rt = always(&rt).await;
+        let names = ["written", "estimated", "multiplied", "by_scalar"];
+        let [written, estimated, multiplied, by_scalar] = kernels(&rt, CONSTANTS, names).await;
+        let [constants, first, second] = buffers(&rt, &numbers()).await;
+        let [_, third, fourth] = buffers(&rt, &numbers()).await;
+        let queue = rt.queue();
+        let results = async || {
+            let mut all = Vec::new();
+            for buffer in [&first, &second, &third, &fourth] {
+                all.push(queue.read(buffer).await.unwrap());
+                queue.fill(buffer, 0.0).unwrap();
+            }
+            all
+        };
+        for buffer in [&third, &fourth] {
+            queue.fill(buffer, 0.0).unwrap();
+        }
+        let written = || written.launch(N).args((&constants,));
+        let by_scalar = |to| by_scalar.launch(N / 13).args((to, 13i32));
+        let scopes = || {
+            [
+                [written(), estimated.launch(N).args((&constants, &first))],
+                [written(), multiplied.launch(N).args((&constants, &second))],
+                [by_scalar(&third), by_scalar(&fourth)],
+            ]
+        };
+        for launch in scopes().into_iter().flatten() {
+            queue.submit(launch).unwrap();
+        }
+        let alone = results().await;
+        for launches in scopes() {
+            let fusion = queue.start_fusion();
+            for launch in launches {
+                fusion.submit(launch).unwrap();
+            }
+            let outcome = fusion.complete().await.unwrap();
+            assert!(outcome.is_fused(), "{outcome}");
+        }
+        assert_eq!(results().await, alone);
     }
 }
 

@@ -13,27 +13,42 @@
 //! on all kernels that both add and multiply. If a launch relies on the mode's absence, it must not be
 //! next to one that has it, nor pass products on to one that adds.
 //!
-//! Intel's runtime for CPUs computes the sine and the cosine of the same value at once, with other last
-//! bits than either alone. Where they are of several launches, these stay functions apart.
+//! Intel's runtime for CPUs (2026.22) finds other values, too, for what it knows more of:
+//!
+//! - It computes the sine and the cosine of the same value at once, with other last bits than either
+//!   alone.
+//! - What all work-items share it calculates once, by other instructions than for vectors of work-items:
+//!   estimates like `native_recip` are of another precision then.
+//! - What is constant it calculates itself, where `mad` rounds twice, not once as on the processor.
+//!
+//! Where launches could meet so, they stay functions apart. That does not help with `dot`, `length` and
+//! what is made of them, of double precision, which it also calculates otherwise in functions apart:
+//! such launches stay alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
+use super::access::Constancy;
 use super::isolate::Kernel;
 use super::legality::Examined;
-use super::plan::{Argument, Memory, Slot};
-use crate::spirv::edit::Section;
+use super::plan::{Argument, Memory, Place, Slot};
+use crate::spirv::edit::{Definitions, Instruction, Section};
 
-/// A slot's operations that contraction is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A slot's operations whose bytes OpenCL leaves open.
+#[derive(Debug, Default)]
 pub(super) struct Operations {
     /// By the execution mode.
     forbids: bool,
     multiplies: bool,
-    adds: bool,
-    /// Both, by a function of which the driver knows more.
-    fuses: bool,
+    /// Those that add.
+    sums: Vec<u32>,
+    /// Those that do both, by a function of which the driver knows more.
+    fused: Vec<u32>,
+    /// By functions that give something else where work-items share them.
+    shares: bool,
+    /// The components of vectors of double precision, or their squares.
+    adds_vectors: bool,
     sines: bool,
     cosines: bool,
 }
@@ -41,7 +56,7 @@ pub(super) struct Operations {
 impl Operations {
     /// Those of a kernel's function and of what that calls. Operations that may be transformed freely,
     /// by a decoration of their own, do not count: whoever allowed that asked for no certain bytes.
-    pub(super) fn of(kernel: &Kernel) -> Self {
+    pub(super) fn of(kernel: &Kernel, definitions: &Definitions<'_>) -> Self {
         let &Kernel { ref module, function, ref modes, .. } = kernel;
         let annotations = module.section(Section::Annotations).iter();
         let is_free = annotations.filter(|i| {
@@ -59,7 +74,11 @@ impl Operations {
         while let Some(id) = left.pop() {
             let body = functions.get(&id).into_iter().flat_map(|function| function.body.iter());
             for i in body.filter(|i| i.result().is_none_or(|id| !free.contains(&id))) {
+                let is_double = || is_double(&i, definitions);
                 match i.op() {
+                    Some(Op::Dot) if is_double() => {
+                        (found.multiplies, found.adds_vectors) = (true, true);
+                    }
                     Some(
                         Op::FMul
                         | Op::VectorTimesScalar
@@ -69,37 +88,8 @@ impl Operations {
                         | Op::VectorTimesMatrix
                         | Op::MatrixTimesMatrix,
                     ) => found.multiplies = true,
-                    Some(Op::FAdd | Op::FSub) => found.adds = true,
-                    Some(Op::ExtInst) => match i.word(3).and_then(Extended::from_u32) {
-                        Some(
-                            Extended::degrees
-                            | Extended::radians
-                            | Extended::normalize
-                            | Extended::fast_normalize,
-                        ) => found.multiplies = true,
-                        Some(
-                            Extended::mad
-                            | Extended::mix
-                            | Extended::smoothstep
-                            | Extended::cross
-                            | Extended::distance
-                            | Extended::fast_distance,
-                        ) => found.fuses = true,
-                        Some(
-                            Extended::sin
-                            | Extended::sinpi
-                            | Extended::half_sin
-                            | Extended::native_sin,
-                        ) => found.sines = true,
-                        Some(
-                            Extended::cos
-                            | Extended::cospi
-                            | Extended::half_cos
-                            | Extended::native_cos,
-                        ) => found.cosines = true,
-                        Some(Extended::sincos) => (found.sines, found.cosines) = (true, true),
-                        _ => {}
-                    },
+                    Some(Op::FAdd | Op::FSub) => found.sums.extend(i.result()),
+                    Some(Op::ExtInst) => found.add(&i, is_double),
                     Some(Op::FunctionCall) => left.extend(i.word(2).filter(|&id| seen.insert(id))),
                     _ => {}
                 }
@@ -108,17 +98,149 @@ impl Operations {
         found
     }
 
+    fn add(&mut self, function: &Instruction<'_>, is_double: impl Fn() -> bool) {
+        let Some(known) = function.word(3).and_then(Extended::from_u32) else { return };
+        match known {
+            Extended::degrees | Extended::radians | Extended::normalize => self.multiplies = true,
+            Extended::mad
+            | Extended::mix
+            | Extended::smoothstep
+            | Extended::cross
+            | Extended::distance
+            | Extended::fast_distance => self.fused.extend(function.result()),
+            Extended::sin | Extended::sinpi | Extended::half_sin | Extended::native_sin => {
+                self.sines = true;
+            }
+            Extended::cos | Extended::cospi | Extended::half_cos | Extended::native_cos => {
+                self.cosines = true;
+            }
+            Extended::sincos => (self.sines, self.cosines) = (true, true),
+            Extended::rsqrt
+            | Extended::half_divide
+            | Extended::half_recip
+            | Extended::half_rsqrt
+            | Extended::native_divide
+            | Extended::native_recip
+            | Extended::native_rsqrt => self.shares = true,
+            Extended::fast_normalize => (self.multiplies, self.shares) = (true, true),
+            _ => {}
+        }
+        if matches!(known, Extended::distance | Extended::length | Extended::normalize) {
+            self.adds_vectors |= is_double();
+        }
+    }
+
     /// Whether a driver may contract some of them among themselves.
-    fn is_contracted(self) -> bool {
-        !self.forbids && self.multiplies && self.adds
+    fn is_contracted(&self) -> bool {
+        !self.forbids && self.multiplies && !self.sums.is_empty()
+    }
+
+    fn adds(&self) -> bool {
+        !self.sums.is_empty() || !self.fused.is_empty()
+    }
+
+    /// Those for which a compiler may find another value than the device.
+    fn open(&self) -> impl Iterator<Item = u32> {
+        let sums = self.is_contracted().then_some(&self.sums).into_iter().flatten();
+        sums.chain(&self.fused).copied()
+    }
+
+    fn are_exact(&self) -> bool {
+        self.open().next().is_none()
+    }
+
+    /// Whether a compiler may calculate any of these, of what is known to be constant.
+    fn are_folded(&self, constants: &Constancy) -> bool {
+        self.open().any(|id| constants.may_be(id))
+    }
+
+    /// Whether one that knows the values of some parameters may.
+    pub(super) fn are_folded_with(
+        &self,
+        definitions: &Definitions<'_>,
+        function: u32,
+        is_given: impl Fn(usize) -> bool,
+    ) -> bool {
+        !self.are_exact() && self.are_folded(&Constancy::of(definitions, function, is_given))
     }
 }
 
+/// Whether its result is of double precision.
+fn is_double(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
+    let component = |ty: Instruction<'_>| match ty.op() {
+        Some(Op::TypeVector) => definitions.get(ty.word(1)?)?.word(1),
+        _ => ty.word(1),
+    };
+    let ty = i.result_type().and_then(|ty| definitions.get(ty));
+    ty.and_then(component) == Some(64)
+}
+
+/// Why Intel's runtime for CPUs would find other values, wherever the launches are.
+pub(super) fn alone(slots: &[Slot], operations: &[Operations]) -> Option<String> {
+    let adding = operations.iter().position(|own| own.adds_vectors && operations.len() > 1)?;
+    Some(format!(
+        "`{}` calculates `dot` or a length in double precision, which Intel's compiler for CPUs does \
+         otherwise in a fused kernel",
+        slots[adding].kernel
+    ))
+}
+
 /// Whether some launch has a sine, and another one a cosine.
-pub(super) fn shares_angles(operations: &[Operations]) -> bool {
+fn shares_angles(operations: &[Operations]) -> bool {
     let cosines = || operations.iter().enumerate().filter(|(_, slot)| slot.cosines);
     let is_paired = |at: usize| cosines().any(|(other, _)| other != at);
     operations.iter().enumerate().any(|(at, slot)| slot.sines && is_paired(at))
+}
+
+/// Whether Intel's runtime for CPUs may find other values for what the launches calculate if it sees
+/// through their calls, with the scalars that are injected.
+pub(super) fn may_meet(
+    slots: &[Slot],
+    examined: &[Examined],
+    definitions: &[Definitions<'_>],
+    operations: &[Operations],
+    injected: &BTreeSet<Place>,
+) -> bool {
+    shares_angles(operations)
+        || operations.iter().any(|own| own.shares)
+        || passes_constants(slots, examined, definitions, operations, injected)
+}
+
+/// Whether some launch is folded only where it is fused, with constants that an earlier one wrote.
+fn passes_constants(
+    slots: &[Slot],
+    examined: &[Examined],
+    definitions: &[Definitions<'_>],
+    operations: &[Operations],
+    injected: &BTreeSet<Place>,
+) -> bool {
+    if operations.iter().all(Operations::are_exact) {
+        return false;
+    }
+    let mut constant = HashSet::new();
+    slots.iter().enumerate().any(|(at, slot)| {
+        let is_constant = |argument| match memory(slot, argument) {
+            Some(memory) => constant.contains(&memory),
+            None => injected.contains(&Place { slot: at, argument }),
+        };
+        let found = Constancy::of(&definitions[at], examined[at].function, is_constant);
+        let arguments = 0..slot.arguments.len();
+        let is_given = arguments.clone().any(is_constant);
+        let left: Vec<_> = arguments
+            .filter(|&argument| found.leaves(argument))
+            .filter_map(|argument| memory(slot, argument))
+            .collect();
+        constant.extend(left);
+        is_given && operations[at].are_folded(&found)
+    })
+}
+
+/// The memory of an argument that is a buffer.
+fn memory(slot: &Slot, argument: usize) -> Option<Memory> {
+    match slot.arguments.get(argument)? {
+        Argument::Buffer(region) => Some(region.memory),
+        Argument::Scalar(_) | Argument::Local(_) => None,
+    }
 }
 
 /// Whether the fused kernel is to have the mode.
@@ -161,23 +283,17 @@ fn passed_on(
     examined: &[Examined],
     operations: &[Operations],
 ) -> Option<(usize, usize)> {
-    let memory = |slot: &Slot, argument: usize| -> Option<Memory> {
-        match slot.arguments.get(argument)? {
-            Argument::Buffer(region) => Some(region.memory),
-            Argument::Scalar(_) | Argument::Local(_) => None,
-        }
-    };
     // Those that may hold products, and whose.
     let mut products = HashMap::new();
     for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {
         let mut given = (0..slot.arguments.len()).filter_map(|argument| memory(slot, argument));
         let from = given.find_map(|memory| products.get(&memory).copied());
         if let Some(from) = from
-            && (own.adds || own.fuses)
+            && own.adds()
         {
             return Some((from, at));
         }
-        let own = (own.multiplies || own.fuses).then_some(at);
+        let own = (own.multiplies || !own.fused.is_empty()).then_some(at);
         if let Some(origin) = own.or(from) {
             let written = examined[at].accesses.all.iter().filter(|access| access.kind.writes());
             let written = written.filter_map(|access| memory(slot, access.parameter));

@@ -187,6 +187,8 @@ fn attempt(
         return Ok(Err(format!("what `{}` and `{}` print would mix", first.name, second.name)));
     }
     let definitions: Vec<_> = kernels.iter().map(|kernel| kernel.module.definitions()).collect();
+    let operations = kernels.iter().zip(&definitions);
+    let operations: Vec<_> = operations.map(|(kernel, all)| Operations::of(kernel, all)).collect();
     let mut slots = Vec::new();
     for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {
         let space = Space::new(&ranges.slots[at].range);
@@ -194,9 +196,16 @@ fn attempt(
         let examined = examined.map_err(|error| isolate::within(at, slot, error))?;
         let relied = &examined.accesses.constants;
         let injected = relied & &access::feeding(&definitions[at], kernel.function);
-        outcome.injected.extend(injected.iter().map(|&argument| Place { slot: at, argument }));
-        let relied = relied.iter();
-        outcome.constants.extend(relied.map(|&argument| Place { slot: at, argument }));
+        let place = |&argument: &usize| Place { slot: at, argument };
+        outcome.constants.extend(relied.iter().map(place));
+        outcome.injected.extend(injected.iter().map(place));
+        let is_injected = |argument| outcome.injected.contains(&place(&argument));
+        // A compiler may calculate otherwise from what it knows.
+        if plan.keeps_apart
+            && operations[at].are_folded_with(&definitions[at], kernel.function, is_injected)
+        {
+            outcome.injected.retain(|injected| injected.slot != at);
+        }
         slots.push(examined);
     }
     outcome.slots.extend(slots.iter().zip(&ranges.slots).map(|(examined, mapping)| {
@@ -246,7 +255,12 @@ fn attempt(
     let mut parts = parts.collect::<Result<Vec<_>>>()?;
     let mut modes =
         Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
-    let operations: Vec<_> = kernels.iter().map(Operations::of).collect();
+    if plan.keeps_apart
+        && trust == Trust::ProofOnly
+        && let Some(why) = contraction::alone(&plan.slots, &operations)
+    {
+        return Ok(Err(why));
+    }
     match contraction::forbids(&plan.slots, &slots, &operations) {
         Ok(forbids) if forbids => modes.add_contraction_off(),
         Err(why) if trust == Trust::ProofOnly => return Ok(Err(why)),
@@ -265,8 +279,13 @@ fn attempt(
         }
     }
     let mut whole = Part::merge(&parts)?;
-    let is_torn = !barriers.is_empty() || whole.has_barriers();
-    if plan.keeps_apart && (is_torn || contraction::shares_angles(&operations)) {
+    let injected = &outcome.injected;
+    let may_meet = || {
+        !barriers.is_empty()
+            || whole.has_barriers()
+            || contraction::may_meet(&plan.slots, &slots, &definitions, &operations, injected)
+    };
+    if plan.keeps_apart && may_meet() {
         whole.keep_apart();
     }
     version::lower(&mut whole.module, plan.version)?;
