@@ -12,7 +12,7 @@ mod tools;
 use std::time::Duration;
 
 use kiln::{FusionOutcome, Internalization, Runtime};
-use scopes::{Chain, always, kernels_of_text};
+use scopes::{Chain, FUSION, always, buffers, kernels, kernels_of_text};
 use tools::has_clang;
 
 const N: usize = 256;
@@ -44,6 +44,24 @@ everywhere! {
                 assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), chain.scaled());
                 assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());
             }
+        }
+    }
+}
+
+everywhere! {
+    async fn what_differing_values_keep_in_memory_equal_ones_do_not(rt: Runtime) {
+        let rt = always(&rt).await;
+        let [guarded] = kernels(&rt, FUSION, ["guarded"]).await;
+        let numbers = vec![2.0f32; N];
+        let [src, tmp, dst] = buffers(&rt, &numbers).await;
+        let queue = rt.queue();
+        for (first, second) in [(200, 199), (200, 200), (100, 101), (100, 100), (200, 199)] {
+            let fusion = queue.start_fusion();
+            fusion.submit(guarded.launch(N).args((&src, &tmp, first))).unwrap();
+            fusion.submit(guarded.launch(N).args((&tmp, &dst, second))).unwrap();
+            fusion.internalize(&tmp, Internalization::Private);
+            let outcome = fusion.complete().await.unwrap();
+            assert_eq!(internalized(&outcome), usize::from(first == second), "{first}, {second}");
         }
     }
 }

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use super::access::{Access, Accesses, Bytes, Kind, OfGroups};
 use super::form::Space;
 use super::locality::{Locality, locality};
-use super::plan::{Internalization, Memory, Plan};
+use super::plan::{Internalization, Memory, Place, Plan};
 use super::privacy::{Promotion, promotion};
 use super::ranges::Ranges;
 use super::shapes::View;
@@ -105,6 +105,8 @@ pub(crate) struct Judgement {
     pub(crate) barriers: BTreeSet<(usize, usize)>,
     /// What of its contents work-items keep in variables, or why they do not.
     pub(crate) promotion: Result<Promotion, String>,
+    /// Scalars of two slots that might keep more of it in variables if they had the same value.
+    pub(super) unequal: BTreeSet<[Place; 2]>,
     /// How work-groups keep its contents in local memory, or why they do not.
     pub(crate) locality: Result<Locality, String>,
     /// It can be nothing but local memory, or in memory.
@@ -151,6 +153,7 @@ pub(super) fn judge(
             } else {
                 locality(plan, memory, slots, &uses, view)
             };
+            let mut unequal = BTreeSet::new();
             let promotion = if verdict != Verdict::Proven {
                 Err("it is not proven that work-items use only what they wrote themselves".into())
             } else if asked == Some(&Internalization::Local) {
@@ -158,11 +161,20 @@ pub(super) fn judge(
             } else if !barriers.is_empty() {
                 Err("work-items use what others of their work-group wrote".into())
             } else {
-                promotion(plan, memory, slots, &uses, view)
+                promotion(plan, memory, slots, &uses, view, &mut unequal)
             };
             let is_asked = asked == Some(&Internalization::Local);
             let is_of_groups = is_asked || (asked.is_none() && !barriers.is_empty());
-            Judgement { memory, verdict, pairs, barriers, promotion, locality, is_of_groups }
+            Judgement {
+                memory,
+                verdict,
+                pairs,
+                barriers,
+                promotion,
+                unequal,
+                locality,
+                is_of_groups,
+            }
         })
         .collect()
 }

@@ -84,6 +84,8 @@ pub(crate) struct Outcome {
     pub(crate) injected: BTreeSet<Place>,
     /// The scalars, not fixed, that must have the same value: they are one argument of the kernel.
     pub(crate) equal: BTreeSet<BTreeSet<Place>>,
+    /// Scalars that have different values: of plans where they do not, more may come.
+    pub(crate) unequal: BTreeSet<[Place; 2]>,
     /// The kernel, or why there is none.
     pub(crate) fused: Result<Fused, String>,
 }
@@ -159,6 +161,7 @@ pub(crate) fn fuse(
         constants: plan.constants.clone(),
         injected: plan.constants.clone(),
         equal: BTreeSet::new(),
+        unequal: BTreeSet::new(),
         fused: Err(String::new()),
     };
     outcome.fused = match attempt(plan, modules, trust, width, &mut outcome) {
@@ -316,7 +319,8 @@ fn attempt(
     }))
 }
 
-/// Finds the scalars that have to stay equal for what is private to be right.
+/// Finds the scalars that have to stay equal for what is private to be right, and those that have to stay
+/// unequal for no more to be private.
 fn unite_scalars(outcome: &mut Outcome) {
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
@@ -328,6 +332,8 @@ fn unite_scalars(outcome: &mut Outcome) {
             outcome.constants.extend(equal);
         }
     }
+    let unequal = outcome.judgements.iter().flat_map(|judgement| &judgement.unequal);
+    outcome.unequal = unequal.copied().collect();
 }
 
 fn examine(

@@ -48,7 +48,8 @@ const MAX_USES: usize = 256;
 /// More is not kept in registers.
 const MAX_PRIVATE_BYTES: i128 = 512;
 
-/// Decides on a memory for which the launches are proven to be safe to fuse.
+/// Decides on a memory for which the launches are proven to be safe to fuse, and adds the scalars that would
+/// have more of it kept if they were not `unequal`.
 ///
 /// # Errors
 ///
@@ -59,6 +60,7 @@ pub(super) fn promotion(
     slots: &[Examined],
     uses: &[Use<'_>],
     view: &View,
+    unequal: &mut BTreeSet<[Place; 2]>,
 ) -> Result<Promotion, String> {
     let special = |used: &&Use<'_>| matches!(used.access.kind, Kind::Atomic | Kind::Escape);
     if let Some(used) = uses.iter().find(special) {
@@ -72,6 +74,7 @@ pub(super) fn promotion(
     let is_dead = plan.dead.contains(&memory);
     let reads = keeper.reads();
     let writes = keeper.writes(&reads, is_dead);
+    unequal.append(&mut keeper.unequal.borrow_mut());
 
     let mut accesses = BTreeMap::<Place, BTreeMap<u32, Kept>>::new();
     let mut remains = None;
@@ -194,6 +197,8 @@ struct Keeper<'a> {
     conditions: Vec<OnceCell<Conditions>>,
     /// What was found to rely on scalars being the same.
     equal: RefCell<BTreeSet<BTreeSet<Place>>>,
+    /// What was not found because of scalars that are not.
+    unequal: RefCell<BTreeSet<[Place; 2]>>,
 }
 
 impl<'a> Keeper<'a> {
@@ -209,9 +214,9 @@ impl<'a> Keeper<'a> {
             let is_own = bytes.start.coefficients() == base.coefficients();
             is_own.then_some((bytes.start.low, bytes.start.low + bytes.width))
         });
-        let equal = RefCell::default();
+        let (equal, unequal) = (RefCell::default(), RefCell::default());
         let conditions = uses.iter().map(|_| OnceCell::new()).collect();
-        Self { plan, slots, uses, view, own: own.collect(), conditions, equal }
+        Self { plan, slots, uses, view, own: own.collect(), conditions, equal, unequal }
     }
 
     /// The modes of all reads; those of writes are left at `Memory`.
@@ -294,9 +299,14 @@ impl<'a> Keeper<'a> {
             Argument::Scalar(bytes) => Some(bytes),
             _ => None,
         };
+        let differing = RefCell::new(Vec::new());
         let same = |own, other| {
             let (own, other) = places(own, other);
-            value(own).is_some() && value(own) == value(other)
+            let is_same = value(own).is_some() && value(own) == value(other);
+            if !is_same {
+                differing.borrow_mut().push([own, other]);
+            }
+            is_same
         };
         let relied = RefCell::new(BTreeSet::new());
         let known = |symbol: &Symbol| {
@@ -316,6 +326,8 @@ impl<'a> Keeper<'a> {
                 BTreeSet::from([own, other])
             });
             self.equal.borrow_mut().extend(pairs);
+        } else {
+            self.unequal.borrow_mut().extend(differing.into_inner());
         }
         is_run
     }

@@ -52,6 +52,8 @@ pub(crate) struct Fusion {
     constants: BTreeMap<Place, Vec<u8>>,
     /// The scalars that must be the same for it.
     equal: BTreeSet<BTreeSet<Place>>,
+    /// The pairs of scalars that must not.
+    unequal: BTreeSet<[Place; 2]>,
     pub(crate) report: FusionReport,
     /// Why there is no kernel is in the report.
     pub(crate) fused: Option<FusedKernel>,
@@ -144,7 +146,7 @@ impl Fusion {
 
     /// Whether it may not hold for other values of the launches' scalars.
     pub(crate) fn depends_on_values(&self) -> bool {
-        !self.constants.is_empty() || !self.equal.is_empty()
+        !(self.constants.is_empty() && self.equal.is_empty() && self.unequal.is_empty())
     }
 
     fn holds_for(&self, query: &Query) -> bool {
@@ -154,6 +156,7 @@ impl Fusion {
         };
         (self.constants.iter()).all(|(&place, known)| query.value(place) == Some(known))
             && self.equal.iter().all(is_same)
+            && self.unequal.iter().all(|&[one, other]| query.value(one) != query.value(other))
     }
 }
 
@@ -178,6 +181,7 @@ impl BuildGraph {
             Err(error) => Fusion {
                 constants: values(&plan, plan.constants.iter()),
                 equal: BTreeSet::new(),
+                unequal: BTreeSet::new(),
                 report: FusionReport::refused(&plan, error.to_string()),
                 fused: None,
                 trials: Trials::new(),
@@ -230,6 +234,7 @@ impl BuildGraph {
             constants: values(plan, outcome.constants.iter()),
             report: FusionReport::of(plan, &outcome),
             equal: outcome.equal,
+            unequal: outcome.unequal,
             fused: None,
             trials: Trials::new(),
             timing: None,

@@ -162,6 +162,7 @@ fn the_same_guard_makes_what_it_guards_private() {
         let n = |slot| Place { slot, argument: 2 };
         let all = BTreeSet::from([n(0), n(1), n(2)]);
         assert_eq!(outcome.equal, BTreeSet::from([all.clone()]));
+        assert!(outcome.unequal.is_empty());
         let parameters: Vec<_> = fused.parameters.iter().filter(|p| p.contains(&n(0))).collect();
         assert_eq!(parameters, [&Vec::from_iter(all)]);
         // Another bound is another guard, even where it is lower.
@@ -169,6 +170,7 @@ fn the_same_guard_makes_what_it_guards_private() {
             let outcome = fuse_in(bytes, &plan(&launches(other), 64, &[1, 2]), Trust::ProofOnly);
             assert_eq!(outcome.fused.unwrap().internalized, [Memory(1)]);
             assert_eq!(outcome.equal, BTreeSet::from([BTreeSet::from([n(0), n(1)])]));
+            assert_eq!(outcome.unequal, BTreeSet::from([[n(1), n(2)]]));
         }
     }
 }
