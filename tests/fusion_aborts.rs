@@ -7,6 +7,8 @@
 mod scopes;
 mod support;
 
+use std::sync::Barrier;
+
 use kiln::{Buffer, Event, FusionOutcome, FusionScope, Runtime, Unfused};
 use scopes::{Chain, always};
 
@@ -317,6 +319,32 @@ everywhere! {
         chain.queue.fill(dst, 7.0).unwrap();
         assert_eq!(chain.queue.read(dst).await.unwrap(), [7.0; N]);
         rt.drain().await;
+    }
+}
+
+everywhere! {
+    async fn nothing_runs_that_is_submitted_while_another_thread_discards(rt: Runtime) {
+        let chain = chain(&rt).await;
+        for _ in 0..150 {
+            chain.queue.fill(&chain.dst, 2.0).unwrap();
+            let scope = chain.queue.start_fusion();
+            let start = Barrier::new(2);
+            let events: Vec<_> = std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    start.wait();
+                    scope.discard();
+                });
+                start.wait();
+                let launch = || scope.submit(chain.in_place.launch(N).args((&chain.dst,)));
+                std::iter::from_fn(|| launch().ok()).collect()
+            });
+            let fails = chain.queue.read(&chain.dst).await.is_err();
+            assert_eq!(fails, !events.is_empty());
+            for event in events {
+                let error = event.await.expect_err("it never runs");
+                assert!(error.to_string().contains("discarded"), "{error}");
+            }
+        }
     }
 }
 

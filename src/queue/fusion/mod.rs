@@ -107,6 +107,7 @@ pub struct FusionScope {
     aborted: Aborted,
     /// Whether it was completed, canceled or discarded.
     has_ended: AtomicBool,
+    is_discarded: AtomicBool,
     settings: Mutex<Settings>,
     report: Arc<OnceLock<FusionReport>>,
 }
@@ -131,6 +132,7 @@ impl Queue {
             group,
             aborted,
             has_ended: AtomicBool::new(false),
+            is_discarded: AtomicBool::new(false),
             settings: Mutex::new(Settings {
                 wishes: Wishes::default(),
                 trust: Trust::ProofOnly,
@@ -149,6 +151,9 @@ impl Queue {
 
 impl FusionScope {
     /// Adds a launch. It runs once the scope is completed, canceled or aborted.
+    ///
+    /// One that is being submitted while another thread ends the scope may come too late for it and run by
+    /// itself, or [fail](Self::discard) with the others where the scope is discarded.
     ///
     /// # Errors
     ///
@@ -234,6 +239,7 @@ impl FusionScope {
     /// command](Queue#failures). Does nothing if the scope was completed, canceled or aborted.
     pub fn discard(&self) {
         if self.end() {
+            self.is_discarded.store(true, SeqCst);
             self.count_end(self.queue.scheduler.discard_group(self.group));
         }
     }
@@ -339,6 +345,9 @@ impl FusionScope {
 impl Drop for FusionScope {
     fn drop(&mut self) {
         self.cancel();
+        if *self.is_discarded.get_mut() {
+            self.queue.scheduler.forget_group(self.group);
+        }
     }
 }
 

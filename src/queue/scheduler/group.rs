@@ -46,6 +46,8 @@ pub(super) enum Stage {
     Ready { cuts: Vec<Cut> },
     /// The device has what they run as.
     Running,
+    /// None runs, nor does one that was being submitted meanwhile.
+    Discarded,
 }
 
 /// Why launches run one by one that were to run as one.
@@ -94,6 +96,10 @@ static LOST: LazyLock<Error> = LazyLock::new(|| {
          before it is read",
     )
 });
+
+/// What launches of a discarded group fail with.
+pub(super) static DISCARDED: LazyLock<Error> =
+    LazyLock::new(|| Error::invalid("the fusion scope of the launch was discarded: it never runs"));
 
 /// Launches of a group that have not failed, in order.
 pub(super) type Launches<'a> = SmallVec<[&'a LaunchWork; 16]>;
@@ -152,24 +158,29 @@ impl Scheduler {
         });
     }
 
-    /// Has none of the launches run: they fail. `false` if the group does not collect any more.
+    /// Has none of the launches run: they fail, also those that are added until the group is
+    /// [forgotten](Self::forget_group). `false` if the group does not collect any more.
     pub(crate) fn discard_group(self: &Arc<Self>, group: GroupId) -> bool {
         self.change(|state, next, _| {
             if !state.is_collecting(group) {
                 return false;
             }
             state.enter(group, next);
-            let discarded = state.groups.remove(&group);
-            let error =
-                Error::invalid("the fusion scope of the launch was discarded: it never runs");
-            for id in discarded.into_iter().flat_map(|group| group.slots) {
+            let Some(discarded) = state.groups.get_mut(&group) else { return false };
+            discarded.stage = Stage::Discarded;
+            for id in mem::take(&mut discarded.slots) {
                 if let Some(command) = state.dag.command_mut(id) {
                     command.group = None;
-                    state.dag.poison(id, error.clone(), next);
+                    state.dag.poison(id, DISCARDED.clone(), next);
                 }
             }
             true
         })
+    }
+
+    /// Nothing is added to a discarded group any more.
+    pub(crate) fn forget_group(&self, group: GroupId) {
+        self.lock().groups.remove(&group);
     }
 
     /// Has the launches run as the one that `unite` makes of them, which leaves nothing in the allocations
@@ -222,6 +233,11 @@ impl State {
     pub(super) fn is_collecting(&self, group: GroupId) -> bool {
         let group = self.groups.get(&group);
         group.is_some_and(|group| matches!(group.stage, Stage::Collecting(_)))
+    }
+
+    pub(super) fn is_discarded(&self, group: GroupId) -> bool {
+        let group = self.groups.get(&group);
+        group.is_some_and(|group| matches!(group.stage, Stage::Discarded))
     }
 
     /// See [`Scheduler::visit_group`].

@@ -44,8 +44,8 @@ use crate::queue::reactor::Reactor;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
 use crate::stats::Counters;
-use group::Group;
 pub(crate) use group::{Aborted, GroupId, United};
+use group::{DISCARDED, Group};
 use held::Newcomer;
 pub(crate) use held::Together;
 use lock::{Locked, StateLock};
@@ -332,7 +332,8 @@ impl Scheduler {
         if was_idle {
             state.keep_alive = Some(self.clone());
         }
-        // Its scope may have been completed since it was asked.
+        // Its scope may have ended since it was asked.
+        let is_discarded = group.is_some_and(|group| state.is_discarded(group));
         let group = group.filter(|&group| state.is_collecting(group));
         if let Some(group) = group
             && !waits
@@ -366,6 +367,7 @@ impl Scheduler {
                     state.enter(group, &mut next);
                 }
                 let (edges, poison) = before(&state);
+                let poison = if is_discarded { Some(DISCARDED.clone()) } else { poison };
                 let gates = gates as u32;
                 let id = state.dag.add(command, &[&uses], edges, gates, poison, &mut next);
                 event.record().set_node(id);
