@@ -576,3 +576,18 @@ everywhere! {
         last.await.unwrap();
     }
 }
+
+everywhere! {
+    async fn what_has_failed_is_not_left_out_of_what_is_found_out(rt: Runtime) {
+        let rt = always(&rt).await;
+        let chain = chain(&rt).await;
+        let failing = chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
+        failing.clone().await.expect_err("it fails");
+        let fusion = chain.queue.start_fusion();
+        chain.first(&fusion);
+        let launch = chain.in_place.launch(N).args((&chain.dst,)).after(&failing);
+        fusion.submit(launch).unwrap();
+        let Err(error) = fusion.examine().await else { panic!("a launch has failed") };
+        assert!(error.to_string().contains("has failed, as its event tells"), "{error}");
+    }
+}

@@ -290,6 +290,10 @@ impl FusionScope {
         let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, inquiry));
         Examining::new(async move {
             match visited.flatten() {
+                Some((count, (_, sketch))) if sketch.len() < count => Err(Error::invalid(
+                    "a launch of the fusion scope has failed, as its event tells: nothing is found out \
+                     about the others",
+                )),
                 Some((1.., (inquiry, sketch))) => Ok(inquiry.fusion(&sketch).await?.report.clone()),
                 _ => Err(Error::invalid("the fusion scope collects no launches to examine")),
             }
@@ -366,9 +370,9 @@ named_future! {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no launches, or if the scope does
-    /// not collect any more; else that of a launch's program that could not be built, or a failure of
-    /// circumstance.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no launches, if one has failed already,
+    /// or if the scope does not collect any more; else that of a launch's program that could not be built,
+    /// or a failure of circumstance.
     ///
     /// # Cancel safety
     ///

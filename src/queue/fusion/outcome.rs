@@ -85,7 +85,7 @@ impl fmt::Display for Unfused {
             ),
             Self::Timing => f.write_str("this run is timed, to find out whether fusing pays"),
             Self::Disabled => f.write_str("fusing is switched off"),
-            Self::Failed(error) => write!(f, "the fused kernel failed: {error}"),
+            Self::Failed(error) => write!(f, "no fused kernel could be made: {error}"),
         }
     }
 }
