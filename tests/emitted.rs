@@ -38,6 +38,7 @@ const MODULES: &[(&str, &[u8])] = &modules!(
     "memory_O0",
     "memory_O2",
     "memory_O3",
+    "nans",
     "phis",
     "uncommon"
 );
@@ -96,6 +97,7 @@ impl Run {
             "groups" => run.groups().await,
             "apart" => run.alone("apart").await,
             "bits" => run.alone("bits").await,
+            "nans" => run.alone("nans").await,
             "phis" => run.alone("phis").await,
             "uncommon" => run.alone("uncommon").await,
             _ => run.memory().await,

@@ -350,17 +350,20 @@ fn float(value: f64, bits: u64, width: u32, place: Place) -> String {
         return if value.is_infinite() {
             format!("{cast}({sign}__builtin_inf{suffix}())")
         } else {
-            let payload = bits
-                & ((1
-                    << if width == 64 {
-                        51
-                    } else if width == 32 {
-                        22
-                    } else {
-                        9
-                    })
-                    - 1);
-            format!("{cast}({sign}__builtin_nan{suffix}(\"{payload:#x}\"))")
+            let fraction = match width {
+                64 => 52,
+                32 => 23,
+                _ => 10,
+            };
+            // The highest bit tells quiet ones from those that signal.
+            let quiet = 1_u64 << (fraction - 1);
+            let payload = bits & (quiet - 1);
+            match width {
+                // It is converted, which keeps the upper bits, and makes one that signals quiet.
+                16 => format!("{cast}({sign}__builtin_nanf(\"{:#x}\"))", payload << 13),
+                _ if bits & quiet == 0 => format!("({sign}__builtin_nans{suffix}(\"{payload:#x}\"))"),
+                _ => format!("({sign}__builtin_nan{suffix}(\"{payload:#x}\"))"),
+            }
         };
     };
     if value.is_sign_negative() { format!("({text})") } else { text }

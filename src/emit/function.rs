@@ -1,21 +1,17 @@
-//! Functions: signatures, blocks and the edges between them.
-//!
-//! Control flow stays as it is: each block is a label, and each branch a `goto`, left out where its
-//! target comes next. Phis are variables of the function; they are assigned on the edges, inside the
-//! branch that takes the edge, so that no edge has to be split. Where one of them would read a variable
-//! that another has overwritten, all are read first.
+//! Functions: signatures, what they declare, and calls.
 //!
 //! All values are declared at the top, for a `goto` must not jump over what it is to initialize.
 //! Compilers turn such variables back to values at once.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rspirv::spirv::{Decoration, FunctionControl, FunctionParameterAttribute, Op, StorageClass};
 
+use super::blocks::Block;
 use super::constants::{Place, bounded};
 use super::generic::Spaces;
-use super::types::{Lanes, Scalar, Space, Type};
+use super::types::{Space, Type};
 use super::{Emitter, malformed, operand, unsupported};
 use crate::error::Result;
 use crate::spirv::edit::Instruction;
@@ -45,17 +41,11 @@ pub(super) struct Body<'e, 'm> {
     /// Of the values that have generic ones.
     spaces: Spaces,
     locals: BTreeSet<u32>,
-    inputs: BTreeSet<u32>,
+    pub(super) inputs: BTreeSet<u32>,
     /// By type, in the order of their first use.
     declarations: Vec<(String, Vec<String>)>,
     variables: String,
     pub(super) text: String,
-}
-
-struct Block<'m> {
-    label: u32,
-    phis: Vec<Instruction<'m>>,
-    instructions: Vec<Instruction<'m>>,
 }
 
 /// PoCL compiles functions wrongly that are given local memory and are not inlined.
@@ -169,17 +159,13 @@ impl<'m> Emitter<'m> {
                     control = FunctionControl::from_bits_truncate(operand(&instruction, 2)?);
                 }
                 Some(Op::FunctionParameter) => signature.push(body.parameter(&instruction)?),
-                Some(Op::Label) => blocks.push(Block {
-                    label: operand(&instruction, 0)?,
-                    phis: Vec::new(),
-                    instructions: Vec::new(),
-                }),
+                Some(Op::Label) => blocks.push(Block::new(operand(&instruction, 0)?)),
                 Some(Op::FunctionEnd) => break,
-                op => match blocks.last_mut() {
-                    Some(block) if op == Some(Op::Phi) => block.phis.push(instruction),
-                    Some(block) => block.instructions.push(instruction),
-                    None => {}
-                },
+                _ => {
+                    if let Some(block) = blocks.last_mut() {
+                        block.add(instruction)?;
+                    }
+                }
             }
         }
         body.blocks(&blocks)?;
@@ -286,163 +272,7 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    fn blocks(&mut self, blocks: &[Block<'m>]) -> Result<()> {
-        let by_label: HashMap<_, _> = blocks.iter().map(|block| (block.label, block)).collect();
-        for input in blocks.iter().flat_map(|block| &block.instructions) {
-            if matches!(input.op(), Some(Op::Variable | Op::UntypedVariableKHR)) {
-                self.variable(input)?;
-            }
-        }
-        for phi in blocks.iter().flat_map(|block| &block.phis) {
-            self.declare(operand(phi, 1)?, operand(phi, 0)?)?;
-        }
-        let mut texts = Vec::new();
-        let mut targets = HashSet::new();
-        for (index, block) in blocks.iter().enumerate() {
-            let next = blocks.get(index + 1).map(|block| block.label);
-            for instruction in &block.instructions {
-                let mut edges =
-                    Edges { from: block.label, next, blocks: &by_label, targets: &mut targets };
-                if !self.terminator(instruction, &mut edges)? {
-                    self.instruction(instruction)?;
-                }
-            }
-            texts.push((block.label, std::mem::take(&mut self.text)));
-        }
-        for (label, text) in texts {
-            if targets.contains(&label) {
-                let _ = writeln!(self.text, "{}:;", self.emitter.name(label, "block_"));
-            }
-            self.text += &text;
-        }
-        let mut inputs = String::new();
-        for input in self.inputs.clone() {
-            let ty = self.pointee(input)?;
-            let value = self.input(input, ty)?;
-            let _ = writeln!(inputs, "    {} = {value};", self.name(input));
-        }
-        self.text.insert_str(0, &inputs);
-        Ok(())
-    }
-
-    /// Whether the instruction is one that ends a block.
-    fn terminator(
-        &mut self,
-        instruction: &Instruction<'_>,
-        edges: &mut Edges<'_, 'm>,
-    ) -> Result<bool> {
-        let word = |index| operand(instruction, index);
-        match instruction.op() {
-            Some(Op::Branch) => {
-                let text = self.edge(word(0)?, edges, "    ", false)?;
-                self.text += &text;
-            }
-            Some(Op::BranchConditional) => {
-                let condition = self.value(word(0)?)?;
-                let (yes, no) = (word(1)?, word(2)?);
-                // What comes next needs no jump.
-                let (condition, taken, other) = if Some(yes) == edges.next && yes != no {
-                    (format!("!{condition}"), no, yes)
-                } else {
-                    (condition, yes, no)
-                };
-                let inner = self.edge(taken, edges, "        ", true)?;
-                let _ = match inner.trim().lines().count() {
-                    1 => writeln!(self.text, "    if ({condition}) {}", inner.trim()),
-                    _ => writeln!(self.text, "    if ({condition}) {{\n{inner}    }}"),
-                };
-                let text = self.edge(other, edges, "    ", false)?;
-                self.text += &text;
-            }
-            Some(Op::Switch) => self.switch(instruction, edges)?,
-            Some(Op::Return) => self.text += "    return;\n",
-            Some(Op::ReturnValue) => {
-                let value = self.value(word(0)?)?;
-                let _ = writeln!(self.text, "    return {value};");
-            }
-            Some(Op::Unreachable) => self.text += "    __builtin_unreachable();\n",
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn switch(&mut self, instruction: &Instruction<'_>, edges: &mut Edges<'_, 'm>) -> Result<()> {
-        let selector = operand(instruction, 0)?;
-        let lanes = self.emitter.lanes(self.emitter.type_of(selector)?)?;
-        let Lanes { scalar: Scalar::Int(width), count: 1 } = lanes else {
-            return Err(malformed("OpSwitch"));
-        };
-        let value = self.value(selector)?;
-        let _ = writeln!(self.text, "    switch ({value}) {{");
-        let words: Vec<_> = instruction.words_from(2).collect();
-        for case in words.chunks_exact(if width > 32 { 3 } else { 2 }) {
-            let (literal, target) = match *case {
-                [low, high, target] => (u64::from(high) << 32 | u64::from(low), target),
-                [literal, target] => (u64::from(literal), target),
-                _ => return Err(malformed("OpSwitch")),
-            };
-            // Narrow literals may come sign-extended.
-            let literal = match width {
-                64 => format!("{literal}ul"),
-                32 => format!("{literal}u"),
-                _ => (literal & ((1 << width) - 1)).to_string(),
-            };
-            let edge = self.edge(target, edges, "        ", true)?;
-            let _ = write!(self.text, "    case {literal}:\n{edge}");
-        }
-        let edge = self.edge(operand(instruction, 1)?, edges, "        ", true)?;
-        let _ = write!(self.text, "    default:\n{edge}    }}\n");
-        Ok(())
-    }
-
-    /// What is done on the way to a block: the values of its phis, all at once, and the jump.
-    fn edge(
-        &mut self,
-        target: u32,
-        edges: &mut Edges<'_, 'm>,
-        indent: &str,
-        always_jump: bool,
-    ) -> Result<String> {
-        let block = edges.blocks.get(&target).ok_or_else(|| malformed("a branch"))?;
-        let mut copies = Vec::new();
-        for phi in &block.phis {
-            let pairs: Vec<_> = phi.words_from(2).collect();
-            let pair = pairs.chunks_exact(2).find(|pair| pair[1] == edges.from);
-            let value = pair.ok_or_else(|| malformed("OpPhi"))?[0];
-            let id = operand(phi, 1)?;
-            if value != id {
-                copies.push((id, operand(phi, 0)?, value));
-            }
-        }
-        let mut text = String::new();
-        let mut written = HashSet::new();
-        let is_overwritten = copies.iter().any(|&(id, _, value)| {
-            let is_overwritten = written.contains(&value);
-            written.insert(id);
-            is_overwritten
-        });
-        if is_overwritten {
-            let (mut reads, mut writes) = (String::new(), String::new());
-            for &(id, ty, value) in &copies {
-                let (ty, name, value) = (self.type_of(id, ty)?, self.name(id), self.value(value)?);
-                let separator = if ty.ends_with('*') { "" } else { " " };
-                let _ = writeln!(reads, "{indent}    {ty}{separator}next_{name} = {value};");
-                let _ = writeln!(writes, "{indent}    {name} = next_{name};");
-            }
-            let _ = write!(text, "{indent}{{\n{reads}{writes}{indent}}}\n");
-        } else {
-            for &(id, _, value) in &copies {
-                let _ = writeln!(text, "{indent}{} = {};", self.name(id), self.value(value)?);
-            }
-        }
-        if always_jump || edges.next != Some(target) {
-            edges.targets.insert(target);
-            let _ = writeln!(text, "{indent}goto {};", self.emitter.name(target, "block_"));
-        }
-        Ok(text)
-    }
-
-    fn variable(&mut self, variable: &Instruction<'_>) -> Result<()> {
+    pub(super) fn variable(&mut self, variable: &Instruction<'_>) -> Result<()> {
         let id = operand(variable, 1)?;
         let ty = self.pointee(id)?;
         let inner = self.inner_spaces(id);
@@ -487,7 +317,7 @@ impl<'m> Body<'_, 'm> {
         spaces.unwrap_or_default().to_vec()
     }
 
-    fn declare(&mut self, id: u32, ty: u32) -> Result<()> {
+    pub(super) fn declare(&mut self, id: u32, ty: u32) -> Result<()> {
         let (ty, name) = (self.type_of(id, ty)?, self.name(id));
         match self.declarations.iter_mut().find(|(known, _)| *known == ty) {
             Some((_, names)) => names.push(name),
@@ -632,14 +462,6 @@ impl<'m> Body<'_, 'm> {
         }
         self.assign(id, ty, &text)
     }
-}
-
-/// What is around a block while it is ended.
-struct Edges<'b, 'm> {
-    from: u32,
-    next: Option<u32>,
-    blocks: &'b HashMap<u32, &'b Block<'m>>,
-    targets: &'b mut HashSet<u32>,
 }
 
 /// The value that a variable begins with, if it is given.

@@ -14,10 +14,12 @@
 //! * Variables of local memory belong to kernels, so that other functions get pointers to them.
 //!
 //! Types are told in [`types`], constants in [`constants`], instructions in [`arithmetic`],
-//! [`bits`], [`memory`], [`synchronize`] and [`builtins`], blocks and functions in [`function`].
+//! [`bits`], [`memory`], [`synchronize`] and [`builtins`], functions in [`function`] and what jumps in
+//! them in [`blocks`].
 
 mod arithmetic;
 mod bits;
+mod blocks;
 mod builtins;
 mod constants;
 mod function;
@@ -50,7 +52,7 @@ pub(crate) use options::options;
 /// The version of the translation, which is part of the keys of programs that it takes part in: each
 /// change of what is emitted for a module raises it, so that no cache serves what an older version
 /// made. `tests::EMITTED` tells when.
-pub(crate) const VERSION: u32 = 9;
+pub(crate) const VERSION: u32 = 10;
 
 /// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
 /// have their defaults.

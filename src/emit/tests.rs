@@ -42,7 +42,7 @@ fn inlined(module: &[u8]) -> Vec<u8> {
 /// What version `VERSION` emits, all together. If this differs, the emitted text has changed: raise
 /// `VERSION`, and put the new digest here.
 const EMITTED: (u32, &str) =
-    (9, "81f89f5aca08a96474dc9a48a7bdb342b931ddce23e4af39628c06adf6edbddd");
+    (10, "f9b2f53ebc4f95122677a1236b99763898c1ec7b7cbe6e3ff80e761dee53b51b");
 
 #[test]
 fn each_change_of_what_is_emitted_has_a_version_of_its_own() {
@@ -138,6 +138,37 @@ fn cases_of_switches_have_the_width_of_the_selector() {
     {
         assert!(text.contains(case), "{case}\n{text}");
     }
+}
+
+#[test]
+fn cases_that_lead_to_one_block_do_so_by_one_edge() {
+    const MANY: u32 = 1000;
+    let module = module_of(|b| {
+        let int = b.type_int(32, 0);
+        let pointer = b.type_pointer(None, StorageClass::CrossWorkgroup, int);
+        let function = function(b, &[pointer], |b, parameters| {
+            let value = b.load(int, None, parameters[0], None, []).unwrap();
+            let (from, other, to) = (b.id(), b.id(), b.id());
+            b.branch(from).unwrap();
+            b.begin_block(Some(from)).unwrap();
+            let cases = (0..MANY).map(|n| (Operand::LiteralBit32(n), to));
+            b.switch(value, other, cases).unwrap();
+            b.begin_block(Some(other)).unwrap();
+            b.branch(to).unwrap();
+            b.begin_block(Some(to)).unwrap();
+            let one = b.constant_bit32(int, 1);
+            let phis: Vec<_> = (0..MANY)
+                .map(|_| b.phi(int, None, [(value, from), (one, other)]).unwrap())
+                .collect();
+            for phi in phis {
+                b.store(parameters[0], phi, None, []).unwrap();
+            }
+        });
+        vec![(function, "k")]
+    });
+    let text = emit(&module).unwrap();
+    assert_eq!(text.matches("case ").count(), MANY as usize);
+    assert!(text.len() < 200 * MANY as usize, "{} bytes", text.len());
 }
 
 #[test]
@@ -533,6 +564,11 @@ fn literals_keep_every_bit() {
     assert_eq!(expression(Scalar::Float(64), 0.1_f64.to_bits()), "0.1");
     assert_eq!(expression(Scalar::Float(16), 0x3e00), "(half)1.5f");
     assert_eq!(literal(Scalar::Float(32), 0xff80_0000, Place::Initializer), "(-__builtin_inff())");
+    let initializer = |width, bits| literal(Scalar::Float(width), bits, Place::Initializer);
+    assert_eq!(initializer(32, 0x7fc0_0001), "(__builtin_nanf(\"0x1\"))");
+    assert_eq!(initializer(32, 0xff80_0002), "(-__builtin_nansf(\"0x2\"))");
+    assert_eq!(initializer(64, 0x7ff0_0000_0000_0003), "(__builtin_nans(\"0x3\"))");
+    assert_eq!(initializer(16, 0x7e01), "(half)(__builtin_nanf(\"0x2000\"))");
     assert_eq!(signed_literal(32, 0x8000_0000), "(-2147483647 - 1)");
     assert_eq!(signed_literal(16, 0xffff), "(short)(-1)");
     assert_eq!(signed_literal(64, 5), "5l");
