@@ -361,7 +361,9 @@ fn float(value: f64, bits: u64, width: u32, place: Place) -> String {
             match width {
                 // It is converted, which keeps the upper bits, and makes one that signals quiet.
                 16 => format!("{cast}({sign}__builtin_nanf(\"{:#x}\"))", payload << 13),
-                _ if bits & quiet == 0 => format!("({sign}__builtin_nans{suffix}(\"{payload:#x}\"))"),
+                _ if bits & quiet == 0 => {
+                    format!("({sign}__builtin_nans{suffix}(\"{payload:#x}\"))")
+                }
                 _ => format!("({sign}__builtin_nan{suffix}(\"{payload:#x}\"))"),
             }
         };

@@ -112,11 +112,19 @@ fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> Stri
     let a = expression(random, ty, values, depth - 1);
     let b = expression(random, ty, values, depth - 1);
     if ty.is_float() {
-        return match random.u8(0..6) {
+        // Where compilers may know more of the operands than the device.
+        let known = ["sin", "cos", "rsqrt", "exp2", "native_recip", "native_sin", "half_cos"];
+        let known = &known[..if ty.size == 4 { 7 } else { 4 }];
+        return match random.u8(0..9) {
             0 | 1 => format!("({a} + {b})"),
             2 => format!("({a} - {b})"),
             3 => format!("({a} * ({unsigned})0.7{})", random.u8(1..9)),
             4 => format!("fabs({a})"),
+            5 => format!("mad({a}, ({unsigned})0.7, {b})"),
+            6 => format!(
+                "{}(fmin(fabs({a}), ({unsigned})9) + 1)",
+                random.choice(known).unwrap_or(&"sin")
+            ),
             _ => format!("({a} > {b} ? {a} : {b} * ({unsigned})0.3)"),
         };
     }
@@ -450,12 +458,19 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 String::new()
             };
             let value = w.value(&["a", "b"]);
+            let mut b = format!("s[{} - l]", GROUP - 1);
+            if w.random.u8(..) < 64 {
+                w.before = format!(
+                    "__attribute__((noinline)) {t} {}_turned(local const {t} *s, size_t l) {{ return {b}; }}\n",
+                    w.name
+                );
+                b = format!("{}_turned(s, l)", w.name);
+            }
             w.finish(
                 Kind::Group,
                 &format!(
                     "{declared}    size_t i = get_global_id(0), l = get_local_id(0);\n    {t} a = {a};\n    s[l] = \
-                     a;\n    barrier(CLK_LOCAL_MEM_FENCE);\n    {t} b = s[{} - l];\n    dst[i] = {value};\n",
-                    GROUP - 1
+                     a;\n    barrier(CLK_LOCAL_MEM_FENCE);\n    {t} b = {b};\n    dst[i] = {value};\n"
                 ),
             )
         }
@@ -471,8 +486,21 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 ),
             )
         }
+        // The same for all work-items.
+        21 => {
+            w.buffer(Output, t, "dst");
+            let mut values = vec!["3"];
+            if w.random.bool() {
+                let ty = if ty.is_float() { "float" } else { "uint" };
+                w.scalar(if ty == "float" { Factor } else { Number }, ty, "s");
+                values.push("s");
+            }
+            let index = w.index();
+            let value = w.value(&values);
+            w.finish(Kind::Certain, &format!("{index}    dst[i] = {value};\n"))
+        }
         // Others' elements.
-        21 | 22 => {
+        22 | 23 => {
             w.buffer(Input, t, "src");
             w.buffer(Output, t, "dst");
             let value = w.plain("b");
@@ -485,7 +513,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 ),
             )
         }
-        23 => {
+        24 => {
             w.buffer(Input, t, "src");
             w.buffer(Index, "uint", "index");
             w.buffer(Output, t, "dst");
@@ -498,7 +526,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 ),
             )
         }
-        24 => {
+        25 => {
             w.buffer(Input, t, "src");
             w.buffer(Output, t, "dst");
             w.finish(
@@ -509,7 +537,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 ),
             )
         }
-        25 => {
+        26 => {
             (w.ty, w.step) = (TYPES[5], 4);
             w.buffer(Input, "uint", "src");
             w.buffer(Both, "uint", "bins");
@@ -535,8 +563,8 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
 }
 
 /// How many forms of kernels there are, and the first of those that read what others have.
-pub const FORMS: usize = 27;
-pub const CROSS: usize = 21;
+pub const FORMS: usize = 28;
+pub const CROSS: usize = 22;
 /// One to one, of the value that is read.
 pub const PLAIN: usize = 100;
 
