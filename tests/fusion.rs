@@ -13,8 +13,8 @@ use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
 use scopes::{Chain, FUSION, always, buffers, is_imitated, kernels, kernels_of_text};
 use tools::has_clang;
 
-/// `data/constants.cl`.
-const CONSTANTS: &[u8] = include_bytes!("data/constants.spv");
+/// `data/estimates.cl`.
+const ESTIMATES: &[u8] = include_bytes!("data/estimates.spv");
 
 const N: usize = 1024;
 
@@ -323,36 +323,36 @@ everywhere! {
 }
 
 everywhere! {
-    async fn what_is_calculated_from_constants_of_another_launch_is_what_it_is_alone(rt: Runtime) {
+    async fn estimates_of_what_all_work_items_share_are_what_they_are_alone(rt: Runtime) {
         if is_imitated() {
             return;
         }
         let rt = always(&rt).await;
-        let names = ["written", "estimated", "multiplied", "by_scalar"];
-        let [written, estimated, multiplied, by_scalar] = kernels(&rt, CONSTANTS, names).await;
-        let [constants, first, second] = buffers(&rt, &numbers()).await;
-        let [_, third, fourth] = buffers(&rt, &numbers()).await;
+        let names = ["written", "estimated", "by_scalar"];
+        let [written, estimated, by_scalar] = kernels(&rt, ESTIMATES, names).await;
+        let [shared, ..] = buffers(&rt, &numbers()).await;
         let queue = rt.queue();
+        let [_, first, second] = buffers(&rt, &numbers()).await;
+        let third = rt.buffer::<f32>(N).unwrap();
         let results = async || {
             let mut all = Vec::new();
-            for buffer in [&first, &second, &third, &fourth] {
+            for buffer in [&first, &second, &third] {
                 all.push(queue.read(buffer).await.unwrap());
                 queue.fill(buffer, 0.0).unwrap();
             }
             all
         };
-        for buffer in [&third, &fourth] {
-            queue.fill(buffer, 0.0).unwrap();
-        }
-        let written = || written.launch(N).args((&constants,));
-        let by_scalar = |to| by_scalar.launch(N / 13).args((to, 13i32));
         let scopes = || {
+            let written = written.launch(N).args((&shared,));
+            let by_scalar = |to| by_scalar.launch(N / 13).args((to, 13i32));
             [
-                [written(), estimated.launch(N).args((&constants, &first))],
-                [written(), multiplied.launch(N).args((&constants, &second))],
-                [by_scalar(&third), by_scalar(&fourth)],
+                [written, estimated.launch(N).args((&shared, &first))],
+                [by_scalar(&second), by_scalar(&third)],
             ]
         };
+        for buffer in [&second, &third] {
+            queue.fill(buffer, 0.0).unwrap();
+        }
         for launch in scopes().into_iter().flatten() {
             queue.submit(launch).unwrap();
         }

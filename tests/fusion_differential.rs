@@ -298,14 +298,15 @@ fn batch(number: usize, cases: usize, devices: &[Runtime]) -> Tally {
         }
     }
     for rt in devices {
-        let chosen: Vec<_> = chosen
-            .iter()
-            .map(|Chosen { at, case, .. }| {
-                let fused = fuse_case(case, &pool, &module, Wishes::of(rt.device()));
-                let fused = fused.expect("what a device needs is no reason to refuse");
-                Chosen { at: *at, case: case.clone(), fused }
-            })
-            .collect();
+        let mut own = Vec::new();
+        for Chosen { at, case, .. } in &chosen {
+            match fuse_case(case, &pool, &module, Wishes::of(rt.device())) {
+                Ok(fused) => own.push(Chosen { at: *at, case: case.clone(), fused }),
+                // What its compiler does otherwise in a fused kernel.
+                Err(why) => *tally.reasons.entry(kind_of(&why)).or_default() += 1,
+            }
+        }
+        let chosen = own;
         let mut compare = |every: usize, is_emitted| {
             let some: Vec<_> = chosen.iter().step_by(every).collect();
             let compared = compare(number, rt, &pool, &module, &some, is_emitted, &mut tally);

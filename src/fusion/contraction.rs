@@ -19,34 +19,35 @@
 //!   alone.
 //! - What all work-items share it calculates once, by other instructions than for vectors of work-items:
 //!   estimates like `native_recip` are of another precision then.
-//! - What is constant it calculates itself, where `mad` rounds twice, not once as on the processor.
 //!
-//! Where launches could meet so, they stay functions apart. That does not help with `dot`, `length` and
-//! what is made of them, of double precision, which it also calculates otherwise in functions apart:
-//! such launches stay alone.
+//! Launches that do so stay functions apart, which are compiled as they are alone. They stay alone where
+//! their functions are not the same, for they have an nd-range of their own, and for `dot`, `length` and
+//! what is made of them, of double precision, which it calculates otherwise even then.
+//!
+//! `mad` it rounds once, twice, or not at all, as in `mad(x, c, x)` that becomes `(c + 1) * x`, in one
+//! kernel as in the next: it is for whom speed counts more than bytes (OpenCL C 1.2, 6.12.2).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
-use super::access::Constancy;
 use super::isolate::Kernel;
 use super::legality::Examined;
-use super::plan::{Argument, Memory, Place, Slot};
+use super::plan::{Argument, Memory, Slot};
+use super::ranges::{Mapping, Ranges, Shape};
 use crate::spirv::edit::{Definitions, Instruction, Section};
 
 /// A slot's operations whose bytes OpenCL leaves open.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Operations {
     /// By the execution mode.
     forbids: bool,
     multiplies: bool,
-    /// Those that add.
-    sums: Vec<u32>,
-    /// Those that do both, by a function of which the driver knows more.
-    fused: Vec<u32>,
-    /// By functions that give something else where work-items share them.
-    shares: bool,
+    adds: bool,
+    /// Both, by a function of which the driver knows more.
+    fuses: bool,
+    /// By instructions of which processors have several.
+    pub(super) estimates: bool,
     /// The components of vectors of double precision, or their squares.
     adds_vectors: bool,
     sines: bool,
@@ -88,7 +89,7 @@ impl Operations {
                         | Op::VectorTimesMatrix
                         | Op::MatrixTimesMatrix,
                     ) => found.multiplies = true,
-                    Some(Op::FAdd | Op::FSub) => found.sums.extend(i.result()),
+                    Some(Op::FAdd | Op::FSub) => found.adds = true,
                     Some(Op::ExtInst) => found.add(&i, is_double),
                     Some(Op::FunctionCall) => left.extend(i.word(2).filter(|&id| seen.insert(id))),
                     _ => {}
@@ -107,7 +108,7 @@ impl Operations {
             | Extended::smoothstep
             | Extended::cross
             | Extended::distance
-            | Extended::fast_distance => self.fused.extend(function.result()),
+            | Extended::fast_distance => self.fuses = true,
             Extended::sin | Extended::sinpi | Extended::half_sin | Extended::native_sin => {
                 self.sines = true;
             }
@@ -121,8 +122,8 @@ impl Operations {
             | Extended::half_rsqrt
             | Extended::native_divide
             | Extended::native_recip
-            | Extended::native_rsqrt => self.shares = true,
-            Extended::fast_normalize => (self.multiplies, self.shares) = (true, true),
+            | Extended::native_rsqrt => self.estimates = true,
+            Extended::fast_normalize => (self.multiplies, self.estimates) = (true, true),
             _ => {}
         }
         if matches!(known, Extended::distance | Extended::length | Extended::normalize) {
@@ -131,37 +132,8 @@ impl Operations {
     }
 
     /// Whether a driver may contract some of them among themselves.
-    fn is_contracted(&self) -> bool {
-        !self.forbids && self.multiplies && !self.sums.is_empty()
-    }
-
-    fn adds(&self) -> bool {
-        !self.sums.is_empty() || !self.fused.is_empty()
-    }
-
-    /// Those for which a compiler may find another value than the device.
-    fn open(&self) -> impl Iterator<Item = u32> {
-        let sums = self.is_contracted().then_some(&self.sums).into_iter().flatten();
-        sums.chain(&self.fused).copied()
-    }
-
-    fn are_exact(&self) -> bool {
-        self.open().next().is_none()
-    }
-
-    /// Whether a compiler may calculate any of these, of what is known to be constant.
-    fn are_folded(&self, constants: &Constancy) -> bool {
-        self.open().any(|id| constants.may_be(id))
-    }
-
-    /// Whether one that knows the values of some parameters may.
-    pub(super) fn are_folded_with(
-        &self,
-        definitions: &Definitions<'_>,
-        function: u32,
-        is_given: impl Fn(usize) -> bool,
-    ) -> bool {
-        !self.are_exact() && self.are_folded(&Constancy::of(definitions, function, is_given))
+    fn is_contracted(self) -> bool {
+        !self.forbids && self.multiplies && self.adds
     }
 }
 
@@ -175,14 +147,31 @@ fn is_double(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
     ty.and_then(component) == Some(64)
 }
 
-/// Why Intel's runtime for CPUs would find other values, wherever the launches are.
-pub(super) fn alone(slots: &[Slot], operations: &[Operations]) -> Option<String> {
-    let adding = operations.iter().position(|own| own.adds_vectors && operations.len() > 1)?;
-    Some(format!(
-        "`{}` calculates `dot` or a length in double precision, which Intel's compiler for CPUs does \
-         otherwise in a fused kernel",
-        slots[adding].kernel
-    ))
+/// Why Intel's runtime for CPUs may find other values for a launch that stays a function apart.
+pub(super) fn alone(slots: &[Slot], ranges: &Ranges, operations: &[Operations]) -> Option<String> {
+    let why = |own: &Operations, mapping: &Mapping| {
+        let is_its_own = mapping.shape != Shape::Same || mapping.guard.is_some();
+        if own.adds_vectors {
+            Some(
+                "`dot` or a length in double precision, which Intel's compiler for CPUs does otherwise \
+                  in a fused kernel",
+            )
+        } else if own.estimates && is_its_own {
+            Some("estimates, which Intel's compiler for CPUs does otherwise in another nd-range")
+        } else {
+            None
+        }
+    };
+    let mut all = slots.iter().zip(operations).zip(&ranges.slots);
+    let found = all.find_map(|((slot, own), mapping)| Some((slot, why(own, mapping)?)));
+    let (slot, why) = found.filter(|_| slots.len() > 1)?;
+    Some(format!("`{}` calculates {why}", slot.kernel))
+}
+
+/// Whether Intel's runtime for CPUs may find other values for what the launches calculate if it sees
+/// through their calls.
+pub(super) fn may_meet(operations: &[Operations]) -> bool {
+    shares_angles(operations) || operations.iter().any(|own| own.estimates)
 }
 
 /// Whether some launch has a sine, and another one a cosine.
@@ -190,49 +179,6 @@ fn shares_angles(operations: &[Operations]) -> bool {
     let cosines = || operations.iter().enumerate().filter(|(_, slot)| slot.cosines);
     let is_paired = |at: usize| cosines().any(|(other, _)| other != at);
     operations.iter().enumerate().any(|(at, slot)| slot.sines && is_paired(at))
-}
-
-/// Whether Intel's runtime for CPUs may find other values for what the launches calculate if it sees
-/// through their calls, with the scalars that are injected.
-pub(super) fn may_meet(
-    slots: &[Slot],
-    examined: &[Examined],
-    definitions: &[Definitions<'_>],
-    operations: &[Operations],
-    injected: &BTreeSet<Place>,
-) -> bool {
-    shares_angles(operations)
-        || operations.iter().any(|own| own.shares)
-        || passes_constants(slots, examined, definitions, operations, injected)
-}
-
-/// Whether some launch is folded only where it is fused, with constants that an earlier one wrote.
-fn passes_constants(
-    slots: &[Slot],
-    examined: &[Examined],
-    definitions: &[Definitions<'_>],
-    operations: &[Operations],
-    injected: &BTreeSet<Place>,
-) -> bool {
-    if operations.iter().all(Operations::are_exact) {
-        return false;
-    }
-    let mut constant = HashSet::new();
-    slots.iter().enumerate().any(|(at, slot)| {
-        let is_constant = |argument| match memory(slot, argument) {
-            Some(memory) => constant.contains(&memory),
-            None => injected.contains(&Place { slot: at, argument }),
-        };
-        let found = Constancy::of(&definitions[at], examined[at].function, is_constant);
-        let arguments = 0..slot.arguments.len();
-        let is_given = arguments.clone().any(is_constant);
-        let left: Vec<_> = arguments
-            .filter(|&argument| found.leaves(argument))
-            .filter_map(|argument| memory(slot, argument))
-            .collect();
-        constant.extend(left);
-        is_given && operations[at].are_folded(&found)
-    })
 }
 
 /// The memory of an argument that is a buffer.
@@ -289,11 +235,11 @@ fn passed_on(
         let mut given = (0..slot.arguments.len()).filter_map(|argument| memory(slot, argument));
         let from = given.find_map(|memory| products.get(&memory).copied());
         if let Some(from) = from
-            && own.adds()
+            && (own.adds || own.fuses)
         {
             return Some((from, at));
         }
-        let own = (own.multiplies || !own.fused.is_empty()).then_some(at);
+        let own = (own.multiplies || own.fuses).then_some(at);
         if let Some(origin) = own.or(from) {
             let written = examined[at].accesses.all.iter().filter(|access| access.kind.writes());
             let written = written.filter_map(|access| memory(slot, access.parameter));

@@ -201,13 +201,11 @@ fn attempt(
         let injected = relied & &access::feeding(&definitions[at], kernel.function);
         let place = |&argument: &usize| Place { slot: at, argument };
         outcome.constants.extend(relied.iter().map(place));
-        outcome.injected.extend(injected.iter().map(place));
-        let is_injected = |argument| outcome.injected.contains(&place(&argument));
-        // A compiler may calculate otherwise from what it knows.
-        if plan.keeps_apart
-            && operations[at].are_folded_with(&definitions[at], kernel.function, is_injected)
-        {
+        if plan.keeps_apart && operations[at].estimates {
+            // It would be compiled otherwise, with what is known beforehand.
             outcome.injected.retain(|injected| injected.slot != at);
+        } else {
+            outcome.injected.extend(injected.iter().map(place));
         }
         slots.push(examined);
     }
@@ -260,7 +258,7 @@ fn attempt(
         Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
     if plan.keeps_apart
         && trust == Trust::ProofOnly
-        && let Some(why) = contraction::alone(&plan.slots, &operations)
+        && let Some(why) = contraction::alone(&plan.slots, &ranges, &operations)
     {
         return Ok(Err(why));
     }
@@ -282,12 +280,8 @@ fn attempt(
         }
     }
     let mut whole = Part::merge(&parts)?;
-    let injected = &outcome.injected;
-    let may_meet = || {
-        !barriers.is_empty()
-            || whole.has_barriers()
-            || contraction::may_meet(&plan.slots, &slots, &definitions, &operations, injected)
-    };
+    let may_meet =
+        || !barriers.is_empty() || whole.has_barriers() || contraction::may_meet(&operations);
     if plan.keeps_apart && may_meet() {
         whole.keep_apart();
     }

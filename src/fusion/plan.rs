@@ -25,9 +25,9 @@ pub(crate) struct Plan {
     pub(crate) local_limit: usize,
     /// Whether the launches are to stay functions of their own in a kernel with barriers, and where a
     /// compiler would find [other values](super::contraction) for what they calculate. In a kernel with
-    /// barriers where they do not, it may use after a barrier what was calculated before it, for another launch: Intel's runtime for CPUs
-    /// (2026.22) makes work-items the lanes of vectors, and a negated number that a barrier lies between
-    /// is then, for all lanes of a work-group, that of the last ones.
+    /// barriers it may use after one what was calculated before it, for another launch: Intel's runtime
+    /// for CPUs (2026.22) makes work-items the lanes of vectors, and a negated number that a barrier lies
+    /// between is then, for all lanes of a work-group, that of the last ones.
     pub(crate) keeps_apart: bool,
     /// Whether barriers are to order what a work-item itself does in memory, from launch to launch, for
     /// a compiler that may not.

@@ -115,13 +115,12 @@ fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> Stri
         // Where compilers may know more of the operands than the device.
         let known = ["sin", "cos", "rsqrt", "exp2", "native_recip", "native_sin", "half_cos"];
         let known = &known[..if ty.size == 4 { 7 } else { 4 }];
-        return match random.u8(0..9) {
+        return match random.u8(0..8) {
             0 | 1 => format!("({a} + {b})"),
             2 => format!("({a} - {b})"),
             3 => format!("({a} * ({unsigned})0.7{})", random.u8(1..9)),
             4 => format!("fabs({a})"),
-            5 => format!("mad({a}, ({unsigned})0.7, {b})"),
-            6 => format!(
+            5 => format!(
                 "{}(fmin(fabs({a}), ({unsigned})9) + 1)",
                 random.choice(known).unwrap_or(&"sin")
             ),
@@ -137,7 +136,8 @@ fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> Stri
         5 => format!("({unsigned})({a} & {b})"),
         6 => format!("({unsigned})({a} >> {})", random.u8(1..7)),
         7 => format!("({unsigned})({a} << {})", random.u8(1..7)),
-        8 => format!("min({a}, {b})"),
+        // Of `min(x, ~x)`, Intel's CPU runtime (2026.22) computes something else for some nd-ranges.
+        8 if !a.contains('~') && !b.contains('~') => format!("min({a}, {b})"),
         9 => format!("rotate({a}, ({unsigned}){})", random.u8(1..7)),
         10 => format!("({unsigned})({a} > {b} ? {a} : {b} + 1)"),
         _ => format!("({unsigned})~{a}"),

@@ -9,7 +9,6 @@
 //! for, that the kernel stays inside the buffers bound to it.
 
 mod blocks;
-mod constancy;
 mod eval;
 mod flow;
 mod groups;
@@ -29,7 +28,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Linkage, Location, Section};
 
-pub(super) use constancy::Constancy;
 pub(super) use flow::Flow;
 pub(super) use groups::{OfGroups, of_groups};
 pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};

@@ -87,9 +87,9 @@ fn launches_that_may_be_contracted_themselves_pass_no_products_on() {
     );
 }
 
-const CONSTANTS: [&[u8]; 2] = [
-    include_bytes!("../../../tests/data/constants.spv"),
-    include_bytes!("../../../tests/data/constants_O0.spv"),
+const ESTIMATES: [&[u8]; 2] = [
+    include_bytes!("../../../tests/data/estimates.spv"),
+    include_bytes!("../../../tests/data/estimates_O0.spv"),
 ];
 
 /// The module, whose author lets drivers inline everything: translators forbid it without optimisation.
@@ -115,57 +115,39 @@ fn are_apart(launches: &[Launch]) -> bool {
         let outcome = fuse(&plan, &[&inlined(bytes)], Trust::ProofOnly, Width::ONE).unwrap();
         valid(&outcome.fused.unwrap()).contains("DontInline")
     };
-    let [optimised, not] = CONSTANTS.map(apart);
+    let [optimised, not] = ESTIMATES.map(apart);
     assert_eq!(optimised, not, "{launches:?}");
     optimised
 }
 
 #[test]
-fn what_compilers_calculate_otherwise_is_not_calculated_from_constants_of_other_launches() {
-    let [src, a, b, o] = [0, 1, 2, 3].map(buffer);
-    let to = |kernel| (kernel, vec![a.clone()]);
-    let from_to = |kernel, from: &Argument, to: &Argument| (kernel, vec![from.clone(), to.clone()]);
-    let counted = ("counted", vec![src.clone(), a.clone(), int(3)]);
-    let multiplied = from_to("multiplied", &a, &o);
-    for constant in [to("written"), from_to("chosen", &src, &a), counted, to("put_there")] {
-        assert!(are_apart(&[constant.clone(), multiplied.clone()]));
-        assert!(!are_apart(&[constant.clone(), from_to("exact", &a, &o)]));
-        let with_others = ("with_others", vec![src.clone(), a.clone(), o.clone()]);
-        assert!(!are_apart(&[constant.clone(), with_others]));
-        let passed = from_to("passed", &a, &b);
-        assert!(are_apart(&[constant, passed, from_to("multiplied", &b, &o)]));
-    }
-    assert!(are_apart(&[to("written_whole"), from_to("multiplied_whole", &a, &o)]));
-    for other in [from_to("squared", &src, &a), to("by_id")] {
-        assert!(!are_apart(&[other, multiplied.clone()]));
-    }
-    // Of memory that another launch writes.
-    assert!(!are_apart(&[to("written"), from_to("multiplied", &b, &o)]));
-}
-
-#[test]
-fn what_depends_on_vectors_stays_apart() {
+fn what_is_calculated_otherwise_for_vectors_stays_apart_or_alone() {
     let [src, a, o] = [0, 1, 2].map(buffer);
     let launches =
         |kernel| [("squared", vec![src.clone(), a.clone()]), (kernel, vec![a.clone(), o.clone()])];
     assert!(are_apart(&launches("estimated")) && !are_apart(&launches("dotted")));
-    for (bytes, kernel) in CONSTANTS.into_iter().zip(["dotted_doubles", "normal_of_doubles"]) {
-        let mut plan = plan(&launches(kernel), 64, &[]);
+    let assert_alone = |bytes, mut plan: Plan, why: &str| {
+        plan.keeps_apart = false;
         fused(bytes, &plan);
         plan.keeps_apart = true;
-        let why = fuse_in(bytes, &plan, Trust::ProofOnly).fused.unwrap_err();
-        assert!(why.starts_with(&format!("`{kernel}` calculates `dot` or a length")), "{why}");
+        let refused = fuse_in(bytes, &plan, Trust::ProofOnly).fused.unwrap_err();
+        assert!(refused.starts_with(why), "{refused}");
+    };
+    for (bytes, kernel) in ESTIMATES.into_iter().zip(["dotted_doubles", "normal_of_doubles"]) {
+        let plan = plan(&launches(kernel), 64, &[]);
+        assert_alone(bytes, plan, &format!("`{kernel}` calculates `dot` or a length"));
     }
+    let mut plan = plan(&launches("estimated"), 64, &[]);
+    plan.slots[1].range = NdRange::from(NdSize::from(32));
+    assert_alone(ESTIMATES[0], plan, "`estimated` calculates estimates");
 }
 
 #[test]
-fn scalars_from_which_compilers_calculate_otherwise_stay_arguments() {
-    for bytes in CONSTANTS {
-        let launches = [("by_scalar", vec![buffer(0), int(4)])];
-        let mut plan = plan(&launches, 64, &[]);
-        let injected = |plan: &Plan| fuse_in(bytes, plan, Trust::ProofOnly).injected;
+fn scalars_that_estimates_may_be_made_of_stay_arguments() {
+    for bytes in ESTIMATES {
+        let mut plan = plan(&[("by_scalar", vec![buffer(0), int(4)])], 64, &[]);
         let place = Place { slot: 0, argument: 1 };
-        assert_eq!(injected(&plan), BTreeSet::from([place]));
+        assert_eq!(fuse_in(bytes, &plan, Trust::ProofOnly).injected, BTreeSet::from([place]));
         plan.keeps_apart = true;
         let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
         assert!(outcome.fused.is_ok() && outcome.injected.is_empty());

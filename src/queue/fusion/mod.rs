@@ -86,8 +86,8 @@ impl FusionMode {
 /// Launches that run as one kernel may all fail with what one of them needed and did not get.
 ///
 /// The fused kernel computes the same bytes but where OpenCL leaves open what an operation gives, as
-/// the sign and payload of a NaN, and the conversion of a number to a type that does not have it: there a
-/// driver that knows more of the operands may give something else.
+/// the sign and payload of a NaN, the conversion of a number to a type that does not have it, and the
+/// rounding of `mad`: there a driver that knows more of the operands may give something else.
 ///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
