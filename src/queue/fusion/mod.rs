@@ -87,7 +87,8 @@ impl FusionMode {
 ///
 /// The fused kernel computes the same bytes but where OpenCL leaves open what an operation gives, as
 /// the sign and payload of a NaN, the conversion of a number to a type that does not have it, and the
-/// rounding of `mad`: there a driver that knows more of the operands may give something else.
+/// rounding of `mad` and of what may be calculated by it, as `mix` and the products and sums that a SPIR-V
+/// module lets drivers contract: there a driver that knows more of the operands may give something else.
 ///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
