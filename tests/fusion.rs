@@ -330,9 +330,8 @@ everywhere! {
         let rt = always(&rt).await;
         let names = ["written", "estimated", "by_scalar"];
         let [written, estimated, by_scalar] = kernels(&rt, ESTIMATES, names).await;
-        let [shared, ..] = buffers(&rt, &numbers()).await;
+        let [shared, first, second] = buffers(&rt, &numbers()).await;
         let queue = rt.queue();
-        let [_, first, second] = buffers(&rt, &numbers()).await;
         let third = rt.buffer::<f32>(N).unwrap();
         let results = async || {
             let mut all = Vec::new();

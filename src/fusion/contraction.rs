@@ -75,11 +75,8 @@ impl Operations {
         while let Some(id) = left.pop() {
             let body = functions.get(&id).into_iter().flat_map(|function| function.body.iter());
             for i in body.filter(|i| i.result().is_none_or(|id| !free.contains(&id))) {
-                let is_double = || is_double(&i, definitions);
+                found.adds_vectors |= adds_vectors(&i, definitions);
                 match i.op() {
-                    Some(Op::Dot) if is_double() => {
-                        (found.multiplies, found.adds_vectors) = (true, true);
-                    }
                     Some(
                         Op::FMul
                         | Op::VectorTimesScalar
@@ -90,7 +87,7 @@ impl Operations {
                         | Op::MatrixTimesMatrix,
                     ) => found.multiplies = true,
                     Some(Op::FAdd | Op::FSub) => found.adds = true,
-                    Some(Op::ExtInst) => found.add(&i, is_double),
+                    Some(Op::ExtInst) => found.add(&i),
                     Some(Op::FunctionCall) => left.extend(i.word(2).filter(|&id| seen.insert(id))),
                     _ => {}
                 }
@@ -99,7 +96,7 @@ impl Operations {
         found
     }
 
-    fn add(&mut self, function: &Instruction<'_>, is_double: impl Fn() -> bool) {
+    fn add(&mut self, function: &Instruction<'_>) {
         let Some(known) = function.word(3).and_then(Extended::from_u32) else { return };
         match known {
             Extended::degrees | Extended::radians | Extended::normalize => self.multiplies = true,
@@ -126,9 +123,6 @@ impl Operations {
             Extended::fast_normalize => (self.multiplies, self.estimates) = (true, true),
             _ => {}
         }
-        if matches!(known, Extended::distance | Extended::length | Extended::normalize) {
-            self.adds_vectors |= is_double();
-        }
     }
 
     /// Whether a driver may contract some of them among themselves.
@@ -137,13 +131,21 @@ impl Operations {
     }
 }
 
-/// Whether its result is of double precision.
-fn is_double(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
+/// Whether it adds the components of a vector of double precision, or their squares.
+fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
+    let adds = match i.op() {
+        Some(Op::Dot) => true,
+        Some(Op::ExtInst) => matches!(
+            i.word(3).and_then(Extended::from_u32),
+            Some(Extended::distance | Extended::length | Extended::normalize)
+        ),
+        _ => false,
+    };
     let component = |ty: Instruction<'_>| match ty.op() {
         Some(Op::TypeVector) => definitions.get(ty.word(1)?)?.word(1),
         _ => ty.word(1),
     };
-    let ty = i.result_type().and_then(|ty| definitions.get(ty));
+    let ty = i.result_type().filter(|_| adds).and_then(|ty| definitions.get(ty));
     ty.and_then(component) == Some(64)
 }
 
@@ -154,7 +156,7 @@ pub(super) fn alone(slots: &[Slot], ranges: &Ranges, operations: &[Operations]) 
         if own.adds_vectors {
             Some(
                 "`dot` or a length in double precision, which Intel's compiler for CPUs does otherwise \
-                  in a fused kernel",
+                 in a fused kernel",
             )
         } else if own.estimates && is_its_own {
             Some("estimates, which Intel's compiler for CPUs does otherwise in another nd-range")
@@ -179,14 +181,6 @@ fn shares_angles(operations: &[Operations]) -> bool {
     let cosines = || operations.iter().enumerate().filter(|(_, slot)| slot.cosines);
     let is_paired = |at: usize| cosines().any(|(other, _)| other != at);
     operations.iter().enumerate().any(|(at, slot)| slot.sines && is_paired(at))
-}
-
-/// The memory of an argument that is a buffer.
-fn memory(slot: &Slot, argument: usize) -> Option<Memory> {
-    match slot.arguments.get(argument)? {
-        Argument::Buffer(region) => Some(region.memory),
-        Argument::Scalar(_) | Argument::Local(_) => None,
-    }
 }
 
 /// Whether the fused kernel is to have the mode.
@@ -229,6 +223,12 @@ fn passed_on(
     examined: &[Examined],
     operations: &[Operations],
 ) -> Option<(usize, usize)> {
+    let memory = |slot: &Slot, argument: usize| -> Option<Memory> {
+        match slot.arguments.get(argument)? {
+            Argument::Buffer(region) => Some(region.memory),
+            Argument::Scalar(_) | Argument::Local(_) => None,
+        }
+    };
     // Those that may hold products, and whose.
     let mut products = HashMap::new();
     for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {

@@ -125,7 +125,8 @@ fn inline(module: &mut Module, function: u32) {
     });
 }
 
-fn set_control(module: &mut Module, function: u32, new: impl Fn(u32) -> u32) {
+/// Gives a function another function control.
+pub(super) fn set_control(module: &mut Module, function: u32, new: impl Fn(u32) -> u32) {
     let Some(function) = module.functions.iter_mut().find(|known| known.id == function) else {
         return;
     };

@@ -122,7 +122,7 @@ fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> Stri
             4 => format!("fabs({a})"),
             5 => format!(
                 "{}(fmin(fabs({a}), ({unsigned})9) + 1)",
-                random.choice(known).unwrap_or(&"sin")
+                known[random.usize(..known.len())]
             ),
             _ => format!("({a} > {b} ? {a} : {b} * ({unsigned})0.3)"),
         };
@@ -167,6 +167,15 @@ impl Writer<'_> {
     fn scalar(&mut self, parameter: Parameter, ty: &str, name: &str) {
         self.arguments.push(format!("{ty} {name}"));
         self.parameters.push(parameter);
+    }
+
+    /// `s`, a scalar to calculate with.
+    fn number(&mut self) {
+        let (parameter, ty) = match self.ty.is_float() {
+            true => (Parameter::Factor, "float"),
+            false => (Parameter::Number, "uint"),
+        };
+        self.scalar(parameter, ty, "s");
     }
 
     /// Declares `i`, the index of the work-item.
@@ -249,7 +258,7 @@ impl Writer<'_> {
 
 /// A kernel of elements of a type. `form` is below [`FORMS`], or [`PLAIN`].
 pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
-    use Parameter::{Both, Factor, Index, Input, Items, Local, Number, Output};
+    use Parameter::{Both, Index, Input, Items, Local, Output};
     let mut w = Writer {
         random,
         name,
@@ -275,8 +284,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             }
             w.buffer(Output, t, "dst");
             if form % 2 == 1 {
-                let ty = if ty.is_float() { "float" } else { "uint" };
-                w.scalar(if ty == "float" { Factor } else { Number }, ty, "s");
+                w.number();
                 values.push("s");
             }
             let index = w.index();
@@ -491,8 +499,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             w.buffer(Output, t, "dst");
             let mut values = vec!["3"];
             if w.random.bool() {
-                let ty = if ty.is_float() { "float" } else { "uint" };
-                w.scalar(if ty == "float" { Factor } else { Number }, ty, "s");
+                w.number();
                 values.push("s");
             }
             let index = w.index();

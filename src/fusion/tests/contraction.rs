@@ -1,7 +1,7 @@
-//! Products of one launch and sums of another stay apart.
+//! Products of one launch and sums of another stay apart, and so do launches that a compiler would
+//! calculate otherwise together.
 
 use super::*;
-use crate::spirv::edit::Stream;
 
 /// The module without the mode that forbids contraction.
 fn contracting(bytes: &[u8]) -> Module {
@@ -95,14 +95,8 @@ const ESTIMATES: [&[u8]; 2] = [
 /// The module, whose author lets drivers inline everything: translators forbid it without optimisation.
 fn inlined(bytes: &[u8]) -> Module {
     let mut module = Module::parse(bytes).unwrap();
-    for function in &mut module.functions {
-        let mut body = Stream::default();
-        for i in function.body.iter() {
-            let control = |at| i.op() == Some(Op::Function) && at == 2;
-            let words = i.words_from(0).enumerate();
-            body.push(i.op().unwrap(), words.map(|(at, word)| if control(at) { 0 } else { word }));
-        }
-        function.body = body;
+    for function in module.functions.iter().map(|function| function.id).collect::<Vec<_>>() {
+        merge::set_control(&mut module, function, |_| 0);
     }
     module
 }

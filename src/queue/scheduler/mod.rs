@@ -333,7 +333,7 @@ impl Scheduler {
             state.keep_alive = Some(self.clone());
         }
         // Its scope may have ended since it was asked.
-        let is_discarded = group.is_some_and(|group| state.is_discarded(group));
+        let asked = group;
         let group = group.filter(|&group| state.is_collecting(group));
         if let Some(group) = group
             && !waits
@@ -366,8 +366,10 @@ impl Scheduler {
                 if let Some(group) = group {
                     state.enter(group, &mut next);
                 }
-                let (edges, poison) = before(&state);
-                let poison = if is_discarded { Some(DISCARDED.clone()) } else { poison };
+                let (edges, mut poison) = before(&state);
+                if asked.is_some_and(|asked| state.is_discarded(asked)) {
+                    poison = Some(DISCARDED.clone());
+                }
                 let gates = gates as u32;
                 let id = state.dag.add(command, &[&uses], edges, gates, poison, &mut next);
                 event.record().set_node(id);
