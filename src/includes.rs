@@ -4,30 +4,43 @@
 //! without a preprocessor: whatever a directive names counts, on either side of a condition, and in
 //! each place where a compiler may look. A file too many costs a build at most, one too few would give
 //! a program of what the file held once.
+//!
+//! Time and memory are linear in the size of the texts. The number of places that are looked at and the
+//! number of bytes that are read have limits.
+
+mod directives;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::words;
+use directives::each_directive;
 
 /// The directives that read files, and the operators that look for some.
 const WORDS: [&str; 3] = ["include", "import", "embed"];
 
-/// What begins a directive, or ends a comment that may stand within one.
-const BEFORE: [&str; 4] = ["#", "%:", "??=", "*/"];
+/// Maximum number of bytes that are read of the files of one text.
+const MAX_BYTES: u64 = 64 << 20;
 
-/// What of all files is read. Nobody includes more.
-const LIMIT: u64 = 64 << 20;
+/// Maximum number of places where the files of one text are looked for.
+const MAX_PLACES: usize = 1 << 17;
+
+/// Longer names are of no file on any system.
+const MAX_NAME_BYTES: usize = 4 << 10;
 
 /// How many of a path's first directories a macro may stand for.
 const DEEPEST: usize = 32;
 
 /// Whether a text may include files. Never says no to one that does.
 pub(crate) fn includes_files(text: &[u8]) -> bool {
-    splice(&String::from_utf8_lossy(text)).lines().any(|line| is_directive(line, &WORDS))
+    let mut includes = false;
+    each_directive(text, |directive| includes |= has_word(directive, &WORDS));
+    includes
 }
 
 /// Whether build options may include a file themselves.
@@ -35,50 +48,142 @@ pub(crate) fn options_include_files(options: &str) -> bool {
     options.contains("-include")
 }
 
-/// Whether a line may be a directive with one of these words.
-fn is_directive(line: &str, words: &[&str]) -> bool {
-    // The last place of a word leaves the most before it.
-    let last = words.iter().filter_map(|word| line.rfind(word)).max();
-    last.is_some_and(|last| BEFORE.iter().any(|before| line[..last].contains(before)))
+fn has_word(directive: &[u8], words: &[&str]) -> bool {
+    let has = |word: &&str| directive.windows(word.len()).any(|part| part == word.as_bytes());
+    words.iter().any(has)
 }
 
 /// A digest over all files that a text may include, built with options in their canonical form, by
 /// their names and by what they hold now. That there is no file of a name is part of it.
 ///
-/// Names are those that directives give, and those that macros stand for as literals, in the texts or in
-/// the options. Of one that the preprocessor puts together, as from `TEXT_OF(FOLDER/x.h)`, the words in
-/// the directive are taken, and their ends. All are looked for beside the file that has them, in the
-/// directories of `-I`, in the process's own, and in those below them that macros of the options stand
-/// for.
+/// Names are those that directives give. If a directive names a file by a macro, also those that macros
+/// stand for as literals, in the texts or in the options. Of one that the preprocessor puts together, as
+/// from `TEXT_OF(FOLDER/x.h)`, the words in the directive are taken, and their ends. All are looked for
+/// beside the file that has them, in the directories of `-I`, in the process's own, and in those below
+/// them that macros of the options stand for.
 ///
-/// Blocks.
-pub(crate) fn digest_of_files(text: &[u8], options: &str) -> Digest {
-    let given = Given::of(options);
-    let mut hasher = blake3::Hasher::new();
-    let (mut numbers, mut left) = (HashMap::new(), LIMIT);
-    let mut texts = VecDeque::from([(None, given.names)]);
-    texts.push_back((None, names_in(text)));
-    while let Some((folder, names)) = texts.pop_front() {
+/// Blocks, at most for about `limit`, if there is one.
+///
+/// # Errors
+///
+/// * [`Unsupported`](ErrorKind::Unsupported) if there are more than [`MAX_PLACES`] places to look at, or
+///   the files hold more than [`MAX_BYTES`].
+/// * [`Driver`](ErrorKind::Driver) if the limit passes.
+pub(crate) fn digest_of_files(
+    text: &[u8],
+    options: &str,
+    limit: Option<Duration>,
+) -> Result<Digest> {
+    let mut search = Search::new(limit);
+    let given = Given::of(options, &mut search)?;
+    search.names.push_back((None, given.names));
+    search.add(None, text);
+    while let Some((folder, names)) = search.names.pop_front() {
         for name in &names {
-            update(&mut hasher, name.as_bytes());
+            search.hash(name.as_bytes());
             for place in folder.iter().chain(&given.directories) {
-                let path = path_of(&place.join(name)).unwrap_or_default();
-                let number = numbers.len();
-                let known = *numbers.entry(path.clone()).or_insert(number);
-                update(&mut hasher, &known.to_le_bytes());
-                if known < number {
-                    continue;
-                }
-                let contents = read(&path, left);
-                update(&mut hasher, &[u8::from(contents.is_some())]);
-                let contents = contents.unwrap_or_default();
-                left -= contents.len() as u64;
-                update(&mut hasher, &contents);
-                texts.push_back((path.parent().map(Path::to_owned), names_in(&contents)));
+                search.look_at(&place.join(name))?;
             }
         }
     }
-    Digest(hasher.finalize().into())
+    Ok(Digest(search.hasher.finalize().into()))
+}
+
+/// Files that are looked for, with what is left of the limits.
+struct Search {
+    hasher: blake3::Hasher,
+    /// The files by their paths, in the order in which they were found.
+    numbers: HashMap<PathBuf, usize>,
+    /// Names to be looked for, with the folder of the file that has them.
+    names: VecDeque<(Option<PathBuf>, Vec<String>)>,
+    /// Names that only macros stand for, until a directive names a file by a macro.
+    defined: Option<Vec<(Option<PathBuf>, Vec<String>)>>,
+    places: usize,
+    bytes: u64,
+    limit: Option<Duration>,
+    start: Instant,
+}
+
+impl Search {
+    fn new(limit: Option<Duration>) -> Self {
+        Self {
+            hasher: blake3::Hasher::new(),
+            numbers: HashMap::new(),
+            names: VecDeque::new(),
+            defined: Some(Vec::new()),
+            places: MAX_PLACES,
+            bytes: MAX_BYTES,
+            limit,
+            start: Instant::now(),
+        }
+    }
+
+    fn hash(&mut self, value: &[u8]) {
+        self.hasher.update(&(value.len() as u64).to_le_bytes());
+        self.hasher.update(value);
+    }
+
+    /// Adds the names in a text.
+    fn add(&mut self, folder: Option<PathBuf>, text: &[u8]) {
+        let names = Names::of(text);
+        if names.is_by_macro {
+            self.names.extend(self.defined.take().into_iter().flatten());
+        }
+        match &mut self.defined {
+            Some(defined) if !names.defined.is_empty() => {
+                defined.push((folder.clone(), names.defined));
+            }
+            Some(_) => {}
+            None => self.names.push_back((folder.clone(), names.defined)),
+        }
+        self.names.push_back((folder, names.given));
+    }
+
+    /// Counts a place that is looked at.
+    fn count_place(&mut self) -> Result<()> {
+        if let Some(limit) = self.limit.filter(|limit| self.start.elapsed() > *limit) {
+            return Err(Error::new(
+                ErrorKind::Driver,
+                format!(
+                    "the files that the OpenCL C text includes could not be read within {limit:?}, \
+                     the limit for untrusted images"
+                ),
+            ));
+        }
+        self.places = self.places.checked_sub(1).ok_or_else(|| {
+            Error::unsupported(format!(
+                "the OpenCL C text names more than {MAX_PLACES} places where included files may be, \
+                 which is the maximum; include fewer files, or give fewer directories by `-I`"
+            ))
+        })?;
+        Ok(())
+    }
+
+    /// Takes what a place holds, once.
+    fn look_at(&mut self, place: &Path) -> Result<()> {
+        self.count_place()?;
+        let path = path_of(place).unwrap_or_default();
+        let number = self.numbers.len();
+        let known = *self.numbers.entry(path.clone()).or_insert(number);
+        self.hash(&known.to_le_bytes());
+        if known < number {
+            return Ok(());
+        }
+        let contents = read(&path, self.bytes + 1);
+        self.hash(&[u8::from(contents.is_some())]);
+        let contents = contents.unwrap_or_default();
+        self.bytes = self.bytes.checked_sub(contents.len() as u64).ok_or_else(|| {
+            Error::unsupported(format!(
+                "the files that the OpenCL C text includes hold more than {} MiB, which is the \
+                 maximum; the last one read is {}",
+                MAX_BYTES >> 20,
+                path.display()
+            ))
+        })?;
+        self.hash(&contents);
+        self.add(path.parent().map(Path::to_owned), &contents);
+        Ok(())
+    }
 }
 
 /// The one path of a file, so that one that includes itself is read once. A link's own: compilers look
@@ -89,11 +194,6 @@ fn path_of(named: &Path) -> Option<PathBuf> {
     let folder = named.parent().filter(|folder| !folder.as_os_str().is_empty());
     let path = folder.unwrap_or(Path::new(".")).canonicalize().ok()?.join(name);
     path.exists().then_some(path)
-}
-
-fn update(hasher: &mut blake3::Hasher, value: &[u8]) {
-    hasher.update(&(value.len() as u64).to_le_bytes());
-    hasher.update(value);
 }
 
 /// What a file holds, if there is one. Only what says that it holds something is read: pipes, devices
@@ -118,7 +218,8 @@ struct Given {
 }
 
 impl Given {
-    fn of(options: &str) -> Self {
+    /// Counts the places that it looks at.
+    fn of(options: &str, search: &mut Search) -> Result<Self> {
         let mut given = Self { directories: Vec::new(), names: quoted_in(&plain(options)) };
         let unquoted = |word: &str| word.replace(['"', '\''], "");
         let (mut words, mut values) = (words(options).into_iter().map(unquoted), Vec::new());
@@ -137,11 +238,15 @@ impl Given {
         }
         given.directories.push(PathBuf::new());
         for at in 0..given.directories.len() {
-            let below = values.iter().map(|value| given.directories[at].join(value));
-            let below: Vec<_> = below.filter(|path| path.is_dir()).collect();
-            given.directories.extend(below);
+            for value in &values {
+                search.count_place()?;
+                let below = given.directories[at].join(value);
+                if below.is_dir() {
+                    given.directories.push(below);
+                }
+            }
         }
-        given
+        Ok(given)
     }
 }
 
@@ -156,41 +261,50 @@ fn plain(text: &str) -> String {
     text.replace('\\', "")
 }
 
-/// The names of files in a text: in directives that include, and in definitions of macros.
-fn names_in(text: &[u8]) -> Vec<String> {
-    let text = splice(&String::from_utf8_lossy(text));
-    let (mut names, mut known) = (Vec::new(), HashSet::new());
-    // Whether the line may go on a directive that a comment begun on another line is part of, and
-    // whether that one includes.
-    let mut goes_on = None;
-    for line in text.lines() {
-        let includes = is_directive(line, &WORDS);
-        let is_own = includes || is_directive(line, &["define"]);
-        let includes = includes || goes_on == Some(true);
-        if !is_own && goes_on.is_none() {
-            continue;
-        }
-        let mut found = quoted_in(line);
-        if includes && found.is_empty() {
-            found = paths_in(line);
-        }
-        names.extend(found.into_iter().filter(|name| known.insert(name.clone())));
-        let is_open = leaves_comment_open(line, false)
-            || goes_on.is_some() && leaves_comment_open(line, true);
-        goes_on = is_open.then_some(includes);
-    }
-    names
+/// The names of files in a text, each once.
+#[derive(Default)]
+struct Names {
+    /// In directives that include.
+    given: Vec<String>,
+    /// In definitions of macros.
+    defined: Vec<String>,
+    /// Whether a directive includes what a macro stands for.
+    is_by_macro: bool,
 }
 
-/// Whether a comment may be open behind a line, in which one was or was not before. What looks like one
-/// in a text between quotes counts, too.
-fn leaves_comment_open(line: &str, mut is_open: bool) -> bool {
-    let mut rest = line;
-    while let Some((_, after)) = rest.split_once(if is_open { "*/" } else { "/*" }) {
-        rest = after;
-        is_open = !is_open;
+impl Names {
+    fn of(text: &[u8]) -> Self {
+        let (mut names, mut known) = (Self::default(), [HashSet::new(), HashSet::new()]);
+        each_directive(text, |directive| {
+            let includes = has_word(directive, &WORDS);
+            if !includes && !has_word(directive, &["define"]) {
+                return;
+            }
+            let directive = String::from_utf8_lossy(directive);
+            let mut found = quoted_in(&directive);
+            if includes && found.is_empty() {
+                found = paths_in(&directive);
+            }
+            let [given, defined] = &mut known;
+            let (list, known) = match includes {
+                true => (&mut names.given, given),
+                false => (&mut names.defined, defined),
+            };
+            let is_new = |name: &String| {
+                name.len() <= MAX_NAME_BYTES && !known.contains(name) && known.insert(name.clone())
+            };
+            list.extend(found.into_iter().filter(is_new));
+            names.is_by_macro |= includes && !names_file_itself(&directive);
+        });
+        names
     }
-    is_open
+}
+
+/// Whether a directive that includes has the name of the file itself.
+fn names_file_itself(directive: &str) -> bool {
+    let introduced = directive.trim_start_matches(['#', '%', ':', '?', '=', ' ']);
+    let name = introduced.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
+    name.trim_start().starts_with(['"', '<'])
 }
 
 /// The words that may be paths to files, and what is left of them without their first directories.
@@ -222,24 +336,6 @@ fn quoted_in(line: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// The text with continued lines joined, as the preprocessor joins them: also where blanks stand
-/// between the backslash and the end of the line.
-fn splice(text: &str) -> String {
-    let text = text.replace("??/", "\\").replace("\r\n", "\n").replace('\r', "\n");
-    let mut spliced = String::with_capacity(text.len());
-    for line in text.split('\n') {
-        let end = line.trim_end_matches([' ', '\t', '\x0b', '\x0c']);
-        match end.strip_suffix('\\') {
-            Some(continued) => spliced.push_str(continued),
-            None => {
-                spliced.push_str(line);
-                spliced.push('\n');
-            }
-        }
-    }
-    spliced
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,7 +357,6 @@ mod tests {
             "#embed \"x.h\"",
             "#if __has_include(\"x.h\")\n#endif",
             "kernel void k() {}\r\n#include \"x.h\"\r\n",
-            "// include what \\\n#include \"x.h\"",
         ] {
             assert!(includes_files(text.as_bytes()), "{text:?}");
         }
@@ -280,7 +375,10 @@ mod tests {
 
     #[test]
     fn every_way_to_name_a_file_is_seen() {
-        let names = |text: &str| names_in(text.as_bytes());
+        let names = |text: &str| {
+            let Names { given, defined, .. } = Names::of(text.as_bytes());
+            [defined, given].concat()
+        };
         assert_eq!(names("#include \"a b.h\"\n  # include <x/y.h> // z"), ["a b.h", "x/y.h"]);
         assert_eq!(names("#include \\\n\"x.h\"\n/* \n */ #import <y.h>"), ["x.h", "y.h"]);
         assert_eq!(names("#define NAME \"x.h\"\n#include NAME"), ["x.h"]);
@@ -294,8 +392,9 @@ mod tests {
         }
         assert_eq!(names("#include TEXT(DIR/sub/x.h)"), ["DIR/sub/x.h", "sub/x.h", "x.h"]);
         assert!(names("kernel void k() { printf(\"x.h\"); }\n#pragma a \"b\"").is_empty());
-        assert_eq!(names("#include /* 1 < 2 < 3 */ <x.h>"), [" 2 < 3 */ <x.h", "x.h"]);
-        let given = Given::of(r#"-I a -Ib "-I" "c d" -I e\ f -include x.h -DN=\"y.h\" -DM=<z.h>"#);
+        assert_eq!(names("#include /* 1 < 2 < 3 */ <x.h>"), ["x.h"]);
+        let options = r#"-I a -Ib "-I" "c d" -I e\ f -include x.h -DN=\"y.h\" -DM=<z.h>"#;
+        let given = Given::of(options, &mut Search::new(None)).expect("there are few");
         let directories: Vec<_> =
             given.directories.iter().filter_map(|path| path.to_str()).collect();
         assert_eq!(directories, ["a", "b", "c d", "e\\ f", "e f", ""]);
@@ -317,7 +416,7 @@ mod tests {
         write("sub/deep/empty.h", "");
         let given = "-DNAME=<n.h> -D FOLDER=sub/deep";
         let options = format!("-I {} {given}", folder.path().display());
-        let digest = || digest_of_files(text, &options);
+        let digest = || digest_of_files(text, &options, None).expect("there are few");
         let mut seen = vec![digest()];
         for (name, text) in [
             ("a.h", "int a;"),
@@ -356,7 +455,8 @@ mod tests {
             .expect("there is room");
         std::os::unix::fs::symlink("../../src/a.h", at("include/sub/a.h")).expect("there is room");
         let options = format!("-I {}", at("include").display());
-        let digest = || digest_of_files(b"#include \"sub/a.h\"\n", &options);
+        let text = b"#include \"sub/a.h\"\n";
+        let digest = || digest_of_files(text, &options, None).expect("there are few");
         let mut seen = vec![digest()];
         for (name, text) in
             [("include/sub/made.h", "1"), ("include/sub/made.h", "2"), ("src/a.h", "3")]
@@ -377,14 +477,80 @@ mod tests {
             format!("#define A {}", "\"a".repeat(LENGTH)),
             format!("#include A({})", "a/".repeat(LENGTH)),
         ] {
-            let bytes: usize = names_in(line.as_bytes()).iter().map(String::len).sum();
+            let Names { given, defined, .. } = Names::of(line.as_bytes());
+            let bytes: usize = given.iter().chain(&defined).map(String::len).sum();
             assert!(bytes <= (DEEPEST + 1) * line.len(), "{}: {bytes} bytes", &line[..16]);
         }
+    }
+
+    /// Each name is looked for on disk, in every directory.
+    #[test]
+    fn a_long_comment_names_no_files() {
+        let words: String = (0..200_000).map(|n| format!("a{n}/b.h *\n")).collect();
+        for text in [
+            format!("#include \"x.h\" /* {words} */"),
+            format!("#include /* {words} */ \"x.h\""),
+            format!("#include \"x.h\" // {}", words.replace('\n', " ")),
+            format!("#include \"x.h\" // {}", words.replace('\n', "\\\n")),
+            format!("/*\n{}*/\n#include \"x.h\"", words.replace('a', "#include a")),
+            format!("#include /* '\n{words} */ \"x.h\" // don't"),
+        ] {
+            assert!(includes_files(text.as_bytes()));
+            let Names { given, defined, is_by_macro } = Names::of(text.as_bytes());
+            assert_eq!((given, defined, is_by_macro), (vec!["x.h".to_owned()], vec![], false));
+        }
+    }
+
+    #[test]
+    fn a_file_is_looked_for_once_however_often_it_is_named() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let text = "#include \"x.h\"\n".repeat(10_000);
+        fs::write(folder.path().join("x.h"), &text).expect("there is room");
+        let mut search = Search::new(None);
+        search.add(None, text.as_bytes());
+        let names: Vec<_> = search.names.iter().map(|(_, names)| names.len()).collect();
+        assert_eq!(names, [1]);
+        let options = format!("-I {}", folder.path().display());
+        digest_of_files(text.as_bytes(), &options, None).expect("it is one file");
+    }
+
+    /// Texts hold many strings in macros, most of which are of no files.
+    #[test]
+    fn strings_of_macros_are_files_only_if_a_directive_names_one_by_a_macro() {
+        let strings: String = (0..10).map(|n| format!("#define S{n} \"{n}\"\n")).collect();
+        for (last, names) in [("#include \"x.h\"", 1), ("#include S1", 10)] {
+            let mut search = Search::new(None);
+            search.add(None, format!("{strings}{last}").as_bytes());
+            let found: usize = search.names.iter().map(|(_, names)| names.len()).sum();
+            assert_eq!(found, names, "{last}");
+        }
+    }
+
+    #[test]
+    fn more_places_or_bytes_than_the_limits_are_refused_by_number() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let options = format!("-I {}", folder.path().display());
+        let text: String = (0..=MAX_PLACES / 2).map(|n| format!("#include <{n}>\n")).collect();
+        let error = digest_of_files(text.as_bytes(), &options, None).expect_err("they are many");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(&MAX_PLACES.to_string()), "{error}");
+
+        let path = folder.path().join("x.h");
+        let file = File::create(&path).expect("there is room");
+        file.set_len(MAX_BYTES + 1).expect("holes take no room");
+        let error = digest_of_files(b"#include <x.h>", &options, None).expect_err("it is long");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("64 MiB"), "{error}");
+
+        let past = Some(Duration::ZERO);
+        let error = digest_of_files(b"#include <y.h>", &options, past).expect_err("it is over");
+        assert_eq!(error.kind(), ErrorKind::Driver);
     }
 
     #[test]
     #[cfg(unix)]
     fn what_never_ends_is_not_read() {
-        digest_of_files(b"#include \"/dev/zero\"\n#embed </proc/kmsg>\n#include \"/\"", "");
+        let text = b"#include \"/dev/zero\"\n#embed </proc/kmsg>\n#include \"/\"";
+        digest_of_files(text, "", None).expect("nothing is read");
     }
 }

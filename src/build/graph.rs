@@ -208,11 +208,11 @@ impl BuildGraph {
         let is_untrusted = recipe.has_untrusted();
         let pool = if is_untrusted { self.pool_for(true) } else { &self.loaders };
         let reading = pool.run(move || {
-            recipe.read_files();
-            graph.ask_for_program(recipe, |_| pending)
+            recipe.read_files(graph.children().limit())?;
+            Ok(graph.ask_for_program(recipe, |_| pending))
         });
         self.host().spawn(async move {
-            lander.land(reading.await.unwrap_or_else(Answer::Refused));
+            lander.land(reading.await.flatten().unwrap_or_else(Answer::Refused));
         });
         Answer::Reading(flight)
     }

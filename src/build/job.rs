@@ -423,7 +423,7 @@ impl Job {
     /// What a compiler made, or refused, if it read the files that the key tells of.
     fn with_files(&self, recipe: &Recipe, compile: impl FnOnce() -> Outcome) -> Outcome {
         let outcome = compile();
-        recipe.check_files()?;
+        recipe.check_files(self.graph.children().limit())?;
         outcome
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -235,16 +236,18 @@ impl Recipe {
         self.units.iter().any(Unit::includes_files)
     }
 
-    /// Makes its key that of the files that its texts include, as they are now. Blocks.
-    pub(crate) fn read_files(&mut self) {
+    /// Makes its key that of the files that its texts include, as they are now. Blocks, as
+    /// [`Unit::read_files`].
+    pub(crate) fn read_files(&mut self, limit: Duration) -> Result<()> {
         for unit in &mut self.units {
-            unit.included = unit.read_files();
+            unit.included = unit.read_files(limit)?;
         }
+        Ok(())
     }
 
     /// As [`Unit::check_files`].
-    pub(crate) fn check_files(&self) -> Result<()> {
-        self.units.iter().try_for_each(Unit::check_files)
+    pub(crate) fn check_files(&self, limit: Duration) -> Result<()> {
+        self.units.iter().try_for_each(|unit| unit.check_files(limit))
     }
 
     /// For the SPIR-V of OpenCL C. The text includes no files any more.

@@ -135,7 +135,7 @@ impl BuildRequest {
             return Err(error.clone());
         }
         let mut recipe = self.graph.resolve(self.wanted.clone())?;
-        recipe.read_files();
+        recipe.read_files(self.graph.children().limit())?;
         match recipe.way() {
             Way::Front => {
                 let translating = self.graph.in_spirv(&recipe);

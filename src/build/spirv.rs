@@ -189,7 +189,7 @@ impl BuildGraph {
         let translation = Translation::new(tools, limit, unit.options(), self.device(device))?;
         let image = if image.includes_files() {
             let expanded = translation.expand(image.code());
-            unit.check_files()?;
+            unit.check_files(self.children().limit())?;
             Image::opencl_c(expanded?).untrusted_if(image.is_untrusted())
         } else {
             image.clone()

@@ -1,6 +1,7 @@
 //! One image of a program, with all that its own compile depends on.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use crate::build::key::{ConstantBytes, UnitFields};
 use crate::build::link::describe;
@@ -55,18 +56,28 @@ impl Unit {
             || (self.image.format() == ImageFormat::OpenClC && options_include_files(&self.options))
     }
 
-    /// Over the files that its text includes, as they are now. Blocks.
-    pub(super) fn read_files(&self) -> Option<Digest> {
-        self.includes_files().then(|| digest_of_files(self.image.code(), &self.options))
+    /// Over the files that its text includes, as they are now. Blocks; within `limit`, if the image is
+    /// not trusted.
+    ///
+    /// # Errors
+    ///
+    /// As [`digest_of_files`], naming the image.
+    pub(super) fn read_files(&self, limit: Duration) -> Result<Option<Digest>> {
+        if !self.includes_files() {
+            return Ok(None);
+        }
+        let limit = self.image.is_untrusted().then_some(limit);
+        let digest = digest_of_files(self.image.code(), &self.options, limit);
+        digest.map(Some).map_err(|error| error.within(describe(&self.image)))
     }
 
     /// Makes sure that its files are those that its key tells of. Blocks.
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io) if they are others by now.
-    pub(crate) fn check_files(&self) -> Result<()> {
-        if self.included.is_none() || self.included == self.read_files() {
+    /// [`Io`](ErrorKind::Io) if they are others by now, and those of [`read_files`](Self::read_files).
+    pub(crate) fn check_files(&self, limit: Duration) -> Result<()> {
+        if self.included.is_none() || self.included == self.read_files(limit)? {
             return Ok(());
         }
         Err(Error::new(

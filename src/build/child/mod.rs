@@ -126,6 +126,11 @@ impl Children {
         Ok(Self { chosen: Chosen::find(given, PROGRAM, env::var_os(PROGRAM))?, limit })
     }
 
+    /// Maximum duration of one compile.
+    pub(super) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Has a child compile. Blocks.
     ///
     /// # Errors
