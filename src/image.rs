@@ -205,6 +205,11 @@ impl Image {
     /// States what this image needs of others: the names of functions and global variables that it
     /// declares and does not define. For OpenCL C, as [`exporting`](Self::exporting), and in place of
     /// any stated before.
+    ///
+    /// A declaration has to have the types of the definition. [`Runtime::register`] says how far that is
+    /// checked.
+    ///
+    /// [`Runtime::register`]: crate::Runtime::register
     #[must_use]
     pub fn importing<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         let imports = stated(names, LinkageType::Import);

@@ -452,9 +452,24 @@ impl Runtime {
     /// for from now on, on all devices. `false` if it was registered already.
     ///
     /// A library is compiled when a program needs it, once for each device, and linked into each such
-    /// program. It may import from other libraries, and from the image that imports from it. What is
-    /// imported has to be declared as it is defined: as with linkers for the host, a difference may go
-    /// unnoticed.
+    /// program. It may import from other libraries, and from the image that imports from it.
+    ///
+    /// # Types
+    ///
+    /// What is imported has to be declared as it is defined. Drivers do not all look: NVIDIA's links a call
+    /// with too few arguments, PoCL ends the process at the first launch. So the types of imports and exports
+    /// are compared before anything is linked, and [`BuildFailed`](ErrorKind::BuildFailed) names both types
+    /// and both images where they differ: in the result, in the number of parameters, in the width of a
+    /// number or a vector, in the address space of a pointer, in the members of a struct that is passed by
+    /// value, or in that the one is a function and the other a variable.
+    ///
+    /// Not compared are:
+    ///
+    /// * signs of integers, which SPIR-V does not keep;
+    /// * what pointers point to, which many compilers of SPIR-V only guess, but for structs of one name;
+    /// * OpenCL C where it cannot be translated to SPIR-V: without `clang` and `llvm-spirv` (see
+    ///   [`RuntimeBuilder::front_end`]), or if the text has something that they do not take. A wrong
+    ///   declaration then has the driver's own consequences.
     ///
     /// # Errors
     ///

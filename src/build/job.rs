@@ -18,10 +18,11 @@ use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::key::NodeKind;
 use crate::build::landing::Landing;
-use crate::build::pool::{catch_panic, no_thread};
+use crate::build::pool::{catch_panic, let_others_run, no_thread};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Part, Recipe, Way};
 use crate::build::record::{has_kernels, parameters};
+use crate::build::signatures::Signatures;
 use crate::build::spirv::SpirV;
 use crate::build::stored::{self, Loaded, Packed};
 use crate::device::ImageFormat;
@@ -54,6 +55,8 @@ pub(super) struct Job {
     turn: Option<Option<Lock>>,
     /// What is to be linked, once it is there.
     objects: Option<Vec<Arc<Built>>>,
+    /// The types that the linked images share, once they are there.
+    signatures: Option<Signatures>,
     /// Why the disk had no program, once it was asked.
     miss: Option<Miss>,
     remote: Remotely,
@@ -80,7 +83,7 @@ enum Step {
     Wait(Duration),
     /// The remote cache may have it.
     Ask(Question),
-    /// Its objects have to be there first.
+    /// Its objects, and the types of what they share, have to be there first.
     Gather,
     /// Its images have to be SPIR-V first.
     Translate,
@@ -105,6 +108,7 @@ impl Job {
             waiting: Waiting::default(),
             turn: None,
             objects: None,
+            signatures: None,
             miss: None,
             remote: Remotely::Unasked,
         }
@@ -217,25 +221,29 @@ impl Job {
             waiting: Waiting::default(),
             turn: None,
             objects: None,
+            signatures: None,
             miss: self.miss.clone(),
             remote: Remotely::Unasked,
         }
     }
 
-    /// Has the objects built, all at once, and goes on when they are there. No lock is held
-    /// meanwhile: they have locks of their own, and two processes could wait for each other.
+    /// Has the objects built, and what tells of their types, and goes on when all is there. No lock is
+    /// held meanwhile: they have locks of their own, and two processes could wait for each other.
     fn submit_with_objects(mut self) {
         let ask = |object: Recipe| {
             let name = object.image_in_words();
             let answer = self.graph.ask_uncounted(object);
             async { answer.landed().await.map_err(|error| error.within(name)) }
         };
-        let objects: Vec<_> = self.recipe.objects().map(ask).collect();
+        let links_here = !self.graph.has_child_compile(&self.recipe);
+        let objects: Vec<_> = self.recipe.objects().filter(|_| links_here).map(ask).collect();
+        let signatures = self.graph.signatures(&self.recipe);
         let host = self.graph.host().clone();
         host.spawn(async move {
             match try_join_all(objects).await {
                 Ok(objects) => {
-                    self.objects = Some(objects);
+                    self.objects = links_here.then_some(objects);
+                    self.signatures = Some(signatures.await);
                     self.submit();
                 }
                 Err(error) => _ = self.end(Err(error)),
@@ -267,8 +275,7 @@ impl Job {
         if self.recipe.way() == Way::Front {
             return Ok(Step::Translate);
         }
-        let links_here = self.recipe.way().is_link() && !self.graph.has_child_compile(&self.recipe);
-        let needs_objects = links_here && self.objects.is_none();
+        let needs_objects = self.recipe.way().is_link() && self.signatures.is_none();
         let graph = self.graph.clone();
         let has_stores = graph.disk().is_some() || graph.remote().is_some();
         if !self.recipe.is_stored() || !has_stores {
@@ -406,6 +413,7 @@ impl Job {
     }
 
     fn try_compile(&self) -> Outcome {
+        self.signatures.iter().try_for_each(Signatures::check)?;
         match &self.objects {
             Some(objects) => self.link(objects),
             None if self.recipe.way().is_link() => {
@@ -670,11 +678,6 @@ impl Job {
         self.graph.trace(&self.recipe, self.key, told, [miss, remote], Some(took));
         true
     }
-}
-
-/// Before work that nobody waits for: whoever was woken may have to run on this very processor.
-fn let_others_run() {
-    thread::yield_now();
 }
 
 impl Remotely {

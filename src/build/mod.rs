@@ -28,6 +28,7 @@ mod program;
 mod recipe;
 mod record;
 mod request;
+mod signatures;
 mod spirv;
 mod stored;
 #[cfg(test)]

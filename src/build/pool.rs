@@ -150,3 +150,8 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
 pub(crate) fn no_thread() -> Error {
     Error::new(ErrorKind::OutOfResources, "the system gave no thread; ask again later")
 }
+
+/// Before work that nobody waits for: whoever was woken may have to run on this very processor.
+pub(super) fn let_others_run() {
+    std::thread::yield_now();
+}

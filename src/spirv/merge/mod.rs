@@ -7,6 +7,7 @@ mod copy;
 mod finish;
 mod groups;
 mod resolve;
+mod signatures;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -22,6 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use copy::Copier;
 
 pub(crate) use finish::complete_interfaces;
+pub(crate) use signatures::check_signatures;
 
 /// A module to be merged, and what it is called in messages.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +72,7 @@ pub(crate) fn merge(inputs: &[Input<'_>], options: Options) -> Result<Merged> {
     check_memory_models(inputs)?;
     check_kernels(inputs)?;
     let sources: Vec<_> = inputs.iter().map(|&input| Source::new(input)).collect();
+    signatures::check(&sources)?;
     let resolution = resolve::resolve(&sources, options)?;
     let header = Header {
         version: inputs.iter().map(|i| i.module.header.version).max().unwrap_or((1, 0)),

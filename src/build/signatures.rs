@@ -1,0 +1,60 @@
+//! Whether the images that a driver links agree on the types of what they share. Not every driver looks.
+//!
+//! SPIR-V tells its types. OpenCL C is translated for the comparison, by nodes that are kept and stored
+//! like any; a text that cannot be translated, for want of clang too, is left to the driver.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+
+use crate::build::graph::BuildGraph;
+use crate::build::link::describe;
+use crate::build::recipe::Recipe;
+use crate::build::unit::Unit;
+use crate::device::ImageFormat;
+use crate::error::Result;
+use crate::image::Image;
+use crate::spirv::{Input, Module, check_signatures};
+
+/// Images in SPIR-V with the names that messages call them by, as far as there is SPIR-V of them.
+pub(super) struct Signatures(Vec<(String, Image)>);
+
+impl Signatures {
+    /// # Errors
+    ///
+    /// [`BuildFailed`](crate::ErrorKind::BuildFailed), naming both images, the symbol and both types.
+    pub(super) fn check(&self) -> Result<()> {
+        let parse = |(name, image): &(String, Image)| {
+            // What cannot be read is left to the driver.
+            Module::parse(image.code()).ok().map(|module| (name.clone(), module))
+        };
+        let modules: Vec<_> = self.0.iter().filter_map(parse).collect();
+        let inputs: Vec<_> = modules.iter().map(|(name, module)| Input { name, module }).collect();
+        check_signatures(&inputs)
+    }
+}
+
+impl BuildGraph {
+    /// Collects what tells of the types that a recipe's images share. Never blocks; the work starts at
+    /// once.
+    pub(super) fn signatures(
+        self: &Arc<Self>,
+        recipe: &Recipe,
+    ) -> impl Future<Output = Signatures> + Send + use<> {
+        // The texts of a device that runs no code may be anything.
+        let runs_code = self.device(recipe.device()).runs_code;
+        let ask = |unit: &Unit| {
+            let name = describe(unit.image());
+            let is_code = runs_code || unit.image().format() == ImageFormat::SpirV;
+            let translating = is_code.then(|| self.spirv_of(unit, recipe.device()));
+            async {
+                let translated = translating?.await.inspect_err(|error| {
+                    tracing::debug!(%error, image = name, "its types are not compared");
+                });
+                Some((name, translated.ok()?))
+            }
+        };
+        let images = join_all(recipe.units().iter().map(ask).collect::<Vec<_>>());
+        async { Signatures(images.await.into_iter().flatten().collect()) }
+    }
+}
