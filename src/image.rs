@@ -11,9 +11,13 @@ use crate::backend::Parameter;
 use crate::device::ImageFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::{self, Links};
 use crate::future::named_future;
 use crate::includes::includes_files;
 use crate::spirv::{self, Symbol};
+
+/// The bytes of the largest file that is read as a module.
+const LARGEST_FILE: u64 = 1 << 30;
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
 ///
@@ -89,13 +93,15 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be read,
-    /// [`InvalidImage`](ErrorKind::InvalidImage) if it is empty, a malformed SPIR-V module, or
+    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be read, is not a regular file, or
+    /// has more than 1 GiB; [`InvalidImage`](ErrorKind::InvalidImage) if it is empty, a malformed SPIR-V module, or
     /// text that is not in UTF-8; both name the path.
     pub fn open(path: impl Into<PathBuf>) -> OpenImage {
         let path = path.into();
         OpenImage::new(async move {
-            let bytes = async_fs::read(&path).await.map_err(|error| {
+            let file = path.clone();
+            let read = blocking::unblock(move || file::read(&file, Links::Follow, LARGEST_FILE));
+            let bytes = read.await.map_err(|error| {
                 let message = format!("cannot read the image {}", path.display());
                 Error::new(ErrorKind::Io, message).with_source(error)
             })?;

@@ -214,6 +214,7 @@ mod digest;
 mod emit;
 mod error;
 mod executor;
+mod file;
 mod frontend;
 mod fusion;
 mod future;

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::config::TraceTo;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::file;
 
 /// Where lines go. Each is written in one call, so that those of several processes stay apart.
 pub(crate) struct LookupTrace(Sink);
@@ -34,8 +35,13 @@ pub(crate) struct Line<'a> {
 impl LookupTrace {
     pub(crate) fn open(to: &TraceTo) -> Result<Self> {
         let TraceTo::File(path) = to else { return Ok(Self(Sink::Stderr)) };
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(|error| {
-            let message = format!("KILN_CACHE_TRACE: cannot write to `{}`", path.display());
+        let mut options = OpenOptions::new();
+        options.create(true).append(true);
+        let file = file::open_output(path, options).map_err(|error| {
+            let message = format!(
+                "KILN_CACHE_TRACE: cannot write to `{}`; give a file, or `stderr`",
+                path.display()
+            );
             Error::new(ErrorKind::Configuration, message).with_source(error)
         })?;
         Ok(Self(Sink::File(Mutex::new(file))))

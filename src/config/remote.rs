@@ -49,6 +49,7 @@ mod chosen {
     use super::*;
     use crate::config::{Environment, bad};
     use crate::error::{Error, ErrorKind};
+    use crate::file::{self, Links};
     use crate::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
 
     const ACCESS: &str = "KILN_CACHE_REMOTE_ACCESS";
@@ -56,6 +57,9 @@ mod chosen {
     const TIMEOUT: &str = "KILN_CACHE_REMOTE_TIMEOUT";
     const SECRET: &str = "KILN_CACHE_REMOTE_SECRET";
     const SECRET_FILE: &str = "KILN_CACHE_REMOTE_SECRET_FILE";
+
+    /// The bytes of the largest file that is read as a secret.
+    const LARGEST_SECRET: u64 = 1 << 20;
 
     /// What an application has set.
     #[derive(Clone, Default)]
@@ -225,7 +229,7 @@ mod chosen {
 
     fn secret_file(path: &Path) -> Result<Secret> {
         let failed = |reason: &str| bad(SECRET_FILE, format!("`{}` {reason}", path.display()));
-        let bytes = std::fs::read(path).map_err(|error| {
+        let bytes = file::read(path, Links::Follow, LARGEST_SECRET).map_err(|error| {
             Error::new(ErrorKind::Configuration, format!("`{}` cannot be read", path.display()))
                 .with_source(error)
                 .within(SECRET_FILE)

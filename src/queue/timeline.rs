@@ -18,6 +18,7 @@ use crate::backend::Profile;
 use crate::build::Pool;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::file;
 use crate::future::named_future;
 
 /// The commands that ended while somebody recorded.
@@ -173,7 +174,7 @@ impl Trace {
         let recorded = self.end(Recorded::clone);
         // A long one keeps a thread for seconds, which is nobody else's.
         let writing = Pool::new("kiln-trace", 1).run(move || {
-            std::fs::write(&self.path, self.to_json(recorded)).map_err(|error| {
+            file::write_output(&self.path, self.to_json(recorded)).map_err(|error| {
                 let message = format!("cannot write the trace {}", self.path.display());
                 Error::new(ErrorKind::Io, message).with_source(error)
             })

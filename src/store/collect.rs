@@ -4,7 +4,7 @@
 //! which hits set now and then; the time of the last access is not consulted, since many systems do
 //! not keep it.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -13,6 +13,7 @@ use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
 use super::publish::unique;
 use crate::digest::BuildKey;
+use crate::file::{self, Links};
 
 /// An entry stamped so recently stays, whatever the limit: those who wait for its build come for it.
 pub(crate) const YOUNG: Duration = Duration::from_secs(5);
@@ -204,7 +205,8 @@ fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
 
 fn is_abandoned(path: &Path, age: Duration) -> bool {
     let dead = || -> io::Result<bool> {
-        Ok(match try_lock_file(File::open(path)?) {
+        let (file, _) = file::open(path, file::reading(), Links::Refuse)?;
+        Ok(match try_lock_file(file) {
             Try::Held(_) => true,
             Try::Busy => false,
             Try::Unopened(_) | Try::Impossible(_) => age > SURELY_ABANDONED,
@@ -215,6 +217,8 @@ fn is_abandoned(path: &Path, age: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     /// A store with one entry's file, whose contents do not matter here, as a scan found it.

@@ -9,9 +9,10 @@ use super::collect::{Collected, Found, Goal, remove, scan};
 use super::entry::{Entry, Manifest, Unusable, decode_for, read_manifest};
 use super::layout::{Address, entry_name};
 use super::publish::publish;
-use super::{BESIDE_PAYLOAD, Store, collect_now, open_file};
+use super::{BESIDE_PAYLOAD, Store, collect_now};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::{self, Links};
 
 /// An entry as it lies in the store; its contents may or may not verify.
 #[derive(Clone, Debug)]
@@ -96,9 +97,8 @@ impl Store {
     /// seen; [`Io`](ErrorKind::Io) if it cannot be read.
     pub fn manifest(&self, entry: &EntryInfo) -> Result<Manifest> {
         let read = || {
-            let mut file = open_file(entry.path())?;
-            let length = file.metadata()?.len();
-            read_manifest(&entry.key(), &mut file, length, BESIDE_PAYLOAD)
+            let (mut file, metadata) = file::open(entry.path(), file::reading(), Links::Refuse)?;
+            read_manifest(&entry.key(), &mut file, metadata.len(), BESIDE_PAYLOAD)
         };
         read()
             .map_err(|error| cannot("read", entry.path(), error))?

@@ -4,15 +4,15 @@
 //! or a file that somebody removed, is right again after the next collection; and a hint that is
 //! missing, damaged or old calls for one.
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::layout::Layout;
-use super::lock::{Try, try_lock};
+use super::layout::{Layout, open_own};
+use super::lock::{Try, keeping, try_lock};
+use crate::file::{self, Links};
 
 /// The length of the file: what the store holds, when that was counted, and the beginning of a digest
 /// over both.
@@ -66,7 +66,8 @@ impl HintFile {
 
     /// What the file says; `None` if there is none or it is damaged.
     pub(crate) fn read(&self) -> Option<Hint> {
-        let bytes: [u8; SIZE] = fs::read(&self.state).ok()?.try_into().ok()?;
+        let bytes = file::read(&self.state, Links::Refuse, SIZE as u64).ok()?;
+        let bytes: [u8; SIZE] = bytes.try_into().ok()?;
         let number = |at| {
             let mut number = [0; 8];
             number.copy_from_slice(&bytes[at..at + 8]);
@@ -119,8 +120,7 @@ impl HintFile {
         let check = check(&bytes);
         bytes[16..].copy_from_slice(&check);
         // In place and in one call: a file that was torn all the same is damaged, which is told.
-        let mut file =
-            OpenOptions::new().create(true).write(true).truncate(false).open(&self.state)?;
+        let mut file = open_own(&self.state, keeping)?;
         file.write_all(&bytes)?;
         file.set_len(SIZE as u64)?;
         Ok(Some(hint))
@@ -148,6 +148,8 @@ fn check(bytes: &[u8; SIZE]) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn hint() -> (tempfile::TempDir, HintFile) {

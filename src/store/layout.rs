@@ -9,12 +9,13 @@
 //! <root>/v1/state                            the size hint
 //! ```
 
-use std::fs::{self, DirBuilder, Metadata};
-use std::io;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
+use crate::file::{self, Links};
 
 /// The end of an entry's name.
 pub(crate) const SUFFIX: &str = ".kiln";
@@ -77,14 +78,25 @@ impl Layout {
 
     /// Makes the directories that there are in every store.
     pub(crate) fn create(&self) -> io::Result<()> {
-        create_private(&self.temporary())?;
-        let tag = self.version.join("CACHEDIR.TAG");
-        // One that was torn is written again.
-        if !fs::metadata(&tag).is_ok_and(|metadata| metadata.len() == TAG.len() as u64) {
-            fs::write(tag, TAG)?;
-        }
+        make_folder(&self.temporary())?;
+        self.write_tag()?;
         // Last: where it is missing, everything is made again.
-        create_private(&self.locks())
+        make_folder(&self.locks())
+    }
+
+    /// Writes the tag for backups, unless it is whole.
+    fn write_tag(&self) -> io::Result<()> {
+        let tag = self.version.join("CACHEDIR.TAG");
+        let is_whole = |metadata: &Metadata| metadata.is_file() && metadata.len() == TAG.len() as u64;
+        if fs::symlink_metadata(&tag).is_ok_and(|metadata| is_whole(&metadata)) {
+            return Ok(());
+        }
+        match open_own(&tag, file::replacing) {
+            Ok(mut file) => file.write_all(TAG.as_bytes()),
+            // A directory that is not empty. The store works without its tag.
+            Err(error) if file::is_not_regular(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn version(&self) -> &Path {
@@ -130,7 +142,10 @@ pub(crate) fn subfolders(
     let entries = fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(move |entry| {
         let name = entry.file_name().into_string().ok()?;
-        (name.len() == digits && is_hexadecimal(&name)).then(|| (name, entry.path()))
+        let is_folder = name.len() == digits && is_hexadecimal(&name);
+        // A link could lead to the same entries twice, or to those of another store.
+        (is_folder && entry.file_type().is_ok_and(|file_type| file_type.is_dir()))
+            .then(|| (name, entry.path()))
     })
 }
 
@@ -144,6 +159,47 @@ pub(crate) fn key_of(shard: &str, file: &str) -> Option<BuildKey> {
 /// In the form that this module writes.
 fn is_hexadecimal(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Opens a file of the store that is not an entry, for this user only. Something else in its place
+/// is removed, except a directory that is not empty.
+///
+/// # Errors
+///
+/// As [`file::open`]; never waits.
+pub(crate) fn open_own(path: &Path, options: fn() -> OpenOptions) -> io::Result<File> {
+    let open = || {
+        #[allow(unused_mut, reason = "only Unix has modes")]
+        let mut options = options();
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        file::open(path, options, Links::Refuse).map(|(file, _)| file)
+    };
+    open().or_else(|error| {
+        if file::is_not_regular(&error) && make_room(path).is_ok() { open() } else { Err(error) }
+    })
+}
+
+/// Whether a path leads nowhere, because a folder or the file is missing, or a folder is not one.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Removes what is in the place of a file or folder of the store: a link, a special file, or an empty
+/// directory.
+fn make_room(path: &Path) -> io::Result<()> {
+    fs::remove_file(path).or_else(|_| fs::remove_dir(path))
+}
+
+/// Makes a folder of the store. A file or a broken link in its place is removed.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    create_private(folder).or_else(|error| {
+        let is_in_the_way = fs::symlink_metadata(folder).is_ok_and(|there| !there.is_dir());
+        if !is_in_the_way || fs::remove_file(folder).is_err() {
+            return Err(error);
+        }
+        create_private(folder)
+    })
 }
 
 /// Makes a directory and those above it, for this user only.

@@ -6,6 +6,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
+use super::layout::open_own;
+
 /// A lock that is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock(#[expect(dead_code, reason = "closing the file frees the lock")] File);
@@ -24,7 +26,7 @@ pub(crate) enum Try {
 
 /// Tries to lock the file at `path`, which is made if it is not there.
 pub(crate) fn try_lock(path: &Path) -> Try {
-    match open(path) {
+    match open_own(path, keeping) {
         Ok(file) => try_lock_file(file),
         Err(error) => Try::Unopened(error),
     }
@@ -39,12 +41,11 @@ pub(crate) fn try_lock_file(file: File) -> Try {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Options to open a file as it is, which is made if it does not exist.
+pub(super) fn keeping() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    options
 }
 
 #[cfg(test)]

@@ -68,7 +68,6 @@ mod layout;
 mod lock;
 mod publish;
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -95,6 +94,7 @@ use self::layout::Layout;
 use self::publish::{Published, publish};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::{self, Links};
 use crate::stats::Counters;
 
 /// How far the stamp of an entry's last use may lag behind.
@@ -240,16 +240,10 @@ impl Store {
 
     /// A whole file, stamped as used or not. The outer error is the system's.
     fn read(&self, path: &Path, used: bool) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
-        let mut file = match open_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound && is_special(path) => {
-                return Ok(Err(Unusable::Foreign));
-            }
+        let (mut file, metadata) = match file::open(path, file::reading(), Links::Refuse) {
+            Err(error) if file::is_not_regular(&error) => return Ok(Err(Unusable::Foreign)),
             opened => opened?,
         };
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Ok(Err(Unusable::Foreign));
-        }
         // The root may have been made, by anybody, after the store was opened.
         if let Some(reason) = layout::distrust_of(&metadata) {
             return Ok(Err(Unusable::Distrusted(reason)));
@@ -414,23 +408,4 @@ fn collect_now(inner: &Inner, goal: Goal) -> Option<Collected> {
         }
     }
     Some(collected)
-}
-
-/// Opens a file to read it. What lies there may be anything: opening a pipe must not wait for its
-/// writer, and a link may lead anywhere.
-fn open_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true);
-    #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
-    }
-    options.open(path)
-}
-
-/// Whether something that is no regular file lies there, some of which cannot be opened.
-fn is_special(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }

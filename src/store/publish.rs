@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::entry::{self, FOOTER};
-use super::layout::{Layout, create_private};
+use super::layout::{Layout, is_missing, make_folder};
+use crate::file::{self, Links};
 
 /// How sure it is that a put survives a crash of the whole machine. Whatever it is, a crash leaves
 /// an entry whole or absent: one that was torn does not verify.
@@ -52,6 +53,7 @@ pub(crate) fn publish(
     parts: [&[u8]; 2],
     durability: Durability,
 ) -> io::Result<Published> {
+    remove_links(path);
     let replaced = match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
             set_aside(layout, path)?;
@@ -63,7 +65,7 @@ pub(crate) fn publish(
     };
     match write(layout, path, parts, durability) {
         // The store is not there yet, or not any more.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if is_missing(&error) => {
             layout.create()?;
             write(layout, path, parts, durability)?;
         }
@@ -122,8 +124,11 @@ impl Temporary {
         let _ = self.file.unlock();
         let named = fs::rename(&self.path, path).or_else(|error| match path.parent() {
             // Most often only the entry's shard is missing: that takes no second file.
-            Some(shard) if error.kind() == io::ErrorKind::NotFound => {
-                create_private(shard)?;
+            Some(shard) if is_missing(&error) => {
+                if let Some(device) = shard.parent() {
+                    make_folder(device)?;
+                }
+                make_folder(shard)?;
                 fs::rename(&self.path, path)
             }
             _ => Err(error),
@@ -158,9 +163,19 @@ fn set_aside(layout: &Layout, path: &Path) -> io::Result<()> {
     fs::remove_dir(path).or_else(|_| fs::rename(path, unique(layout, "foreign")))
 }
 
+/// Removes the links in the place of an entry's folders: entries behind them are not collected.
+fn remove_links(path: &Path) {
+    for folder in path.ancestors().skip(1).take(2) {
+        if fs::symlink_metadata(folder).is_ok_and(|there| there.is_symlink()) {
+            // A link that cannot be removed is followed.
+            let _ = fs::remove_file(folder);
+        }
+    }
+}
+
 fn is_newer(path: &Path) -> bool {
     let version = || -> io::Result<Option<u32>> {
-        let mut file = File::open(path)?;
+        let (mut file, _) = file::open(path, file::reading(), Links::Refuse)?;
         file.seek(SeekFrom::End(-(FOOTER as i64)))?;
         let mut footer = [0; FOOTER];
         file.read_exact(&mut footer)?;

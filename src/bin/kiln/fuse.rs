@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use self::bind::{Call, Named};
 use crate::args::{Code, Fuse};
+use crate::file;
 use crate::launch::ArgumentText;
 use crate::output::{Ending, Failure, Output, Result, bytes, in_full, note, plain};
 use crate::request::{Problem, Setup};
@@ -160,9 +161,9 @@ fn tell(out: &mut Output, fuse: &Fuse, found: &Found<'_>) -> Result {
             Code::C => found.report.opencl_c().map(String::into_bytes),
         };
         match (written, &fuse.output) {
-            (Ok(text), Some(file)) => {
-                std::fs::write(file, text).map_err(|error| {
-                    Failure::failed(format_args!("cannot write {}: {error}", file.display()))
+            (Ok(text), Some(path)) => {
+                file::write_output(path, text).map_err(|error| {
+                    Failure::failed(format_args!("cannot write {}: {error}", path.display()))
                 })?;
             }
             (Ok(text), None) => code = String::from_utf8(text).ok(),

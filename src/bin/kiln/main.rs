@@ -6,6 +6,9 @@ mod args;
 mod build;
 mod cache;
 mod devices;
+#[path = "../../file.rs"]
+#[allow(dead_code, reason = "the library uses what is left")]
+mod file;
 mod fuse;
 mod launch;
 mod output;

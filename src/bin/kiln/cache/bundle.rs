@@ -3,7 +3,6 @@
 //! A bundle is a tar file of entries under the names that they have in every store, so that any tool
 //! can look inside.
 
-use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use tar::{Archive, Builder, EntryType, Header};
 
 use super::{chosen, find, whole};
 use crate::args::KeyPrefix;
+use crate::file::{self, Links};
 use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, plain};
 
 #[derive(Serialize)]
@@ -26,31 +26,35 @@ pub(super) fn extract(
     out: &mut Output,
     store: &Store,
     key: &KeyPrefix,
-    file: Option<&Path>,
+    path: Option<&Path>,
 ) -> Result {
     let info = find(store, key)?;
     let entry = whole(store, &info)
         .map_err(|why| Failure::failed(format_args!("the entry of {}: {why}", info.key())))?;
-    let Some(file) = file else {
+    let Some(path) = path else {
         if io::stdout().is_terminal() {
             return Err(Failure::usage("a binary is nothing for a terminal; give --output FILE"));
         }
         out.write_all(entry.payload())?;
         return Ok(Ending::Well);
     };
-    std::fs::write(file, entry.payload()).map_err(|error| cannot("write", file, &error))?;
+    file::write_output(path, entry.payload()).map_err(|error| cannot("write", path, &error))?;
     let size = entry.payload().len() as u64;
     if out.is_json() {
-        let (key, file) = (info.key().to_string(), file.display().to_string());
+        let (key, file) = (info.key().to_string(), path.display().to_string());
         out.value(&Extracted { key, file, bytes: size })?;
     } else {
-        out.line(format_args!("{} written to {}", bytes(size), file.display()))?;
+        out.line(format_args!("{} written to {}", bytes(size), path.display()))?;
     }
     Ok(Ending::Well)
 }
 
-fn cannot(what: &str, file: &Path, error: &io::Error) -> Failure {
-    Failure::failed(format_args!("cannot {what} {}: {error}", file.display()))
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
+    let hint = match file::is_not_regular(error) {
+        true => "; give a file, or use standard input or output",
+        false => "",
+    };
+    Failure::failed(format_args!("cannot {what} {}: {error}{hint}", path.display()))
 }
 
 /// What did not go where it should, and why.
@@ -75,22 +79,23 @@ struct Exported {
     refused: Vec<Refused>,
 }
 
-pub(super) fn export(out: &mut Output, store: &Store, file: &Path, keys: &[KeyPrefix]) -> Result {
+pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPrefix]) -> Result {
     let mut entries = chosen(store, keys)?;
     // The same entries make the same bundle.
     entries.sort_by_key(EntryInfo::name);
     entries.dedup_by_key(|entry| entry.name());
 
-    let to_stdout = file == Path::new("-");
+    let to_stdout = path == Path::new("-");
     let done = if to_stdout {
         if io::stdout().is_terminal() {
             return Err(Failure::usage("a bundle is nothing for a terminal; give a file"));
         }
         bundle(store, &entries, &mut *out)
     } else {
-        File::create(file).and_then(|created| bundle(store, &entries, BufWriter::new(created)))
+        file::open_output(path, file::replacing())
+            .and_then(|created| bundle(store, &entries, BufWriter::new(created)))
     };
-    let done = done.map_err(|error| cannot("write", file, &error))?;
+    let done = done.map_err(|error| cannot("write", path, &error))?;
 
     let ending = Ending::well_if(done.refused.is_empty());
     let told = format!("{} exported", count(done.exported, "entry", "entries"));
@@ -134,15 +139,16 @@ struct Imported {
     refused: Vec<Refused>,
 }
 
-pub(super) fn import(out: &mut Output, store: &Store, file: &Path) -> Result {
+pub(super) fn import(out: &mut Output, store: &Store, path: &Path) -> Result {
     let mut done = Imported { imported: Vec::new(), refused: Vec::new() };
-    let read = if file == Path::new("-") {
+    let read = if path == Path::new("-") {
         unbundle(store, io::stdin().lock(), &mut done)
     } else {
-        File::open(file).and_then(|opened| unbundle(store, BufReader::new(opened), &mut done))
+        file::open(path, file::reading(), Links::Follow)
+            .and_then(|(opened, _)| unbundle(store, BufReader::new(opened), &mut done))
     };
     if let Err(error) = &read {
-        note(cannot("read", file, error));
+        note(cannot("read", path, error));
     }
     // Older entries make room. If another process sees to that at present, so be it.
     let _ = store.collect(false);

@@ -1,0 +1,240 @@
+//! Opening of regular files, and of nothing else: a named pipe would keep the caller waiting for its
+//! other end, and a device such as `/dev/zero` never ends.
+
+use std::fmt;
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::path::Path;
+
+/// What to do about a symbolic link that a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// Open the link's target: for paths that a user gives.
+    Follow,
+    /// Refuse the link: for paths whose files Kiln makes itself.
+    Refuse,
+}
+
+/// The error of a path that leads to something other than a regular file.
+#[derive(Debug)]
+struct NotRegular(&'static str);
+
+impl fmt::Display for NotRegular {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is {}, not a regular file", self.0)
+    }
+}
+
+impl std::error::Error for NotRegular {}
+
+/// Options to read a file.
+pub(crate) fn reading() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    options
+}
+
+/// Opens a regular file, without waiting for anybody.
+///
+/// # Errors
+///
+/// [Not regular](is_not_regular) for anything but a regular file, else as the system says.
+pub(crate) fn open(
+    path: &Path,
+    options: OpenOptions,
+    links: Links,
+) -> io::Result<(File, Metadata)> {
+    open_if(path, options, links, FileType::is_file)
+}
+
+/// Opens a file to write to that a user named: a regular file, or a character device such as
+/// `/dev/null`.
+///
+/// # Errors
+///
+/// [Not regular](is_not_regular) for anything else, such as a named pipe, else as the system says.
+pub(crate) fn open_output(path: &Path, options: OpenOptions) -> io::Result<File> {
+    let is_taken = |file_type: &FileType| {
+        #[cfg(unix)]
+        if std::os::unix::fs::FileTypeExt::is_char_device(file_type) {
+            return true;
+        }
+        file_type.is_file()
+    };
+    let (file, metadata) = open_if(path, options, Links::Follow, is_taken)?;
+    #[cfg(unix)]
+    if !metadata.is_file() {
+        use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    }
+    #[cfg(not(unix))]
+    let _ = metadata;
+    Ok(file)
+}
+
+/// Replaces the contents of a file that a user named; see [`open_output`].
+pub(crate) fn write_output(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
+    io::Write::write_all(&mut open_output(path, replacing())?, contents.as_ref())
+}
+
+/// Options to replace the contents of a file, which is made if it does not exist.
+pub(crate) fn replacing() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    options
+}
+
+/// Reads a regular file of at most `most` bytes.
+///
+/// # Errors
+///
+/// [`FileTooLarge`](io::ErrorKind::FileTooLarge) for a larger one, else as [`open`].
+pub(crate) fn read(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> {
+    let (file, metadata) = open(path, reading(), links)?;
+    let too_large = |bytes: u64| {
+        let message = format!("it has {bytes} bytes or more, and at most {most} are read");
+        io::Error::new(io::ErrorKind::FileTooLarge, message)
+    };
+    if metadata.len() > most {
+        return Err(too_large(metadata.len()));
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(metadata.len() as usize + 1)?;
+    // One byte more shows that the file has grown, or that it did not tell its length.
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
+}
+
+/// Whether an error of this module says that a path leads to something other than a regular file.
+pub(crate) fn is_not_regular(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<NotRegular>())
+}
+
+fn check_type(file_type: FileType, is_taken: impl Fn(&FileType) -> bool) -> io::Result<()> {
+    if is_taken(&file_type) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, NotRegular(in_words(file_type))))
+}
+
+fn open_if(
+    path: &Path,
+    mut options: OpenOptions,
+    links: Links,
+    is_taken: impl Fn(&FileType) -> bool,
+) -> io::Result<(File, Metadata)> {
+    let metadata = || match links {
+        Links::Follow => fs::metadata(path),
+        Links::Refuse => fs::symlink_metadata(path),
+    };
+    // To open a device can have effects, and a user's path may lead to any.
+    if links == Links::Follow
+        && let Ok(metadata) = metadata()
+    {
+        check_type(metadata.file_type(), &is_taken)?;
+    }
+    #[cfg(unix)]
+    {
+        use rustix::fs::OFlags;
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = if links == Links::Refuse { flags | OFlags::NOFOLLOW } else { flags };
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
+    }
+    let file = options.open(path).map_err(|error| {
+        // Sockets, links and pipes without a reader cannot be opened at all.
+        let refused = metadata().and_then(|there| check_type(there.file_type(), &is_taken));
+        refused.err().filter(is_not_regular).unwrap_or(error)
+    })?;
+    let metadata = file.metadata()?;
+    check_type(metadata.file_type(), is_taken)?;
+    Ok((file, metadata))
+}
+
+fn in_words(file_type: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if file_type.is_fifo() {
+            return "a named pipe";
+        } else if file_type.is_socket() {
+            return "a socket";
+        } else if file_type.is_block_device() {
+            return "a block device";
+        } else if file_type.is_char_device() {
+            return "a character device";
+        }
+    }
+    if file_type.is_dir() {
+        "a directory"
+    } else if file_type.is_symlink() {
+        "a symbolic link"
+    } else {
+        "a special file"
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    fn refusal(error: io::Error) -> String {
+        assert!(is_not_regular(&error), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn nothing_but_a_regular_file_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("file"), "text").unwrap();
+        symlink(at("file"), at("link")).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+
+        assert_eq!(read(&at("file"), Links::Refuse, 4).unwrap(), b"text");
+        assert_eq!(read(&at("link"), Links::Follow, 4).unwrap(), b"text");
+        let too_large = read(&at("file"), Links::Follow, 3).unwrap_err();
+        assert_eq!(too_large.kind(), io::ErrorKind::FileTooLarge);
+        let missing = read(&at("none"), Links::Refuse, 4).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        for (name, links, kind) in [
+            ("link", Links::Refuse, "a symbolic link"),
+            ("zero", Links::Follow, "a character device"),
+            ("zero", Links::Refuse, "a symbolic link"),
+            ("pipe", Links::Follow, "a named pipe"),
+            ("pipe", Links::Refuse, "a named pipe"),
+            ("socket", Links::Refuse, "a socket"),
+            (".", Links::Follow, "a directory"),
+        ] {
+            let told = format!("it is {kind}, not a regular file");
+            assert_eq!(refusal(read(&at(name), links, 4).unwrap_err()), told, "{name} {links:?}");
+            let written = open(&at(name), replacing(), links).map(drop);
+            assert_eq!(refusal(written.unwrap_err()), told, "{name} {links:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_tell_its_length_is_read_to_the_limit() {
+        let path = Path::new("/proc/self/status");
+        assert!(!read(path, Links::Follow, 1 << 20).unwrap().is_empty());
+        let error = read(path, Links::Follow, 10).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn output_goes_to_files_and_character_devices() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, pipe) = (directory.path().join("file"), directory.path().join("pipe"));
+        write_output(&file, "long text").unwrap();
+        write_output(&file, "text").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"text");
+        write_output(Path::new("/dev/null"), "text").unwrap();
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        refusal(write_output(&pipe, "text").unwrap_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! Pipes, sockets, devices, links and directories in the place of every file and folder of a store:
+//! nothing waits for them or reads them, builds give the right program, and the store heals.
+
+#![cfg(all(target_os = "linux", feature = "simulated"))]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::store::Store;
+use kiln::{BuildKey, CacheConfig, ErrorKind, Image, Origin, Runtime, Stats};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tempfile::TempDir;
+
+/// What may lie in the place of a file.
+const KINDS: [&str; 6] =
+    ["a pipe", "a socket", "a link to /dev/zero", "a link to a pipe", "a broken link", "a directory"];
+
+/// Does something that must not hang, and fails if it does.
+fn bounded<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(act()));
+    receiver.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| panic!("{what}: it hangs"))
+}
+
+fn make_pipe(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("its place is free");
+}
+
+/// Puts something in the place of a file or folder.
+fn place(kind: &str, path: &Path) {
+    let _ = fs::remove_dir_all(path);
+    let _ = fs::remove_file(path);
+    match kind {
+        "a pipe" => make_pipe(path),
+        "a socket" => {
+            // By a short name: those of sockets have few bytes.
+            let short = tempfile::tempdir().expect("there is room");
+            symlink(path.parent().expect("it has one"), short.path().join("d")).expect("new");
+            let name = path.file_name().expect("it has one");
+            // Its file stays when it is closed.
+            UnixListener::bind(short.path().join("d").join(name)).expect("its place is free");
+        }
+        "a link to /dev/zero" => symlink("/dev/zero", path).expect("its place is free"),
+        "a link to a pipe" => {
+            let pipe = path.ancestors().find(|path| path.ends_with("v1")).expect("it is in it");
+            let pipe = pipe.with_file_name("pipe");
+            if !pipe.exists() {
+                make_pipe(&pipe);
+            }
+            symlink(pipe, path).expect("its place is free");
+        }
+        "a broken link" => symlink("/nowhere/at/all", path).expect("its place is free"),
+        "a directory" => fs::create_dir(path).expect("its place is free"),
+        _ => unreachable!("no such kind"),
+    }
+}
+
+/// Starts as another process would, builds program `number`, and has everything written.
+fn start(root: &Path, number: u32) -> (BuildKey, Origin, Stats) {
+    let root = root.to_owned();
+    bounded(&format!("program {number} of {}", root.display()), move || {
+        block_on(async {
+            let simulator = Simulator::immediate();
+            let builder = Runtime::builder().cache(CacheConfig::at(root)).simulator(&simulator);
+            let rt = builder.build().await.expect("it starts");
+            let image = Image::opencl_c(format!("kernel void number_{number}() {{}}"));
+            let program = rt.build(&image).await.expect("it builds");
+            assert_eq!(program.kernel_names(), [format!("number_{number}")]);
+            rt.drain().await;
+            (program.key(), program.origin(), rt.stats())
+        })
+    })
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("there is room")
+}
+
+/// The file of the entry of a key, and the lock file of its build.
+fn entry_and_lock(root: &Path, key: BuildKey) -> [PathBuf; 2] {
+    let store = Store::at(root).expect("it is ours");
+    let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
+    let digits = key.to_string();
+    let low = u16::from_str_radix(&digits[digits.len() - 4..], 16).expect("they are digits");
+    [entry.path().to_owned(), root.join(format!("v1/lock/build-{:03x}", low % 1024))]
+}
+
+#[test]
+fn whatever_lies_in_the_place_of_a_file_heals() {
+    for kind in KINDS {
+        let directory = directory();
+        let root = directory.path();
+        let (key, _, _) = start(root, 1);
+        let [entry, lock] = entry_and_lock(root, key);
+        let tag = root.join("v1/CACHEDIR.TAG");
+        let files = [lock, root.join("v1/lock/state"), root.join("v1/state"), tag];
+        for (file, number) in files.iter().zip(2..) {
+            fs::remove_file(&entry).expect("it is there");
+            if file.ends_with("CACHEDIR.TAG") {
+                // Where they are missing, all is made again.
+                fs::remove_dir_all(root.join("v1/lock")).expect("it is there");
+            }
+            place(kind, file);
+            for number in [1, number] {
+                let (_, origin, stats) = start(root, number);
+                let what = format!("{kind} at {}", file.display());
+                assert_eq!((origin, stats.disk_failures), (Origin::Compiled, 0), "{what}");
+                assert_eq!(start(root, number).1, Origin::Disk, "{what}");
+            }
+            let there = fs::symlink_metadata(file).expect("it is made again");
+            assert!(there.is_file(), "{kind} at {}", file.display());
+        }
+        assert!(fs::read_to_string(&files[3]).unwrap().starts_with("Signature: "), "{kind}");
+    }
+}
+
+#[test]
+fn whatever_lies_in_the_place_of_the_collectors_lock_heals() {
+    for kind in KINDS {
+        let directory = directory();
+        let root = directory.path();
+        start(root, 1);
+        let lock = root.join("v1/lock/gc");
+        place(kind, &lock);
+        let store = Store::at(root).expect("it is ours");
+        let collected = bounded(kind, move || store.collect(false)).expect("nobody else collects");
+        assert_eq!((collected.entries, collected.removed), (1, 0), "{kind}");
+        assert!(fs::symlink_metadata(&lock).expect("it is made again").is_file(), "{kind}");
+    }
+}
+
+#[test]
+fn whatever_lies_in_the_place_of_a_folder_heals() {
+    for kind in KINDS.into_iter().filter(|kind| *kind != "a directory") {
+        let directory = directory();
+        let root = directory.path();
+        let (key, _, _) = start(root, 1);
+        let [entry, _] = entry_and_lock(root, key);
+        let shard = entry.parent().expect("it has one");
+        let device = shard.parent().expect("it has one");
+        for folder in [&*root.join("v1/tmp"), &*root.join("v1/lock"), shard, device] {
+            fs::remove_file(&entry).expect("it is there");
+            place(kind, folder);
+            let what = format!("{kind} at {}", folder.display());
+            assert_eq!(start(root, 1).1, Origin::Compiled, "{what}");
+            assert_eq!(start(root, 1).1, Origin::Disk, "{what}");
+            assert!(fs::symlink_metadata(folder).expect("it is made again").is_dir(), "{what}");
+        }
+    }
+}
+
+/// Entries behind a link would count twice, or would be those of another store.
+#[test]
+fn a_link_in_the_place_of_a_folder_of_entries_is_not_followed() {
+    let (directory, elsewhere) = (directory(), directory());
+    let (root, elsewhere) = (directory.path(), elsewhere.path().join("device"));
+    let (key, _, _) = start(root, 1);
+    let [entry, _] = entry_and_lock(root, key);
+    let device = entry.ancestors().nth(2).expect("it has one");
+    fs::rename(device, &elsewhere).expect("it is there");
+    symlink(&elsewhere, device).expect("its place is free");
+    let twin = device.with_file_name("0123456789abcdef");
+    symlink(&elsewhere, &twin).expect("its place is free");
+
+    let store = Store::at(root).expect("it is ours");
+    assert_eq!(store.entries().count(), 0);
+    let nothing = CacheConfig::at(root).max_bytes(1).open_store().unwrap().expect("there is one");
+    assert_eq!(nothing.collect(false).expect("nobody else collects").removed, 0);
+    assert_eq!(start(root, 2).1, Origin::Compiled);
+    assert_eq!(store.entries().count(), 1, "the next put makes the folder");
+    let there = elsewhere.join(entry.strip_prefix(device).expect("it is in it"));
+    assert!(there.exists(), "what is elsewhere stays");
+}
+
+/// A directory with something in it is somebody's: it stays, and the store does without the file.
+#[test]
+fn a_directory_that_is_not_empty_stays() {
+    for name in ["v1/state", "v1/CACHEDIR.TAG", "v1/lock/gc"] {
+        let directory = directory();
+        let root = directory.path();
+        start(root, 1);
+        let place = root.join(name);
+        let _ = fs::remove_file(&place);
+        fs::create_dir_all(&place).expect("its place is free");
+        let file = place.join("thesis.tex");
+        fs::write(&file, "three years of work").expect("there is room");
+        assert_eq!(start(root, 2).1, Origin::Compiled, "{name}");
+        assert_eq!(start(root, 2).1, Origin::Disk, "{name}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "three years of work", "{name}");
+    }
+}
+
+#[test]
+fn a_root_that_is_not_a_directory_is_refused() {
+    for kind in KINDS.into_iter().filter(|kind| !matches!(*kind, "a directory" | "a broken link")) {
+        let directory = directory();
+        for name in ["v1", "root"] {
+            place(kind, &directory.path().join("v1"));
+            let root = directory.path().join("root");
+            let root = if name == "root" {
+                fs::rename(directory.path().join("v1"), &root).expect("it is there");
+                root
+            } else {
+                directory.path().to_owned()
+            };
+            let error = bounded(kind, move || Store::at(root)).expect_err(kind);
+            assert_eq!(error.kind(), ErrorKind::Configuration, "{kind}");
+            assert!(error.to_string().contains("not a directory"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_module_that_is_not_a_regular_file_is_refused_by_name() {
+    let directory = directory();
+    for kind in ["a named pipe", "a socket", "a character device", "a directory"] {
+        let path = directory.path().join("module");
+        let made = match kind {
+            "a named pipe" => "a pipe",
+            "a character device" => "a link to /dev/zero",
+            kind => kind,
+        };
+        place(made, &path);
+        let opened = path.clone();
+        let error = bounded(kind, move || block_on(Image::open(opened))).expect_err(kind);
+        assert_eq!(error.kind(), ErrorKind::Io, "{kind}");
+        let told = format!("{error:?}");
+        assert!(told.contains(path.to_str().expect("it is Unicode")), "{told}");
+        assert!(told.contains(&format!("it is {kind}, not a regular file")), "{told}");
+    }
+    let path = directory.path().join("huge");
+    fs::File::create(&path).and_then(|file| file.set_len(1 << 40)).expect("a hole");
+    let error = bounded("a terabyte", move || block_on(Image::open(path))).expect_err("too large");
+    assert!(format!("{error:?}").contains("1099511627776 bytes"), "{error:?}");
+}
+
+#[test]
+fn a_module_behind_a_link_is_read() {
+    let directory = directory();
+    let [file, link] = ["module.cl", "link.cl"].map(|name| directory.path().join(name));
+    fs::write(&file, "kernel void k() {}").expect("there is room");
+    symlink(&file, &link).expect("its place is free");
+    assert_eq!(block_on(Image::open(link)).expect("it is text").code(), b"kernel void k() {}");
+}
+
+#[test]
+fn a_timeline_is_not_written_to_a_pipe() {
+    let directory = directory();
+    let path = directory.path().join("trace.json");
+    make_pipe(&path);
+    let error = bounded("the timeline", move || {
+        block_on(async {
+            let simulator = Simulator::immediate();
+            let rt = Runtime::builder().simulator(&simulator).build().await.expect("it starts");
+            rt.trace_to(path).finish().await
+        })
+    });
+    let error = error.expect_err("it is a pipe");
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(format!("{error:?}").contains("it is a named pipe"), "{error:?}");
+}
