@@ -55,8 +55,8 @@ counters! {
     disk_bytes_written,
     /// Bytes of programs loaded from the disk.
     disk_bytes_read,
-    /// Programs not written to the disk: too small or too large for it, or in the place of a newer
-    /// version's.
+    /// Programs not written to the disk: too small or too large for it, larger than its whole limit, or
+    /// in the place of a newer version's.
     disk_skips,
     /// Times that the disk could not be read or written. Only the first is told as a warning.
     disk_failures,

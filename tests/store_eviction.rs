@@ -197,6 +197,134 @@ fn entries_that_are_older_than_the_maximum_age_go_whatever_the_size() {
     assert_eq!(left(&store, &keys), [0, 1]);
 }
 
+/// A program larger than the whole limit is not stored, and costs no other program its entry.
+#[test]
+fn a_program_larger_than_the_limit_leaves_the_others_alone() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 4);
+    let store = with_room_for(root, 5);
+    for key in &keys {
+        age(&store, *key, HOUR, HOUR);
+    }
+    let large = Image::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
+    let cache = CacheConfig::at(root).max_bytes(5 * SIZE);
+    let builder = Runtime::builder().cache(cache).simulator(&Simulator::immediate());
+    let stats = block_on(async {
+        let rt = builder.build().await.expect("it starts");
+        let program = rt.build(&large).await.expect("it builds");
+        assert_eq!(program.kernel_names(), ["large"]);
+        rt.drain().await;
+        rt.stats()
+    });
+    assert_eq!((stats.disk_writes, stats.disk_skips, stats.disk_evictions), (0, 1, 0));
+    assert_eq!(left(&store, &keys), [0, 1, 2, 3]);
+}
+
+/// Another application, with a larger limit, has stored it.
+#[test]
+fn an_entry_larger_than_the_limit_goes_first() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let mut keys = fill(root, 4);
+    let large = Image::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
+    let builder = Runtime::builder().cache(CacheConfig::at(root));
+    let builder = builder.simulator(&Simulator::immediate());
+    keys.push(block_on(async {
+        let rt = builder.build().await.expect("it starts");
+        let key = rt.build(&large).await.expect("it builds").key();
+        rt.drain().await;
+        key
+    }));
+    let store = with_room_for(root, 5);
+    for (key, hours) in keys.iter().zip([5, 4, 3, 2, 1]) {
+        age(&store, *key, HOUR * hours, HOUR);
+    }
+    assert_eq!(store.collect(true).expect("nobody else collects").removed, 1);
+    assert_eq!(store.collect(false).expect("nobody else collects").removed, 1);
+    assert_eq!(left(&store, &keys), [0, 1, 2, 3]);
+
+    // It comes back in no other way.
+    let whole = Store::at(root).expect("it is ours");
+    let name = whole.entries().next().expect("it is there").name();
+    let bytes = std::fs::read(root.join("v1").join(&name)).expect("it is there");
+    let small = CacheConfig::at(root).max_bytes(SIZE).open_store().unwrap().expect("there is one");
+    let refused = small.import(&name, &*bytes).expect_err("it is larger than the limit");
+    assert!(refused.to_string().contains("65536"), "{refused}");
+    assert_eq!(left(&store, &keys), [0, 1, 2, 3], "what was there stays");
+}
+
+/// In memory as on disk: a program larger than the limit does not push out the others.
+#[test]
+fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory() {
+    let builder = Runtime::builder().memory_limit(5 * SIZE).simulator(&Simulator::immediate());
+    block_on(async {
+        let rt = builder.build().await.expect("it starts");
+        for number in 0..4 {
+            rt.build(&image(number)).await.expect("it builds");
+        }
+        let large = Image::opencl_c("#pragma binary_size 500000\nkernel void large() {}");
+        rt.build(&large).await.expect("it builds");
+        for number in 0..4 {
+            rt.build(&image(number)).await.expect("it builds");
+        }
+        let stats = rt.stats();
+        assert_eq!((stats.memory_hits, stats.compiles), (4, 5), "{stats:?}");
+        assert_eq!(stats.programs_in_memory, 4);
+    });
+}
+
+/// A clock that was set back leaves stamps ahead of all others, whose entries nobody uses.
+#[test]
+fn entries_from_the_future_go_before_those_in_use() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 6);
+    let store = with_room_for(root, 6);
+    for (key, hours) in keys.iter().zip([3, 2, 1]) {
+        age(&store, *key, HOUR * hours, HOUR);
+    }
+    for (key, hours) in keys.iter().skip(3).zip([10_000, 10, 1]) {
+        let future = SystemTime::now() + HOUR * hours;
+        let file = path(&store, *key).expect("it is there");
+        let file = File::options().write(true).open(file).expect("ours");
+        file.set_modified(future).expect("ours");
+    }
+    // Nine tenths of a limit for four are room for three.
+    let collected = with_room_for(root, 4).collect(false).expect("nobody else collects");
+    assert_eq!((collected.entries, collected.removed), (6, 3));
+    assert_eq!(left(&store, &keys), [0, 1, 2]);
+}
+
+#[test]
+fn an_entry_from_the_future_is_older_than_any_maximum_age() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    let keys = fill(root, 2);
+    let cache = CacheConfig::at(root).max_bytes(0).max_age(HOUR * 24);
+    let store = cache.open_store().expect("it is ours").expect("there is one");
+    let file = path(&store, keys[0]).expect("it is there");
+    let file = File::options().write(true).open(file).expect("ours");
+    file.set_modified(SystemTime::now() + HOUR * 10).expect("ours");
+    assert_eq!(store.collect(false).expect("nobody else collects").removed, 1);
+    assert_eq!(left(&store, &keys), [1]);
+}
+
+/// A file of a writer that died before the clock was set back.
+#[test]
+fn an_abandoned_file_from_the_future_is_swept() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let root = directory.path();
+    fill(root, 1);
+    let abandoned = root.join("v1/tmp/1-0-0.part");
+    let file = File::create(&abandoned).expect("there is room");
+    file.set_modified(SystemTime::now() + HOUR * 10).expect("ours");
+    drop(file);
+    let store = with_room_for(root, 2);
+    assert_eq!(store.collect(false).expect("nobody else collects").swept, 1);
+    assert!(!abandoned.exists());
+}
+
 /// A clock that was wrong when an entry was written must not keep it for ever.
 #[test]
 fn a_stamp_from_the_future_is_set_right_by_the_next_use() {

@@ -554,10 +554,28 @@ impl BuildGraph {
     /// Keeps an outcome in memory, in place of one there may be.
     pub(super) fn keep(&self, node: NodeId, outcome: Outcome) {
         // What the cache turns away it frees later: too late, where memory is that scarce.
-        if self.setting.memory_limit > 0 {
-            let id = if outcome.is_ok() { node.program() } else { node.failure() };
+        if self.setting.memory_limit == 0 {
+            return;
+        }
+        let id = if outcome.is_ok() { node.program() } else { node.failure() };
+        if u64::from(weight(&outcome)) <= self.setting.memory_limit {
             self.kept.insert(id, outcome);
-            self.settle();
+        } else {
+            self.turn_away(id, &outcome);
+        }
+        self.settle();
+    }
+
+    /// Keeps an outcome out of memory that is larger than the limit. moka would make room for one that
+    /// takes another's place, by removing all others.
+    fn turn_away(&self, id: KeptId, outcome: &Outcome) {
+        let (key, bytes, limit) = (id.1, weight(outcome), self.setting.memory_limit);
+        tracing::debug!(%key, bytes, limit, "a program is larger than the limit of memory");
+        if self.kept.contains_key(&id) {
+            // Counted by the cache's listener.
+            self.kept.invalidate(&id);
+        } else if outcome.is_ok() {
+            self.counters().evictions.add_one();
         }
     }
 
@@ -569,8 +587,7 @@ impl BuildGraph {
         built.set_weight(bytes);
         // One that is evicted between the two comes back, as if it had been used.
         if self.kept.contains_key(&node.program()) {
-            self.kept.insert(node.program(), Ok(Arc::clone(built)));
-            self.settle();
+            self.keep(node, Ok(Arc::clone(built)));
         }
     }
 

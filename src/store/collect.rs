@@ -126,20 +126,23 @@ fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
     };
     // Not before the scan: entries that are put meanwhile would seem to be from the future.
     let now = SystemTime::now();
-    found.sort_unstable_by_key(|found| found.used);
-    let too_many = goal.bytes.is_some_and(|most| collected.bytes > most);
+    // An entry that is larger than the whole limit goes first: the others would not make room for it.
+    let is_too_large = |entry: &Found| goal.bytes.is_some_and(|most| entry.bytes > most);
+    found.sort_unstable_by_key(|entry| (!is_too_large(entry), !is_ahead(entry, now), entry.used));
+    let fitting = found.iter().filter(|entry| !is_too_large(entry)).map(|entry| entry.bytes);
+    let mut fitting: u64 = fitting.sum();
+    let too_many = goal.bytes.is_some_and(|most| fitting > most);
     let aim = goal.aim.filter(|_| too_many);
     for entry in &found {
-        let unused = now.duration_since(entry.used);
-        let over = aim.is_some_and(|aim| collected.bytes_left() > aim);
-        let old = goal.max_age.is_some_and(|most| unused.as_ref().is_ok_and(|age| *age > most));
-        // Clocks of machines that share a directory differ a little. A time far in the future is a
-        // clock's mistake, which must not keep an entry for ever.
-        let young = unused.unwrap_or_else(|ahead| ahead.duration()) < YOUNG;
+        let is_too_large = is_too_large(entry);
+        let over = is_too_large || aim.is_some_and(|aim| fitting > aim);
+        let old = goal.max_age.is_some_and(|most| {
+            is_ahead(entry, now) || now.duration_since(entry.used).is_ok_and(|age| age > most)
+        });
         if !over && !old {
             break;
         }
-        if young {
+        if distance(entry.used, now) < YOUNG {
             continue;
         }
         if goal.dry_run || remove(layout, entry) {
@@ -149,9 +152,25 @@ fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
             // Another machine's collector was first, where locks do not reach from one to the other.
             collected.entries -= 1;
             collected.bytes -= entry.bytes;
+        } else {
+            continue;
+        }
+        if !is_too_large {
+            fitting -= entry.bytes;
         }
     }
     collected
+}
+
+/// Whether an entry is stamped in the future, by more than the clocks of machines that share a
+/// directory differ. Its last use is unknown, so it counts as the oldest.
+fn is_ahead(entry: &Found, now: SystemTime) -> bool {
+    entry.used.duration_since(now).is_ok_and(|ahead| ahead >= YOUNG)
+}
+
+/// The time between two times, whichever is first.
+fn distance(a: SystemTime, b: SystemTime) -> Duration {
+    a.duration_since(b).unwrap_or_else(|error| error.duration())
 }
 
 fn is_gone(path: &Path) -> bool {
@@ -197,8 +216,9 @@ fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
     let files = fs::read_dir(layout.temporary()).into_iter().flatten().filter_map(Result::ok);
     let abandoned = files.filter(|file| {
         let Ok(metadata) = file.metadata() else { return false };
-        let age = metadata.modified().ok().and_then(|used| now.duration_since(used).ok());
-        metadata.is_file() && age.is_some_and(|age| is_abandoned(&file.path(), age))
+        // A stamp in the future is a wrong clock's: the further, the less it is that of a living writer.
+        let age = metadata.modified().map(|used| distance(used, now));
+        metadata.is_file() && age.is_ok_and(|age| is_abandoned(&file.path(), age))
     });
     abandoned.filter(|file| dry_run || fs::remove_file(file.path()).is_ok()).count() as u64
 }

@@ -118,7 +118,7 @@ impl Store {
     /// # Errors
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named like that, if the file
-    /// is not that of this entry, whole, or if what is there was written by a newer version of Kiln,
+    /// is not that of this entry, whole, if it is larger than [all entries](Self::max_bytes) may be, or if what is there was written by a newer version of Kiln,
     /// and stays; [`Io`](ErrorKind::Io) if it cannot be read or written.
     pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
         let address = Address::named(name)?;
@@ -130,10 +130,19 @@ impl Store {
         let entry =
             if length > most { Err(Unusable::TooLarge(length)) } else { decode_for(&key, bytes) };
         let entry = entry.map_err(|unusable| refuse(&unusable))?;
+        let bytes = entry.bytes().len() as u64;
+        if let Some(limit) = self.max_bytes()
+            && bytes > limit
+        {
+            return Err(Error::invalid(format!(
+                "the entry has {bytes} bytes, and the whole store may have {limit}; raise \
+                 KILN_CACHE_MAX_SIZE or `CacheConfig::max_bytes`"
+            )));
+        }
         let (path, parts) = (self.0.layout.entry(&address), [entry.bytes(), &[]]);
         let published = publish(&self.0.layout, &path, parts, self.0.settings.durability)
             .map_err(|error| cannot("write", &path, error))?;
-        let Some(difference) = published.difference(entry.bytes().len() as u64) else {
+        let Some(difference) = published.difference(bytes) else {
             let message =
                 format!("{name}: the entry there is of a newer version of Kiln, and stays");
             return Err(Error::invalid(message));

@@ -158,6 +158,8 @@ struct Warned {
     disk: AtomicBool,
     /// That it has no locks.
     locks: AtomicBool,
+    /// That a program is too large for it.
+    size: AtomicBool,
 }
 
 /// What a lookup finds.
@@ -219,14 +221,7 @@ impl Store {
         let read = self.read(&self.0.layout.entry(address), true);
         let found = match read {
             Ok(bytes) => bytes.and_then(|bytes| decode_for(&address.key, bytes)),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                return Lookup::Absent;
-            }
+            Err(error) if layout::is_missing(&error) => return Lookup::Absent,
             Err(error) => {
                 self.failed("read", &error);
                 return Lookup::Unreadable(error);
@@ -277,6 +272,9 @@ impl Store {
             return counters.disk_skips.add_one();
         }
         let bytes = (payload.len() + rest.len()) as u64;
+        if self.is_over(bytes) {
+            return self.too_large(address, bytes);
+        }
         let path = layout.entry(address);
         let published = match publish(layout, &path, [payload, rest], settings.durability) {
             Ok(Published::Left) => return counters.disk_skips.add_one(),
@@ -293,7 +291,7 @@ impl Store {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
         let tried = match lock::try_lock(&path) {
-            Try::Unopened(error) if error.kind() == io::ErrorKind::NotFound => {
+            Try::Unopened(error) if layout::is_missing(&error) => {
                 match layout.create() {
                     Ok(()) => lock::try_lock(&path),
                     Err(error) => Try::Unopened(error),
@@ -371,6 +369,25 @@ impl Store {
         if let Err(error) = thread::Builder::new().name("kiln-collector".into()).spawn(run) {
             self.0.collecting.store(false, SeqCst);
             tracing::debug!(%error, "no thread for a collection; a later put tries again");
+        }
+    }
+
+    /// Counts an entry that is larger than the whole store may be, and warns of the first. To make
+    /// room for it, a collection would have to remove all others.
+    fn too_large(&self, address: &Address, bytes: u64) {
+        self.0.counters.disk_skips.add_one();
+        let (root, limit) = (self.0.root.display(), self.max_bytes());
+        if self.0.warned.size.swap(true, SeqCst) {
+            tracing::debug!(key = %address.key, bytes, limit, %root, "a program is too large to store");
+        } else {
+            tracing::warn!(
+                key = %address.key,
+                bytes,
+                limit,
+                %root,
+                "a program is larger than the limit of the cache directory, and is not stored; raise \
+                 KILN_CACHE_MAX_SIZE or `CacheConfig::max_bytes`"
+            );
         }
     }
 
