@@ -18,8 +18,14 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 /// What may lie in the place of a file.
-const KINDS: [&str; 6] =
-    ["a pipe", "a socket", "a link to /dev/zero", "a link to a pipe", "a broken link", "a directory"];
+const KINDS: [&str; 6] = [
+    "a pipe",
+    "a socket",
+    "a link to /dev/zero",
+    "a link to a pipe",
+    "a broken link",
+    "a directory",
+];
 
 /// Does something that must not hang, and fails if it does.
 fn bounded<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
