@@ -64,6 +64,41 @@ everywhere! {
     }
 }
 
+everywhere! {
+    /// Some drivers tell the size of a program only once it is stored.
+    async fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory(rt: Runtime) {
+        if !rt.device().formats.contains(&ImageFormat::OpenClC) {
+            return; // The SPIR-V of a text is in memory, too.
+        }
+        let image = |number: u32| {
+            Image::opencl_c(format!("kernel void number_{number}(global int *x) {{ x[0] = {number}; }}"))
+        };
+        let many = |number| format!("kernel void k{number}(global float *x) {{ x[0] = sin(x[1]); }}\n");
+        let large = Image::opencl_c((0..20).map(many).collect::<String>());
+        let directory = directory();
+        let measure = start(&rt, directory.path()).await;
+        build(&measure, &image(0)).await;
+        let small = measure.stats().bytes_in_memory;
+        build(&measure, &large).await;
+        let all = measure.stats().bytes_in_memory;
+        let limit = small * 3;
+        assert!(all - small > limit, "{small} and {all}");
+
+        let builder = Runtime::builder().device(rt.device().index().to_string());
+        let directory = tempfile::tempdir().expect("there is room");
+        let builder = builder.cache(CacheConfig::at(directory.path())).memory_limit(limit);
+        let rt = builder.build().await.expect("it starts");
+        for number in [0, 1] {
+            build(&rt, &image(number)).await;
+        }
+        assert_eq!(build(&rt, &large).await.kernel_names().len(), 20);
+        for number in [0, 1] {
+            assert_eq!(build(&rt, &image(number)).await.origin(), Origin::Memory, "{number}");
+        }
+        assert_eq!(rt.stats().programs_in_memory, 2);
+    }
+}
+
 /// Drivers tell nothing, or little, of the kernels of a binary.
 #[test]
 fn what_is_known_of_parameters_is_loaded_too() {
