@@ -1,6 +1,7 @@
 //! How programs are cached: settings from the application, and from the environment where it sets
 //! none.
 
+mod directory;
 mod remote;
 
 use std::ffi::OsString;
@@ -10,14 +11,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::directory::Directory;
 use crate::device::DeviceInfo;
+use crate::environment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::remote::Remote;
 use crate::stats::Counters;
 use crate::store::{Durability, Settings, Store};
+use crate::warning;
 
 const MODE: &str = "KILN_CACHE";
-const DIRECTORY: &str = "KILN_CACHE_DIR";
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
 const TRACE: &str = "KILN_CACHE_TRACE";
 
@@ -37,6 +40,14 @@ const BUILD_WAIT: Duration = Duration::from_secs(60);
 /// | `KILN_CACHE_TRACE` | a file, or `stderr`: gets a [line of JSON](#the-trace) for every build asked for, every object that one is linked from, and every translation | none |
 ///
 /// A value that cannot be understood is an error that names the variable, when the runtime is built.
+///
+/// # The directory
+///
+/// Unless a directory is chosen, nothing is made below a home, or a directory for caches, that belongs to
+/// another user, as where root has the `HOME` of a user: there would be directories that the user's
+/// programs cannot use. There is no cache on disk then, with a warning that says so. Directories are made
+/// for their owner alone. A chosen directory has to belong to this user, and nobody else may write to it;
+/// of one such as `/tmp` take a directory below.
 ///
 /// # The trace
 ///
@@ -184,28 +195,33 @@ impl CacheConfig {
         self
     }
 
-    /// Opens the store that a runtime with this configuration uses, to look into it; `None` if there
-    /// is none, because the disk is not used or no directory is known.
+    /// Opens the store that a runtime with this configuration uses, to look into it; `None` if the disk
+    /// is not used.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration) for a bad value, named, and for a directory that
-    /// cannot be trusted, as for [`Store::at`].
+    /// [`Configuration`](ErrorKind::Configuration) for a bad value, named, for a directory that
+    /// cannot be trusted, as for [`Store::at`], and if there is no [directory](Self#the-directory).
     pub fn open_store(&self) -> Result<Option<Store>> {
+        environment::check()?;
         if self.mode(&Environment)? != Mode::On {
             return Ok(None);
         }
         match self.directory(&Environment) {
-            Some((directory, _)) => {
+            Directory::Chosen(directory) | Directory::Default(directory) => {
                 Store::open(directory, self.settings(&Environment)?, Arc::default()).map(Some)
             }
-            None => Ok(None),
+            Directory::None(reason) => {
+                let message = format!("{reason}; set KILN_CACHE_DIR to a directory of your own");
+                Err(Error::new(ErrorKind::Configuration, message))
+            }
         }
     }
 
     /// What this and the environment come to. A bad value is an error; a default directory that
     /// cannot be used is a warning and a count.
     pub(crate) fn resolve(&self, counters: &Arc<Counters>) -> Result<Caching> {
+        environment::check()?;
         self.resolve_in(&Environment, counters)
     }
 
@@ -216,24 +232,19 @@ impl CacheConfig {
             _ => TraceTo::File(to),
         });
         let settings = self.settings(variables)?;
-        let directory = if mode == Mode::On { self.directory(variables) } else { None };
-        let store = match directory {
-            _ if mode != Mode::On => None,
-            Some((directory, chosen)) => match Store::open(directory, settings, counters.clone()) {
-                Err(error) if !chosen => {
-                    without_store(counters, &error);
+        let open = |directory| Store::open(directory, settings, counters.clone());
+        let store = match mode {
+            Mode::Off | Mode::Memory => None,
+            Mode::On => match self.directory(variables) {
+                Directory::Chosen(directory) => Some(open(directory)?),
+                Directory::Default(directory) => {
+                    open(directory).map_err(|error| without_store(counters, &error)).ok()
+                }
+                Directory::None(reason) => {
+                    without_store(counters, &reason);
                     None
                 }
-                opened => Some(opened?),
             },
-            None => {
-                without_store(
-                    counters,
-                    &"no directory is known: none is set of KILN_CACHE_DIR, XDG_CACHE_HOME, HOME and, on \
-                      Windows, LOCALAPPDATA",
-                );
-                None
-            }
         };
         let remote = self.remote_cache(mode, variables, counters)?;
         Ok(Caching { memory: mode != Mode::Off, store, remote, trace })
@@ -277,18 +288,8 @@ impl CacheConfig {
         })
     }
 
-    /// The directory, and whether somebody chose it.
-    fn directory(&self, variables: &impl Variables) -> Option<(PathBuf, bool)> {
-        if let Some(directory) = self.directory.clone().or_else(|| variables.path(DIRECTORY)) {
-            // The process may change its directory.
-            return Some((std::path::absolute(&directory).unwrap_or(directory), true));
-        }
-        // The base directory specification has relative paths passed over.
-        let base = |name: &str| variables.path(name).filter(|path| path.is_absolute());
-        let caches = base("XDG_CACHE_HOME")
-            .or_else(|| if cfg!(windows) { base("LOCALAPPDATA") } else { None })
-            .or_else(|| Some(base("HOME")?.join(".cache")))?;
-        Some((caches.join("kiln"), false))
+    fn directory(&self, variables: &impl Variables) -> Directory {
+        Directory::find(self.directory.as_deref(), variables)
     }
 }
 
@@ -311,7 +312,10 @@ impl fmt::Debug for CacheConfig {
 /// Tells that there is no store though one was wanted.
 fn without_store(counters: &Counters, reason: &dyn fmt::Display) {
     counters.disk_failures.add_one();
-    tracing::warn!(%reason, "programs are not kept on disk; set KILN_CACHE_DIR, or KILN_CACHE=memory");
+    warning::warn(&format!(
+        "programs are not kept on disk: {reason}; set KILN_CACHE_DIR to a directory of your own, or \
+         KILN_CACHE=memory"
+    ));
 }
 
 fn bad(variable: &str, reason: impl Into<String>) -> Error {
@@ -400,25 +404,30 @@ mod tests {
 
     fn root(config: &CacheConfig, variables: &[(&str, &str)]) -> Option<PathBuf> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();
-        config.directory(&variables).map(|(directory, _)| directory)
+        match config.directory(&variables) {
+            Directory::Chosen(directory) | Directory::Default(directory) => Some(directory),
+            Directory::None(_) => None,
+        }
     }
 
     #[test]
     fn the_directory_is_the_first_that_is_known() {
         let unset = CacheConfig::new();
-        // Where there are drives, no path is absolute without one.
-        let [at_home, caches, local] = ["/home/ada", "/caches", "/local"]
-            .map(|path| if cfg!(windows) { format!("C:{path}") } else { path.to_owned() });
+        let directory = tempfile::tempdir().expect("there is room");
+        // A home has to exist, and the others are made.
+        let [at_home, caches, local] = ["", "caches", "local"]
+            .map(|name| directory.path().join(name).to_str().expect("it is Unicode").to_owned());
         let home = ("HOME", &*at_home);
         let local = ("LOCALAPPDATA", &*local);
         let xdg = ("XDG_CACHE_HOME", &*caches);
         let own = ("KILN_CACHE_DIR", "/own");
-        let kiln_in = |folder: &str| Some(Path::new(folder).join("kiln"));
+        let kiln_in = |folder: &Path| Some(folder.join("kiln"));
         assert_eq!(root(&unset, &[]), None);
-        assert_eq!(root(&unset, &[home]), kiln_in(&format!("{at_home}/.cache")));
-        let of_windows = if cfg!(windows) { kiln_in(local.1) } else { root(&unset, &[home]) };
+        assert_eq!(root(&unset, &[home]), kiln_in(&Path::new(&at_home).join(".cache")));
+        let of_windows =
+            if cfg!(windows) { kiln_in(Path::new(local.1)) } else { root(&unset, &[home]) };
         assert_eq!(root(&unset, &[home, local]), of_windows);
-        assert_eq!(root(&unset, &[home, local, xdg]), kiln_in(&caches));
+        assert_eq!(root(&unset, &[home, local, xdg]), kiln_in(Path::new(&caches)));
         assert_eq!(root(&unset, &[home, ("XDG_CACHE_HOME", "rel")]), root(&unset, &[home]));
         assert_eq!(root(&unset, &[home, xdg, own]), Some("/own".into()));
         assert_eq!(root(&CacheConfig::at("/set"), &[home, xdg, own]), Some("/set".into()));
@@ -428,11 +437,11 @@ mod tests {
     fn paths_need_not_be_unicode() {
         let path = PathBuf::from(not_unicode());
         for (name, expected) in [
-            ("KILN_CACHE_DIR", path.clone()),
-            ("XDG_CACHE_HOME", path.join("kiln")),
-            ("HOME", path.join(".cache").join("kiln")),
+            ("KILN_CACHE_DIR", Some(path.clone())),
+            // Whether it can be made is another question.
+            ("HOME", None),
         ] {
-            assert_eq!(root(&CacheConfig::new(), &[(name, "not unicode")]), Some(expected));
+            assert_eq!(root(&CacheConfig::new(), &[(name, "not unicode")]), expected);
         }
         let variables = HashMap::from([("HOME", "/nowhere"), (TRACE, "not unicode")]);
         let caching = CacheConfig::new().resolve_in(&variables, &Arc::default());
@@ -495,6 +504,18 @@ mod tests {
         assert_eq!(limit(CacheConfig::new()), Some(1 << 20));
         assert_eq!(limit(CacheConfig::new().max_bytes(7)), Some(7));
         assert_eq!(limit(CacheConfig::new().max_bytes(0)), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nothing_is_made_below_a_home_that_is_not_a_users() {
+        // The last cannot be one, whoever the user is.
+        for home in ["/", "/nowhere/at/all", "relative", "/dev/null"] {
+            assert_eq!(root(&CacheConfig::new(), &[("HOME", home)]), None, "{home}");
+        }
+        // Anybody may make a directory there.
+        let public = ("XDG_CACHE_HOME", "/tmp");
+        assert_eq!(root(&CacheConfig::new(), &[public]), Some("/tmp/kiln".into()));
     }
 
     #[test]

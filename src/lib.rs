@@ -192,14 +192,11 @@
 //! What an application does not set, these variables say, read once when a runtime is built. An empty
 //! one counts as unset.
 //!
-//! | variable | says |
-//! | --- | --- |
-//! | `KILN_DEVICE` | the device, as [`RuntimeBuilder::device`] does |
-//! | `KILN_CACHE`, `KILN_CACHE_DIR`, `KILN_CACHE_MAX_SIZE`, `KILN_CACHE_TRACE` | what is kept on disk: [`CacheConfig`] |
-//! | `KILN_CACHE_REMOTE`, and more that begin so | the remote cache: the module `remote` |
-//! | `KILN_FUSION` | whether what can be fused is: [`RuntimeBuilder::fusion`] |
-//! | `KILN_CLANG`, `KILN_LLVM_SPIRV` | the compilers to SPIR-V: [`RuntimeBuilder::front_end`] |
-//! | `KILN_BUILD_CHILD` | the compiler of untrusted images: [`RuntimeBuilder::build_child`] |
+#![doc = include_str!("environment.md")]
+//!
+//! Kiln warns of a variable whose name begins with `KILN_` and is not in this list, with the nearest name
+//! that is, and of a cache that cannot be used. Such warnings go to [`tracing`]; where the application
+//! has set no subscriber, each is also written once to standard error, unless `KILN_WARNINGS` is `off`.
 //!
 //! Beside them, OpenCL's own loader looks at `OCL_ICD_VENDORS` for drivers, `OPENCL_DYLIB_PATH` names
 //! another loader, and [`BuildKey`] tells of the variables that change compilers.
@@ -212,6 +209,7 @@ mod config;
 mod device;
 mod digest;
 mod emit;
+mod environment;
 mod error;
 mod executor;
 mod file;
@@ -233,6 +231,7 @@ mod runtime;
 mod spirv;
 mod stats;
 pub mod store;
+mod warning;
 
 pub use bytemuck;
 

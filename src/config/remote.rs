@@ -6,6 +6,8 @@ use super::{CacheConfig, Mode, Variables};
 use crate::error::Result;
 use crate::remote::Remote;
 use crate::stats::Counters;
+#[cfg(not(feature = "remote"))]
+use crate::warning;
 
 const URL: &str = "KILN_CACHE_REMOTE";
 
@@ -19,10 +21,10 @@ impl CacheConfig {
         _: &Arc<Counters>,
     ) -> Result<Option<Remote>> {
         if self.listens_for_remote(mode) && variables.get(URL)?.is_some() {
-            tracing::warn!(
-                "{URL} is set, but this program was built without Kiln's feature `remote`: there \
-                 is no remote cache"
-            );
+            warning::warn(&format!(
+                "{URL} is set, but this program was built without Kiln's feature `remote`: there is no \
+                 remote cache"
+            ));
         }
         Ok(None)
     }

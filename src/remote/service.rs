@@ -16,6 +16,7 @@ use super::record::Record;
 use super::settings::Settings;
 use crate::stats::Counters;
 use crate::store::{Address, Entry, SUFFIX};
+use crate::warning;
 
 /// The pauses before a try that failed is repeated, before jitter.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
@@ -136,6 +137,9 @@ impl Service {
                 "the remote cache cannot be {what}; programs are built without it, and it is tried \
                  again now and then"
             );
+            warning::show(&format!(
+                "the remote cache {remote} cannot be {what}: {reason}; programs are built without it"
+            ));
         } else {
             tracing::debug!(%remote, %reason, "the remote cache could not be {what}");
         }

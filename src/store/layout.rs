@@ -87,7 +87,8 @@ impl Layout {
     /// Writes the tag for backups, unless it is whole.
     fn write_tag(&self) -> io::Result<()> {
         let tag = self.version.join("CACHEDIR.TAG");
-        let is_whole = |metadata: &Metadata| metadata.is_file() && metadata.len() == TAG.len() as u64;
+        let is_whole =
+            |metadata: &Metadata| metadata.is_file() && metadata.len() == TAG.len() as u64;
         if fs::symlink_metadata(&tag).is_ok_and(|metadata| is_whole(&metadata)) {
             return Ok(());
         }
@@ -211,15 +212,27 @@ pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
     builder.create(directory)
 }
 
-/// Why a directory cannot be trusted with programs that will be run: others could put theirs there.
-/// `None` for one that can, or that is not there yet.
+/// Why a directory, that of the store at `root` or one in it, cannot be trusted with programs that will
+/// be run: others could put theirs there. `None` for one that can, or that is not there yet.
 #[cfg(unix)]
-pub(crate) fn distrust(root: &Path) -> Option<String> {
-    let metadata = fs::metadata(root).ok()?;
+pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+
+    const STICKY: u32 = 0o1000;
+    let metadata = fs::metadata(directory).ok()?;
     if !metadata.is_dir() {
         return Some("it is not a directory".to_owned());
     }
-    distrust_of(&metadata)
+    let reason = distrust_of(&metadata)?;
+    let user = rustix::process::geteuid().as_raw();
+    // Other users need it as it is, such as `/tmp`.
+    let is_shared = metadata.uid() != user || metadata.mode() & STICKY != 0;
+    Some(if is_shared {
+        let own = root.join(format!("kiln-{user}"));
+        format!("{reason}; give a directory of your own, such as `{}`", own.display())
+    } else {
+        format!("{reason}; `chmod go-w` it")
+    })
 }
 
 /// Why the file or directory that has this metadata cannot be trusted.
@@ -238,16 +251,15 @@ pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
     let mode = metadata.mode() & 0o7777;
     (mode & 0o022 != 0).then(|| {
         format!(
-            "others can write to it (mode {mode:04o}), and so replace programs that will be run; \
-             `chmod go-w` it"
+            "others can write to it (mode {mode:04o}), and so replace programs that will be run"
         )
     })
 }
 
 /// Elsewhere, the defaults of the system decide who can write to it.
 #[cfg(not(unix))]
-pub(crate) fn distrust(root: &Path) -> Option<String> {
-    (root.exists() && !root.is_dir()).then(|| "it is not a directory".to_owned())
+pub(crate) fn distrust(directory: &Path, _: &Path) -> Option<String> {
+    (directory.exists() && !directory.is_dir()).then(|| "it is not a directory".to_owned())
 }
 
 #[cfg(not(unix))]

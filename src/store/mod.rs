@@ -96,6 +96,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{self, Links};
 use crate::stats::Counters;
+use crate::warning;
 
 /// How far the stamp of an entry's last use may lag behind.
 const STAMP_EVERY: Duration = Duration::from_secs(600);
@@ -186,7 +187,7 @@ impl Store {
     pub(crate) fn open(root: PathBuf, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
         let layout = Layout::new(&root);
         for directory in [&*root, layout.version()] {
-            if let Some(reason) = layout::distrust(directory) {
+            if let Some(reason) = layout::distrust(directory, &root) {
                 let directory = directory.display();
                 let message = format!("the cache directory `{directory}` is not used: {reason}");
                 return Err(Error::new(ErrorKind::Configuration, message));
@@ -291,12 +292,10 @@ impl Store {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
         let tried = match lock::try_lock(&path) {
-            Try::Unopened(error) if layout::is_missing(&error) => {
-                match layout.create() {
-                    Ok(()) => lock::try_lock(&path),
-                    Err(error) => Try::Unopened(error),
-                }
-            }
+            Try::Unopened(error) if layout::is_missing(&error) => match layout.create() {
+                Ok(()) => lock::try_lock(&path),
+                Err(error) => Try::Unopened(error),
+            },
             tried => tried,
         };
         match &tried {
@@ -399,11 +398,15 @@ impl Store {
     fn failed(&self, what: &str, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
         if !self.0.warned.disk.swap(true, SeqCst) {
+            let root = self.0.root.display();
             tracing::warn!(
                 %error,
-                root = %self.0.root.display(),
+                %root,
                 "the cache directory cannot be {what}; programs are built without it"
             );
+            warning::show(&format!(
+                "the cache directory `{root}` cannot be {what}: {error}; programs are built without it"
+            ));
         }
     }
 }

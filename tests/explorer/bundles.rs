@@ -200,3 +200,25 @@ fn limit_memory(command: &mut std::process::Command) {
 
 #[cfg(not(target_os = "linux"))]
 fn limit_memory(_: &mut std::process::Command) {}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_is_refused_by_name_and_nobody_waits_for_it() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    on_filled_benches(async |bench| {
+        let pipe = bench.path("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let key = bench.entries()[0].key().to_string();
+        for arguments in [
+            &["cache", "import", "pipe"][..],
+            &["cache", "export", "pipe"],
+            &["cache", "extract", &key, "--output", "pipe"],
+            &["build", "pipe"],
+        ] {
+            let says = ["pipe", "it is a named pipe, not a regular file"];
+            bench.run(arguments).ended(1).says(&says);
+        }
+        bench.run(["cache", "extract", &key, "--output", "/dev/null"]).ended(0);
+    });
+}

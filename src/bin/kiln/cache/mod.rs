@@ -19,10 +19,7 @@ use crate::output::{Failure, Output, Result};
 
 pub(crate) fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig) -> Result {
     let store = config.open_store()?.ok_or_else(|| {
-        Failure::usage(
-            "the disk is not used: KILN_CACHE says so, or no directory is known; \
-             give --cache-dir DIR",
-        )
+        Failure::usage("the disk is not used: KILN_CACHE says so; give --cache-dir DIR")
     })?;
     match command {
         CacheCommand::Ls { sort, device } => list::ls(out, &store, sort, device.as_deref()),

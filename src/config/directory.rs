@@ -1,0 +1,92 @@
+//! The directory of the store: which one it is, and whether it is this user's to make.
+
+use std::path::{Path, PathBuf};
+
+use super::Variables;
+
+const VARIABLE: &str = "KILN_CACHE_DIR";
+
+/// Where the store is to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Directory {
+    /// A directory that the application or the environment chose.
+    Chosen(PathBuf),
+    Default(PathBuf),
+    /// There is no default, for this reason.
+    None(String),
+}
+
+impl Directory {
+    /// The directory that is given, else the environment's, else the default below the user's
+    /// directory for caches.
+    pub(super) fn find(given: Option<&Path>, variables: &impl Variables) -> Self {
+        if let Some(directory) = given.map(Path::to_owned).or_else(|| variables.path(VARIABLE)) {
+            // The process may change its directory.
+            return Self::Chosen(std::path::absolute(&directory).unwrap_or(directory));
+        }
+        match default(variables) {
+            Ok(directory) => Self::Default(directory),
+            Err(reason) => Self::None(reason),
+        }
+    }
+}
+
+fn default(variables: &impl Variables) -> Result<PathBuf, String> {
+    // The base directory specification has relative paths passed over.
+    let base = |name: &str| variables.path(name).filter(|path| path.is_absolute());
+    let local = || if cfg!(windows) { base("LOCALAPPDATA") } else { None };
+    if let Some(caches) = base("XDG_CACHE_HOME").or_else(local) {
+        return match foreign(&caches) {
+            Some(reason) => Err(reason),
+            None => Ok(caches.join("kiln")),
+        };
+    }
+    let Some(home) = base("HOME") else {
+        return Err(
+            "no directory is known: neither XDG_CACHE_HOME nor HOME is set to an absolute path"
+                .to_owned(),
+        );
+    };
+    // Accounts of services often have the root directory, or one that is not there.
+    if home.parent().is_none() || !home.is_dir() {
+        return Err(format!("HOME is `{}`, which is not a user's directory", home.display()));
+    }
+    let caches = home.join(".cache");
+    match foreign(&home).or_else(|| foreign(&caches)) {
+        Some(reason) => Err(reason),
+        None => Ok(caches.join("kiln")),
+    }
+}
+
+/// Why nothing is to be made in a directory: it, or the one in which it would be made, belongs to
+/// another user, whose programs could not use what is made there. Everybody may use a directory such as
+/// `/tmp`.
+#[cfg(unix)]
+fn foreign(directory: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+
+    const STICKY_AND_PUBLIC: u32 = 0o1002;
+    let user = rustix::process::geteuid().as_raw();
+    for place in directory.ancestors() {
+        let there = match std::fs::metadata(place) {
+            Ok(there) => there,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Some(format!("`{}` cannot be used: {error}", place.display())),
+        };
+        if there.uid() == user || there.mode() & STICKY_AND_PUBLIC == STICKY_AND_PUBLIC {
+            return None;
+        }
+        let (place, owner) = (place.display(), there.uid());
+        return Some(format!(
+            "`{place}` belongs to user {owner} and this process runs as user {user}, which makes nothing \
+             there"
+        ));
+    }
+    None
+}
+
+/// Elsewhere, a user's variables lead to the user's own directories.
+#[cfg(not(unix))]
+fn foreign(_: &Path) -> Option<String> {
+    None
+}

@@ -1,0 +1,158 @@
+//! The environment variables that Kiln reads, and a check for names that look like one of them.
+//!
+//! `environment.md` is the table of the documentation, and the check reads the names from it.
+
+use std::ffi::OsString;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::warning;
+
+/// The variables that users set, as the documentation lists them.
+const TABLE: &str = include_str!("environment.md");
+
+/// Variables that Kiln's own tests, benches and scripts read, and those by which its processes tell
+/// each other something.
+const INTERNAL: [&str; 10] = [
+    "KILN_CHURN_SECONDS",
+    "KILN_FAULTS",
+    "KILN_FUSION_BENCH",
+    "KILN_FUSION_CASES",
+    "KILN_FUSION_DUMP",
+    "KILN_FUSION_ROUNDS",
+    "KILN_FUSION_SEED",
+    "KILN_GPU_RUNNER",
+    "KILN_IS_BUILD_CHILD",
+    "KILN_SEED",
+];
+
+/// The beginnings of further names that its tests and scripts read.
+const INTERNAL_PREFIXES: [&str; 4] =
+    ["KILN_REQUIRE_", "KILN_SOAK_", "KILN_STAND_INS_", "KILN_TEST_"];
+
+/// The beginning of all names.
+const PREFIX: &str = "KILN_";
+
+/// How much a name must look like a known one to be taken for a misspelling of it.
+const LIKENESS: f64 = 0.8;
+
+/// Warns of each variable of this process that looks like one of Kiln's and is not.
+///
+/// # Errors
+///
+/// [`Configuration`](ErrorKind::Configuration) if `KILN_WARNINGS` has another value than `on` or `off`.
+pub(crate) fn check() -> Result<()> {
+    if let Some(value) = std::env::var_os(warning::VARIABLE)
+        && !["", "on", "off"].iter().any(|known| value == *known)
+    {
+        let message = format!("`{}` is neither `on` nor `off`", value.display());
+        return Err(Error::new(ErrorKind::Configuration, message).within(warning::VARIABLE));
+    }
+    for (name, _) in std::env::vars_os() {
+        if let Some(message) = misspelling(&name) {
+            warning::warn(&message);
+        }
+    }
+    Ok(())
+}
+
+/// What to say of a variable that looks like one of Kiln's and is not.
+fn misspelling(name: &OsString) -> Option<String> {
+    let name = name.to_string_lossy();
+    let rest = name.strip_prefix(PREFIX)?;
+    let is_internal = INTERNAL.contains(&&*name)
+        || INTERNAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    if is_internal || known().any(|known| known == name) {
+        return None;
+    }
+    let rest = rest.to_uppercase();
+    let likeness = |known: &str| strsim::jaro_winkler(&rest, &known[PREFIX.len()..]);
+    let nearest = known()
+        .map(|known| (likeness(known), known))
+        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+    let hint = match nearest {
+        Some((_, known)) => format!("did you mean `{known}`?"),
+        None => "unset it, or see the list in the documentation of `kiln`".to_owned(),
+    };
+    Some(format!(
+        "the environment variable `{name}` is set, but Kiln reads none of that name; {hint}"
+    ))
+}
+
+/// The names in the table.
+fn known() -> impl Iterator<Item = &'static str> {
+    TABLE.split('`').filter(|word| word.starts_with(PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn said(name: &str) -> Option<String> {
+        misspelling(&OsString::from(name))
+    }
+
+    #[test]
+    fn known_names_are_passed_over() {
+        assert_eq!(known().count(), 16);
+        for name in known().chain(INTERNAL).chain(["HOME", "KILNS", "KILN", "POCL_DEBUG"]) {
+            assert_eq!(said(name), None);
+        }
+    }
+
+    #[test]
+    fn a_misspelling_is_told_with_the_nearest_name() {
+        for (rest, nearest) in [
+            ("CACHE_DRI", "KILN_CACHE_DIR"),
+            ("CACHEDIR", "KILN_CACHE_DIR"),
+            ("CACHE_DIRECTORY", "KILN_CACHE_DIR"),
+            ("MAX_CACHE_SIZE", "KILN_CACHE_MAX_SIZE"),
+            ("CACHE_MAXSIZE", "KILN_CACHE_MAX_SIZE"),
+            ("DEVICES", "KILN_DEVICE"),
+            ("device", "KILN_DEVICE"),
+            ("FUSE", "KILN_FUSION"),
+            ("CACHE_REMOTE_URL", "KILN_CACHE_REMOTE"),
+        ] {
+            let name = format!("{PREFIX}{rest}");
+            let said = said(&name).unwrap_or_default();
+            assert!(said.contains(&format!("`{name}`")), "{said}");
+            assert!(said.ends_with(&format!("did you mean `{nearest}`?")), "{said}");
+        }
+        let said = said(&format!("{PREFIX}WIBBLE")).expect("it is not known");
+        assert!(!said.contains("did you mean"), "{said}");
+    }
+
+    /// The names in the library, its tests, benches and scripts.
+    #[test]
+    fn every_variable_that_is_read_is_known() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut names = BTreeSet::new();
+        let places =
+            ["src", "tests", "benches", "examples", "scripts", "fuzz/fuzz_targets", "Makefile"];
+        let mut places: Vec<_> = places.iter().map(|place| root.join(place)).collect();
+        while let Some(place) = places.pop() {
+            if let Ok(folder) = fs::read_dir(&place) {
+                places.extend(folder.map(|entry| entry.expect("it can be listed").path()));
+                continue;
+            }
+            let Ok(text) = fs::read_to_string(&place) else { continue };
+            for (at, _) in text.match_indices(PREFIX) {
+                let is_inside =
+                    text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+                let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+                let rest = &text[at..];
+                let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+                let is_beginning = end == PREFIX.len() || rest[..end].ends_with('_');
+                if !is_inside && !is_beginning {
+                    names.insert(rest[..end].to_owned());
+                }
+            }
+        }
+        let unknown: Vec<_> = names.iter().filter(|name| said(name).is_some()).collect();
+        assert!(names.len() > 20 && unknown.is_empty(), "{unknown:?}");
+    }
+}

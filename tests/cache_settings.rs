@@ -1,0 +1,269 @@
+//! What the environment says of the cache: which directory is this user's, and which warnings an
+//! application without a subscriber shows. Each case is a process with an environment of its own.
+
+#![cfg(all(unix, feature = "simulated"))]
+#![allow(clippy::print_stderr, reason = "the parent reads it, and a log tells what was skipped")]
+
+#[path = "support/children.rs"]
+mod children;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use children::{Child, Report, report, told};
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::store::Store;
+use kiln::{CacheConfig, Image, Runtime};
+
+/// Another user than the one who runs this.
+const STRANGER: u32 = 12_345;
+
+/// How a child is to treat warnings: with a subscriber, or without.
+const SUBSCRIBER: &str = "KILN_TEST_SUBSCRIBER";
+
+/// Starts two runtimes, with the cache that the environment describes, and builds a program in each.
+#[test]
+#[ignore = "run by the other tests, in a process of its own"]
+fn child() {
+    if told(SUBSCRIBER) == "yes" {
+        let none = tracing::subscriber::NoSubscriber::new();
+        tracing::subscriber::set_global_default(none).expect("there was none");
+    }
+    let (mut errors, mut writes, mut failures) = (0, 0, 0);
+    for number in 0..2 {
+        let builder = Runtime::builder().cache(CacheConfig::new());
+        let built = block_on(async {
+            let rt = builder.simulator(&Simulator::immediate()).build().await?;
+            rt.build(&Image::opencl_c(format!("kernel void number_{number}() {{}}"))).await?;
+            rt.drain().await;
+            Ok::<_, kiln::Error>(rt.stats())
+        });
+        match built {
+            Ok(stats) => {
+                writes += stats.disk_writes;
+                failures += stats.disk_failures;
+            }
+            Err(error) => {
+                errors += 1;
+                eprintln!("{error:?}");
+            }
+        }
+    }
+    report("errors", errors);
+    report("writes", writes);
+    report("failures", failures);
+}
+
+/// What a child reports and writes that has these variables and none else of its user's.
+fn run(variables: &[(&str, &str)]) -> (Report, String) {
+    let mut command = Command::new(children::this_binary());
+    for name in ["HOME", "XDG_CACHE_HOME", "KILN_CACHE", "KILN_CACHE_DIR", "KILN_WARNINGS"] {
+        command.env_remove(name);
+    }
+    command.env(SUBSCRIBER, "no");
+    Child::start_from(command, "child", variables.iter().copied()).report_and_output()
+}
+
+/// The warnings on standard error.
+fn warnings(output: &str) -> Vec<&str> {
+    output.lines().filter_map(|line| line.strip_prefix("kiln: warning: ")).collect()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("it is Unicode")
+}
+
+/// A directory of a stranger's, or what to say if it cannot be had.
+fn strangers() -> Option<tempfile::TempDir> {
+    let directory = tempfile::tempdir().expect("there is room");
+    if chown(directory.path(), Some(STRANGER), None).is_err() {
+        eprintln!("skipped: root alone can give a directory away");
+        return None;
+    }
+    Some(directory)
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).expect("it is there").next().is_none()
+}
+
+#[test]
+fn nothing_is_made_below_a_home_of_another_user() {
+    let Some(home) = strangers() else { return };
+    let home = home.path();
+    let [caches, below] = [".cache", ".cache/below"].map(|name| home.join(name));
+    for variables in [
+        &[("HOME", text(home))][..],
+        &[("XDG_CACHE_HOME", text(home))],
+        &[("XDG_CACHE_HOME", text(&below)), ("HOME", text(home))],
+    ] {
+        let (report, output) = run(variables);
+        assert_eq!((report["errors"], report["writes"], report["failures"]), (0, 0, 2));
+        let [warning] = warnings(&output)[..] else { panic!("one warning: {output}") };
+        let told = format!("`{}` belongs to user {STRANGER} and this process", home.display());
+        assert!(warning.starts_with("programs are not kept on disk: "), "{warning}");
+        assert!(warning.contains(&told) && warning.contains("set KILN_CACHE_DIR"), "{warning}");
+        assert!(is_empty(home), "{variables:?}");
+    }
+
+    // A home of this user's, in which somebody else has made `.cache` before.
+    chown(home, Some(rustix::process::geteuid().as_raw()), None).expect("it was ours before");
+    fs::create_dir(&caches).expect("it is new");
+    chown(&caches, Some(STRANGER), None).expect("it is ours");
+    let (report, output) = run(&[("HOME", text(home))]);
+    assert_eq!((report["writes"], report["failures"]), (0, 2));
+    assert_eq!(warnings(&output).len(), 1, "{output}");
+    assert!(is_empty(&caches));
+
+    // A chosen directory is another matter.
+    let own = home.join("own");
+    let (report, output) = run(&[("HOME", text(home)), ("KILN_CACHE_DIR", text(&own))]);
+    assert_eq!((report["writes"], report["failures"]), (2, 0));
+    assert_eq!(warnings(&output), [""; 0]);
+}
+
+#[test]
+fn directories_are_made_below_a_users_own_home_and_for_the_user_alone() {
+    let home = tempfile::tempdir().expect("there is room");
+    let xdg = home.path().join("deep/caches");
+    for (variables, made) in [
+        (&[("HOME", text(home.path()))][..], [".cache", ".cache/kiln"]),
+        (&[("XDG_CACHE_HOME", text(&xdg))], ["deep/caches", "deep/caches/kiln"]),
+    ] {
+        let (report, output) = run(variables);
+        assert_eq!((report["writes"], report["failures"]), (2, 0), "{output}");
+        assert_eq!(warnings(&output), [""; 0]);
+        for directory in made {
+            let made = fs::metadata(home.path().join(directory)).expect("it is made");
+            assert_eq!(made.mode() & 0o7777, 0o700, "{directory}");
+        }
+    }
+}
+
+#[test]
+fn without_a_home_nothing_is_made() {
+    for variables in [
+        &[][..],
+        &[("HOME", "/")],
+        &[("HOME", "/nonexistent/at/all")],
+        &[("HOME", "relative")],
+        &[("XDG_CACHE_HOME", "relative")],
+    ] {
+        let (report, output) = run(variables);
+        assert_eq!((report["writes"], report["failures"]), (0, 2), "{variables:?}");
+        assert_eq!(warnings(&output).len(), 1, "{variables:?}: {output}");
+    }
+    assert!(!Path::new("/nonexistent").exists() && !Path::new("relative").exists());
+}
+
+#[test]
+fn a_warning_is_not_written_where_somebody_says_so() {
+    for variables in [
+        &[("HOME", "/"), ("KILN_WARNINGS", "off")][..],
+        &[("HOME", "/"), (SUBSCRIBER, "yes")],
+        &[("HOME", "/"), ("KILN_CACHE", "memory")],
+        &[("HOME", "/"), ("KILN_CACHE", "off")],
+    ] {
+        let (report, output) = run(variables);
+        assert_eq!((report["errors"], report["writes"]), (0, 0), "{variables:?}");
+        assert_eq!(warnings(&output), [""; 0], "{variables:?}");
+    }
+    let (report, output) = run(&[("HOME", "/"), ("KILN_WARNINGS", "loud")]);
+    assert_eq!(report["errors"], 2);
+    assert!(output.contains("KILN_WARNINGS: `loud` is neither `on` nor `off`"), "{output}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_told_once() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let file = directory.path().join("file");
+    fs::write(&file, "in the way").expect("there is room");
+    let below = file.join("cache");
+    let (report, output) = run(&[("KILN_CACHE_DIR", text(&below))]);
+    assert_eq!((report["errors"], report["writes"]), (0, 0));
+    assert!(report["failures"] >= 2, "{report:?}");
+    let [warning] = warnings(&output)[..] else { panic!("one warning: {output}") };
+    let told = format!("the cache directory `{}` cannot be written: ", below.display());
+    assert!(warning.starts_with(&told), "{warning}");
+}
+
+#[test]
+fn a_variable_that_is_misspelled_is_told_with_the_nearest_name() {
+    // Not in one word: another test looks for names that are not known.
+    let [unknown, strange] = ["_CACHE_DRI", "_WIBBLE"].map(|rest| format!("KILN{rest}"));
+    let (report, output) = run(&[("KILN_CACHE", "off"), (&unknown, "/secret"), (&strange, "1")]);
+    assert_eq!(report["errors"], 0);
+    let mut told = warnings(&output);
+    told.sort_unstable();
+    let [first, second] = told[..] else { panic!("two warnings: {output}") };
+    assert!(
+        first.contains(&unknown) && first.contains("did you mean `KILN_CACHE_DIR`?"),
+        "{first}"
+    );
+    assert!(second.contains(&strange) && !second.contains("did you mean"), "{second}");
+    assert!(!output.contains("/secret"), "{output}");
+}
+
+#[test]
+fn a_shared_directory_stays_as_it_is_and_one_below_is_advised() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let shared = directory.path();
+    let user = rustix::process::geteuid().as_raw();
+    let own = shared.join(format!("kiln-{user}"));
+    let refused = |directory: &Path| Store::at(directory).expect_err("it is refused").to_string();
+    let set_mode = |mode| fs::set_permissions(shared, PermissionsExt::from_mode(mode));
+    let advice = format!("give a directory of your own, such as `{}`", own.display());
+
+    set_mode(0o1777).expect("it is ours");
+    let sticky = refused(shared);
+    assert!(sticky.ends_with(&advice) && !sticky.contains("chmod"), "{sticky}");
+    let (report, _) = run(&[("KILN_CACHE_DIR", text(&own))]);
+    assert_eq!((report["errors"], report["writes"]), (0, 2), "the advice is good");
+
+    set_mode(0o770).expect("it is ours");
+    let writable = refused(shared);
+    assert!(writable.ends_with("`chmod go-w` it"), "{writable}");
+
+    set_mode(0o755).expect("it is ours");
+    if chown(shared, Some(STRANGER), None).is_ok() {
+        let foreign = refused(shared);
+        assert!(foreign.contains(&format!("belongs to user {STRANGER}")), "{foreign}");
+        assert!(foreign.ends_with(&advice) && !foreign.contains("chmod"), "{foreign}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_trace_and_a_secret_are_not_awaited_from_a_pipe() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let directory = tempfile::tempdir().expect("there is room");
+    let pipe: PathBuf = directory.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it is new");
+    let cases: &[&[(&str, &str)]] = &[
+        &[("KILN_CACHE_TRACE", text(&pipe))],
+        #[cfg(feature = "remote-redis")]
+        &[
+            ("KILN_CACHE_REMOTE", "redis://localhost:1"),
+            ("KILN_CACHE_REMOTE_SECRET_FILE", text(&pipe)),
+        ],
+        #[cfg(feature = "remote-redis")]
+        &[
+            ("KILN_CACHE_REMOTE", "redis://localhost:1"),
+            ("KILN_CACHE_REMOTE_SECRET_FILE", "/dev/zero"),
+        ],
+    ];
+    for variables in cases {
+        let own = directory.path().join("own");
+        let all = [&[("KILN_CACHE_DIR", text(&own))], *variables].concat();
+        let (report, output) = run(&all);
+        assert_eq!(report["errors"], 2, "{variables:?}");
+        let (name, _) = variables.last().expect("there is one");
+        assert!(output.contains(name) && output.contains("not a regular file"), "{output}");
+    }
+    let (report, _) = run(&[("KILN_CACHE", "off"), ("KILN_CACHE_TRACE", "/dev/null")]);
+    assert_eq!(report["errors"], 0);
+}
