@@ -42,38 +42,41 @@ impl<T: Pod> Local<T> {
 ///
 /// A buffer or local memory may also have the scalars of the kernel's vectors for elements.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no argument of a kernel",
-    note = "give `&buffer`, `buffer.read()`, `Local::new(n)`, or a number or another `Pod` by value"
+    message = "`{Self}` is not a kernel argument",
+    label = "give `&buffer`, `buffer.read()`, `Local::new(n)`, or a number or other `Pod` by value",
+    note = "for a buffer, give `&buffer`; for a future of one, such as `rt.buffer_from(..)`, `.await` it first",
+    note = "for a slice or `Vec`, upload it with `rt.buffer_from(vec).await?` and give `&buffer`",
+    note = "for a `bool`, give a `u8`, `i32` or whatever number the kernel's parameter is",
+    note = "for your own struct, derive `bytemuck::Pod` and `Zeroable`, with `#[repr(C)]`, and give it by value"
 )]
-pub trait Argument: sealed::Argument {}
-
-impl<T: sealed::Argument> Argument for T {}
+pub trait Argument {
+    #[doc(hidden)]
+    fn into_value(self, seal: Seal) -> ArgumentValue;
+}
 
 /// A tuple of [`Argument`]s, in the order of the kernel's parameters. Up to 16; a longer list grows
 /// by [`Launch::arg`](crate::Launch::arg).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no tuple of a kernel's arguments",
-    note = "give a tuple, such as `(&x, 3.0f32)`, or `(&x,)` for one argument, of `&buffer`, \
-            `buffer.read()`, `Local::new(n)`, and numbers or other `Pod`s by value"
+    message = "`{Self}` is not a tuple of at most 16 kernel arguments",
+    label = "give a tuple, such as `(&x, 3.0f32)`, or `(&x,)` for one argument",
+    note = "for more than 16 arguments, add them one by one: `.arg(&x).arg(3.0f32)`"
 )]
-pub trait Arguments: sealed::Arguments {}
-
-impl<T: sealed::Arguments> Arguments for T {}
+pub trait Arguments {
+    #[doc(hidden)]
+    fn append_to(self, list: &mut ArgumentList, seal: Seal);
+}
 
 /// The arguments of a launch, in order.
 pub(crate) type ArgumentList = SmallVec<[ArgumentValue; 4]>;
 
 mod sealed {
-    pub trait Argument {
-        #[doc(hidden)]
-        fn into_value(self) -> super::ArgumentValue;
-    }
-
-    pub trait Arguments {
-        #[doc(hidden)]
-        fn append_to(self, list: &mut super::ArgumentList);
-    }
+    /// Parameter of the hidden methods: only this crate can name it, so only this crate can
+    /// implement or call them.
+    #[derive(Debug)]
+    pub struct Seal;
 }
+
+pub(crate) use sealed::Seal;
 
 /// An argument that lives as long as its launch. Opaque; it is public only because the sealed
 /// traits name it.
@@ -122,8 +125,8 @@ impl fmt::Display for Element {
     }
 }
 
-impl<T: Pod> sealed::Argument for &Buffer<T> {
-    fn into_value(self) -> ArgumentValue {
+impl<T: Pod> Argument for &Buffer<T> {
+    fn into_value(self, _: Seal) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Buffer(self.region().clone(), None),
             element: Element::of::<T>(),
@@ -131,8 +134,8 @@ impl<T: Pod> sealed::Argument for &Buffer<T> {
     }
 }
 
-impl<T: Pod> sealed::Argument for BufferArgument<'_, T> {
-    fn into_value(self) -> ArgumentValue {
+impl<T: Pod> Argument for BufferArgument<'_, T> {
+    fn into_value(self, _: Seal) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Buffer(self.buffer.region().clone(), Some(self.access)),
             element: Element::of::<T>(),
@@ -140,16 +143,18 @@ impl<T: Pod> sealed::Argument for BufferArgument<'_, T> {
     }
 }
 
-impl<T: Pod> sealed::Argument for Local<T> {
-    fn into_value(self) -> ArgumentValue {
+impl<T: Pod> Argument for Local<T> {
+    fn into_value(self, _: Seal) -> ArgumentValue {
         // A size that overflows exceeds every device's local memory, which is checked.
         let bytes = self.len.saturating_mul(size_of::<T>());
         ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T>() }
     }
 }
 
-impl<T: Pod> sealed::Argument for T {
-    fn into_value(self) -> ArgumentValue {
+// A type that is not `Pod` is reported as no `Argument`, with what to give, rather than as no `Pod`.
+#[diagnostic::do_not_recommend]
+impl<T: Pod> Argument for T {
+    fn into_value(self, _: Seal) -> ArgumentValue {
         ArgumentValue {
             kind: ArgumentKind::Value(SmallVec::from_slice(bytemuck::bytes_of(&self))),
             element: Element::of::<T>(),
@@ -159,11 +164,11 @@ impl<T: Pod> sealed::Argument for T {
 
 macro_rules! tuples {
     ($($name:ident)*) => {
-        impl<$($name: sealed::Argument),*> sealed::Arguments for ($($name,)*) {
+        impl<$($name: Argument),*> Arguments for ($($name,)*) {
             #[allow(non_snake_case)]
-            fn append_to(self, list: &mut ArgumentList) {
+            fn append_to(self, list: &mut ArgumentList, _: Seal) {
                 let ($($name,)*) = self;
-                $(list.push($name.into_value());)*
+                $(list.push($name.into_value(Seal));)*
                 let _ = list;
             }
         }
@@ -322,9 +327,15 @@ impl ArgumentValue {
                 Some(AddressSpace::Global | AddressSpace::Constant),
                 ArgumentKind::Buffer(_, stated),
             ) => {
-                if parameter.access == Some(Access::Read)
-                    && let Some(Access::Write | Access::ReadWrite) = stated
-                {
+                // A kernel may cast `const` away, but has no way to write to `constant` memory.
+                let is_refused = match stated {
+                    Some(Access::Write) => parameter.access == Some(Access::Read),
+                    Some(Access::ReadWrite) => {
+                        parameter.address_space == Some(AddressSpace::Constant)
+                    }
+                    Some(Access::Read) | None => false,
+                };
+                if is_refused {
                     return fail(format_args!(
                         "given as `{}`, but the kernel's signature says that it only reads it; give \
                          `read()`, or the plain buffer",
@@ -415,7 +426,7 @@ mod tests {
 
     fn check_in(space: AddressSpace, argument: impl Argument, type_name: &str) -> Result<()> {
         let parameter = parameter(type_name, space);
-        argument.into_value().check("k", 0, &parameter, ElementType::of(&parameter))
+        argument.into_value(Seal).check("k", 0, &parameter, ElementType::of(&parameter))
     }
 
     fn check(argument: impl Argument, type_name: &str) -> Result<()> {
@@ -487,8 +498,8 @@ mod tests {
         let structure =
             Parameter { size: Some(12), ..parameter("struct Params", AddressSpace::Private) };
         let check = |argument: ArgumentValue| argument.check("k", 0, &structure, None);
-        assert!(check(sealed::Argument::into_value([1.0f32; 3])).is_ok());
-        let larger = sealed::Argument::into_value([1.0f32; 4]);
+        assert!(check([1.0f32; 3].into_value(Seal)).is_ok());
+        let larger = [1.0f32; 4].into_value(Seal);
         let message = check(larger).expect_err("too large").to_string();
         assert!(message.contains("16 bytes") && message.contains("12 bytes"), "{message}");
     }

@@ -257,7 +257,7 @@ pub use crate::fusion::fuzzing as fusion_fuzzing;
 pub use crate::fusion::internals as fusion_internals;
 pub use crate::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
 pub use crate::image::{Image, OpenImage, SpecializationConstant};
-pub use crate::nd_range::{NdRange, NdSize};
+pub use crate::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::queue::{
     Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
     Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,

@@ -196,6 +196,24 @@ impl NdSize {
     }
 }
 
+/// A type that converts to an [`NdSize`]: a `usize`, a `[usize; 1..=3]`, or an `NdSize` itself.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a size in one to three dimensions",
+    label = "give a `usize` or an array of one to three, such as `n as usize` or `[width, height]`"
+)]
+pub trait IntoNdSize {
+    #[doc(hidden)]
+    fn into_nd_size(self) -> NdSize;
+}
+
+// Reports a type without a conversion as no `IntoNdSize`, rather than as no `Into<NdSize>`.
+#[diagnostic::do_not_recommend]
+impl<T: Into<NdSize>> IntoNdSize for T {
+    fn into_nd_size(self) -> NdSize {
+        self.into()
+    }
+}
+
 impl From<usize> for NdSize {
     fn from(size: usize) -> Self {
         Self::from([size])

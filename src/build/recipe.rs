@@ -564,6 +564,10 @@ pub(crate) use sealed::Sealed;
 /// Its size has to be that of the constant's type; a `bool` has one byte. The bits are taken as
 /// they are, so a constant of a type that Rust lacks, such as `half`, is set by an integer of its
 /// size.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a value of a specialization constant",
+    label = "give a `bool`, an integer of 8 to 64 bits, `f32` or `f64`, such as `16u32`"
+)]
 pub trait SpecializationValue: Sealed {}
 
 macro_rules! specialization_values {

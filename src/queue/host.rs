@@ -10,8 +10,14 @@ use futures::FutureExt;
 use crate::error::{Error, ErrorKind, Result, panic_message};
 
 /// What a host future of the DAG may give: nothing, or a `Result` whose error fails the command.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an outcome of a host future",
+    label = "the future has to give `()`, or a `Result` with an error of the standard library's kind",
+    note = "an error fits if it converts to `Box<dyn std::error::Error + Send + Sync>`"
+)]
 pub trait IntoOutcome: sealed::IntoOutcome {}
 
+#[diagnostic::do_not_recommend]
 impl<T: sealed::IntoOutcome> IntoOutcome for T {}
 
 mod sealed {

@@ -1,0 +1,5 @@
+fn launch(kernel: &kiln::Kernel, x: &mut kiln::Buffer<f32>) -> kiln::Launch {
+    kernel.launch(16).args((x, 1.0f32))
+}
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Nothing: trybuild has the programs depend on a library of their package.
