@@ -124,7 +124,8 @@ impl Chain {
         let singles = block_on(rt.build(setting.spirv.as_ref().unwrap_or(&source)).into_future())?;
         let wholes = block_on(rt.build(&source).into_future())?;
         let Shape { kind, kernels, elements, .. } = shape;
-        let buffers = (0..=kernels).map(|_| rt.buffer(elements));
+        // SAFETY: the first is written below, and each of the others by a kernel before it is read.
+        let buffers = (0..=kernels).map(|_| unsafe { rt.buffer_uninit(elements) });
         let buffers: Vec<_> = buffers.collect::<Result<_>>()?;
         let queue = rt.queue();
         let numbers = (0..elements).map(|n| (n % 1000) as f32 * 0.01 - 3.0).collect();

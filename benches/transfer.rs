@@ -44,7 +44,8 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
     let work = Work::new(platform, Duration::ZERO).await?;
     let (rt, queue) = (&work.rt, &work.queue);
     let new = || -> Buffer<u8> {
-        let buffer = rt.buffer(LARGE).expect("there is room");
+        // SAFETY: the fill below writes all of it.
+        let buffer = unsafe { rt.buffer_uninit(LARGE) }.expect("there is room");
         queue.fill(&buffer, 1).expect("it is right").wait().expect("it runs");
         buffer
     };

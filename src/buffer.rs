@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// has nothing to do, and blocks until then; there, what is freed earlier is kept for the next
 /// buffers of the same size, up to an eighth of the device's memory.
 ///
-/// What a new buffer holds is not specified until something is written to it.
+/// A new buffer holds zeros, unless it is of [`buffer_uninit`](crate::Runtime::buffer_uninit).
 pub struct Buffer<T> {
     region: Arc<Region>,
     element: PhantomData<fn() -> T>,
@@ -26,6 +26,8 @@ pub struct Buffer<T> {
 /// A range of bytes of an allocation.
 pub(crate) struct Region {
     allocation: Arc<Allocation>,
+    /// Shared by the regions of the allocation that users hold, or launches for them.
+    holders: Arc<()>,
     bytes: Range<usize>,
     /// The range in the form that a kernel takes, made when a kernel first does.
     view: OnceLock<Arc<dyn Memory>>,
@@ -38,6 +40,16 @@ pub(crate) struct Allocation {
     memory: Arc<dyn Memory>,
     bytes: usize,
     freed: Arc<Freed>,
+    /// Whether it is still to be zeroed, because no command has used it yet. Changes under the
+    /// scheduler's lock only, together with the DAG.
+    is_fresh: AtomicBool,
+}
+
+/// Whether new memory is zeroed before anybody sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Zeros,
+    Unspecified,
 }
 
 /// The numbers of allocations that are gone, for the DAG to forget.
@@ -51,7 +63,12 @@ impl Drop for Allocation {
 }
 
 impl<T: Pod> Buffer<T> {
-    pub(crate) fn allocate(slot: &Arc<DeviceSlot>, freed: &Arc<Freed>, len: usize) -> Result<Self> {
+    pub(crate) fn allocate(
+        slot: &Arc<DeviceSlot>,
+        freed: &Arc<Freed>,
+        len: usize,
+        contents: Contents,
+    ) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let device = slot.handle();
         if len == 0 || size_of::<T>() == 0 {
@@ -77,9 +94,11 @@ impl<T: Pod> Buffer<T> {
             memory,
             bytes,
             freed: freed.clone(),
+            is_fresh: AtomicBool::new(contents == Contents::Zeros),
         };
         Ok(Self::of(Region {
             allocation: Arc::new(allocation),
+            holders: Arc::default(),
             bytes: 0..bytes,
             view: OnceLock::new(),
         }))
@@ -133,6 +152,7 @@ impl<T: Pod> Buffer<T> {
         let base = self.region.bytes.start;
         Ok(Self::of(Region {
             allocation: self.region.allocation.clone(),
+            holders: self.region.holders.clone(),
             bytes: base + start * size_of::<T>()..base + end * size_of::<T>(),
             view: OnceLock::new(),
         }))
@@ -170,7 +190,8 @@ impl<T: Pod> Buffer<T> {
         BufferArgument { buffer: self, access: Access::Write }
     }
 
-    /// As an argument that the kernel reads and writes. Its signature must not say that it only reads.
+    /// As an argument that the kernel reads and writes, whatever its signature says: it may say `const`
+    /// of a pointer that the kernel casts to one that it writes through.
     pub fn read_write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::ReadWrite }
     }
@@ -209,9 +230,38 @@ impl Region {
         self.allocation.id
     }
 
-    /// How many regions of its allocation there are.
+    /// Number of regions of the allocation that users hold, or launches for them.
     pub(crate) fn regions_of_allocation(&self) -> usize {
-        Arc::strong_count(&self.allocation)
+        Arc::strong_count(&self.holders)
+    }
+
+    /// Whether the allocation is still to be zeroed. Once false it stays so.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.allocation.is_fresh.load(Relaxed)
+    }
+
+    /// Marks the allocation as zeroed or overwritten, and tells whether it was not yet. To be called
+    /// under the scheduler's lock, by the command that does it: who finds the mark afterwards submits
+    /// behind that command.
+    pub(crate) fn take_fresh(&self) -> bool {
+        self.is_fresh() && self.allocation.is_fresh.swap(false, Relaxed)
+    }
+
+    /// Whether it is the whole allocation.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.bytes == (0..self.allocation.bytes)
+    }
+
+    /// The whole allocation for a command of Kiln's own, which does not count as a holder.
+    pub(crate) fn whole_unheld(&self) -> Self {
+        let allocation = self.allocation.clone();
+        let bytes = 0..allocation.bytes;
+        Self { allocation, holders: Arc::default(), bytes, view: OnceLock::new() }
+    }
+
+    /// Whether another region keeps the allocation.
+    pub(crate) fn is_kept(&self) -> bool {
+        Arc::strong_count(&self.allocation) > 1
     }
 
     pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {
@@ -232,7 +282,7 @@ impl Region {
     ///
     /// Fails if it does not start where the device lets kernels' arguments start.
     pub(crate) fn view(&self) -> Result<&dyn Memory> {
-        if self.bytes == (0..self.allocation.bytes) {
+        if self.is_whole() {
             return Ok(self.memory());
         }
         if let Some(view) = self.view.get() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 
 use crate::backend::{self, Adapter, Backend, DeviceSlot};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Contents};
 use crate::build::{
     BuildGraph, BuildRequest, CHILD_LIMIT, Children, Disk, DuplicateExports, LookupTrace, Pool,
     Setting,
@@ -508,8 +508,12 @@ impl Runtime {
         Queue::new(self.scheduler().clone())
     }
 
-    /// Memory for `len` elements, with unspecified contents. Calls the driver, on this thread: where the
+    /// Memory for `len` elements, which are zero. Calls the driver, on this thread: where the
     /// device's memory is nearly full, NVIDIA's may wait until the device has nothing to do.
+    ///
+    /// The device fills the memory once, before the first command that uses it; nobody waits for that
+    /// here. A [write](Queue::write) or a [fill](Queue::fill) of the whole buffer that comes first
+    /// makes it needless.
     ///
     /// # Errors
     ///
@@ -517,8 +521,36 @@ impl Runtime {
     /// [`OutOfResources`](ErrorKind::OutOfResources) for more than one allocation of the device can
     /// have, or than it has left.
     pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        self.allocate(len, Contents::Zeros)
+    }
+
+    /// Like [`buffer`](Self::buffer), without the fill: for memory that the first commands write
+    /// anyway.
+    ///
+    /// ```no_run
+    /// # fn example(rt: kiln::Runtime, blur: kiln::Kernel, x: kiln::Buffer<f32>) -> kiln::Result<()> {
+    /// // SAFETY: `blur` writes every element before anything reads one.
+    /// let blurred = unsafe { rt.buffer_uninit::<f32>(x.len())? };
+    /// rt.queue().submit(blur.launch(x.len()).args((&x, &blurred)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// Every byte is written before a command reads it. The memory may hold what another buffer,
+    /// another process or another user of the device left there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`buffer`](Self::buffer).
+    pub unsafe fn buffer_uninit<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        self.allocate(len, Contents::Unspecified)
+    }
+
+    fn allocate<T: Pod>(&self, len: usize, contents: Contents) -> Result<Buffer<T>> {
         let scheduler = self.scheduler();
-        Buffer::allocate(scheduler.slot(), scheduler.freed(), len)
+        Buffer::allocate(scheduler.slot(), scheduler.freed(), len, contents)
     }
 
     /// A buffer with the given elements, at least one, ready when they have arrived. Its memory is
@@ -529,7 +561,9 @@ impl Runtime {
     /// From the future, as for [`buffer`](Self::buffer).
     pub fn buffer_from<T: Pod + Send>(&self, elements: Vec<T>) -> Upload<T> {
         let queue = self.queue();
-        Upload::new(self.buffer(elements.len()).and_then(|buffer| {
+        // The write below covers it, and nobody gets it without that.
+        let buffer = self.allocate(elements.len(), Contents::Unspecified);
+        Upload::new(buffer.and_then(|buffer| {
             let written = queue.write(&buffer, elements)?;
             Ok((buffer, written))
         }))

@@ -39,7 +39,8 @@ fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
     const COMMANDS: usize = 1000;
     block_on(async {
         let (simulator, rt, step, steps) = bounded().await;
-        let buffer = rt.buffer::<u32>(1).unwrap();
+        // There already, so that nothing but launches is in flight.
+        let buffer = rt.buffer_from(vec![0u32]).await.unwrap();
         let queue = rt.queue();
         let pause = simulator.pause();
         let events: Vec<_> = (0..COMMANDS as u32)
@@ -96,7 +97,8 @@ fn the_bound_holds_across_gates_and_other_devices() {
         let step = unsafe { rt.build(&image).await.unwrap().kernel("step") }.unwrap();
         let given = |before: u64| simulator.counts().launches - before;
         let before = simulator.counts().launches;
-        let buffers: Vec<_> = (0..8).map(|_| rt.buffer::<u32>(1).unwrap()).collect();
+        let buffers = (0..8).map(|_| rt.buffer_from(vec![0u32]).into_future());
+        let buffers = futures::future::try_join_all(buffers).await.unwrap();
         let elsewhere = other.buffer::<u32>(LEN).unwrap();
         let queue = rt.queue();
         let pause = simulator.pause();

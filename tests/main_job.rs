@@ -151,6 +151,27 @@ everywhere! {
 }
 
 everywhere! {
+    async fn a_kernel_that_casts_const_away_is_ordered_by_what_the_caller_says(rt: Runtime) {
+        const LEN: usize = 1 << 14;
+        // Slow, so that a read which does not come after it is too early.
+        const SOURCE: &str = "kernel void sneaks(global const uint *x) {
+            uint value = x[get_global_id(0)];
+            for (uint i = 0; i < 20000; i++) value = value * 1664525u + 1013904223u;
+            ((global uint *)x)[get_global_id(0)] = value;
+        }";
+        let sneaks = kernel(&rt, SOURCE, "sneaks").await;
+        let (queue, x) = (rt.queue(), rt.buffer::<u32>(LEN).unwrap());
+        let step = |value: u32| value.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let mut expected = 0;
+        for _ in 0..3 {
+            queue.submit(sneaks.launch(LEN).args((x.read_write(),))).unwrap();
+            expected = (0..20_000).fold(expected, |value, _| step(value));
+            assert_eq!(queue.read(&x).await.unwrap(), [expected; LEN]);
+        }
+    }
+}
+
+everywhere! {
     async fn slices_are_kernel_arguments(rt: Runtime) {
         let saxpy = kernel(&rt, SAXPY, "saxpy").await;
         let aligned = rt.device().limits.slice_alignment / size_of::<f32>();

@@ -327,6 +327,10 @@ impl Program {
     /// For every launch made through the handle and its clones, the kernel's code stays inside the
     /// buffers and the local memory bound to it, and has no undefined behaviour otherwise.
     ///
+    /// A kernel that writes through a pointer which its signature declares `const` gets that buffer as
+    /// [`read_write()`](crate::Buffer::read_write): commands are ordered by the signature, which such a
+    /// kernel contradicts.
+    ///
     /// Launches check arguments against the kernel's parameters as far as those are known. Where
     /// [`Kernel::params`] shows no type, because neither the driver nor the image tells, the
     /// arguments match the kernel's signature. Where it shows the name of a type that is none of

@@ -15,13 +15,13 @@ use super::host::{IntoOutcome, ToOutcome};
 use super::memory::{HostSource, HostTarget};
 use super::scheduler::{GroupId, Together};
 use super::stopwatch::Stopwatch;
-use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, describe};
+use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, Seal, describe};
 use crate::backend::{self, Access, Operation, Parameter};
 use crate::buffer::{Buffer, Region};
 use crate::build::{Kernel, ResolvedKernel};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::nd_range::{NdRange, NdSize};
+use crate::nd_range::{IntoNdSize, NdRange};
 
 /// A future that a command waits for on the host. Boxed: it outlives the caller.
 pub(crate) type Gate = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -148,6 +148,10 @@ pub(crate) enum Work {
         region: Arc<Region>,
         pattern: SmallVec<[u8; 16]>,
     },
+    /// Zeroes new memory, before the first command that uses it.
+    Zero {
+        region: Arc<Region>,
+    },
     Copy {
         from: Arc<Region>,
         to: Arc<Region>,
@@ -178,6 +182,7 @@ impl Work {
             Self::Write { .. } => "write".to_owned(),
             Self::Read { .. } => "read".to_owned(),
             Self::Fill { .. } => "fill".to_owned(),
+            Self::Zero { .. } => "zero".to_owned(),
             Self::Copy { .. } => "copy".to_owned(),
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
@@ -190,6 +195,7 @@ impl Work {
         match self {
             Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
             Self::Drain => "`drain`".to_owned(),
+            Self::Zero { .. } => "the zeroing of a new buffer".to_owned(),
             other => format!("a {}", other.label()),
         }
     }
@@ -198,7 +204,7 @@ impl Work {
     pub(crate) fn uses(&self) -> Uses {
         match self {
             Self::Launch(launch) => launch.uses(),
-            Self::Write { to: region, .. } | Self::Fill { region, .. } => {
+            Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
                 SmallVec::from_iter([used(region, Access::Write)])
             }
             Self::Read { from, .. } => SmallVec::from_iter([used(from, Access::Read)]),
@@ -210,12 +216,55 @@ impl Work {
         }
     }
 
+    /// Calls `see` with a region of each allocation that is to be zeroed before this command.
+    pub(crate) fn for_fresh(&self, mut see: impl FnMut(&Region)) {
+        let mut look = |region: &Region| {
+            if region.is_fresh() {
+                see(region);
+            }
+        };
+        match self {
+            Self::Launch(launch) => {
+                for argument in &launch.arguments {
+                    if let ArgumentKind::Buffer(region, _) = &argument.kind {
+                        look(region);
+                    }
+                }
+            }
+            Self::Read { from, .. } => look(from),
+            // The source may fail, and then nothing is copied.
+            Self::Copy { from, to } => {
+                look(from);
+                look(to);
+            }
+            Self::Write { to: region, .. } | Self::Fill { region, .. } if !region.is_whole() => {
+                look(region);
+            }
+            Self::Write { .. } | Self::Fill { .. } | Self::Zero { .. } => {}
+            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain => {}
+        }
+    }
+
+    /// Marks the allocation that the command overwrites whole, if it does. Called under the
+    /// scheduler's lock. `false` for a zeroing that another command has made needless.
+    pub(crate) fn claim(&self) -> bool {
+        match self {
+            Self::Zero { region } => region.take_fresh(),
+            Self::Write { to: region, .. } | Self::Fill { region, .. } if region.is_whole() => {
+                region.take_fresh();
+                true
+            }
+            _ => true,
+        }
+    }
+
     /// Whether dropping it frees nothing large and calls no driver.
     pub(crate) fn is_light(&self) -> bool {
         match self {
             Self::Launch(launch) => launch.is_light(),
             // A read's elements have been delivered to its future.
             Self::Read { from: region, .. } | Self::Fill { region, .. } => shared(region),
+            Self::Zero { region } => region.is_kept(),
             Self::Copy { from, to } => shared(from) && shared(to),
             Self::Write { .. } | Self::Moving { .. } | Self::Host => false,
             Self::Marker | Self::Drain => true,
@@ -235,7 +284,7 @@ impl Work {
     /// How many bytes of the device's memory it fills.
     pub(crate) fn filled(&self) -> usize {
         match self {
-            Self::Fill { region, .. } => region.bytes().len(),
+            Self::Fill { region, .. } | Self::Zero { region } => region.bytes().len(),
             _ => 0,
         }
     }
@@ -246,7 +295,7 @@ impl Work {
             Self::Launch(launch) => launch.abandon(),
             Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
             // With the host's memory.
-            Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } => {
+            Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
                 std::mem::forget(self.take_apart());
             }
             Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain => {}
@@ -256,7 +305,9 @@ impl Work {
     /// Takes a transfer or a fill, for a thread to do it.
     pub(crate) fn take_apart(&mut self) -> Option<Self> {
         let (region, access) = match self {
-            Self::Write { to: region, .. } | Self::Fill { region, .. } => (region, Access::Write),
+            Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
+                (region, Access::Write)
+            }
             Self::Read { from, .. } => (from, Access::Read),
             _ => return None,
         };
@@ -292,6 +343,12 @@ impl Work {
                 bytes: region.bytes().len(),
                 pattern,
             }),
+            Self::Zero { region } => run(&Operation::Fill {
+                memory: region.memory(),
+                offset: 0,
+                bytes: region.bytes().len(),
+                pattern: zeros(region.bytes().len()),
+            }),
             Self::Copy { from, to } => run(&Operation::Copy {
                 from: from.memory(),
                 from_offset: from.bytes().start,
@@ -304,6 +361,13 @@ impl Work {
             }
         }
     }
+}
+
+/// The longest pattern of zeros that fills so many bytes: some drivers fill faster by long ones.
+fn zeros(bytes: usize) -> &'static [u8] {
+    const LONGEST: usize = 16;
+    let length = 1 << bytes.trailing_zeros().min(LONGEST.trailing_zeros());
+    &[0; LONGEST][..length]
 }
 
 fn used(region: &Region, access: Access) -> Use {
@@ -451,8 +515,8 @@ impl fmt::Debug for Launch {
 
 impl Kernel {
     /// A launch of this kernel over `range` work-items: a `usize` or `[usize; 1..=3]`.
-    pub fn launch(&self, range: impl Into<NdSize>) -> Launch {
-        let (kernel, range) = (self.clone(), range.into().into());
+    pub fn launch(&self, range: impl IntoNdSize) -> Launch {
+        let (kernel, range) = (self.clone(), range.into_nd_size().into());
         Launch {
             work: Box::new(LaunchWork { kernel, range, arguments: ArgumentList::new() }),
             mistake: None,
@@ -468,14 +532,14 @@ impl Launch {
     ///
     /// Some drivers, PoCL among them, compile a kernel anew for every work-group size that they
     /// choose: with many different global sizes, give a size that divides them all.
-    pub fn local(mut self, size: impl Into<NdSize>) -> Self {
-        let changed = self.work.range.set_local(size.into());
+    pub fn local(mut self, size: impl IntoNdSize) -> Self {
+        let changed = self.work.range.set_local(size.into_nd_size());
         self.note(changed)
     }
 
     /// The global id of the first work-item; zero without it.
-    pub fn offset(mut self, offset: impl Into<NdSize>) -> Self {
-        let changed = self.work.range.set_offset(offset.into());
+    pub fn offset(mut self, offset: impl IntoNdSize) -> Self {
+        let changed = self.work.range.set_offset(offset.into_nd_size());
         self.note(changed)
     }
 
@@ -489,13 +553,13 @@ impl Launch {
     /// before.
     pub fn args(mut self, arguments: impl Arguments) -> Self {
         self.work.arguments.clear();
-        arguments.append_to(&mut self.work.arguments);
+        arguments.append_to(&mut self.work.arguments, Seal);
         self
     }
 
     /// One more argument, behind those given before.
     pub fn arg(mut self, argument: impl Argument) -> Self {
-        self.work.arguments.push(argument.into_value());
+        self.work.arguments.push(argument.into_value(Seal));
         self
     }
 

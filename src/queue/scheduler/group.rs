@@ -256,7 +256,9 @@ impl State {
         let Some(Group { slots, held, .. }) = self.groups.get(&group) else {
             return Launches::new();
         };
-        let added = slots.iter().filter_map(|&id| self.dag.command(id)).map(|c| &c.work);
+        // One that is to fail, once what is before it has ended, is as good as failed.
+        let added = slots.iter().filter(|&&id| !self.dag.is_poisoned(id));
+        let added = added.filter_map(|&id| self.dag.command(id)).map(|command| &command.work);
         let works = added.chain(&held.works);
         works
             .filter_map(|work| match work {

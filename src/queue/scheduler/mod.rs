@@ -29,7 +29,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use crate::backend::{DeviceSlot, NativeEvent, Profile};
-use crate::buffer::Freed;
+use crate::buffer::{Freed, Region};
 use crate::build::BuildGraph;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
@@ -262,6 +262,7 @@ impl Scheduler {
     /// Adds a command and hands everything that is ready to the device. Never waits.
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
         let Submission { work, queue, mut after, mut gates, building, group } = submission;
+        work.for_fresh(|region| self.zero(region));
         // Devices do not wait for each other: the host does.
         after.retain(|event| {
             let ours = event.belongs_to(self);
@@ -298,6 +299,13 @@ impl Scheduler {
         event
     }
 
+    /// Adds the zeroing of new memory, unless another command has come first.
+    fn zero(self: &Arc<Self>, region: &Region) {
+        let work = Work::Zero { region: Arc::new(region.whole_unheld()) };
+        let added = Added { work, queue: 0, gates: 0, building: false, group: None };
+        self.add(added, &[], |_| (Edges::new(), None));
+    }
+
     /// A marker that ends when all commands of `queue`, or of the whole device, have ended, well or
     /// not.
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
@@ -323,9 +331,12 @@ impl Scheduler {
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        self.shared.counters.commands.add_one();
         let waits = gates > 0 || building || traced.is_some() || !after.is_empty();
         let mut state = self.lock();
+        if !work.claim() {
+            return (event, None);
+        }
+        self.shared.counters.commands.add_one();
         let was_idle = state.live == 0;
         state.live += 1;
         state.unsettled += 1;

@@ -354,7 +354,8 @@ fn nothing_is_lost_if_the_driver_does_not_take_the_one() {
 #[test]
 fn what_the_one_does_without_is_let_go_and_orders_nobody() {
     let bench = Bench::of(Simulator::new());
-    let without = bench.rt.buffer::<u32>(8).unwrap();
+    // SAFETY: it is written before it is read.
+    let without = unsafe { bench.rt.buffer_uninit::<u32>(8) }.unwrap();
     let paused = bench.simulator.pause();
     bench.open_group();
     bench.submit("one", None);
