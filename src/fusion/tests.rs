@@ -15,6 +15,7 @@ use crate::nd_range::NdSize;
 mod contraction;
 mod groups;
 mod local;
+mod malformed;
 mod patterns;
 mod pointers;
 mod privacy;

@@ -7,7 +7,7 @@ use rspirv::spirv::Op;
 use super::grammar::{self, Context, ExtendedSet, Role};
 use super::module::{Module, Section};
 use super::stream::Stream;
-use super::words::Instruction;
+use super::words::{Header, Instruction};
 use crate::error::Result;
 
 /// Values by id. Small ids, which are all in a module that is not made to harm, are indexes; the
@@ -25,10 +25,15 @@ const SMALL: usize = 1 << 10;
 
 impl<T: Copy> IdMap<T> {
     pub(crate) fn of(module: &Module) -> Self {
-        let words: usize = module.streams().map(|stream| stream.words().len()).sum();
+        let words = module.streams().map(|stream| stream.words().len()).sum();
+        Self::of_words(words, module.header)
+    }
+
+    /// For a module of so many words.
+    fn of_words(words: usize, header: Header) -> Self {
         // Instructions that define an id have some four words. What is left of a pruned module is small,
         // but its ids are not.
-        let limit = (words / 3).max(SMALL).min(module.header.bound as usize);
+        let limit = (words / 3).max(SMALL).min(header.bound as usize);
         Self { dense: Vec::new(), limit, sparse: BTreeMap::new() }
     }
 
@@ -60,6 +65,11 @@ pub(crate) struct IdSet(IdMap<()>);
 impl IdSet {
     pub(crate) fn of(module: &Module) -> Self {
         Self(IdMap::of(module))
+    }
+
+    /// For a module of so many words.
+    pub(crate) fn of_words(words: usize, header: Header) -> Self {
+        Self(IdMap::of_words(words, header))
     }
 
     pub(crate) fn contains(&self, id: u32) -> bool {

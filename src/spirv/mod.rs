@@ -30,6 +30,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod types;
+mod validate;
 mod words;
 
 use std::collections::HashMap;

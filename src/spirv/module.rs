@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use rspirv::spirv::{Decoration, LinkageType, Op};
 
 use super::grammar::{ExtendedSet, Shape};
-use super::index::Definitions;
+use super::index::{Definitions, IdSet};
 use super::stream::Stream;
+use super::validate;
 use super::words::{Header, Instruction, Instructions, Word, Words, invalid};
 use crate::error::{Error, Result};
 
@@ -126,20 +127,25 @@ impl Module {
     /// # Errors
     ///
     /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module, if its instructions
-    /// do not stand in the order of the logical layout, or if an id is not below the header's bound.
+    /// do not stand in the order of the logical layout, if an id is not below the header's bound or is
+    /// defined twice, or if a type or a constant is made of itself.
     pub(crate) fn parse(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         Self::from_words(&Words::new(bytes.into())?)
     }
 
     pub(crate) fn from_words(words: &Words) -> Result<Self> {
+        let header = words.header();
         let mut parser = Parser {
-            module: Self::empty(words.header()),
+            module: Self::empty(header),
             rest: words.instructions(),
             section: Section::Capabilities,
+            defined: IdSet::of_words(words.words().len(), header),
         };
         parser.globals()?;
         parser.functions()?;
-        Ok(parser.module)
+        let Parser { module, defined, .. } = parser;
+        validate::check_globals(&module, &defined)?;
+        Ok(module)
     }
 
     pub(crate) fn empty(header: Header) -> Self {
@@ -304,6 +310,8 @@ struct Parser<'w> {
     module: Module,
     rest: Instructions<'w>,
     section: Section,
+    /// The ids that instructions have defined so far.
+    defined: IdSet,
 }
 
 impl<'w> Parser<'w> {
@@ -389,15 +397,20 @@ impl<'w> Parser<'w> {
         Ok(())
     }
 
-    /// The bound is what fresh ids are taken from (2.3).
-    fn check(&self, instruction: &Instruction<'_>) -> Result<()> {
+    /// The bound is what fresh ids are taken from (2.3), and each id is defined once (2.16.1).
+    fn check(&mut self, instruction: &Instruction<'_>) -> Result<()> {
         let shape = Shape::of(instruction.opcode());
         if !shape.has_result {
             return Ok(());
         }
         let bound = self.module.header.bound;
         match instruction.word(shape.has_type.into()) {
-            Some(id) if id < bound => Ok(()),
+            Some(id) if id < bound && self.defined.insert(id) => Ok(()),
+            Some(id) if id < bound => Err(invalid(format!(
+                "{} of the SPIR-V module defines id {id}, which another instruction defines, too; the \
+                 file is damaged: make it anew",
+                instruction.name()
+            ))),
             Some(id) => Err(invalid(format!(
                 "{} of the SPIR-V module defines id {id}, but its header says that ids are below \
                  {bound}; the file is damaged: make it anew",

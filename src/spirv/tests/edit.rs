@@ -77,7 +77,9 @@ fn lines_before_a_function_belong_to_it() {
         .function()
         .op(Op::NoLine, &[])
         .op(Op::Line, &[1, 8, 0])
-        .function();
+        .op(Op::Function, &[90, 4, 0, 91])
+        .op(Op::FunctionParameter, &[1, 5])
+        .op(Op::FunctionEnd, &[]);
     let module = parse(&module.bytes());
     assert_eq!(module.section(Section::Globals).iter().count(), 1);
     let counts: Vec<_> = module.functions.iter().map(|f| f.body.iter().count()).collect();
@@ -98,10 +100,57 @@ fn what_is_not_in_the_layouts_order_is_refused() {
     let between = Builder::new().function().op(Op::Capability, &[6]);
     assert_refused(&between, &["OpCapability", "behind types"]);
     assert_refused(&Builder::new().op(Op::FunctionEnd, &[]), &["OpFunctionEnd without OpFunction"]);
-    let inside = Builder::new().op(Op::Function, &[90, 3, 0, 91]).function();
+    let inside = Builder::new().op(Op::Function, &[90, 4, 0, 91]).function();
     assert_refused(&inside, &["inside another"]);
     assert_refused(&Builder::new().op(Op::TypeVoid, &[100]), &["OpTypeVoid", "100", "below 100"]);
     assert_refused(&Builder::new().op(Op::TypeVoid, &[]), &["OpTypeVoid", "no result id"]);
+}
+
+/// Whatever follows ids would go astray, or never come to an end.
+#[test]
+fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
+    let int = || Builder::new().op(Op::TypeInt, &[5, 32, 0]);
+    for (module, said) in [
+        (int().op(Op::TypeFloat, &[5, 32]), "OpTypeFloat of the SPIR-V module defines id 5"),
+        (
+            int().function().op(Op::Function, &[90, 3, 0, 91]).op(Op::FunctionEnd, &[]),
+            "OpFunction of the SPIR-V module defines id 3",
+        ),
+        (
+            int().function().op(Op::Function, &[90, 5, 0, 91]).op(Op::FunctionEnd, &[]),
+            "defines id 5",
+        ),
+        (int().op(Op::TypeStruct, &[6, 5, 6]), "id 6, is made of id 6"),
+        (
+            int().op(Op::TypeArray, &[6, 7, 5]).op(Op::TypeArray, &[7, 6, 5]),
+            "id 6, is made of id 7",
+        ),
+        (int().op(Op::TypeStruct, &[6, 7]).op(Op::TypeStruct, &[7, 5]), "id 6, is made of id 7"),
+        (int().op(Op::Constant, &[7, 6, 1]).op(Op::TypeInt, &[7, 8, 0]), "id 6, is made of id 7"),
+        (int().op(Op::ConstantComposite, &[5, 6, 6]), "id 6, is made of id 6"),
+        (int().op(Op::SpecConstantOp, &[5, 6, Op::IAdd as u32, 6, 6]), "id 6, is made of id 6"),
+    ] {
+        let error = Module::parse(module.bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidImage);
+        assert!(error.to_string().contains(said), "{said}: {error}");
+    }
+    let deep = |depth: u32| {
+        let bytes = (0..depth).fold(int(), |b, at| b.op(Op::TypeStruct, &[6 + at, 5 + at])).bytes();
+        let mut words: Vec<u32> =
+            bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        words[3] = 1 << 20;
+        Module::parse(words.into_iter().flat_map(u32::to_le_bytes).collect::<Vec<_>>())
+    };
+    deep(255).unwrap();
+    assert!(deep(100_000).unwrap_err().to_string().contains("more than 255"));
+    // Pointers come before what they point to, and literals are no ids.
+    let list = int()
+        .op(Op::TypeForwardPointer, &[7, 5])
+        .op(Op::TypeStruct, &[6, 5, 7])
+        .op(Op::TypePointer, &[7, 5, 6])
+        .op(Op::SpecConstantOp, &[5, 8, Op::CompositeExtract as u32, 20, 9])
+        .op(Op::Constant, &[5, 9, 1]);
+    Module::parse(list.bytes()).unwrap();
 }
 
 /// Literals of switches are 1 or 2 words by the type of what they are compared with.
@@ -161,14 +210,14 @@ fn literals_of_memory_operands_and_extended_instructions_are_no_ids() {
         .op(Op::Store, &[4, 5, 1 << 30])
         // vloadn with n = 4.
         .op(Op::ExtInst, &[1, 2, 9, 171, 4, 5, 4])
-        .op(Op::ExtInst, &[1, 2, 8, 0, 4])
-        .op(Op::ExtInst, &[1, 2, 7, 12, 4, 5]);
+        .op(Op::ExtInst, &[1, 20, 8, 0, 4])
+        .op(Op::ExtInst, &[1, 21, 7, 12, 4, 5]);
     let module = parse(&module.bytes());
     let stores = all(&module, Op::Store);
     assert_eq!(ids(&module, &stores[0]), [4, 5, 6]);
     let extended = all(&module, Op::ExtInst);
     assert_eq!(ids(&module, &extended[0]), [1, 2, 9, 4, 5]);
-    assert_eq!(ids(&module, &extended[2]), [1, 2, 7, 4, 5]);
+    assert_eq!(ids(&module, &extended[2]), [1, 21, 7, 4, 5]);
     for unknown in [stores[1], extended[1]] {
         let error = grammar::ids(&unknown, &module.definitions(), |_, _| {}).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);

@@ -1,0 +1,156 @@
+//! Modules that break the rules of SPIR-V: whatever they are, nothing panics, and all comes to an end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::super::fuzzing;
+use super::*;
+use crate::emit;
+use crate::spirv::fuzzing as spirv_fuzzing;
+
+/// Modules of several producers and levels of optimisation.
+const MODULES: [&[u8]; 14] = [
+    include_bytes!("../../../tests/data/application.spv"),
+    include_bytes!("../../../tests/data/application_intel.spv"),
+    include_bytes!("../../../tests/data/library_debug.spv"),
+    include_bytes!("../../../tests/data/function_pointers.spv"),
+    include_bytes!("../../../tests/data/fusion.spv"),
+    include_bytes!("../../../tests/data/fusion_O0.spv"),
+    include_bytes!("../../../tests/data/patterns.spv"),
+    include_bytes!("../../../tests/data/rare.spv"),
+    include_bytes!("../../../tests/data/operations.spv"),
+    include_bytes!("../../../tests/data/emitted/control_O0.spv"),
+    include_bytes!("../../../tests/data/emitted/generic_O0.spv"),
+    include_bytes!("../../../tests/data/emitted/memory_O2.spv"),
+    include_bytes!("../../../tests/data/emitted/phis.spv"),
+    include_bytes!("../../../tests/data/emitted/uncommon.spv"),
+];
+
+/// Changes of one run; `KILN_MALFORMED` asks for another number of them.
+const CHANGES: u64 = 400;
+
+/// Numbers that are the same in each run (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % count.max(1) as u64) as usize
+    }
+}
+
+/// The instructions of a module, each with its words; the header is the first.
+fn instructions(bytes: &[u8]) -> Vec<Vec<u32>> {
+    let words: Vec<_> =
+        bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let (header, mut rest) = words.split_at(5);
+    let mut all = vec![header.to_vec()];
+    while let Some(first) = rest.first() {
+        let (instruction, after) = rest.split_at(((first >> 16) as usize).clamp(1, rest.len()));
+        all.push(instruction.to_vec());
+        rest = after;
+    }
+    all
+}
+
+fn assemble(instructions: &[Vec<u32>]) -> Vec<u8> {
+    let mut words = Vec::new();
+    for (at, instruction) in instructions.iter().enumerate() {
+        let mut instruction = instruction.clone();
+        if at > 0 {
+            instruction[0] = instruction[0] & 0xffff | (instruction.len() as u32) << 16;
+        }
+        words.extend(instruction);
+    }
+    words.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// Breaks a rule or two.
+fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
+    let count = instructions.len();
+    let at = 1 + random.below(count - 1);
+    let other = 1 + random.below(count - 1);
+    let words = instructions[at].len();
+    let operand = 1 + random.below(words - 1);
+    match random.below(9) {
+        // An operand of another instruction, such as an id that is not of the right kind.
+        0..=3 if operand < words => {
+            let from = instructions[other].len();
+            instructions[at][operand] = instructions[other][random.below(from)];
+        }
+        // Itself, or a number that is none.
+        4 if operand < words => {
+            let own = instructions[at].get(random.below(3)).copied().unwrap_or_default();
+            instructions[at][operand] = [own, 0, u32::MAX, 1 << 31, 64][random.below(5)];
+        }
+        5 if words > 1 => _ = instructions[at].pop(),
+        6 => {
+            let last = instructions[other].last().copied().unwrap_or_default();
+            instructions[at].push(last);
+        }
+        7 => _ = instructions.remove(at),
+        _ => {
+            let copy = instructions[at].clone();
+            instructions.insert(other.min(at), copy);
+        }
+    }
+}
+
+fn exercise(bytes: &[u8], choices: &[u8]) {
+    spirv_fuzzing::exercise(&[bytes]);
+    if let Ok(module) = Module::parse(bytes) {
+        let _ = emit::opencl_c(&module);
+    }
+    fuzzing::exercise(&[bytes], choices);
+}
+
+#[test]
+fn changed_modules_are_refused_or_taken_without_a_panic() {
+    let asked = std::env::var("KILN_MALFORMED").ok().and_then(|number| number.parse().ok());
+    let all: Vec<_> = MODULES.iter().map(|bytes| instructions(bytes)).collect();
+    for seed in 1..=asked.unwrap_or(CHANGES) {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        random.below(1);
+        let module = random.below(all.len());
+        let mut changed = all[module].clone();
+        for _ in 0..=random.below(3) {
+            change(&mut changed, &mut random);
+        }
+        let choices: Vec<_> = (0..64).map(|_| random.below(256) as u8).collect();
+        let bytes = assemble(&changed);
+        let caught = catch_unwind(AssertUnwindSafe(|| exercise(&bytes, &choices)));
+        assert!(caught.is_ok(), "module {module}, seed {seed}");
+    }
+}
+
+/// What one part of the compiler takes for the function is not what another does.
+#[test]
+fn a_kernel_whose_function_is_defined_twice_is_refused_by_its_id() {
+    const FUNCTION: u32 = Op::Function as u32;
+    const PARAMETER: u32 = Op::FunctionParameter as u32;
+    let opcode = |instruction: &Vec<u32>| instruction[0] & 0xffff;
+    let original = instructions(OPTIMISED);
+    let is_scale = |entry: &&Vec<u32>| {
+        opcode(entry) == Op::EntryPoint as u32 && entry[3] == u32::from_le_bytes(*b"scal")
+    };
+    let id = original.iter().find(is_scale).unwrap()[2];
+    let is_own = |i: &Vec<u32>| opcode(i) == FUNCTION && i[2] == id;
+    let start = original.iter().position(is_own).unwrap();
+    let end =
+        start + original[start..].iter().position(|i| opcode(i) == Op::FunctionEnd as u32).unwrap();
+    let mut short = original[start..=end].to_vec();
+    short.retain(|i| opcode(i) != PARAMETER);
+    let mut changed = original.clone();
+    changed.splice(start..start, short);
+    let launches = [
+        ("scale", vec![buffer(0), buffer(1), float(3.0)]),
+        ("offset", vec![buffer(1), buffer(2), float(0.5)]),
+    ];
+    let fused = Module::parse(assemble(&changed)).and_then(|module| {
+        fuse(&plan(&launches, 64, &[1]), &[&module], Trust::ProofOnly, Width::ONE)
+    });
+    let error = fused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidImage);
+    assert!(error.to_string().contains(&format!("defines id {id}")), "{error}");
+}
