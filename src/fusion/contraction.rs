@@ -58,7 +58,13 @@ impl Operations {
     /// Those of a kernel's function and of what that calls. Operations that may be transformed freely,
     /// by a decoration of their own, do not count: whoever allowed that asked for no certain bytes.
     pub(super) fn of(kernel: &Kernel, definitions: &Definitions<'_>) -> Self {
-        let &Kernel { ref module, function, ref modes, .. } = kernel;
+        let forbids = kernel.modes.forbids_contraction();
+        Self { forbids, ..Self::in_function(definitions, kernel.function) }
+    }
+
+    /// Those of a function and of what that calls.
+    pub(super) fn in_function(definitions: &Definitions<'_>, function: u32) -> Self {
+        let module = definitions.module();
         let annotations = module.section(Section::Annotations).iter();
         let is_free = annotations.filter(|i| {
             let mode = i.word(2).unwrap_or_default();
@@ -69,8 +75,7 @@ impl Operations {
         });
         let free: HashSet<_> = is_free.filter_map(|i| i.word(0)).collect();
         let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
-        let forbids = modes.forbids_contraction();
-        let mut found = Self { forbids, ..Self::default() };
+        let mut found = Self::default();
         let (mut seen, mut left) = (HashSet::from([function]), vec![function]);
         while let Some(id) = left.pop() {
             let body = functions.get(&id).into_iter().flat_map(|function| function.body.iter());
@@ -123,6 +128,11 @@ impl Operations {
             Extended::fast_normalize => (self.multiplies, self.estimates) = (true, true),
             _ => {}
         }
+    }
+
+    /// Whether Intel's runtime for CPUs may find other values for some of them in another function.
+    pub(super) fn depend_on_place(self) -> bool {
+        self.estimates || self.adds_vectors || self.sines || self.cosines
     }
 
     /// Whether a driver may contract some of them among themselves.

@@ -2,18 +2,22 @@
 //! others of its program.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, OpenclStd100Op};
 
 use super::access;
+use super::contraction::Operations;
+use super::inlining::inline_helpers;
 use super::merge::Modes;
-use super::plan::{Plan, Slot};
+use super::plan::{Argument, Plan, Slot};
 use super::specialize::specialize;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::spirv::Module;
-use crate::spirv::edit::{Context as _, ExtendedSet, Instruction, References, Section, Stream};
+use crate::spirv::edit::{
+    Context as _, Definitions, ExtendedSet, Instruction, References, Section, Stream,
+};
 
 /// What a slot's program is made of: a module, and the values of its specialization constants.
 fn key(slot: &Slot) -> (usize, &[(u32, Vec<u8>)]) {
@@ -42,11 +46,27 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     }
     let programs = specialized.iter().map(|(&key, module)| (key, Program::of(module)));
     let programs: HashMap<_, _> = programs.collect();
-    let kernel = |(at, slot)| {
-        let kernel = programs[&key(slot)].kernel(&slot.kernel);
-        kernel.map_err(|error| within(at, slot, error))
+    let kernel = |(at, slot): (usize, &Slot)| {
+        let mut kernel = programs[&key(slot)].kernel(&slot.kernel)?;
+        kernel.inline_helpers(&shared(plan, at), plan.keeps_apart)?;
+        Ok(kernel)
     };
-    plan.slots.iter().enumerate().map(kernel).collect()
+    let slots = plan.slots.iter().enumerate();
+    slots.map(|(at, slot)| kernel((at, slot)).map_err(|error| within(at, slot, error))).collect()
+}
+
+/// The arguments of a slot whose memory is that of others, too.
+fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
+    let memory = |argument: &Argument| match argument {
+        Argument::Buffer(region) => Some(region.memory),
+        Argument::Scalar(_) | Argument::Local(_) => None,
+    };
+    let all = plan.slots.iter().flat_map(|slot| slot.arguments.iter().filter_map(memory));
+    let mut counts = HashMap::new();
+    all.for_each(|memory| *counts.entry(memory).or_insert(0) += 1);
+    let arguments = plan.slots[slot].arguments.iter().enumerate();
+    let is_shared = |(at, argument)| memory(argument).filter(|of| counts[of] > 1).map(|_| at);
+    arguments.filter_map(is_shared).collect()
 }
 
 /// More words than these are not written for what is said by groups, of which a small module can have a
@@ -172,6 +192,19 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
+    /// Inlines the helpers that are passed buffers of these parameters. Those stay that a driver which
+    /// keeps launches apart may compile otherwise in another place. A module with instructions that are
+    /// not known stays as it is.
+    fn inline_helpers(&mut self, shared: &BTreeSet<usize>, keeps_apart: bool) -> Result<()> {
+        let is_fixed = |definitions: &Definitions<'_>, function| {
+            keeps_apart && Operations::in_function(definitions, function).depend_on_place()
+        };
+        match inline_helpers(&mut self.module, self.function, shared, is_fixed) {
+            Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it may print.
     pub(super) fn prints(&self) -> bool {
         let definitions = self.module.definitions();

@@ -4,7 +4,8 @@
 //! driver and no queue.
 //!
 //! 1. Each slot's kernel is [set apart](isolate) in a module of its own, its specialization constants at
-//!    their values, and the launches' [nd-ranges](ranges) become one.
+//!    their values and helpers that get shared buffers [inlined](inlining), and the launches'
+//!    [nd-ranges](ranges) become one.
 //! 2. Each kernel is [analysed](access) for the bytes that its work-items touch, as [forms](form) of their
 //!    ids, which are brought to [common coordinates](shapes).
 //! 3. Each memory that slots share is [judged](legality).
@@ -24,6 +25,7 @@ mod entry;
 mod form;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod inlining;
 mod internalize;
 pub mod internals;
 mod isolate;

@@ -109,7 +109,6 @@ fn assert_kept(launches: &[Launch], why: &str) {
 
 #[test]
 fn what_is_not_proven_private_stays_in_memory() {
-    let first = ("scale", vec![buffer(0), buffer(1), float(2.0)]);
     assert_kept(
         &[
             ("guarded", vec![buffer(0), buffer(1), int(60)]),
@@ -117,10 +116,28 @@ fn what_is_not_proven_private_stays_in_memory() {
         ],
         "`scale` reads `src` before all of that is surely written",
     );
-    assert_kept(
-        &[first, ("helped", vec![buffer(1), buffer(2)])],
-        "`helped` reads `src` in a function that it calls",
-    );
+}
+
+#[test]
+fn what_a_helper_reads_or_writes_is_private_like_anything_else() {
+    for (bytes, launches) in [
+        (
+            ALL,
+            [
+                ("scale", vec![buffer(0), buffer(1), float(2.0)]),
+                ("helped", vec![buffer(1), buffer(2)]),
+            ],
+        ),
+        (
+            ALL_PATTERNS,
+            [("squared", vec![buffer(0), buffer(1)]), ("squared", vec![buffer(1), buffer(2)])],
+        ),
+    ] {
+        for bytes in bytes {
+            let (fused, text) = fused(bytes, &plan(&launches, 64, &[1]));
+            assert_eq!(fused.internalized, [Memory(1)], "{text}");
+        }
+    }
 }
 
 #[test]

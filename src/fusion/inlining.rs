@@ -1,0 +1,381 @@
+//! Helpers that are passed buffers of several launches, inlined into the kernel's function.
+//!
+//! A buffer becomes a variable or local memory by a rewrite of each of its accesses, and the accesses
+//! have to be those of the kernel's function for that: a pointer to a variable is of another type than
+//! one to a buffer, and a helper may be called with both. So the calls that pass such a buffer on are
+//! replaced by what they call, whatever their authors said of inlining. No other call is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use rspirv::spirv::{Decoration, FunctionParameterAttribute, Op, StorageClass};
+
+use crate::error::{Error, Result};
+use crate::spirv::Module;
+use crate::spirv::edit::{
+    Context as _, Definitions, ExtendedSet, Function, Instruction, Role, Section, Stream, located,
+};
+
+/// Maximum number of words of a function in which calls are replaced.
+const MAX_WORDS: usize = 1 << 16;
+
+/// Maximum number of calls within calls that are replaced.
+const MAX_DEPTH: usize = 16;
+
+/// Maximum number of steps in which an address is followed to where it comes from.
+const MAX_STEPS: usize = 64;
+
+/// Replaces the calls of a kernel's function, and those of what comes in their places, that pass on a
+/// pointer which may be to one of the buffers of `parameters`, by index. `is_fixed` tells functions that
+/// have to stay as they are.
+///
+/// # Errors
+///
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or for instructions that are not known.
+pub(super) fn inline_helpers(
+    module: &mut Module,
+    function: u32,
+    parameters: &BTreeSet<usize>,
+    is_fixed: impl Fn(&Definitions<'_>, u32) -> bool,
+) -> Result<()> {
+    let is_call = |i: Instruction<'_>| i.op() == Some(Op::FunctionCall);
+    for _ in 0..MAX_DEPTH {
+        let found = module.functions.iter().position(|known| known.id == function);
+        let Some(at) = found.filter(|&at| module.functions[at].body.iter().any(is_call)) else {
+            return Ok(());
+        };
+        let snapshot = module.clone();
+        let definitions = snapshot.definitions();
+        let caller = &snapshot.functions[at];
+        let calls = Calls { definitions: &definitions, caller, parameters };
+        let calls = calls.find(|callee| is_fixed(&definitions, callee));
+        let words: usize = calls.values().map(|callee| callee.body.words().len()).sum();
+        if calls.is_empty() || caller.body.words().len() + words > MAX_WORDS {
+            return Ok(());
+        }
+        let plan = Plan::of(module, caller, &calls)?;
+        Writer { definitions: &definitions, plan: &plan, new: Stream::default() }
+            .write(module, at)?;
+        plan.decorate(module);
+    }
+    Ok(())
+}
+
+/// Finds the calls to be replaced.
+struct Calls<'a, 'm> {
+    definitions: &'a Definitions<'m>,
+    caller: &'m Function,
+    parameters: &'a BTreeSet<usize>,
+}
+
+impl<'m> Calls<'_, 'm> {
+    /// By the word of the caller's body, with what is called.
+    fn find(&self, is_fixed: impl Fn(u32) -> bool) -> BTreeMap<u32, &'m Function> {
+        let functions = &self.definitions.module().functions;
+        let functions: HashMap<_, _> = functions.iter().map(|f| (f.id, f)).collect();
+        let ids: Vec<_> = parameters_of(self.caller).collect();
+        let ids = self.parameters.iter().filter_map(|&at| ids.get(at).copied());
+        let ids: HashSet<_> = ids.collect();
+        let calls = located((0, &self.caller.body)).filter_map(|(location, i)| {
+            let callee = i.word(2).filter(|_| i.op() == Some(Op::FunctionCall))?;
+            let callee = *functions.get(&callee)?;
+            let passes = i.words_from(3).any(|argument| self.may_be_of(&ids, argument));
+            let is_whole = parameters_of(callee).count() == i.words_from(3).count()
+                && callee.id != self.caller.id
+                && !callee.is_declaration();
+            (passes && is_whole && !is_fixed(callee.id)).then_some((location.offset, callee))
+        });
+        calls.collect()
+    }
+
+    /// Whether a value may be a pointer that one of the parameters was made.
+    fn may_be_of(&self, parameters: &HashSet<u32>, value: u32) -> bool {
+        let ty = self.definitions.type_of(value);
+        let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(1));
+        let may_be_buffer = [StorageClass::CrossWorkgroup, StorageClass::Generic];
+        if !class
+            .and_then(StorageClass::from_u32)
+            .is_some_and(|class| may_be_buffer.contains(&class))
+        {
+            return false;
+        }
+        let mut id = value;
+        for _ in 0..MAX_STEPS {
+            let Some(i) = self.definitions.get(id) else { return true };
+            match i.op() {
+                Some(Op::FunctionParameter) => return parameters.contains(&id),
+                Some(Op::Variable | Op::ConstantNull | Op::Undef) => return false,
+                Some(
+                    Op::AccessChain
+                    | Op::InBoundsAccessChain
+                    | Op::PtrAccessChain
+                    | Op::InBoundsPtrAccessChain
+                    | Op::Bitcast
+                    | Op::CopyObject
+                    | Op::PtrCastToGeneric
+                    | Op::GenericCastToPtr,
+                ) => id = i.word(2).unwrap_or_default(),
+                _ => return true,
+            }
+        }
+        true
+    }
+}
+
+fn parameters_of(function: &Function) -> impl Iterator<Item = u32> {
+    let parameters = function.body.iter().filter(|i| i.op() == Some(Op::FunctionParameter));
+    parameters.filter_map(|parameter| parameter.result())
+}
+
+/// A call to be replaced.
+struct Inlined<'m> {
+    callee: &'m Function,
+    /// The ids that those of the callee become.
+    ids: HashMap<u32, u32>,
+    /// Parameters that are structs passed by value, and the variables that hold their copies.
+    copies: HashMap<u32, u32>,
+    /// The label behind the call, unless the callee is a single block.
+    behind: Option<u32>,
+}
+
+/// The ids that everything has once calls are replaced.
+struct Plan<'m> {
+    /// By the word of the caller's body.
+    calls: BTreeMap<u32, Inlined<'m>>,
+    /// Results of calls, and the values that stand for them.
+    values: HashMap<u32, u32>,
+    /// Labels of blocks that are parted, and those of their last parts.
+    ends: HashMap<u32, u32>,
+}
+
+impl<'m> Plan<'m> {
+    fn of(
+        module: &mut Module,
+        caller: &Function,
+        calls: &BTreeMap<u32, &'m Function>,
+    ) -> Result<Self> {
+        let by_value = by_value(module);
+        let mut plan =
+            Self { calls: BTreeMap::new(), values: HashMap::new(), ends: HashMap::new() };
+        let mut block = 0;
+        for (location, i) in located((0, &caller.body)) {
+            if i.op() == Some(Op::Label) {
+                block = i.result().unwrap_or_default();
+            }
+            let Some(&callee) = calls.get(&location.offset) else { continue };
+            let mut inlined =
+                Inlined { callee, ids: HashMap::new(), copies: HashMap::new(), behind: None };
+            for (parameter, argument) in parameters_of(callee).zip(i.words_from(3)) {
+                if by_value.contains(&parameter) {
+                    let copy = module.fresh_id()?;
+                    inlined.copies.insert(parameter, copy);
+                    inlined.ids.insert(parameter, copy);
+                } else {
+                    inlined.ids.insert(parameter, argument);
+                }
+            }
+            let (mut labels, mut returned) = (0, None);
+            for i in callee.body.iter() {
+                match i.op() {
+                    Some(Op::Function | Op::FunctionParameter) => continue,
+                    Some(Op::Label) => labels += 1,
+                    Some(Op::ReturnValue) => returned = i.word(0),
+                    _ => {}
+                }
+                if let Some(id) = i.result() {
+                    inlined.ids.insert(id, module.fresh_id()?);
+                }
+            }
+            if labels > 1 {
+                let behind = module.fresh_id()?;
+                inlined.behind = Some(behind);
+                plan.ends.insert(block, behind);
+            } else if let (Some(result), Some(returned)) = (i.result(), returned) {
+                plan.values.insert(result, inlined.ids.get(&returned).copied().unwrap_or(returned));
+            }
+            plan.calls.insert(location.offset, inlined);
+        }
+        Ok(plan)
+    }
+
+    /// The id that stands for one of the caller's.
+    fn value(&self, mut id: u32) -> u32 {
+        for _ in 0..=self.values.len() {
+            match self.values.get(&id) {
+                Some(&value) => id = value,
+                None => break,
+            }
+        }
+        id
+    }
+
+    /// Says of each copy of an instruction what is said of the instruction.
+    fn decorate(&self, module: &mut Module) {
+        let mut new = Stream::default();
+        for i in module.section(Section::Annotations).iter() {
+            let Some(op @ (Op::Decorate | Op::DecorateId | Op::DecorateString)) = i.op() else {
+                continue;
+            };
+            let target = i.word(0).unwrap_or_default();
+            for inlined in self.calls.values() {
+                let is_parameter = || parameters_of(inlined.callee).any(|known| known == target);
+                if let Some(&copy) = inlined.ids.get(&target).filter(|_| !is_parameter()) {
+                    new.push(op, [copy].into_iter().chain(i.words_from(1)));
+                }
+            }
+        }
+        module.section_mut(Section::Annotations).append(&new);
+    }
+}
+
+/// The parameters that are structs passed by value.
+fn by_value(module: &Module) -> HashSet<u32> {
+    let annotations = module.section(Section::Annotations).iter();
+    let by_value = annotations.filter(|i| {
+        i.op() == Some(Op::Decorate)
+            && i.word(1) == Some(Decoration::FuncParamAttr as u32)
+            && i.word(2) == Some(FunctionParameterAttribute::ByVal as u32)
+    });
+    by_value.filter_map(|i| i.word(0)).collect()
+}
+
+/// Writes the caller's function anew.
+struct Writer<'a, 'm> {
+    definitions: &'a Definitions<'m>,
+    plan: &'a Plan<'m>,
+    new: Stream,
+}
+
+impl<'m> Writer<'_, 'm> {
+    fn write(mut self, module: &mut Module, at: usize) -> Result<()> {
+        let caller = &self.definitions.module().functions[at];
+        // Variables stand first in a function.
+        let (mut declaration, mut variables) = (None, Stream::default());
+        let mut is_parted = false;
+        for (location, i) in located((0, &caller.body)) {
+            match i.op() {
+                Some(Op::Label) => {
+                    is_parted = false;
+                    self.new.push_instruction(&i);
+                    if declaration.is_none() {
+                        declaration = Some(std::mem::take(&mut self.new));
+                    }
+                    continue;
+                }
+                // It is said at the end of a loop's first block, and only advises.
+                Some(Op::LoopMerge) if is_parted => continue,
+                _ => {}
+            }
+            if let Some(inlined) = self.plan.calls.get(&location.offset) {
+                self.call(module, &i, inlined, &mut variables)?;
+                is_parted |= inlined.behind.is_some();
+                continue;
+            }
+            let plan = self.plan;
+            let is_phi = i.op() == Some(Op::Phi);
+            self.new.push_renumbered(&i, self.definitions, |id, role| {
+                let id = if role == Role::Result { id } else { plan.value(id) };
+                Ok(plan.ends.get(&id).copied().filter(|_| is_phi).unwrap_or(id))
+            })?;
+        }
+        let mut body = declaration.unwrap_or_default();
+        body.append(&variables);
+        body.append(&self.new);
+        module.functions[at].body = body;
+        Ok(())
+    }
+
+    /// What a function does, in the place of its call.
+    fn call(
+        &mut self,
+        module: &mut Module,
+        call: &Instruction<'_>,
+        inlined: &Inlined<'m>,
+        variables: &mut Stream,
+    ) -> Result<()> {
+        let plan = self.plan;
+        let id_of = |id: u32| plan.value(inlined.ids.get(&id).copied().unwrap_or(id));
+        for (parameter, argument) in parameters_of(inlined.callee).zip(call.words_from(3)) {
+            if let Some(&copy) = inlined.copies.get(&parameter) {
+                self.copy(module, parameter, (copy, plan.value(argument)), variables)?;
+            }
+        }
+        let (mut block, mut returned, mut is_first) = (0, Vec::new(), true);
+        for i in inlined.callee.body.iter() {
+            match i.op() {
+                Some(
+                    Op::Function | Op::FunctionParameter | Op::FunctionEnd | Op::Line | Op::NoLine,
+                ) => {}
+                Some(Op::ExtInst) if self.is_of_debugger(&i) => {}
+                Some(Op::Label) => {
+                    block = id_of(i.result().unwrap_or_default());
+                    if inlined.behind.is_some() {
+                        if std::mem::take(&mut is_first) {
+                            self.new.push(Op::Branch, [block]);
+                        }
+                        self.new.push(Op::Label, [block]);
+                    }
+                }
+                Some(Op::Variable) => {
+                    let words: Vec<_> = i.words_from(0).map(id_of).collect();
+                    let [ty, id, _, initial @ ..] = words.as_slice() else { continue };
+                    variables.push(Op::Variable, [*ty, *id, StorageClass::Function as u32]);
+                    if let [initial, ..] = initial {
+                        // It has it again each time.
+                        self.new.push(Op::Store, [*id, *initial]);
+                    }
+                }
+                Some(Op::Return | Op::ReturnValue) => {
+                    returned.extend(i.word(0).map(|value| [id_of(value), block]));
+                    self.new_branch(inlined.behind);
+                }
+                _ => self.new.push_renumbered(&i, self.definitions, |id, _| Ok(id_of(id)))?,
+            }
+        }
+        let Some(behind) = inlined.behind else { return Ok(()) };
+        self.new.push(Op::Label, [behind]);
+        let void =
+            |ty: u32| self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
+        if let (Some(ty), Some(result)) = (call.word(0).filter(|&ty| !void(ty)), call.result()) {
+            match returned.as_slice() {
+                // It never comes back.
+                [] => self.new.push(Op::Undef, [ty, result]),
+                pairs => {
+                    let words =
+                        [ty, result].into_iter().chain(pairs.as_flattened().iter().copied());
+                    self.new.push(Op::Phi, words);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn new_branch(&mut self, behind: Option<u32>) {
+        if let Some(behind) = behind {
+            self.new.push(Op::Branch, [behind]);
+        }
+    }
+
+    /// Copies a struct that is passed by value.
+    fn copy(
+        &mut self,
+        module: &mut Module,
+        parameter: u32,
+        (copy, argument): (u32, u32),
+        variables: &mut Stream,
+    ) -> Result<()> {
+        let ty = self.definitions.type_of(parameter);
+        let ty = ty.and_then(|ty| Some((ty.result()?, ty.word(2)?)));
+        let (pointer, pointee) =
+            ty.ok_or_else(|| Error::unsupported("a struct that is passed by value has no type"))?;
+        let value = module.fresh_id()?;
+        variables.push(Op::Variable, [pointer, copy, StorageClass::Function as u32]);
+        self.new.push(Op::Load, [pointee, value, argument]);
+        self.new.push(Op::Store, [copy, value]);
+        Ok(())
+    }
+
+    fn is_of_debugger(&self, i: &Instruction<'_>) -> bool {
+        let set = i.word(2).map(|import| self.definitions.extended_set(import));
+        !matches!(set, Some(ExtendedSet::OpenClStd | ExtendedSet::GlslStd450))
+    }
+}
