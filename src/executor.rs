@@ -4,11 +4,15 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use async_executor::Executor;
+use futures::FutureExt;
 use futures_lite::future::block_on;
+
+use crate::error::outlast;
 
 thread_local! {
     /// Whose tasks this thread runs.
@@ -46,7 +50,8 @@ impl HostExecutor {
         })
     }
 
-    /// Runs a future to its end. It must not panic.
+    /// Runs a future to its end. A panic, such as of a waker that the future wakes, ends that future
+    /// only.
     pub(crate) fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
         if self.running.get().is_none() {
             self.run();
@@ -54,7 +59,9 @@ impl HostExecutor {
         let handle = self.clone();
         self.executor
             .spawn(async move {
-                future.await;
+                if let Err(payload) = AssertUnwindSafe(future).catch_unwind().await {
+                    outlast("a task", || resume_unwind(payload));
+                }
                 drop(handle);
             })
             .detach();

@@ -1,6 +1,75 @@
 //! Named futures over boxed ones, for operations that are rare: whoever stores a future of this
 //! crate can say its type.
 
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::error::outlast;
+
+/// A boxed future that gives the code below it wakers that never panic.
+///
+/// Channels of other crates wake several waiters in a row, on threads of Kiln's own: a waker that
+/// panics there would keep the other waiters asleep.
+pub(crate) struct Guarded<T> {
+    future: Pin<Box<dyn Future<Output = T> + Send>>,
+    waker: Option<(Arc<GuardedWaker>, Waker)>,
+}
+
+/// Catches and logs what the waker's functions panic with. Only its `clone` runs where it was given,
+/// and panics into the poller.
+struct GuardedWaker(Option<Waker>);
+
+impl Wake for GuardedWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(waker) = &self.0 {
+            outlast("a waker", || waker.wake_by_ref());
+        }
+    }
+}
+
+impl Drop for GuardedWaker {
+    fn drop(&mut self) {
+        let waker = self.0.take();
+        outlast("a waker that was dropped", || drop(waker));
+    }
+}
+
+impl<T> Guarded<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Box::pin(future), waker: None }
+    }
+}
+
+impl<T> Future for Guarded<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Self { future, waker } = &mut *self;
+        let is_same = |guarded: &GuardedWaker| {
+            guarded.0.as_ref().is_some_and(|known| known.will_wake(context.waker()))
+        };
+        let known = waker.take().filter(|(guarded, _)| is_same(guarded));
+        let (_, guarded) = waker.insert(known.unwrap_or_else(|| {
+            let guarded = Arc::new(GuardedWaker(Some(context.waker().clone())));
+            (guarded.clone(), guarded.into())
+        }));
+        future.as_mut().poll(&mut Context::from_waker(guarded))
+    }
+}
+
+impl<T> fmt::Debug for Guarded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded").finish_non_exhaustive()
+    }
+}
+
 /// Declares a public named future with the given output.
 macro_rules! named_future {
     ($(#[$doc:meta])* $name:ident => $output:ty) => {
@@ -10,11 +79,11 @@ macro_rules! named_future {
         ///
         /// If it is polled again after it has given its output.
         #[must_use = "nothing is known of the outcome unless it is awaited"]
-        pub struct $name(std::pin::Pin<Box<dyn Future<Output = $output> + Send>>);
+        pub struct $name($crate::future::Guarded<$output>);
 
         impl $name {
             pub(crate) fn new(future: impl Future<Output = $output> + Send + 'static) -> Self {
-                Self(Box::pin(future))
+                Self($crate::future::Guarded::new(future))
             }
         }
 
@@ -25,7 +94,7 @@ macro_rules! named_future {
                 mut self: std::pin::Pin<&mut Self>,
                 context: &mut std::task::Context<'_>,
             ) -> std::task::Poll<Self::Output> {
-                self.0.as_mut().poll(context)
+                std::pin::Pin::new(&mut self.0).poll(context)
             }
         }
 

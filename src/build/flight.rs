@@ -104,7 +104,9 @@ impl<T> Drop for Flight<T> {
         let waker = self.seat.and_then(|seat| state.wakers.remove(&seat));
         let outcome = if state.handles == 0 { state.outcome.take() } else { None };
         drop(state);
-        drop((waker, outcome));
+        // A panic here while another unwinds would abort the process.
+        outlast("a waker that was dropped", || drop(waker));
+        drop(outcome);
     }
 }
 

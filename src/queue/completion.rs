@@ -1,7 +1,7 @@
 //! From a driver's callback to a waker: the signal that a command's waiters sleep on, and the
 //! mailbox of the reactor thread.
 //!
-//! The callback side, [`Signal::fire`] and [`Mailbox::post`], takes no lock, calls no driver and
+//! The callback side, [`Signal::fire`] and [`Mailbox::post`], waits for no lock, calls no driver and
 //! runs nobody's destructor, because drivers call back on threads, and inside calls, of their own
 //! choosing. Both types are modelled with loom (`make loom`).
 
@@ -9,7 +9,7 @@
 use std::{
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
     },
     thread::{self, Thread},
 };
@@ -18,22 +18,19 @@ use std::{
 use loom::{
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
     },
     thread::{self, Thread},
 };
 
-#[cfg(not(kiln_loom))]
-use futures::task::AtomicWaker;
-#[cfg(kiln_loom)]
-use loom::future::AtomicWaker;
-
 use std::hint;
-use std::sync::{OnceLock, PoisonError};
+use std::mem;
+use std::sync::{OnceLock, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use concurrent_queue::ConcurrentQueue;
+use slab::Slab;
 use smallvec::SmallVec;
 
 /// The wakers to call once no lock is held.
@@ -54,13 +51,26 @@ pub(crate) enum Phase {
     Settled,
 }
 
+impl Phase {
+    fn of(phase: u8) -> Self {
+        match phase {
+            PENDING => Self::Pending,
+            FIRED => Self::Fired,
+            _ => Self::Settled,
+        }
+    }
+}
+
 /// What a callback met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Fired {
-    /// The first waiter, which will settle the signal when it is polled.
-    SomebodyWoke,
+    /// The first waiter, which the caller wakes and which then settles the signal.
+    Waiter(Waker),
     /// Nobody that it may wake: somebody else must see to it that the signal is settled.
     NobodyWaits,
+    /// A waiter is registering or leaving on another thread: somebody else must settle the signal,
+    /// whether or not it counts as awaited yet.
+    Busy,
     /// A signal that was settled before.
     Late,
 }
@@ -74,41 +84,84 @@ pub(crate) enum Seat {
     /// It was the first: the callback wakes it directly.
     First,
     /// It came later: whoever settles the signal wakes it.
-    Later(u32),
+    Later(usize),
 }
 
 /// What a command's waiters sleep on.
+///
+/// Wakers are foreign code: each of their functions may panic, or use other handles of the same
+/// command. They are cloned, woken and dropped only while the lock of the waiters is free.
 #[derive(Debug)]
 pub(crate) struct Signal {
     phase: AtomicU8,
-    first: AtomicWaker,
-    first_taken: AtomicBool,
-    /// How many seats behind the first were ever taken.
-    later_taken: AtomicU32,
-    /// Made for the first of them: most signals have none.
-    later: OnceLock<Box<Mutex<Later>>>,
+    /// Whether a waiter ever registered. Most signals have none and are settled without the lock.
+    registered: AtomicBool,
+    waiters: Mutex<Waiters>,
 }
 
-/// The waiters behind the first, by the numbers of their seats.
-type Later = Vec<(u32, Waker)>;
+/// The wakers of a signal's waiters, by seat.
+#[derive(Debug, Default)]
+struct Waiters {
+    is_first_taken: bool,
+    /// Taken by the callback; the seat stays its future's.
+    first: Option<Waker>,
+    /// Allocated for the second waiter.
+    later: Option<Box<Slab<Waker>>>,
+}
+
+impl Waiters {
+    fn add(&mut self, waker: Waker) -> Seat {
+        if self.is_first_taken {
+            return Seat::Later(self.later.get_or_insert_default().insert(waker));
+        }
+        self.is_first_taken = true;
+        self.first = Some(waker);
+        Seat::First
+    }
+
+    fn get(&self, seat: &Seat) -> Option<&Waker> {
+        match seat {
+            Seat::None => None,
+            Seat::First => self.first.as_ref(),
+            Seat::Later(key) => self.later.as_ref()?.get(*key),
+        }
+    }
+
+    /// Gives the waker that sat there.
+    fn replace(&mut self, seat: &Seat, waker: Waker) -> Option<Waker> {
+        match seat {
+            Seat::None => None,
+            Seat::First => self.first.replace(waker),
+            Seat::Later(key) => {
+                let there = self.later.as_mut()?.get_mut(*key)?;
+                Some(mem::replace(there, waker))
+            }
+        }
+    }
+
+    fn remove(&mut self, seat: &Seat) -> Option<Waker> {
+        match seat {
+            Seat::None => None,
+            Seat::First => {
+                self.is_first_taken = false;
+                self.first.take()
+            }
+            Seat::Later(key) => self.later.as_mut()?.try_remove(*key),
+        }
+    }
+}
 
 impl Signal {
     pub(crate) fn new() -> Self {
         Self {
             phase: AtomicU8::new(PENDING),
-            first: AtomicWaker::new(),
-            first_taken: AtomicBool::new(false),
-            later_taken: AtomicU32::new(0),
-            later: OnceLock::new(),
+            registered: AtomicBool::new(false),
+            waiters: Mutex::new(Waiters::default()),
         }
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        match self.phase.load(SeqCst) {
-            PENDING => Phase::Pending,
-            FIRED => Phase::Fired,
-            _ => Phase::Settled,
-        }
+        Phase::of(self.phase.load(SeqCst))
     }
 
     /// Whether nobody has told the end, and the deadline has not passed.
@@ -125,94 +178,99 @@ impl Signal {
     }
 
     /// Registers `waker` for the future that sits in `seat`, in place of the one it gave before,
-    /// and tells the phase as it is after that. Nothing is registered once it is settled.
+    /// and returns the phase as it is after that. Nothing is registered once it is settled.
     ///
-    /// A seat is taken before the phase is looked at, and [`settle`](Self::settle) sets the phase
-    /// before it looks for taken seats: so one of the two sees the other.
+    /// A panic of the waker's leaves all other waiters as they were.
     pub(crate) fn register(&self, seat: &mut Seat, waker: &Waker) -> Phase {
         if self.phase() == Phase::Settled {
             return Phase::Settled;
         }
         if *seat == Seat::None {
-            *seat = if self.first_taken.swap(true, SeqCst) {
-                Seat::Later(self.later_taken.fetch_add(1, SeqCst))
-            } else {
-                Seat::First
+            let fresh = waker.clone();
+            // Set before the phase is looked at, while `settle` sets the phase before it looks at
+            // this: one of the two sees the other.
+            self.registered.store(true, SeqCst);
+            let (phase, unused) = {
+                let mut waiters = self.lock();
+                match latest(&self.phase) {
+                    SETTLED => (SETTLED, Some(fresh)),
+                    phase => {
+                        *seat = waiters.add(fresh);
+                        (phase, None)
+                    }
+                }
             };
+            drop(unused);
+            return Phase::of(phase);
         }
-        match *seat {
-            Seat::Later(number) => {
-                let mut later = self.later();
-                // Under the lock that `settle` takes to collect the wakers: none can be missed.
-                if latest(&self.phase) == SETTLED {
-                    return Phase::Settled;
-                }
-                let mut replaced = None;
-                match later.iter_mut().find(|(there, _)| *there == number) {
-                    Some((_, there)) if there.will_wake(waker) => {}
-                    Some((_, there)) => replaced = Some(std::mem::replace(there, waker.clone())),
-                    None => later.push((number, waker.clone())),
-                }
-                // A waker may be the last owner of a task that holds other handles of the command,
-                // which take the lock when they are dropped.
-                drop(later);
-                drop(replaced);
+        {
+            let waiters = self.lock();
+            let phase = latest(&self.phase);
+            let is_known = || waiters.get(seat).is_some_and(|known| known.will_wake(waker));
+            if phase == SETTLED || is_known() {
+                return Phase::of(phase);
             }
-            Seat::First | Seat::None => register_first(&self.first, waker),
         }
-        self.phase()
+        let fresh = waker.clone();
+        let (phase, replaced) = {
+            let mut waiters = self.lock();
+            match latest(&self.phase) {
+                SETTLED => (SETTLED, Some(fresh)),
+                phase => (phase, waiters.replace(seat, fresh)),
+            }
+        };
+        // A waker may be the last owner of a task that holds other handles of the command, which
+        // take the lock when they are dropped.
+        drop(replaced);
+        Phase::of(phase)
     }
 
-    /// The future that sat there is gone.
-    pub(crate) fn leave(&self, seat: &mut Seat) {
-        match std::mem::take(seat) {
-            Seat::None => {}
-            Seat::First => {
-                drop(self.first.take_waker());
-                self.first_taken.store(false, SeqCst);
-            }
-            Seat::Later(number) => {
-                let mut later = self.later();
-                let at = later.iter().position(|(there, _)| *there == number);
-                let waker = at.map(|at| later.swap_remove(at));
-                // In this order, for the reason given above.
-                drop(later);
-                drop(waker);
-            }
+    /// The future that sat there is gone. Returns its waker, for the caller to drop.
+    #[must_use = "dropping a waker runs foreign code"]
+    pub(crate) fn leave(&self, seat: &mut Seat) -> Option<Waker> {
+        let seat = mem::take(seat);
+        // Whoever settles a signal takes all wakers.
+        if seat == Seat::None || self.phase() == Phase::Settled {
+            return None;
         }
+        self.lock().remove(&seat)
     }
 
-    /// The driver's callback: wakes the first waiter, if it may.
+    /// The driver's callback: gives the first waiter, if it may be woken. Never waits for the lock.
     pub(crate) fn fire(&self, may_wake: bool) -> Fired {
         if self.phase.compare_exchange(PENDING, FIRED, SeqCst, SeqCst).is_err() {
             return Fired::Late;
         }
-        match may_wake.then(|| self.first.take_waker()).flatten() {
-            Some(waker) => {
-                waker.wake();
-                Fired::SomebodyWoke
-            }
-            None => Fired::NobodyWaits,
+        if !may_wake || !ever(&self.registered) {
+            return Fired::NobodyWaits;
         }
+        let first = match self.waiters.try_lock() {
+            Ok(mut waiters) => waiters.first.take(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().first.take(),
+            Err(TryLockError::WouldBlock) => return Fired::Busy,
+        };
+        first.map_or(Fired::NobodyWaits, Fired::Waiter)
     }
 
     /// How the command ended is known and readable: all waiters are to be woken, by the caller.
     /// Tells whether the driver has called back; if it still will, that is [late](Fired::Late).
     pub(crate) fn settle(&self, wakers: &mut Wakers) -> bool {
         let before = self.phase.swap(SETTLED, SeqCst);
-        if taken(&self.first_taken) {
-            wakers.extend(self.first.take_waker());
-        }
-        if ever_taken(&self.later_taken) {
-            wakers.extend(self.later().drain(..).map(|(_, waker)| waker));
+        if ever(&self.registered) {
+            let (first, later) = {
+                let mut waiters = self.lock();
+                (waiters.first.take(), waiters.later.take())
+            };
+            wakers.extend(first);
+            wakers.extend(later.into_iter().flat_map(|later| later.into_iter()).map(|(_, it)| it));
         }
         before == FIRED
     }
 
-    /// A waker that panics poisons nothing that matters.
-    fn later(&self) -> MutexGuard<'_, Later> {
-        let later = self.later.get_or_init(|| Box::new(Mutex::new(Later::new())));
-        later.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No foreign code runs while this is held, so that it is held for a few instructions, and a
+    /// panic leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,13 +280,8 @@ fn latest(state: &AtomicU8) -> u8 {
 }
 
 #[cfg(not(kiln_loom))]
-fn taken(seat: &AtomicBool) -> bool {
-    seat.load(SeqCst)
-}
-
-#[cfg(not(kiln_loom))]
-fn ever_taken(seats: &AtomicU32) -> bool {
-    seats.load(SeqCst) > 0
+fn ever(flag: &AtomicBool) -> bool {
+    flag.load(SeqCst)
 }
 
 /// loom takes a `SeqCst` load for an `Acquire` one, which may miss the latest value. Only
@@ -239,36 +292,8 @@ fn latest(state: &AtomicU8) -> u8 {
 }
 
 #[cfg(kiln_loom)]
-fn taken(seat: &AtomicBool) -> bool {
-    seat.fetch_or(false, SeqCst)
-}
-
-#[cfg(kiln_loom)]
-fn ever_taken(seats: &AtomicU32) -> bool {
-    seats.fetch_or(0, SeqCst) > 0
-}
-
-#[cfg(not(kiln_loom))]
-fn register_first(first: &AtomicWaker, waker: &Waker) {
-    first.register(waker);
-}
-
-#[cfg(kiln_loom)]
-fn register_first(first: &AtomicWaker, waker: &Waker) {
-    first.register_by_ref(waker);
-}
-
-/// The name that loom's `AtomicWaker` has for it.
-#[cfg(not(kiln_loom))]
-trait TakeWaker {
-    fn take_waker(&self) -> Option<Waker>;
-}
-
-#[cfg(not(kiln_loom))]
-impl TakeWaker for AtomicWaker {
-    fn take_waker(&self) -> Option<Waker> {
-        self.take()
-    }
+fn ever(flag: &AtomicBool) -> bool {
+    flag.fetch_or(false, SeqCst)
 }
 
 const AWAKE: u8 = 0;

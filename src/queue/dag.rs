@@ -65,6 +65,9 @@ struct Node<C> {
     last_dependent: (u64, u32),
     /// The last search that came by.
     searched: u64,
+    /// The live commands that were added right before and right after this one.
+    older: NodeIndex,
+    newer: NodeIndex,
 }
 
 /// What a command can do next, as [`Dag`] calls tell it. In the order in which it came about.
@@ -106,6 +109,8 @@ pub(crate) struct Dag<C> {
     /// What a command uses, asked again only should it fail.
     uses_of: fn(&C) -> Uses,
     serial: u64,
+    /// The live command that was added last.
+    newest: NodeIndex,
     /// Searches ever made.
     searches: u64,
     /// Reused between calls.
@@ -121,6 +126,7 @@ impl<C> Dag<C> {
             hazards: Hazards::default(),
             uses_of,
             serial: 0,
+            newest: NodeIndex::end(),
             searches: 0,
             edges: Vec::new(),
             found: Vec::new(),
@@ -199,7 +205,13 @@ impl<C> Dag<C> {
             poison: None,
             last_dependent: (0, 0),
             searched: 0,
+            older: self.newest,
+            newer: NodeIndex::end(),
         });
+        if let Some(older) = self.graph.node_weight_mut(self.newest) {
+            older.newer = index;
+        }
+        self.newest = index;
         let id = NodeId { index, serial };
         self.edges.clear();
         self.found.clear();
@@ -333,6 +345,7 @@ impl<C> Dag<C> {
             }
         }
         let node = self.graph.remove_node(id.index).expect("an id names a live command");
+        self.unlink(node.older, node.newer);
         if let Err(root) = &outcome {
             for used in (self.uses_of)(&node.command) {
                 self.hazards.writer_failed(id, &used, root);
@@ -346,6 +359,17 @@ impl<C> Dag<C> {
             }
         }
         Ended { command: node.command, outcome }
+    }
+
+    /// The command between these two was removed.
+    fn unlink(&mut self, older: NodeIndex, newer: NodeIndex) {
+        if let Some(node) = self.graph.node_weight_mut(older) {
+            node.newer = newer;
+        }
+        match self.graph.node_weight_mut(newer) {
+            Some(node) => node.older = older,
+            None => self.newest = older,
+        }
     }
 
     /// Appends what the command can do now, if anything.
@@ -477,17 +501,31 @@ impl<C> Dag<C> {
         })
     }
 
-    /// The commands that `belongs` names and that none of those depends on: whoever comes after
-    /// these comes after all that `belongs` names.
-    pub(crate) fn last_of(&self, belongs: impl Fn(&C) -> bool) -> Vec<NodeId> {
-        self.commands()
-            .filter(|(id, command)| {
-                belongs(command)
-                    && !(self.graph.neighbors_directed(id.index, Outgoing))
-                        .any(|dependent| belongs(&self.graph[dependent].command))
-            })
-            .map(|(id, _)| id)
-            .collect()
+    /// The commands that `belongs` names and that none of those depends on: a command that comes
+    /// after these comes after all that `belongs` names.
+    ///
+    /// `covers` names commands of those that come after all older ones: none older is looked at.
+    pub(crate) fn last_of(
+        &self,
+        belongs: impl Fn(&C) -> bool,
+        covers: impl Fn(&C) -> bool,
+    ) -> Vec<NodeId> {
+        let mut last = Vec::new();
+        let mut at = self.newest;
+        while let Some(node) = self.graph.node_weight(at) {
+            let is_followed = || {
+                let mut dependents = self.graph.neighbors_directed(at, Outgoing);
+                dependents.any(|dependent| belongs(&self.graph[dependent].command))
+            };
+            if belongs(&node.command) && !is_followed() {
+                last.push(NodeId { index: at, serial: node.serial });
+            }
+            if covers(&node.command) {
+                break;
+            }
+            at = node.older;
+        }
+        last
     }
 
     /// All commands that have not ended, in the order of the graph's storage.

@@ -19,7 +19,7 @@ use super::scheduler::Scheduler;
 use crate::backend::{NativeEvent, Profile};
 use crate::buffer::Buffer;
 use crate::build::no_thread;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, outlast};
 use crate::executor::wait_for;
 
 /// What the handles of a command, its callback and the DAG share. Its destructor may run in a
@@ -278,7 +278,10 @@ impl Clone for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        self.record.signal.leave(&mut self.seat);
+        if let Some(waker) = self.record.signal.leave(&mut self.seat) {
+            // A panic here while another unwinds would abort the process.
+            outlast("a waker that was dropped", || drop(waker));
+        }
     }
 }
 

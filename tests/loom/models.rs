@@ -27,7 +27,22 @@ fn wait(signal: &Signal) {
         Phase::Pending => Poll::Pending,
         Phase::Fired | Phase::Settled => Poll::Ready(()),
     }));
-    signal.leave(&mut seat);
+    drop(signal.leave(&mut seat));
+}
+
+/// The driver's callback, and the reactor where the callback cannot wake the waiter.
+fn call_back(signal: &Signal) {
+    match signal.fire(true) {
+        Fired::Waiter(waker) => waker.wake(),
+        Fired::Busy | Fired::NobodyWaits => settle(signal),
+        Fired::Late => {}
+    }
+}
+
+fn settle(signal: &Signal) {
+    let mut wakers = Wakers::new();
+    let _ = signal.settle(&mut wakers);
+    wakers.into_iter().for_each(Waker::wake);
 }
 
 #[test]
@@ -36,7 +51,7 @@ fn the_first_waiter_sees_the_callback() {
         let signal = Arc::new(Signal::new());
         let driver = thread::spawn({
             let signal = signal.clone();
-            move || signal.fire(true)
+            move || call_back(&signal)
         });
         wait(&signal);
         driver.join().expect("the driver does not panic");
@@ -51,14 +66,29 @@ fn a_later_waiter_sees_the_settlement() {
         let _ = signal.register(&mut first, Waker::noop());
         let reactor = thread::spawn({
             let signal = signal.clone();
-            move || {
-                let mut wakers = Wakers::new();
-                let _ = signal.settle(&mut wakers);
-                wakers.into_iter().for_each(Waker::wake);
-            }
+            move || settle(&signal)
         });
         wait(&signal);
         reactor.join().expect("the reactor does not panic");
+    });
+}
+
+#[test]
+fn a_waiter_that_leaves_takes_no_wake_up_from_another() {
+    loom::model(|| {
+        let signal = Arc::new(Signal::new());
+        let mut first = Seat::default();
+        let _ = signal.register(&mut first, Waker::noop());
+        let driver = thread::spawn({
+            let signal = signal.clone();
+            move || {
+                call_back(&signal);
+                settle(&signal);
+            }
+        });
+        drop(signal.leave(&mut first));
+        wait(&signal);
+        driver.join().expect("the driver does not panic");
     });
 }
 
@@ -73,7 +103,7 @@ fn a_callback_never_undoes_a_settlement() {
         let called_back = signal.settle(&mut Wakers::new());
         let fired = driver.join().expect("the driver does not panic");
         assert_eq!(signal.phase(), Phase::Settled);
-        assert_eq!(called_back, fired != Fired::Late);
+        assert_eq!(called_back, !matches!(fired, Fired::Late));
     });
 }
 

@@ -313,8 +313,13 @@ impl Scheduler {
         let queue_number = queue.unwrap_or_default();
         let added = Added { work, queue: queue_number, gates: 0, building: false, group: None };
         let (event, _) = self.add(added, &[], |state| {
-            let before =
-                state.dag.last_of(|command| queue.is_none_or(|queue| command.queue == queue));
+            let belongs = |command: &Command| queue.is_none_or(|queue| command.queue == queue);
+            let covers = |command: &Command| match command.work {
+                Work::Marker => queue == Some(command.queue),
+                Work::Drain => queue.is_none(),
+                _ => false,
+            };
+            let before = state.dag.last_of(belongs, covers);
             (before.into_iter().map(|id| (id, EdgeKind::Order)).collect(), None)
         });
         event

@@ -175,17 +175,21 @@ impl Scheduler {
         let mailbox = self.shared.reactor.mailbox().clone();
         let waiting = self.waiting.clone();
         let callback = Box::new(move || {
-            let fired = record.signal.fire(!this_thread_holds_one());
-            if fired == Fired::Late {
-                return mailbox.post(Post::Late(record), Urgency::NextTick);
-            }
+            let needs_reactor = match record.signal.fire(!this_thread_holds_one()) {
+                Fired::Late => return mailbox.post(Post::Late(record), Urgency::NextTick),
+                Fired::Waiter(waker) => {
+                    // A panic must not get into the driver, nor keep the others asleep.
+                    outlast("a waker", || waker.wake());
+                    false
+                }
+                Fired::NobodyWaits => record.awaited.load(SeqCst),
+                Fired::Busy => true,
+            };
             // The reactor is woken for what nobody else does: to hand over commands that wait for
             // room, for the host or for another device, and to wake those that the callback cannot,
             // which are all but the first, and those that wait for another command fused into this
             // one. Else whoever was woken, the next to submit or the reactor's next tick settles it.
-            let awaited = fired == Fired::NobodyWaits && record.awaited.load(SeqCst)
-                || record.awaited_by_others.load(SeqCst);
-            if awaited || waiting.load(SeqCst) > 0 {
+            if needs_reactor || record.awaited_by_others.load(SeqCst) || waiting.load(SeqCst) > 0 {
                 mailbox.post(Post::Look(record), Urgency::Now);
             }
         });

@@ -1,0 +1,392 @@
+//! Wakers that panic harm nobody but the task that they are of, and many waiters cost linear time.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::{Event, Image, Runtime};
+use simulation::{KERNELS, eventually, kernel, runtime, teach};
+
+const LEN: usize = 64;
+
+/// A function of a waker's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Function {
+    Clone,
+    Wake,
+    WakeByRef,
+    Drop,
+}
+
+const FUNCTIONS: [Function; 4] =
+    [Function::Clone, Function::Wake, Function::WakeByRef, Function::Drop];
+
+/// What wakers share of which one function panics while it is armed.
+struct Bad {
+    panics_in: Function,
+    is_armed: AtomicBool,
+}
+
+impl Bad {
+    fn new(panics_in: Function) -> Arc<Self> {
+        Arc::new(Self { panics_in, is_armed: AtomicBool::new(true) })
+    }
+
+    fn called(&self, function: Function) {
+        assert!(
+            function != self.panics_in || !self.is_armed.load(SeqCst),
+            "a waker panics in {function:?}"
+        );
+    }
+
+    fn waker(self: &Arc<Self>) -> Waker {
+        // SAFETY: the functions below take the data for what `raw` makes it of.
+        unsafe { Waker::from_raw(raw(self.clone())) }
+    }
+}
+
+static TABLE: RawWakerVTable = RawWakerVTable::new(
+    |data| {
+        let bad = borrowed(data);
+        bad.called(Function::Clone);
+        raw(Arc::clone(&bad))
+    },
+    |data| owned(data).called(Function::Wake),
+    |data| borrowed(data).called(Function::WakeByRef),
+    |data| owned(data).called(Function::Drop),
+);
+
+fn raw(bad: Arc<Bad>) -> RawWaker {
+    RawWaker::new(Arc::into_raw(bad).cast(), &TABLE)
+}
+
+fn owned(data: *const ()) -> Arc<Bad> {
+    // SAFETY: `raw` made it of such an `Arc`, which is the waker's own.
+    unsafe { Arc::from_raw(data.cast()) }
+}
+
+fn borrowed(data: *const ()) -> std::mem::ManuallyDrop<Arc<Bad>> {
+    std::mem::ManuallyDrop::new(owned(data))
+}
+
+/// Counts its wakes.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Polls futures with wakers that panic and with others, in several orders, and wants the others woken.
+fn others_are_woken<F: Future + Unpin>(future: &impl Fn() -> F, end: impl Fn() + Copy) {
+    for function in FUNCTIONS {
+        for bad_comes_first in [true, false] {
+            one_bad_waker(function, bad_comes_first, future, end);
+        }
+    }
+}
+
+fn one_bad_waker<F: Future + Unpin>(
+    function: Function,
+    bad_comes_first: bool,
+    future: impl Fn() -> F,
+    end: impl Fn(),
+) {
+    let case = format!("{function:?}, first: {bad_comes_first}");
+    let (bads, good) =
+        ([(); 4].map(|()| Bad::new(function)), [(); 6].map(|()| Arc::<Count>::default()));
+    let bad_wakers = bads.each_ref().map(Bad::waker);
+    let good_wakers = good.each_ref().map(|good| Waker::from(good.clone()));
+    let mut goods = [(); 6].map(|()| future());
+    let mut waits = |numbers: std::ops::Range<usize>| {
+        for number in numbers {
+            assert!(poll(&mut goods[number], &good_wakers[number]).is_pending(), "{case}");
+        }
+    };
+    if !bad_comes_first {
+        waits(0..2);
+    }
+    let [mut left, mut polled_again, mut stays] = [(); 3].map(|()| future());
+    // A panic may come out of a poll, which is the poller's own.
+    let caught = |call: &mut dyn FnMut()| _ = catch_unwind(AssertUnwindSafe(call));
+    caught(&mut || _ = poll(&mut left, &bad_wakers[0]));
+    caught(&mut || _ = poll(&mut polled_again, &bad_wakers[1]));
+    caught(&mut || _ = poll(&mut polled_again, &bad_wakers[2]));
+    caught(&mut || _ = poll(&mut polled_again, &bad_wakers[1]));
+    caught(&mut || _ = poll(&mut stays, &bad_wakers[3]));
+    if bad_comes_first {
+        waits(0..2);
+    }
+    waits(2..4);
+    catch_unwind(AssertUnwindSafe(|| drop(left)))
+        .expect("nothing panics where a future is dropped");
+    waits(4..6);
+    end();
+    for (number, good) in good.iter().enumerate() {
+        let is_woken = || good.0.load(SeqCst) > 0;
+        eventually(&format!("waiter {number} is woken ({case})"), is_woken);
+    }
+    for (good, waker) in goods.iter_mut().zip(&good_wakers) {
+        eventually(&format!("each is ready ({case})"), || poll(good, waker).is_ready());
+    }
+    for bad in &bads {
+        bad.is_armed.store(false, SeqCst);
+    }
+    // Those that were polled with the wakers that panic go on as all others do.
+    block_on(stays);
+    block_on(polled_again);
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_waiter_of_an_event_asleep() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        let rt = block_on(runtime(&simulator));
+        let queue = rt.queue();
+        let buffer = rt.buffer::<u32>(LEN).unwrap();
+        for function in FUNCTIONS {
+            for bad_comes_first in [true, false] {
+                let pause = simulator.pause();
+                let event = queue.fill(&buffer, 1).unwrap();
+                let pause = std::cell::Cell::new(Some(pause));
+                one_bad_waker(function, bad_comes_first, || event.clone(), || drop(pause.take()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_waiter_of_a_host_task_asleep() {
+    let simulator = Simulator::new();
+    let rt = block_on(runtime(&simulator));
+    for function in FUNCTIONS {
+        for bad_comes_first in [true, false] {
+            let (open, gate) = futures::channel::oneshot::channel::<()>();
+            let event = rt.queue().host_task(gate).unwrap();
+            let open = std::cell::Cell::new(Some(open));
+            let end = || open.take().unwrap().send(()).unwrap();
+            one_bad_waker(function, bad_comes_first, || event.clone(), end);
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_drain_marker_read_or_upload_asleep() {
+    let simulator = Simulator::new();
+    let rt = block_on(runtime(&simulator));
+    let queue = rt.queue();
+    let buffer = block_on(rt.buffer_from(vec![1u32; LEN])).unwrap();
+    let pause = std::cell::RefCell::new(None);
+    let hang = || {
+        pause.borrow_mut().get_or_insert_with(|| simulator.pause());
+    };
+    let end = || drop(pause.take());
+    others_are_woken(
+        &|| {
+            hang();
+            drop(queue.fill(&buffer, 1).unwrap());
+            rt.drain()
+        },
+        end,
+    );
+    others_are_woken(
+        &|| {
+            hang();
+            drop(queue.fill(&buffer, 1).unwrap());
+            queue.marker().unwrap()
+        },
+        end,
+    );
+    others_are_woken(
+        &|| {
+            hang();
+            queue.read(&buffer)
+        },
+        end,
+    );
+    others_are_woken(
+        &|| {
+            hang();
+            rt.buffer_from(vec![1u32; LEN])
+        },
+        end,
+    );
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_waiter_of_a_build_asleep() {
+    let simulator = teach(Simulator::new());
+    let rt = block_on(runtime(&simulator));
+    let mut number = 0;
+    for function in FUNCTIONS {
+        for bad_comes_first in [true, false] {
+            let pause = std::cell::Cell::new(Some(simulator.pause_builds()));
+            number += 1;
+            let image = Image::opencl_c(format!("{KERNELS}\n// {number}"));
+            let build = rt.build(&image).start();
+            one_bad_waker(function, bad_comes_first, || build.clone(), || drop(pause.take()));
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics_does_not_end_the_thread_of_host_tasks() {
+    let simulator = teach(Simulator::new());
+    let rt = block_on(runtime(&simulator));
+    let scale = block_on(kernel(&rt, "scale"));
+    let x = rt.buffer::<u32>(LEN).unwrap();
+    for function in FUNCTIONS {
+        let scope = rt.queue().start_fusion();
+        let pause = simulator.pause_builds();
+        let _ = scope.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+        let _ = scope.submit(scale.launch(LEN).args((3u32, &x))).unwrap();
+        let bad = Bad::new(function);
+        let waker = bad.waker();
+        let mut fusing = scope.complete();
+        let _ = catch_unwind(AssertUnwindSafe(|| poll(&mut fusing, &waker)));
+        drop(pause);
+        let task = rt.queue().host_task(async {}).unwrap();
+        eventually("host tasks go on", || task.clone().now_or_never().is_some());
+        bad.is_armed.store(false, SeqCst);
+        block_on(fusing).unwrap();
+    }
+}
+
+const MANY: usize = 100_000;
+
+/// More than ten times what linear time takes on a busy machine; quadratic time takes more than ten
+/// times this.
+const BOUND: Duration = Duration::from_secs(30);
+
+fn within_bound(what: &str, call: impl FnOnce()) {
+    let started = Instant::now();
+    call();
+    let took = started.elapsed();
+    assert!(took < BOUND, "{what} of {MANY} took {took:.1?}");
+}
+
+/// Waits of many tasks for clones of one future: polls, polls with other wakers, drops in an arbitrary
+/// order, and wakes.
+fn many_waiters<F: Future + Unpin + Clone>(what: &str, future: &F, end: impl FnOnce()) {
+    within_bound(what, || {
+        let count = Arc::<Count>::default();
+        let mut waiters = vec![future.clone(); MANY];
+        for waiter in &mut waiters {
+            assert!(poll(waiter, &Waker::from(count.clone())).is_pending());
+        }
+        let other = Arc::<Count>::default();
+        for waiter in waiters.iter_mut().rev() {
+            assert!(poll(waiter, &Waker::from(other.clone())).is_pending());
+        }
+        // Every second, from the middle outwards.
+        let mut kept: Vec<_> = waiters.into_iter().map(Some).collect();
+        for distance in (1..MANY / 2).step_by(2) {
+            kept[MANY / 2 - distance] = None;
+            kept[MANY / 2 + distance] = None;
+        }
+        end();
+        let left = kept.iter().flatten().count();
+        eventually("all are woken", || other.0.load(SeqCst) >= left);
+        for mut waiter in kept.into_iter().flatten() {
+            let waker = Waker::from(count.clone());
+            eventually("each is ready", || poll(&mut waiter, &waker).is_ready());
+        }
+    });
+}
+
+#[test]
+fn many_waiters_of_one_event_cost_linear_time() {
+    let simulator = Simulator::new();
+    let rt = block_on(runtime(&simulator));
+    let pause = simulator.pause();
+    let event = rt.queue().fill(&rt.buffer::<u32>(LEN).unwrap(), 1).unwrap();
+    many_waiters("waiters", &event, || drop(pause));
+}
+
+#[test]
+fn many_waiters_of_one_build_cost_linear_time() {
+    let simulator = teach(Simulator::new());
+    let rt = block_on(runtime(&simulator));
+    let pause = simulator.pause_builds();
+    let build = rt.build(&Image::opencl_c(KERNELS)).start();
+    many_waiters("waiters", &build, || drop(pause));
+}
+
+/// Launches that each come after one event, also if the program of theirs is still being built.
+#[test]
+fn many_launches_after_one_event_cost_linear_time() {
+    let simulator = teach(Simulator::immediate());
+    let rt = block_on(runtime(&simulator));
+    let scale = block_on(kernel(&rt, "scale"));
+    let x = rt.buffer::<u32>(LEN).unwrap();
+    let queue = rt.queue();
+    for is_host in [true, false] {
+        let pause = simulator.pause();
+        let (open, gate) = futures::channel::oneshot::channel::<()>();
+        let before = match is_host {
+            true => queue.host_task(gate).unwrap(),
+            false => queue.fill(&x, 1).unwrap(),
+        };
+        within_bound("launches after one event", || {
+            let y = rt.buffer::<u32>(LEN).unwrap();
+            let launch = |_| scale.launch(1).args((2u32, y.read())).after(&before);
+            let events: Vec<Event> = (0..MANY).map(|n| queue.submit(launch(n)).unwrap()).collect();
+            let _ = open.send(());
+            drop(pause);
+            block_on(rt.drain());
+            assert!(events.iter().all(|event| event.clone().now_or_never().is_some()));
+        });
+    }
+}
+
+#[test]
+fn many_markers_and_drains_in_flight_cost_linear_time() {
+    let simulator = Simulator::new();
+    let rt: Runtime = block_on(runtime(&simulator));
+    let queue = rt.queue();
+    let pause = simulator.pause();
+    let buffers: Vec<_> = (0..8).map(|_| rt.buffer::<u32>(LEN).unwrap()).collect();
+    within_bound("markers and drains", || {
+        let count = Arc::<Count>::default();
+        let waker = Waker::from(count);
+        let (mut markers, mut drains) = (Vec::new(), Vec::new());
+        for number in 0..MANY {
+            match number % 4 {
+                0 => drop(queue.fill(&buffers[number / 4 % 8], 1).unwrap()),
+                1 => drains.push(rt.drain()),
+                _ => markers.push(queue.marker().unwrap()),
+            }
+        }
+        for marker in &mut markers {
+            assert!(poll(marker, &waker).is_pending());
+        }
+        for drain in &mut drains {
+            assert!(poll(drain, &waker).is_pending());
+        }
+        drop(pause);
+        for marker in markers {
+            block_on(marker).unwrap();
+        }
+        for drain in drains {
+            block_on(drain);
+        }
+    });
+}
