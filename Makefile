@@ -19,6 +19,11 @@ test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a
 test-races: setup ## run fused kernels on Oclgrind, which tells of data races
 	scripts/test-races
 
+SCOPES = 4000
+
+soak-internalize: setup ## fuse SCOPES scopes of each kind, on both drivers, and want every intermediate buffer internalized
+	KILN_TEST_SCOPES=$(SCOPES) scripts/test --test released -- internalized
+
 bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
@@ -83,4 +88,4 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services fmt clippy docs rust
+.PHONY: help demo test soak-internalize test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services fmt clippy docs rust

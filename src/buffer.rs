@@ -3,8 +3,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytemuck::Pod;
 use concurrent_queue::ConcurrentQueue;
@@ -52,13 +55,61 @@ pub(crate) enum Contents {
     Unspecified,
 }
 
-/// The numbers of allocations that are gone, for the DAG to forget.
-pub(crate) type Freed = ConcurrentQueue<u64>;
+/// The memory of a device that is no longer used.
+pub(crate) struct Freed {
+    /// The numbers of allocations that are gone, for the DAG to forget.
+    gone: ConcurrentQueue<u64>,
+    /// Memory of which an ended command had the last handle, to be freed where no lock is held.
+    unused: ConcurrentQueue<Unused>,
+    /// Whether somebody is about to free it.
+    is_noticed: AtomicBool,
+    /// Held while it is freed.
+    freeing: Mutex<()>,
+}
+
+/// What is left of a region, in the order in which it is freed.
+struct Unused {
+    _view: Option<Arc<dyn Memory>>,
+    _allocation: Option<Allocation>,
+}
+
+impl Default for Freed {
+    fn default() -> Self {
+        Self {
+            gone: ConcurrentQueue::unbounded(),
+            unused: ConcurrentQueue::unbounded(),
+            is_noticed: AtomicBool::new(false),
+            freeing: Mutex::new(()),
+        }
+    }
+}
+
+impl Freed {
+    /// The number of an allocation that is gone, once each.
+    pub(crate) fn next_gone(&self) -> Option<u64> {
+        // Asking first spares a fence.
+        if self.gone.is_empty() { None } else { self.gone.pop().ok() }
+    }
+
+    /// Whether there is unused memory that nobody is about to free. The caller sees to it then.
+    pub(crate) fn has_new_unused(&self) -> bool {
+        !self.unused.is_empty() && !self.is_noticed.swap(true, SeqCst)
+    }
+
+    /// Frees the unused memory, and waits for others that do. Calls the driver.
+    pub(crate) fn free_unused(&self) {
+        let _freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_noticed.store(false, SeqCst);
+        while let Ok(unused) = self.unused.pop() {
+            drop(unused);
+        }
+    }
+}
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         // Unbounded and never closed: it takes everything.
-        let _ = self.freed.push(self.id);
+        let _ = self.freed.gone.push(self.id);
     }
 }
 
@@ -87,7 +138,16 @@ impl<T: Pod> Buffer<T> {
                     .within(too_large())
             })?;
         // Drivers give more than the largest allocation that they promise: let them decide.
-        let memory = slot.open()?.allocate(bytes).map_err(|error| error.within(too_large()))?;
+        let open = slot.open()?;
+        let memory = open.allocate(bytes).or_else(|error| {
+            if error.kind() != ErrorKind::OutOfResources {
+                return Err(error);
+            }
+            // Commands whose ends are known may have left memory that is not freed yet.
+            freed.free_unused();
+            open.allocate(bytes)
+        });
+        let memory = memory.map_err(|error| error.within(too_large()))?;
         let allocation = Allocation {
             id: NEXT.fetch_add(1, Relaxed),
             slot: slot.clone(),
@@ -230,6 +290,18 @@ impl Region {
         self.allocation.id
     }
 
+    /// Lets go of a handle that an ended command had. If it was the last, what has to be freed with
+    /// it is left to [`Freed::free_unused`]: this calls no driver.
+    pub(crate) fn release(self: Arc<Self>) {
+        let Some(Self { allocation, view, .. }) = Arc::into_inner(self) else { return };
+        let freed = allocation.freed.clone();
+        let (view, allocation) = (view.into_inner(), Arc::into_inner(allocation));
+        if view.is_some() || allocation.is_some() {
+            // Unbounded and never closed.
+            let _ = freed.unused.push(Unused { _view: view, _allocation: allocation });
+        }
+    }
+
     /// Number of regions of the allocation that users hold, or launches for them.
     pub(crate) fn regions_of_allocation(&self) -> usize {
         Arc::strong_count(&self.holders)
@@ -257,11 +329,6 @@ impl Region {
         let allocation = self.allocation.clone();
         let bytes = 0..allocation.bytes;
         Self { allocation, holders: Arc::default(), bytes, view: OnceLock::new() }
-    }
-
-    /// Whether another region keeps the allocation.
-    pub(crate) fn is_kept(&self) -> bool {
-        Arc::strong_count(&self.allocation) > 1
     }
 
     pub(crate) fn slot(&self) -> &Arc<DeviceSlot> {

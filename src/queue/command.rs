@@ -81,7 +81,19 @@ impl Command {
         }
     }
 
-    /// Whether dropping it frees nothing large and calls no driver.
+    /// Lets go of all buffers: the command has ended. Frees nothing and calls no driver.
+    pub(crate) fn release(&mut self) {
+        self.work.release();
+        if let Some(fused) = &mut self.fused {
+            fused.release();
+        }
+        if let Some(several) = &mut self.several {
+            several.works.iter_mut().for_each(Work::release);
+        }
+    }
+
+    /// Whether dropping it, once it is [released](Self::release), frees nothing large and calls no
+    /// driver.
     pub(crate) fn is_light(&self) -> bool {
         self.work.is_light() && self.fused.as_ref().is_none_or(|fused| fused.is_light())
     }
@@ -113,6 +125,15 @@ pub(crate) struct Several {
     /// Those of all but the last, whose record is the command's.
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) together: Arc<Together>,
+}
+
+impl Several {
+    /// Takes the launches, without their buffers, for whoever drops them.
+    pub(crate) fn take_works(&mut self) -> Vec<Work> {
+        let mut works = std::mem::take(&mut self.works);
+        works.iter_mut().for_each(Work::release);
+        works
+    }
 }
 
 /// A command as it is handed in.
@@ -162,6 +183,15 @@ pub(crate) enum Work {
     Marker,
     /// A marker after all of a device.
     Drain,
+    /// A command that has ended, with the host memory that is left of it.
+    Released(HostMemory),
+}
+
+/// Host memory of a command that has ended: dropping a large one takes time.
+pub(crate) enum HostMemory {
+    None,
+    Source(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostSource>),
+    Target(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostTarget>),
 }
 
 /// What a launch does.
@@ -187,6 +217,7 @@ impl Work {
             Self::Host => "host task".to_owned(),
             Self::Marker => "marker".to_owned(),
             Self::Drain => "drain".to_owned(),
+            Self::Released(_) => "ended command".to_owned(),
         }
     }
 
@@ -212,7 +243,7 @@ impl Work {
             Self::Copy { from, to } => {
                 SmallVec::from_iter([used(from, Access::Read), used(to, Access::Write)])
             }
-            Self::Host | Self::Marker | Self::Drain => SmallVec::new(),
+            Self::Host | Self::Marker | Self::Drain | Self::Released(_) => SmallVec::new(),
         }
     }
 
@@ -241,7 +272,7 @@ impl Work {
                 look(region);
             }
             Self::Write { .. } | Self::Fill { .. } | Self::Zero { .. } => {}
-            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain => {}
+            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain | Self::Released(_) => {}
         }
     }
 
@@ -258,16 +289,42 @@ impl Work {
         }
     }
 
-    /// Whether dropping it frees nothing large and calls no driver.
+    /// See [`Command::release`].
+    pub(crate) fn release(&mut self) {
+        if let Self::Launch(launch) = self {
+            return launch.release();
+        }
+        let none = Self::Released(HostMemory::None);
+        *self = match std::mem::replace(self, none) {
+            Self::Write { to, from } => {
+                to.release();
+                Self::Released(HostMemory::Source(from))
+            }
+            Self::Read { from, to } => {
+                from.release();
+                Self::Released(HostMemory::Target(to))
+            }
+            Self::Fill { region, .. } | Self::Zero { region } | Self::Moving { region, .. } => {
+                region.release();
+                Self::Released(HostMemory::None)
+            }
+            Self::Copy { from, to } => {
+                from.release();
+                to.release();
+                Self::Released(HostMemory::None)
+            }
+            other => other,
+        };
+    }
+
+    /// See [`Command::is_light`].
     pub(crate) fn is_light(&self) -> bool {
         match self {
             Self::Launch(launch) => launch.is_light(),
-            // A read's elements have been delivered to its future.
-            Self::Read { from: region, .. } | Self::Fill { region, .. } => shared(region),
-            Self::Zero { region } => region.is_kept(),
-            Self::Copy { from, to } => shared(from) && shared(to),
-            Self::Write { .. } | Self::Moving { .. } | Self::Host => false,
-            Self::Marker | Self::Drain => true,
+            // A read's elements have been delivered to its future, unless it has failed.
+            Self::Released(HostMemory::None | HostMemory::Target(_)) => true,
+            Self::Host | Self::Marker | Self::Drain => true,
+            _ => false,
         }
     }
 
@@ -298,7 +355,7 @@ impl Work {
             Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
                 std::mem::forget(self.take_apart());
             }
-            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain => {}
+            _ => {}
         }
     }
 
@@ -356,7 +413,7 @@ impl Work {
                 to_offset: to.bytes().start,
                 bytes: to.bytes().len(),
             }),
-            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain => {
+            Self::Moving { .. } | Self::Host | Self::Marker | Self::Drain | Self::Released(_) => {
                 run(&Operation::Marker)
             }
         }
@@ -374,11 +431,6 @@ fn used(region: &Region, access: Access) -> Use {
     Use { allocation: region.allocation(), bytes: region.bytes().clone(), access }
 }
 
-/// Whether another handle keeps the region.
-fn shared(region: &Arc<Region>) -> bool {
-    Arc::strong_count(region) > 1
-}
-
 impl LaunchWork {
     /// What it does with which bytes.
     pub(crate) fn uses(&self) -> Uses {
@@ -394,13 +446,18 @@ impl LaunchWork {
         uses
     }
 
-    /// Whether dropping it frees nothing large and calls no driver.
+    /// See [`Command::release`].
+    pub(crate) fn release(&mut self) {
+        for argument in self.arguments.drain(..) {
+            if let ArgumentKind::Buffer(region, _) = argument.kind {
+                region.release();
+            }
+        }
+    }
+
+    /// See [`Command::is_light`].
     fn is_light(&self) -> bool {
-        self.kernel.is_shared()
-            && self.arguments.iter().all(|argument| match &argument.kind {
-                ArgumentKind::Buffer(region, _) => shared(region),
-                ArgumentKind::Value(_) | ArgumentKind::Local(_) => true,
-            })
+        self.kernel.is_shared() && self.arguments.is_empty()
     }
 
     /// See [`Command::abandon`].

@@ -8,6 +8,7 @@ use super::command::{Command, Work};
 use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
+use crate::buffer::Freed;
 use crate::error::{Error, ErrorKind, Result, outlast};
 
 /// What the reactor is asked to do.
@@ -16,8 +17,10 @@ pub(crate) enum Post {
     Look(Arc<Record>),
     /// The callback of a command has come that was settled before.
     Late(Arc<Record>),
-    /// Free what these kept alive.
+    /// Free the host memory and the programs that these kept alive.
     Drop(Vec<Command>, Vec<Work>),
+    /// Free the device memory that only ended commands held.
+    Free(Arc<Freed>),
     /// End.
     Close,
 }
@@ -86,6 +89,7 @@ fn attend(post: Post) {
             }
         }
         Post::Drop(commands, works) => drop((commands, works)),
+        Post::Free(freed) => freed.free_unused(),
         Post::Close => {}
     }
 }

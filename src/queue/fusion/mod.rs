@@ -503,7 +503,10 @@ impl Completion {
     }
 
     async fn find_out(self, inquiry: Inquiry, sketch: Sketch) -> Result<FusionOutcome> {
-        match inquiry.fusion(&sketch).await {
+        let found = inquiry.fusion(&sketch).await;
+        // Once the launches run, nobody may find their buffers held here.
+        drop(sketch);
+        match found {
             Ok(fusion) => self.follow_new(&inquiry, &fusion),
             Err(error) => self.unfused(Unfused::Failed(error)),
         }

@@ -401,7 +401,7 @@ impl State {
         let Some(command) = self.dag.command_mut(id) else { return };
         let group = command.group;
         if let Some(several) = &mut command.several {
-            effects.unused.push(mem::take(&mut several.works));
+            effects.unused.push(several.take_works());
             let together = Arc::clone(&several.together);
             self.dag.give_up(&together.lost, &LOST);
         }
@@ -435,7 +435,10 @@ impl State {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 command.timed = None;
-                effects.unused.extend(command.fused.take().map(|fused| vec![Work::Launch(fused)]));
+                effects.unused.extend(command.fused.take().map(|mut fused| {
+                    fused.release();
+                    vec![Work::Launch(fused)]
+                }));
                 self.dag.consider(id, next);
             }
         }

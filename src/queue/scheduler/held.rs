@@ -250,7 +250,9 @@ impl Scheduler {
         let queue = command.queue;
         let record = Record::new(command.record.weak_scheduler());
         records.push(mem::replace(&mut command.record, record));
-        effects.unused.push(vec![mem::replace(&mut command.work, Work::Host)]);
+        let mut unused = mem::replace(&mut command.work, Work::Host);
+        unused.release();
+        effects.unused.push(vec![unused]);
         command.timed = None;
         // What it waits for may not have ended, while this one does.
         let before = state.dag.dependencies(id);

@@ -204,7 +204,7 @@ impl Scheduler {
             slot,
             options,
             shared,
-            freed: Arc::new(Freed::unbounded()),
+            freed: Arc::default(),
             movers: Movers::new(),
             live: AtomicUsize::new(0),
             waiting: Arc::default(),
@@ -531,8 +531,9 @@ impl Scheduler {
         if state.live == 0 {
             effects.keep_alive = state.keep_alive.take();
         }
-        // Who sees the end finds it counted.
+        // Whoever sees the end finds it counted, and no buffer held by the command.
         self.publish(state);
+        command.release();
         let armed = native.as_ref().is_some_and(|native| native.armed);
         for record in command.other_records() {
             record.settle(outcome.clone(), profile, None, &mut effects.wakers);

@@ -100,10 +100,7 @@ impl Scheduler {
     /// submits pays for what has ended, while the driver's memory of it is warm. Not every time, because
     /// asking a driver contends with its own threads.
     pub(super) fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
-        // Asking first spares a fence.
-        while !self.freed.is_empty()
-            && let Ok(allocation) = self.freed.pop()
-        {
+        while let Some(allocation) = self.freed.next_gone() {
             state.dag.forget(allocation);
         }
         if state.unsettled >= SETTLE_EVERY {
@@ -144,6 +141,9 @@ impl Scheduler {
         }
         for (stopwatch, profile) in effects.timed {
             stopwatch.ended(profile);
+        }
+        if self.freed.has_new_unused() {
+            self.shared.reactor.post(Post::Free(self.freed.clone()), Urgency::NextTick);
         }
         for waker in effects.wakers {
             // One that panics must not keep the others asleep, nor end the reactor.
