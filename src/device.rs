@@ -1,5 +1,7 @@
 //! Devices as applications see them: what they are, what they can do, how one is selected.
 
+mod instructions;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -93,12 +95,18 @@ pub struct DeviceInfo {
     pub backend: &'static str,
     /// The driver's name for its platform.
     pub platform: String,
+    /// The version of the platform, in the driver's words; empty if there is none. PoCL's tells which
+    /// LLVM it compiles with.
+    pub platform_version: String,
     /// The device's own name.
     pub name: String,
     /// Who made it.
     pub vendor: String,
     /// The kind of hardware.
     pub kind: DeviceKind,
+    /// The optional instructions that the driver compiles for, as far as its other answers do not tell
+    /// them: those of the host's processor for one that is it, else empty.
+    pub instructions: String,
     /// The version that the driver gives of itself.
     pub driver_version: String,
     /// The version of the API that the device implements, in the driver's words.
@@ -135,16 +143,23 @@ impl DeviceInfo {
     /// The fields, by name, that tell whether a program built for one device runs on another. They
     /// go into every key; a driver update changes them.
     #[must_use]
-    pub fn identity(&self) -> [(&'static str, &str); 7] {
+    pub fn identity(&self) -> [(&'static str, &str); 9] {
         [
             ("backend", self.backend),
             ("platform", &self.platform),
+            ("platform version", &self.platform_version),
             ("vendor", &self.vendor),
             ("device", &self.name),
+            ("instructions", &self.instructions),
             ("device version", &self.device_version),
             ("driver version", &self.driver_version),
             ("il version", &self.il_version),
         ]
+    }
+
+    /// The instructions of a device of this kind, as [`DeviceInfo::instructions`] tells them.
+    pub(crate) fn instructions_of(kind: DeviceKind) -> String {
+        if kind == DeviceKind::Cpu { instructions::of_host().to_owned() } else { String::new() }
     }
 
     /// Whether its driver is Intel's for CPUs.
@@ -171,6 +186,8 @@ impl DeviceInfo {
         Self {
             backend: "fake",
             platform: "platform".to_owned(),
+            platform_version: "3.0".to_owned(),
+            instructions: "avx2".to_owned(),
             name: "device".to_owned(),
             vendor: "vendor".to_owned(),
             kind: DeviceKind::Cpu,

@@ -13,7 +13,7 @@ use crate::digest::{BuildKey, Digest};
 
 /// The version of the encoding. Any change to the fields, or to how they are written, raises it,
 /// and with it changes every key.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// A specialization constant's value as its module stores it, little-endian.
 pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;
@@ -21,44 +21,13 @@ pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;
 /// The name of the field that tells that the program was translated from SPIR-V to OpenCL C.
 pub(crate) const EMITTER: &str = "emitter";
 
-/// Environment variables known to change what a driver's compiler makes of the same input. Those
-/// that only move caches or print diagnostics are left out: they would cost rebuilds for nothing.
+/// Environment variables known to change what a driver's compiler makes of the same input, beside those
+/// of the [prefixes](ENVIRONMENT_PREFIXES).
 const ENVIRONMENT: &[&str] = &[
-    // PoCL
-    "POCL_BBVECTORIZE",
-    "POCL_BINARY_SPECIALIZE_WG",
-    "POCL_EXTRA_BUILD_FLAGS",
-    "POCL_FORCE_PARALLEL_OUTER_LOOP",
-    "POCL_FULL_REPLICATION_THRESHOLD",
-    "POCL_KERNELLIB_NAME",
-    "POCL_KERNEL_COMPILER_OPT_SWITCH",
-    "POCL_LLVM_CPU_NAME",
-    "POCL_MAX_WORK_GROUP_SIZE",
-    "POCL_VECTORIZER",
-    "POCL_WILOOPS_MAX_UNROLL_COUNT",
-    "POCL_WORK_GROUP_METHOD",
-    "POCL_WORK_GROUP_SPECIALIZATION",
     // Intel's runtime for CPUs
-    "CL_CONFIG_CPU_EXPENSIVE_MEM_OPT",
-    "CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE",
-    "CL_CONFIG_CPU_FORCE_MAX_WORK_GROUP_SIZE",
-    "CL_CONFIG_CPU_FORCE_PRIVATE_MEM_SIZE",
-    "CL_CONFIG_CPU_FORCE_WORK_GROUP_SIZE",
-    "CL_CONFIG_CPU_O0_VECTORIZATION",
-    "CL_CONFIG_CPU_REQD_SUB_GROUP_SIZE",
-    "CL_CONFIG_CPU_RT_LOOP_UNROLL_FACTOR",
-    "CL_CONFIG_CPU_STREAMING_ALWAYS",
-    "CL_CONFIG_CPU_SUB_GROUP_CONSTRUCTION",
-    "CL_CONFIG_CPU_TARGET_ARCH",
-    "CL_CONFIG_CPU_VECTORIZER_MODE",
-    "CL_CONFIG_LLVM_OPTIONS",
-    "CL_CONFIG_LTO_PM",
-    "CL_CONFIG_REPLACE_IR_AFTER_OPTIMIZER",
-    "CL_CONFIG_REPLACE_IR_BEFORE_OPTIMIZER",
-    "CL_CONFIG_USE_FAST_RELAXED_MATH",
-    "CL_CONFIG_USE_TRAPPING",
-    "CL_CONFIG_USE_VECTORIZER",
-    // Intel's runtime for GPUs, beside the prefix below
+    "INTEL_ISA_DISABLE",
+    "INTEL_JIT_BACKWARD_COMPATIBILITY",
+    // Intel's runtime for GPUs
     "OverrideDefaultFP64Settings",
     // AMD
     "AMD_OCL_BUILD_OPTIONS",
@@ -66,16 +35,54 @@ const ENVIRONMENT: &[&str] = &[
     "AMD_OCL_LINK_OPTIONS",
     "AMD_OCL_LINK_OPTIONS_APPEND",
     // Mesa
+    "LP_NATIVE_VECTOR_WIDTH",
     "RUSTICL_FEATURES",
+    // Clang, where a driver starts it
+    "CPATH",
 ];
 
-/// Prefixes of names whose every variable is taken to change the compiler: the Intel Graphics
-/// Compiler reads hundreds.
-const ENVIRONMENT_PREFIXES: &[&str] = &["IGC_"];
+/// Prefixes of names whose every variable is taken to change the compiler, unless it is
+/// [known](HARMLESS) not to: of PoCL, of Intel's runtime for CPUs, and of the Intel Graphics Compiler. New
+/// versions of these add variables.
+const ENVIRONMENT_PREFIXES: &[&str] = &["POCL_", "CL_CONFIG_", "IGC_"];
+
+/// Variables with such a prefix that only move caches, write diagnostics, or say how kernels are run. They
+/// would cost rebuilds for nothing.
+const HARMLESS: &[&str] = &[
+    "POCL_AFFINITY",
+    "POCL_CACHE_DIR",
+    "POCL_DEBUG",
+    "POCL_DEBUG_LLVM_PASSES",
+    "POCL_KERNEL_CACHE",
+    "POCL_LEAVE_KERNEL_COMPILER_TEMP_FILES",
+    "POCL_MAX_PTHREAD_COUNT",
+    "POCL_MEMORY_LIMIT",
+    "POCL_SIGFPE_HANDLER",
+    "POCL_SIGUSR2_HANDLER",
+    "POCL_STARTUP_DELAY",
+    "POCL_TRACING",
+    "POCL_TRACING_FILTER",
+    "POCL_TRACING_OPT",
+    "POCL_VECTORIZER_REMARKS",
+    "CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE",
+    "CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE",
+    "CL_CONFIG_CPU_TBB_NUM_WORKERS",
+    "CL_CONFIG_DUMP_ASM",
+    "CL_CONFIG_DUMP_BIN",
+    "CL_CONFIG_DUMP_DISASSEMBLY",
+    "CL_CONFIG_DUMP_FILE_NAME_PREFIX",
+    "CL_CONFIG_DUMP_IR_AFTER_OPTIMIZER",
+    "CL_CONFIG_DUMP_IR_BEFORE_OPTIMIZER",
+    "CL_CONFIG_ENABLE_PARALLEL_COPY",
+    "CL_CONFIG_LOG_FILE",
+    "CL_CONFIG_USER_LOGGER",
+    "CL_CONFIG_USE_ITT_API",
+    "CL_CONFIG_USE_VTUNE",
+];
 
 fn changes_a_compiler(name: &str) -> bool {
-    ENVIRONMENT.contains(&name)
-        || ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    let has_prefix = ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    ENVIRONMENT.contains(&name) || has_prefix && !HARMLESS.contains(&name)
 }
 
 /// What a field is. The numbers are part of the encoding: they are never given to another field.

@@ -168,18 +168,21 @@ fn describe(
     if ip_version != 0 {
         device_version.push_str(&format!(", IP version {ip_version:#010x}"));
     }
+    let kind = match properties.type_ {
+        ZE_DEVICE_TYPE_GPU => DeviceKind::Gpu,
+        ZE_DEVICE_TYPE_CPU => DeviceKind::Cpu,
+        _ => DeviceKind::Accelerator,
+    };
     let info = DeviceInfo {
         backend: NAME,
         platform: "Level Zero".to_owned(),
+        platform_version: String::new(),
         vendor: match properties.vendorId {
             INTEL => "Intel(R) Corporation".to_owned(),
             other => format!("{other:#06x}"),
         },
-        kind: match properties.type_ {
-            ZE_DEVICE_TYPE_GPU => DeviceKind::Gpu,
-            ZE_DEVICE_TYPE_CPU => DeviceKind::Cpu,
-            _ => DeviceKind::Accelerator,
-        },
+        kind,
+        instructions: DeviceInfo::instructions_of(kind),
         driver_version: query.driver_version().map_err(about("its driver's version"))?,
         device_version,
         il_version: il_version(module.spirvVersionSupported),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use opencl3::device::*;
 use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::platform::platform::{
-    CL_PLATFORM_NAME, cl_platform_id, get_platform_data, get_platform_ids,
+    CL_PLATFORM_NAME, CL_PLATFORM_VERSION, cl_platform_id, get_platform_data, get_platform_ids,
 };
 
 use super::codes::{driver_code, error, error_of};
@@ -73,7 +73,8 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     let mut adapters = Vec::new();
     let mut skipped = Vec::new();
     for platform in platforms {
-        let name = platform_name(platform);
+        let said = Platform::of(platform);
+        let name = &said.name;
         let devices = match get_device_ids(platform, CL_DEVICE_TYPE_ALL) {
             Ok(devices) => devices,
             Err(code) => {
@@ -87,7 +88,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
             skipped.push(format!("platform `{name}` has no devices"));
         }
         for device in devices {
-            match describe(&name, device) {
+            match describe(&said, device) {
                 Ok((version, info)) => adapters.push(ClAdapter {
                     platform: PlatformId(platform),
                     device: DeviceId(device),
@@ -134,9 +135,20 @@ fn no_driver() -> Error {
     )
 }
 
-fn platform_name(platform: cl_platform_id) -> String {
-    get_platform_data(platform, CL_PLATFORM_NAME)
-        .map_or_else(|_| UNKNOWN.to_owned(), |name| text(&name))
+/// What a platform says of itself.
+struct Platform {
+    name: String,
+    version: String,
+}
+
+impl Platform {
+    fn of(platform: cl_platform_id) -> Self {
+        let ask = |what| {
+            get_platform_data(platform, what)
+                .map_or_else(|_| UNKNOWN.to_owned(), |answer| text(&answer))
+        };
+        Self { name: ask(CL_PLATFORM_NAME), version: ask(CL_PLATFORM_VERSION) }
+    }
 }
 
 /// A version of OpenCL.
@@ -160,10 +172,11 @@ impl Version {
 }
 
 /// What the device says of itself, or why it cannot be used.
-fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo), String> {
+fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, DeviceInfo), String> {
     let query = Query(device);
     let name = query.text(CL_DEVICE_NAME);
-    let unusable = |reason: String| format!("device `{name}` of platform `{platform}` {reason}");
+    let unusable =
+        |reason: String| format!("device `{name}` of platform `{}` {reason}", platform.name);
 
     let device_version = query.text(CL_DEVICE_VERSION);
     let version = Version::parse(&device_version)
@@ -193,11 +206,14 @@ fn describe(platform: &str, device: cl_device_id) -> Result<(Version, DeviceInfo
     }
     formats.push(ImageFormat::Native);
 
+    let kind = query.kind();
     let info = DeviceInfo {
         backend: NAME,
-        platform: platform.to_owned(),
+        platform: platform.name.clone(),
+        platform_version: platform.version.clone(),
         vendor: query.text(CL_DEVICE_VENDOR),
-        kind: query.kind(),
+        kind,
+        instructions: DeviceInfo::instructions_of(kind),
         driver_version: query.text(CL_DRIVER_VERSION),
         device_version,
         il_version,

@@ -26,6 +26,8 @@ impl Simulated {
         let info = DeviceInfo {
             backend: "simulated",
             platform: "Kiln simulator".to_owned(),
+            platform_version: String::new(),
+            instructions: String::new(),
             name: name.to_owned(),
             vendor: "Kiln".to_owned(),
             kind: DeviceKind::Accelerator,

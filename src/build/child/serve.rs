@@ -114,7 +114,7 @@ fn find(request: &Request) -> Result<Arc<dyn Device>> {
         Error::new(ErrorKind::NoDevice, message)
     })?;
     let adapters = backend.adapters()?;
-    let is_wanted = |identity: [(&str, &str); 7]| {
+    let is_wanted = |identity: [(&str, &str); 9]| {
         identity.iter().copied().eq(request.device.iter().map(|(name, value)| (&**name, &**value)))
     };
     let equal = adapters.iter().filter(|adapter| is_wanted(adapter.info().identity()));

@@ -68,10 +68,11 @@ impl Inputs {
 
 #[test]
 fn the_key_is_stable() {
-    assert_eq!(inputs().key(), "4ccf178f8f42f333ab586496504f2cc6abe9ffe229b6485aa3c9c9ce610faab4");
+    assert_eq!(inputs().key(), "96be5b370046c086af8dc77108c72123a09c81f7e4536b057f9b45403ea95420");
     let mut moved = inputs();
     moved.environment.reverse();
     moved.environment.retain(|(name, _)| *name != "HOME");
+    moved.environment.push(("POCL_CACHE_DIR", "/tmp"));
     assert_eq!(
         moved.key(),
         inputs().key(),
@@ -100,6 +101,8 @@ fn every_field_alone_changes_the_key() {
         ("no options", |i| i.options.clear()),
         ("the backend", |i| i.info.backend = "level-zero"),
         ("the platform", |i| i.info.platform.push('x')),
+        ("the platform's version", |i| i.info.platform_version.push('x')),
+        ("the instructions", |i| i.info.instructions.push('x')),
         ("the vendor", |i| i.info.vendor.push('x')),
         ("the device", |i| i.info.name.push('x')),
         ("the device version", |i| i.info.device_version.push('x')),
@@ -107,6 +110,9 @@ fn every_field_alone_changes_the_key() {
         ("the il version", |i| i.info.il_version.push('x')),
         ("a variable's value", |i| i.environment[1].1 = "-g1"),
         ("a variable's name", |i| i.environment[0].0 = "IGC_Opu"),
+        ("a variable that a new version adds", |i| {
+            i.environment.push(("POCL_BRAND_NEW", "1"));
+        }),
         ("an empty variable", |i| {
             i.environment.push(("CL_CONFIG_CPU_TARGET_ARCH", ""));
         }),
@@ -126,9 +132,11 @@ fn every_field_alone_changes_the_key() {
 fn bytes_do_not_move_between_fields() {
     type Change = fn(&mut Inputs);
     let changes: &[Change] = &[
-        |i| (i.info.platform, i.info.vendor) = ("platformv".to_owned(), "endor".to_owned()),
+        |i| {
+            (i.info.platform_version, i.info.vendor) = ("3.0v".to_owned(), "endor".to_owned());
+        },
         |i| (i.info.vendor, i.info.name) = ("vendo".to_owned(), "rdevice".to_owned()),
-        |i| (i.info.name, i.info.device_version) = (String::new(), "device2.0".to_owned()),
+        |i| (i.info.name, i.info.instructions) = (String::new(), "deviceavx2".to_owned()),
         |i| i.environment[0] = ("IGC_Op", "tx"),
         |i| {
             i.constants = vec![
@@ -159,8 +167,10 @@ fn fields_are_listed_by_name_and_value() {
         "options",
         "backend",
         "platform",
+        "platform version",
         "vendor",
         "device",
+        "instructions",
         "device version",
         "driver version",
         "il version",
@@ -169,7 +179,7 @@ fn fields_are_listed_by_name_and_value() {
     ];
     assert_eq!(names, expected);
     assert_eq!(fields[4].1, "0x04030201");
-    assert_eq!(fields[15].1, "-g");
+    assert_eq!(fields[17].1, "-g");
 }
 
 /// Ten requests as applications make them, with the keys that every version of this crate gives them
