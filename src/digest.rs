@@ -53,10 +53,18 @@ digest_type! {
 digest_type! {
     /// Names what a build depends on: the images, with the files that their texts include and the
     /// libraries that they import from, their specialization constants, the options, the device and its
-    /// driver, and the environment variables that are known to change a driver's compiler, as they were
-    /// when the runtime was built: `IGC_*`, and some of PoCL's (`POCL_*`), Intel's (`CL_CONFIG_*`), AMD's
-    /// (`AMD_OCL_*`) and Mesa's ([`BuildRequest::key_fields`](crate::BuildRequest::key_fields) shows those
-    /// that are set). For another one, put a macro of your own into the options.
+    /// driver, and the environment variables that can change a driver's compiler, as they were when the
+    /// runtime was built: those that begin with `IGC_`, `POCL_` or `CL_CONFIG_`, except some that only move
+    /// caches or write diagnostics, and some of AMD's (`AMD_OCL_*`), Intel's and Mesa's
+    /// ([`BuildRequest::key_fields`](crate::BuildRequest::key_fields) shows those that are set). For another
+    /// one, put a macro of your own into the options.
+    ///
+    /// A device is known by its name, vendor, platform and driver with their versions, and the host's
+    /// processor as a device also by its instructions: [`DeviceInfo::identity`](crate::DeviceInfo::identity).
+    ///
+    /// The time of a build is in no key. A text that names `__TIME__`, `__DATE__` or `__TIMESTAMP__`, in
+    /// itself, in a file that it includes or in its options, is built each time that it is asked for, and
+    /// kept neither in memory nor on disk nor remotely; only those share it who ask while it is built.
     ///
     /// Equal keys stand for the same program; they are stable between processes and machines.
     /// Displayed as 64 hexadecimal digits, or fewer with a precision: `{key:.8}`.

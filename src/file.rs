@@ -17,11 +17,15 @@ pub(crate) enum Links {
 
 /// The error of a path that leads to something other than a regular file.
 #[derive(Debug)]
-struct NotRegular(&'static str);
+struct NotRegular {
+    kind: &'static str,
+    /// Whether it keeps readers waiting, or has no end.
+    is_endless: bool,
+}
 
 impl fmt::Display for NotRegular {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it is {}, not a regular file", self.0)
+        write!(f, "it is {}, not a regular file", self.kind)
     }
 }
 
@@ -110,11 +114,18 @@ pub(crate) fn is_not_regular(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<NotRegular>())
 }
 
+/// Whether an error of this module says that a path leads to something that keeps readers waiting, or
+/// has no end: a named pipe or a device.
+pub(crate) fn is_endless(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<NotRegular>());
+    error.is_some_and(|error| error.is_endless)
+}
+
 fn check_type(file_type: FileType, is_taken: impl Fn(&FileType) -> bool) -> io::Result<()> {
     if is_taken(&file_type) {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, NotRegular(in_words(file_type))))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, NotRegular::of(file_type)))
 }
 
 fn open_if(
@@ -150,26 +161,31 @@ fn open_if(
     Ok((file, metadata))
 }
 
-fn in_words(file_type: FileType) -> &'static str {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::FileTypeExt;
-        if file_type.is_fifo() {
-            return "a named pipe";
-        } else if file_type.is_socket() {
-            return "a socket";
-        } else if file_type.is_block_device() {
-            return "a block device";
-        } else if file_type.is_char_device() {
-            return "a character device";
+impl NotRegular {
+    fn of(file_type: FileType) -> Self {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::FileTypeExt;
+            let special = [
+                (file_type.is_fifo(), "a named pipe"),
+                (file_type.is_char_device(), "a character device"),
+                (file_type.is_block_device(), "a block device"),
+            ];
+            if let Some((_, kind)) = special.into_iter().find(|(is_it, _)| *is_it) {
+                return Self { kind, is_endless: true };
+            }
+            if file_type.is_socket() {
+                return Self { kind: "a socket", is_endless: false };
+            }
         }
-    }
-    if file_type.is_dir() {
-        "a directory"
-    } else if file_type.is_symlink() {
-        "a symbolic link"
-    } else {
-        "a special file"
+        let kind = if file_type.is_dir() {
+            "a directory"
+        } else if file_type.is_symlink() {
+            "a symbolic link"
+        } else {
+            "a special file"
+        };
+        Self { kind, is_endless: false }
     }
 }
 

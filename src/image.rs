@@ -13,7 +13,7 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{self, Links};
 use crate::future::named_future;
-use crate::includes::includes_files;
+use crate::includes::{includes_files, tells_time};
 use crate::spirv::{self, Symbol};
 
 /// The bytes of the largest file that is read as a module.
@@ -40,6 +40,8 @@ struct Inner {
     private_memory: OnceLock<u64>,
     /// Of OpenCL C, once somebody has asked.
     includes_files: OnceLock<bool>,
+    /// Of OpenCL C, once somebody has asked.
+    tells_time: OnceLock<bool>,
     /// Why it cannot be built for any device.
     flaw: Option<Error>,
 }
@@ -155,10 +157,16 @@ impl Image {
         hasher.update(&code);
         let digest = Digest(hasher.finalize().into());
         let flaw = if format == ImageFormat::OpenClC { flaw_of_text(&code) } else { None };
-        let (private_memory, includes_files) = (OnceLock::new(), OnceLock::new());
-        let code = code.into();
-        let inner =
-            Inner { format, code, digest, reflection, private_memory, includes_files, flaw };
+        let inner = Inner {
+            format,
+            code: code.into(),
+            digest,
+            reflection,
+            private_memory: OnceLock::new(),
+            includes_files: OnceLock::new(),
+            tells_time: OnceLock::new(),
+            flaw,
+        };
         Self { inner: Arc::new(inner), is_untrusted: false }
     }
 
@@ -337,6 +345,12 @@ impl Image {
         let includes_files = || includes_files(self.code());
         self.format() == ImageFormat::OpenClC
             && *self.inner.includes_files.get_or_init(includes_files)
+    }
+
+    /// Whether it is OpenCL C that tells the time of its build.
+    pub(crate) fn tells_time(&self) -> bool {
+        let tells_time = || tells_time(self.code());
+        self.format() == ImageFormat::OpenClC && *self.inner.tells_time.get_or_init(tells_time)
     }
 
     /// Whether it is a SPIR-V module with pointers to functions.

@@ -9,17 +9,20 @@
 //! number of bytes that are read have limits.
 
 mod directives;
+mod time;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::file::{self, Links};
 use crate::options::words;
 use directives::each_directive;
+
+pub(crate) use time::{options_tell_time, tells_time};
 
 /// The directives that read files, and the operators that look for some.
 const WORDS: [&str; 3] = ["include", "import", "embed"];
@@ -53,7 +56,16 @@ fn has_word(directive: &[u8], words: &[&str]) -> bool {
     words.iter().any(has)
 }
 
-/// A digest over all files that a text may include, built with options in their canonical form, by
+/// What is known of the files that a text may include.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Included {
+    /// Over their names and contents.
+    pub(crate) digest: Digest,
+    /// Whether one of them [tells the time](tells_time) of the build.
+    pub(crate) tells_time: bool,
+}
+
+/// Reads all files that a text may include, built with options in their canonical form, by
 /// their names and by what they hold now. That there is no file of a name is part of it.
 ///
 /// Names are those that directives give. If a directive names a file by a macro, also those that macros
@@ -66,14 +78,15 @@ fn has_word(directive: &[u8], words: &[&str]) -> bool {
 ///
 /// # Errors
 ///
-/// * [`Unsupported`](ErrorKind::Unsupported) if there are more than [`MAX_PLACES`] places to look at, or
-///   the files hold more than [`MAX_BYTES`].
+/// * [`Unsupported`](ErrorKind::Unsupported) if there are more than [`MAX_PLACES`] places to look at, if
+///   the files hold more than [`MAX_BYTES`], or if one is a pipe or a device, which a compiler would wait
+///   for or read without end.
 /// * [`Driver`](ErrorKind::Driver) if the limit passes.
-pub(crate) fn digest_of_files(
+pub(crate) fn included_files(
     text: &[u8],
     options: &str,
     limit: Option<Duration>,
-) -> Result<Digest> {
+) -> Result<Included> {
     let mut search = Search::new(limit);
     let given = Given::of(options, &mut search)?;
     search.names.push_back((None, given.names));
@@ -86,7 +99,8 @@ pub(crate) fn digest_of_files(
             }
         }
     }
-    Ok(Digest(search.hasher.finalize().into()))
+    let digest = Digest(search.hasher.finalize().into());
+    Ok(Included { digest, tells_time: search.tells_time })
 }
 
 /// Files that are looked for, with what is left of the limits.
@@ -102,6 +116,7 @@ struct Search {
     bytes: u64,
     limit: Option<Duration>,
     start: Instant,
+    tells_time: bool,
 }
 
 impl Search {
@@ -115,6 +130,7 @@ impl Search {
             bytes: MAX_BYTES,
             limit,
             start: Instant::now(),
+            tells_time: false,
         }
     }
 
@@ -169,7 +185,7 @@ impl Search {
         if known < number {
             return Ok(());
         }
-        let contents = read(&path, self.bytes + 1);
+        let contents = read(&path, self.bytes + 1)?;
         self.hash(&[u8::from(contents.is_some())]);
         let contents = contents.unwrap_or_default();
         self.bytes = self.bytes.checked_sub(contents.len() as u64).ok_or_else(|| {
@@ -181,6 +197,7 @@ impl Search {
             ))
         })?;
         self.hash(&contents);
+        self.tells_time |= tells_time(&contents);
         self.add(path.parent().map(Path::to_owned), &contents);
         Ok(())
     }
@@ -196,18 +213,33 @@ fn path_of(named: &Path) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// What a file holds, if there is one. Only what says that it holds something is read: pipes, devices
-/// and the files of `/proc` may never end.
-fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
-    let metadata = fs::metadata(path).ok()?;
-    if !metadata.is_file() {
-        return None;
-    }
+/// What a file holds, if there is one. Only what says that it holds something is read: the files of
+/// `/proc` may never end.
+///
+/// # Errors
+///
+/// [`Unsupported`](ErrorKind::Unsupported) for a pipe or a device other than the null device.
+fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>> {
+    let (file, metadata) = match file::open(path, file::reading(), Links::Follow) {
+        Ok(opened) => opened,
+        Err(error) if file::is_endless(&error) && !is_null_device(path) => {
+            return Err(Error::unsupported(format!(
+                "the OpenCL C text includes `{}`: {error}; include regular files alone",
+                path.display()
+            )));
+        }
+        Err(_) => return Ok(None),
+    };
     let mut contents = Vec::new();
-    if metadata.len() > 0 {
-        File::open(path).ok()?.take(most).read_to_end(&mut contents).ok()?;
+    if metadata.len() > 0 && file.take(most).read_to_end(&mut contents).is_err() {
+        return Ok(None);
     }
-    Some(contents)
+    Ok(Some(contents))
+}
+
+/// Whether a path leads to the null device, which is empty: `-include /dev/null` is in use.
+fn is_null_device(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|path| path == Path::new("/dev/null"))
 }
 
 /// What options say of included files.
@@ -338,6 +370,8 @@ fn quoted_in(line: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -416,7 +450,7 @@ mod tests {
         write("sub/deep/empty.h", "");
         let given = "-DNAME=<n.h> -D FOLDER=sub/deep";
         let options = format!("-I {} {given}", folder.path().display());
-        let digest = || digest_of_files(text, &options, None).expect("there are few");
+        let digest = || included_files(text, &options, None).expect("there are few").digest;
         let mut seen = vec![digest()];
         for (name, text) in [
             ("a.h", "int a;"),
@@ -456,7 +490,7 @@ mod tests {
         std::os::unix::fs::symlink("../../src/a.h", at("include/sub/a.h")).expect("there is room");
         let options = format!("-I {}", at("include").display());
         let text = b"#include \"sub/a.h\"\n";
-        let digest = || digest_of_files(text, &options, None).expect("there are few");
+        let digest = || included_files(text, &options, None).expect("there are few").digest;
         let mut seen = vec![digest()];
         for (name, text) in
             [("include/sub/made.h", "1"), ("include/sub/made.h", "2"), ("src/a.h", "3")]
@@ -511,7 +545,7 @@ mod tests {
         let names: Vec<_> = search.names.iter().map(|(_, names)| names.len()).collect();
         assert_eq!(names, [1]);
         let options = format!("-I {}", folder.path().display());
-        digest_of_files(text.as_bytes(), &options, None).expect("it is one file");
+        included_files(text.as_bytes(), &options, None).expect("it is one file");
     }
 
     /// Texts hold many strings in macros, most of which are of no files.
@@ -531,26 +565,30 @@ mod tests {
         let folder = tempfile::tempdir().expect("there is room");
         let options = format!("-I {}", folder.path().display());
         let text: String = (0..=MAX_PLACES / 2).map(|n| format!("#include <{n}>\n")).collect();
-        let error = digest_of_files(text.as_bytes(), &options, None).expect_err("they are many");
+        let error = included_files(text.as_bytes(), &options, None).expect_err("they are many");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(&MAX_PLACES.to_string()), "{error}");
 
         let path = folder.path().join("x.h");
-        let file = File::create(&path).expect("there is room");
+        let file = fs::File::create(&path).expect("there is room");
         file.set_len(MAX_BYTES + 1).expect("holes take no room");
-        let error = digest_of_files(b"#include <x.h>", &options, None).expect_err("it is long");
+        let error = included_files(b"#include <x.h>", &options, None).expect_err("it is long");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("64 MiB"), "{error}");
 
         let past = Some(Duration::ZERO);
-        let error = digest_of_files(b"#include <y.h>", &options, past).expect_err("it is over");
+        let error = included_files(b"#include <y.h>", &options, past).expect_err("it is over");
         assert_eq!(error.kind(), ErrorKind::Driver);
     }
 
     #[test]
     #[cfg(unix)]
     fn what_never_ends_is_not_read() {
-        let text = b"#include \"/dev/zero\"\n#embed </proc/kmsg>\n#include \"/\"";
-        digest_of_files(text, "", None).expect("nothing is read");
+        let text = b"#embed </proc/kmsg>\n#include \"/\"\n#include </dev/null>";
+        included_files(text, "", None).expect("nothing is read");
+        let text = b"#include \"/dev/zero\"";
+        let error = included_files(text, "", None).expect_err("a compiler would read it");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("`/dev/zero`: it is a character device"), "{error}");
     }
 }

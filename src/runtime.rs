@@ -444,6 +444,14 @@ impl Runtime {
     }
 
     /// Asks for a program: await the request, or [`start`](BuildRequest::start) it.
+    ///
+    /// All who ask a runtime for the same program get the same one while it is in memory, with the same
+    /// variables at program scope (`global int counter;`): what kernels of one asker write there, those of
+    /// another read, and Kiln does not order launches by it. To have a program of one's own, put a macro
+    /// that names the asker into the [options](BuildRequest::options), such as `-D ASKER=2`, or pass a
+    /// buffer instead.
+    ///
+    /// A text that tells the time of its build is not kept: see [`BuildKey`](crate::BuildKey).
     pub fn build(&self, image: &Image) -> BuildRequest {
         BuildRequest::new(self.inner.shared.graph.clone(), self.device, image)
     }

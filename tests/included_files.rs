@@ -322,3 +322,47 @@ fn a_driver_that_goes_by_the_text_does_not_take_one_content_for_another() {
         assert_eq!(binaries[0], binaries[2]);
     });
 }
+
+/// A driver's compiler would wait for the pipe, and read the device until there is no memory left.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_and_a_device_are_refused_by_name() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let folder = TempDir::new().expect("there is room");
+    let path = |name: &str| folder.path().join(name);
+    mknodat(CWD, path("pipe.h"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it is new");
+    std::os::unix::fs::symlink("/dev/zero", path("zero.h")).expect("it is new");
+    std::os::unix::fs::symlink("/dev/null", path("null.h")).expect("it is new");
+    fs::write(path("deep.h"), "#define FILE \"pipe.h\"\n#include FILE\n").expect("there is room");
+    let include = format!("-I {}", folder.path().display());
+    block_on(on_each_device(async |rt: Runtime| {
+        if !takes_text(&rt) {
+            return;
+        }
+        let build = async |text: &str, options: &str| {
+            let options = format!("{include} {options}");
+            let build = async { rt.build(&Image::opencl_c(text)).options(&options).await };
+            let late = async {
+                smol::Timer::after(std::time::Duration::from_secs(60)).await;
+                panic!("{text} {options}: it hangs")
+            };
+            smol::future::or(build, late).await
+        };
+        for (text, options, named, kind) in [
+            ("#include \"pipe.h\"\n", "", "pipe.h", "a named pipe"),
+            ("#include \"deep.h\"\n", "", "pipe.h", "a named pipe"),
+            ("#include <zero.h>\n", "", "zero.h", "a character device"),
+            ("", "-include zero.h", "zero.h", "a character device"),
+        ] {
+            let text = format!("{text}kernel void k() {{}}");
+            let error = build(&text, options).await.expect_err("it is refused");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            let told = error.to_string();
+            assert!(told.contains(named) && told.contains(kind), "{told}");
+        }
+        let text =
+            "#include \"null.h\"\n// \"pipe.h\"\n#define PIPE \"pipe.h\"\nkernel void k() {}";
+        build(text, "").await.expect("an empty file, and a name that is not included");
+    }));
+}

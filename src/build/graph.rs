@@ -544,8 +544,9 @@ impl BuildGraph {
     /// Makes an outcome known. The cache comes first, the flight goes second, and only then, with
     /// the caller, the waiters hear of it: whoever learns of a failure of circumstance and asks
     /// again gets a new build, and whoever learns of a program finds it.
-    pub(super) fn publish(&self, node: NodeId, outcome: &Outcome) {
-        if outcome.as_ref().map_or_else(Error::is_deterministic, |_| true) {
+    pub(super) fn publish(&self, node: NodeId, recipe: &Recipe, outcome: &Outcome) {
+        let is_kept = outcome.as_ref().map_or_else(Error::is_deterministic, |_| true);
+        if is_kept && !recipe.is_time_dependent() {
             self.keep(node, outcome.clone());
         }
         self.flights().remove(&node);

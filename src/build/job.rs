@@ -652,7 +652,7 @@ impl Job {
                 built.distrust();
             }
         }
-        self.graph.publish(self.node, &outcome);
+        self.graph.publish(self.node, &self.recipe, &outcome);
         let told = match outcome.as_ref().map(|built| built.origin()) {
             Ok(Origin::Disk) => "disk",
             Ok(Origin::Remote) => "remote",

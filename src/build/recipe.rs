@@ -337,8 +337,10 @@ impl Recipe {
     /// those that they were made from.
     pub(crate) fn with_images(&self, images: impl IntoIterator<Item = Image>) -> Self {
         let units = self.units.iter().zip(images).map(|(unit, image)| {
-            let is_untrusted = unit.image.is_untrusted();
-            Unit { image, included: None, ..unit.clone() }.untrusted_if(is_untrusted)
+            let (is_untrusted, is_time_dependent) =
+                (unit.image.is_untrusted(), unit.is_time_dependent());
+            Unit { image, included: None, is_time_dependent, ..unit.clone() }
+                .untrusted_if(is_untrusted)
         });
         let way = if self.units.len() == 1 { Way::Build } else { Way::Merge };
         Self {
@@ -411,9 +413,15 @@ impl Recipe {
         self.objects().map(part).collect()
     }
 
-    /// Whether what comes of it is worth storing: native images are what would be stored.
+    /// Whether its program is worth storing: a native image is stored by the application, and a program
+    /// that tells the time of its build is of no use later.
     pub(crate) fn is_stored(&self) -> bool {
-        self.format() != ImageFormat::Native
+        self.format() != ImageFormat::Native && !self.is_time_dependent()
+    }
+
+    /// Whether its programs differ from build to build, so that they must not be kept.
+    pub(crate) fn is_time_dependent(&self) -> bool {
+        self.units.iter().any(Unit::is_time_dependent)
     }
 
     /// What is built in the place of texts once they are SPIR-V: images in the order of the texts'. Its

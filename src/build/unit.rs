@@ -1,26 +1,27 @@
 //! One image of a program, with all that its own compile depends on.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::build::key::{ConstantBytes, UnitFields};
 use crate::build::link::describe;
 use crate::device::{Device, ImageFormat};
-use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, SpecializationConstant};
-use crate::includes::{digest_of_files, options_include_files};
+use crate::includes::{Included, included_files, options_include_files, options_tell_time};
 use crate::options::canonical_options;
 
 /// An image of a program, and what its compile depends on beside it.
 #[derive(Clone)]
 pub(crate) struct Unit {
     pub(super) image: Image,
-    /// Over the files that its text includes, once they were read.
-    pub(super) included: Option<Digest>,
+    /// The files that its text includes, once they were read.
+    pub(super) included: Option<Included>,
     /// Sorted by id, each id once.
     pub(super) constants: Vec<(u32, ConstantBytes)>,
     pub(super) options: String,
+    /// Whether the image was translated from a text that tells the time of its build.
+    pub(super) is_time_dependent: bool,
 }
 
 /// Specialization constants as a backend takes them.
@@ -28,7 +29,13 @@ pub(super) type Constants = Vec<(u32, Vec<u8>)>;
 
 impl Unit {
     pub(super) fn new(image: Image) -> Self {
-        Self { image, included: None, constants: Vec::new(), options: String::new() }
+        Self {
+            image,
+            included: None,
+            constants: Vec::new(),
+            options: String::new(),
+            is_time_dependent: false,
+        }
     }
 
     /// With options in any form.
@@ -56,19 +63,30 @@ impl Unit {
             || (self.image.format() == ImageFormat::OpenClC && options_include_files(&self.options))
     }
 
-    /// Over the files that its text includes, as they are now. Blocks; within `limit`, if the image is
+    /// Whether its programs differ from build to build because its text tells the time of the build. Such
+    /// programs must not be kept.
+    pub(super) fn is_time_dependent(&self) -> bool {
+        let text_tells = || {
+            self.image.tells_time()
+                || self.included.is_some_and(|included| included.tells_time)
+                || options_tell_time(&self.options)
+        };
+        self.is_time_dependent || self.image.format() == ImageFormat::OpenClC && text_tells()
+    }
+
+    /// The files that its text includes, as they are now. Blocks; within `limit`, if the image is
     /// not trusted.
     ///
     /// # Errors
     ///
-    /// As [`digest_of_files`], naming the image.
-    pub(super) fn read_files(&self, limit: Duration) -> Result<Option<Digest>> {
+    /// As [`included_files`], naming the image.
+    pub(super) fn read_files(&self, limit: Duration) -> Result<Option<Included>> {
         if !self.includes_files() {
             return Ok(None);
         }
         let limit = self.image.is_untrusted().then_some(limit);
-        let digest = digest_of_files(self.image.code(), &self.options, limit);
-        digest.map(Some).map_err(|error| error.within(describe(&self.image)))
+        let included = included_files(self.image.code(), &self.options, limit);
+        included.map(Some).map_err(|error| error.within(describe(&self.image)))
     }
 
     /// Makes sure that its files are those that its key tells of. Blocks.
@@ -90,13 +108,18 @@ impl Unit {
     }
 
     /// What a compiler gets of its image. Drivers that keep what they compiled, as NVIDIA's does, may
-    /// know it by the text alone: with files that it includes, what they hold is told behind it.
+    /// know it by the text alone: with files that it includes, what they hold is told behind it, and the
+    /// time in seconds behind one that tells the time.
     pub(super) fn code(&self) -> Cow<'_, [u8]> {
-        let code = self.image.code();
-        match &self.included {
-            Some(digest) => [code, format!("\n// {digest}\n").as_bytes()].concat().into(),
-            None => code.into(),
+        let mut code = Cow::from(self.image.code());
+        if let Some(Included { digest, .. }) = &self.included {
+            code.to_mut().extend_from_slice(format!("\n// {digest}\n").as_bytes());
         }
+        if self.image.format() == ImageFormat::OpenClC && self.is_time_dependent() {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            code.to_mut().extend_from_slice(format!("\n// {now}\n").as_bytes());
+        }
+        code
     }
 
     /// The last value given for an id counts.
@@ -120,7 +143,7 @@ impl Unit {
     pub(super) fn fields(&self) -> UnitFields<'_> {
         UnitFields {
             image: self.image.digest(),
-            included: self.included,
+            included: self.included.map(|included| included.digest),
             constants: &self.constants,
             options: &self.options,
         }

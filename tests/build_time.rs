@@ -1,0 +1,132 @@
+//! Programs whose text tells the time of their build, and what a key tells of a driver.
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use futures::future::join_all;
+use kiln::{CacheConfig, DeviceKind, Image, ImageFormat, Origin, Program, Runtime};
+use support::builder;
+
+const CLOCK: &str = "constant char built[] = __TIME__;
+kernel void tell(global uchar *text) { text[get_global_id(0)] = built[get_global_id(0)]; }";
+
+/// A runtime for the same device, with a store in a directory.
+async fn start(rt: &Runtime, directory: &tempfile::TempDir) -> Runtime {
+    let builder = builder().device(rt.device().index().to_string());
+    builder.cache(CacheConfig::at(directory.path())).build().await.expect("it starts")
+}
+
+/// The time that a program tells, such as `12:34:56`.
+async fn told(rt: &Runtime, program: &Program) -> String {
+    // SAFETY: it writes one byte a work-item.
+    let tell = unsafe { program.kernel("tell") }.expect("it is there");
+    let text = rt.buffer::<u8>(8).expect("there is memory");
+    rt.queue().submit(tell.launch(8).args((&text,))).expect("it fits");
+    String::from_utf8(rt.queue().read(&text).await.expect("it runs")).expect("it is text")
+}
+
+/// Whether the device gets texts. Of others, the SPIR-V that a text becomes counts as well.
+fn takes_text(rt: &Runtime) -> bool {
+    rt.device().formats.contains(&ImageFormat::OpenClC)
+}
+
+everywhere! {
+    async fn a_text_that_tells_the_time_is_built_anew(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let directory = tempfile::tempdir().expect("there is room");
+        let mut times = Vec::new();
+        for _ in 0..2 {
+            let rt = start(&rt, &directory).await;
+            for _ in 0..2 {
+                let program = rt.build(&Image::opencl_c(CLOCK)).await.expect("it builds");
+                assert_eq!(program.origin(), Origin::Compiled);
+                times.push(told(&rt, &program).await);
+                // The macro counts seconds.
+                smol::Timer::after(Duration::from_millis(1100)).await;
+            }
+            rt.drain().await;
+            let stats = rt.stats();
+            assert_eq!((stats.compiles, stats.memory_hits, stats.disk_writes), (2, 0, 0));
+        }
+        assert!(times.iter().all(|time| time.len() == 8 && time.as_bytes()[2] == b':'), "{times:?}");
+        let all = times.len();
+        times.dedup();
+        assert_eq!(times.len(), all, "each build tells another time: {times:?}");
+    }
+}
+
+everywhere! {
+    async fn those_who_ask_during_a_build_share_it(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let image = Image::opencl_c(CLOCK);
+        let builds = join_all((0..8).map(|_| rt.build(&image).start())).await;
+        assert!(builds.iter().all(Result::is_ok));
+        let stats = rt.stats();
+        // Some may ask when it has ended.
+        assert_eq!(stats.compiles + stats.joined_builds, 8, "{stats:?}");
+        assert_eq!(stats.memory_hits, 0);
+    }
+}
+
+everywhere! {
+    async fn the_time_counts_wherever_it_is_told(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let directory = tempfile::tempdir().expect("there is room");
+        let folder = tempfile::tempdir().expect("there is room");
+        fs::write(folder.path().join("built.h"), "#define BUILT __DATE__\n").expect("there is room");
+        let kernel = "constant char built[] = BUILT;
+            kernel void tell(global uchar *text) { text[get_global_id(0)] = built[get_global_id(0)]; }";
+        let including = format!("#include \"built.h\"\n{kernel}");
+        let spliced = format!("#define BUILT __TI\\\nME__\n{kernel}");
+        let silent = format!("// __TIME__\n#define BUILT \"not __DATE__\"\n{kernel}");
+        let include = format!("-I {}", folder.path().display());
+        for (text, options, expected) in [
+            (&*including, &*include, Origin::Compiled),
+            (&spliced, "", Origin::Compiled),
+            (kernel, "-D BUILT=__DATE__", Origin::Compiled),
+            (&silent, "", Origin::Memory),
+        ] {
+            let rt = start(&rt, &directory).await;
+            let build = async || {
+                let build = rt.build(&Image::opencl_c(text)).options(options).await;
+                build.expect("it builds").origin()
+            };
+            assert_eq!(build().await, Origin::Compiled, "{text}");
+            rt.drain().await;
+            assert_eq!(build().await, expected, "{text}");
+            assert_eq!(rt.stats().disk_writes, u64::from(expected == Origin::Memory), "{text}");
+        }
+    }
+}
+
+everywhere! {
+    async fn a_key_tells_which_compiler_a_driver_has(rt: Runtime) {
+        let request = rt.build(&Image::opencl_c("kernel void k() {}"));
+        let Ok(fields) = request.key_fields() else { return }; // There is no compiler to SPIR-V.
+        let field = |name: &str| {
+            let found = fields.iter().find(|(known, _)| known == name);
+            found.unwrap_or_else(|| panic!("no {name}: {fields:?}")).1.clone()
+        };
+        let device = rt.device();
+        assert_eq!(field("platform version"), device.platform_version);
+        if device.platform == "Portable Computing Language" {
+            assert!(field("platform version").contains("LLVM"), "{fields:?}");
+        }
+        if device.backend == "opencl" {
+            assert!(field("platform version").starts_with("OpenCL "), "{fields:?}");
+        }
+        let instructions = field("instructions");
+        assert_eq!(instructions.is_empty(), device.kind != DeviceKind::Cpu, "{instructions}");
+        if device.kind == DeviceKind::Cpu && cfg!(target_arch = "x86_64") {
+            assert!(instructions.contains("sse2"), "{instructions}");
+        }
+    }
+}
