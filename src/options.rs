@@ -10,6 +10,17 @@ pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
     if is_canonical(options) { Cow::Borrowed(options) } else { words(options).join(" ").into() }
 }
 
+/// The options by which a compiler may compute less accurate results than OpenCL asks for.
+pub(crate) const RELAXED: [&str; 3] =
+    ["-cl-fast-relaxed-math", "-cl-finite-math-only", "-cl-unsafe-math-optimizations"];
+
+/// Options, in the canonical form, without those of [`RELAXED`].
+pub(crate) fn without_relaxed(options: &str) -> String {
+    let mut kept = words(options);
+    kept.retain(|word| !RELAXED.contains(word));
+    kept.join(" ")
+}
+
 /// Whether no white space would change. May say no to a text that would not change after all.
 fn is_canonical(options: &str) -> bool {
     let bytes = options.as_bytes();
@@ -64,5 +75,12 @@ mod tests {
             assert_eq!(canonical_options(given), canonical, "{given:?}");
             assert_eq!(canonical_options(canonical), canonical, "{given:?}");
         }
+    }
+
+    #[test]
+    fn options_for_less_accurate_results_are_left_out() {
+        let options = "-cl-fast-relaxed-math -DA=1 -cl-finite-math-only -cl-mad-enable -cl-unsafe-math-optimizations";
+        assert_eq!(without_relaxed(options), "-DA=1 -cl-mad-enable");
+        assert_eq!(without_relaxed(""), "");
     }
 }

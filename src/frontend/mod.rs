@@ -9,7 +9,9 @@
 //! # The same results as a plain build
 //!
 //! * Build options are those of the plain build ([`options`]); one that is not known to mean the same
-//!   to clang is refused.
+//!   to clang is refused. Options that allow less accurate results are applied by the device's compiler
+//!   alone, and only their macros are defined here: applied twice, they would cost accuracy that the plain
+//!   build does not lose.
 //! * What the device's compiler would predefine is predefined here ([`target`]): versions, extensions
 //!   and features.
 //! * **Contraction.** OpenCL C lets a compiler make `a * b + c` one operation, within an expression

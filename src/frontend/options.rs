@@ -1,6 +1,7 @@
 //! The options of a plain OpenCL build, for clang.
 
 use crate::error::{Error, Result};
+use crate::options::RELAXED;
 
 /// Build options, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,16 +17,31 @@ pub(super) struct BuildOptions {
 /// Flags that mean the same to clang as to a driver.
 const FLAGS: &[&str] = &[
     "-cl-denorms-are-zero",
-    "-cl-fast-relaxed-math",
-    "-cl-finite-math-only",
     "-cl-fp32-correctly-rounded-divide-sqrt",
     "-cl-mad-enable",
     "-cl-no-signed-zeros",
     "-cl-single-precision-constant",
     "-cl-uniform-work-group-size",
-    "-cl-unsafe-math-optimizations",
     "-w",
 ];
+
+/// The macros that clang and drivers define for options that allow less accurate results. clang does
+/// not get the options themselves: the device's compiler applies them to the SPIR-V, once, and a fused
+/// kernel is built without them.
+fn macros_of_relaxed(option: &str) -> &'static [&'static str] {
+    const FINITE: &[&str] = &[
+        "-Wno-builtin-macro-redefined",
+        "-U__FINITE_MATH_ONLY__",
+        "-D__FINITE_MATH_ONLY__=1",
+        "-D__FAST_MATH__=1",
+        "-D__FAST_RELAXED_MATH__=1",
+    ];
+    match option {
+        "-cl-fast-relaxed-math" => FINITE,
+        "-cl-finite-math-only" => &FINITE[..3],
+        _ => &[],
+    }
+}
 
 /// Flags that make no difference to what a kernel computes. Warnings of this compiler are not those
 /// of the device's, which has built the program: they are no errors here.
@@ -41,6 +57,7 @@ const FOR_DEVICE: &[&str] = &[
     "-cl-fp32-correctly-rounded-divide-sqrt",
     "-cl-mad-enable",
     "-cl-no-signed-zeros",
+    "-cl-opt-disable",
     "-cl-uniform-work-group-size",
     "-cl-unsafe-math-optimizations",
 ];
@@ -77,6 +94,9 @@ impl BuildOptions {
                     return Err(refused(&word, &why));
                 }
                 options.standard = Some(standard.to_owned());
+            } else if RELAXED.contains(&&*word) {
+                let macros = macros_of_relaxed(&word).iter();
+                options.arguments.extend(macros.map(|argument| (*argument).to_owned()));
             } else if FLAGS.contains(&&*word) {
                 options.arguments.push(word);
             } else if !PASSED_OVER.contains(&&*word) {
@@ -188,6 +208,17 @@ mod tests {
     #[test]
     fn the_device_gets_what_the_module_does_not_carry() {
         let options = options_for_device("-DA=1 -cl-denorms-are-zero -w -cl-opt-disable -I x");
-        assert_eq!(options.expect("they are understood"), "-cl-denorms-are-zero");
+        assert_eq!(options.expect("they are understood"), "-cl-denorms-are-zero -cl-opt-disable");
+    }
+
+    #[test]
+    fn only_the_macros_of_options_for_less_accurate_results_reach_clang() {
+        let parsed = |text| BuildOptions::parse(text).expect("they are understood").arguments;
+        assert_eq!(parsed("-cl-unsafe-math-optimizations -cl-mad-enable"), ["-cl-mad-enable"]);
+        let finite = parsed("-cl-finite-math-only");
+        assert!(finite.contains(&"-D__FINITE_MATH_ONLY__=1".to_owned()), "{finite:?}");
+        let fast = parsed("-cl-fast-relaxed-math");
+        assert!(fast.starts_with(&finite), "{fast:?}");
+        assert!(fast.contains(&"-D__FAST_RELAXED_MATH__=1".to_owned()), "{fast:?}");
     }
 }

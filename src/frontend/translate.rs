@@ -18,7 +18,7 @@ use crate::process::{self, Ended};
 
 /// What is done to a text beside what the arguments tell. Part of every key: raised with each change
 /// that changes results.
-const PIPELINE: &str = "5";
+const PIPELINE: &str = "6";
 
 /// A way from OpenCL C to SPIR-V.
 #[derive(Clone, Copy)]

@@ -89,6 +89,24 @@ impl FusionMode {
 /// the sign and payload of a NaN, the conversion of a number to a type that does not have it, and the
 /// rounding of `mad` and of what may be calculated by it, as `mix` and the products and sums that a SPIR-V
 /// module lets drivers contract: there a driver that knows more of the operands may give something else.
+/// Intel's CPU runtime may also give other last bits, within the error that OpenCL allows, for an estimate
+/// such as `rsqrt` of a value that all work-items share.
+///
+/// Build options of the launches' programs hold for the fused kernel, with these differences:
+///
+/// * `-cl-fast-relaxed-math`, `-cl-unsafe-math-optimizations` and `-cl-finite-math-only` are left out, but
+///   for the macros that they define, so that the fused kernel is as accurate as the launches or more so.
+///   Its bytes differ from theirs, and so may what they make of infinities and NaNs. Functions take
+///   longer than with the option: where that outweighs what fusing saves, [`FusionMode::Auto`] runs the
+///   launches one by one. Programs that differ only in these options can be fused.
+/// * `-cl-no-signed-zeros` leaves the sign of a zero open, and `-cl-denorms-are-zero` whether a value too
+///   small to be normal becomes zero on its way from launch to launch.
+/// * `-cl-mad-enable` lets a driver round a product and a sum once, of several launches, too, where it
+///   sees them.
+/// * `-cl-std`, `-cl-single-precision-constant`, macros and directories hold for the translation of a text.
+///   Warnings (`-Werror`) are those of the launches' own builds.
+/// * Others, such as `-cl-fp32-correctly-rounded-divide-sqrt` and `-cl-opt-disable`, hold as they are, and
+///   must be the same for all programs.
 ///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
