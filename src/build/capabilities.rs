@@ -1,28 +1,20 @@
 //! Whether a device can do what a module asks of it, before a compiler sees the module: some end
 //! the process where they do not know an extension.
 
-use rspirv::spirv::Capability;
-
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::spirv;
+use crate::spirv::{self, Demand};
 
-/// Checks a module against what the device says of itself. What it does not tell is left to the
-/// driver.
+/// Checks a module, called `name`, against what the device says of itself. What it does not tell is
+/// left to the driver.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported), with what the device lacks.
-pub(super) fn check(code: &[u8], device: &Device) -> Result<()> {
-    let spirv::Demands { capabilities, extensions, address_bits } = spirv::demands(code);
+pub(super) fn check(code: &[u8], name: &str, device: &Device) -> Result<()> {
+    let spirv::Demands { features, extensions, address_bits } = spirv::demands(code);
     check_addresses(address_bits, device)?;
-    for capability in capabilities {
-        if let Some(what) = lacks(device, capability) {
-            return Err(Error::unsupported(format!(
-                "the SPIR-V module uses the capability {capability:?}, and {device} has no {what}"
-            )));
-        }
-    }
+    check_features(features, name, device)?;
     let Some(known) = device.spirv_extensions else { return Ok(()) };
     match extensions.into_iter().find(|name| !known.contains(name)) {
         None => Ok(()),
@@ -33,10 +25,53 @@ pub(super) fn check(code: &[u8], device: &Device) -> Result<()> {
     }
 }
 
-/// As [`check`], for a module of which the device's compiler gets a translation: that has all else the
-/// module has, or there is none.
-pub(super) fn check_translated(code: &[u8], device: &Device) -> Result<()> {
-    check_addresses(spirv::demands(code).address_bits, device)
+/// As [`check`], for a module of which the device's compiler gets a translation that needs `features`.
+pub(super) fn check_translated(
+    code: &[u8],
+    features: impl IntoIterator<Item = Demand>,
+    name: &str,
+    device: &Device,
+) -> Result<()> {
+    check_addresses(spirv::demands(code).address_bits, device)?;
+    check_features(features, name, device)
+}
+
+fn check_features(
+    features: impl IntoIterator<Item = Demand>,
+    name: &str,
+    device: &Device,
+) -> Result<()> {
+    match features.into_iter().find(|&feature| !has(device, feature)) {
+        None => Ok(()),
+        Some(feature) => Err(Error::unsupported(lacking(feature, name, device))),
+    }
+}
+
+/// A feature that the device lacks, if the log in which a compiler refused OpenCL C names its types.
+pub(super) fn lacking_by_log(log: &str, name: &str, device: &Device) -> Option<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let is_type = |word: &str, scalar: &str| {
+        let word = word.strip_prefix("convert_").unwrap_or(word);
+        word.strip_prefix(scalar).is_some_and(|count| count.chars().all(|c| c.is_ascii_digit()))
+    };
+    let named = [(Demand::Half, "half", "cl_khr_fp16"), (Demand::Double, "double", "cl_khr_fp64")];
+    let mut lacked = named.into_iter().filter(|&(feature, ..)| !has(device, feature));
+    let (feature, ..) = lacked.find(|(_, scalar, extension)| {
+        log.split(|c| !is_part(c)).any(|word| is_type(word, scalar) || word == *extension)
+    })?;
+    Some(lacking(feature, name, device))
+}
+
+fn lacking(feature: Demand, name: &str, device: &Device) -> String {
+    let Feature { capability, in_words, names } = Feature::of(feature);
+    let missing = match names {
+        [] => String::new(),
+        names => format!(": it lists no {}", names.join(" and no ")),
+    };
+    format!(
+        "kernel module {name} needs `{capability}` ({in_words}), which {device} does not have{missing}; \
+         run it on a device that has it, or write it without"
+    )
 }
 
 fn check_addresses(bits: Option<u32>, device: &Device) -> Result<()> {
@@ -51,26 +86,84 @@ fn check_addresses(bits: Option<u32>, device: &Device) -> Result<()> {
     }
 }
 
-/// What the device surely does not have.
-fn lacks(device: &Device, capability: Capability) -> Option<&'static str> {
-    let has = |name: &str| {
-        let mut names = device.extensions.iter().chain(&device.opencl_c_features);
-        // One that tells nothing may have anything.
-        device.extensions.is_empty() || names.any(|known| known == name)
-    };
-    match capability {
-        Capability::Float16 if !has("cl_khr_fp16") => Some("numbers of 16 bits (cl_khr_fp16)"),
-        Capability::Float64 if !has("cl_khr_fp64") && !has("__opencl_c_fp64") => {
-            Some("numbers of double precision (cl_khr_fp64)")
-        }
-        Capability::Int64Atomics
-            if !has("cl_khr_int64_base_atomics") && !has("cl_khr_int64_extended_atomics") =>
-        {
-            Some("atomics of 64 bits (cl_khr_int64_base_atomics)")
-        }
-        Capability::ImageBasic if !device.images && !device.extensions.is_empty() => Some("images"),
-        _ => None,
+/// How messages and devices name a feature.
+struct Feature {
+    /// In SPIR-V.
+    capability: &'static str,
+    in_words: &'static str,
+    /// Extensions and features of OpenCL C, each of which says that a device has it.
+    names: &'static [&'static str],
+}
+
+impl Feature {
+    fn of(feature: Demand) -> Self {
+        let (capability, in_words, names): (_, _, &[_]) = match feature {
+            Demand::Half => ("Float16", "half precision", &["cl_khr_fp16"]),
+            Demand::Double => ("Float64", "double precision", &["cl_khr_fp64", "__opencl_c_fp64"]),
+            Demand::Long => {
+                ("Int64", "integers of 64 bits", &["cles_khr_int64", "__opencl_c_int64"])
+            }
+            Demand::LongAtomics => (
+                "Int64Atomics",
+                "atomics of 64 bits",
+                &["cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"],
+            ),
+            Demand::ExtendedLongAtomics => (
+                "Int64Atomics",
+                "atomic minimum, maximum and bitwise operations of 64 bits",
+                &["cl_khr_int64_extended_atomics"],
+            ),
+            Demand::Images => ("ImageBasic", "images", &[]),
+            Demand::ReadWriteImages => (
+                "ImageReadWrite",
+                "images that a kernel reads and writes",
+                &["__opencl_c_read_write_images"],
+            ),
+            Demand::GenericPointers => (
+                "GenericPointer",
+                "the generic address space",
+                &["__opencl_c_generic_address_space"],
+            ),
+            Demand::Subgroups => (
+                "SubgroupDispatch",
+                "subgroups",
+                &["cl_khr_subgroups", "cl_intel_subgroups", "__opencl_c_subgroups"],
+            ),
+            Demand::GroupFunctions => (
+                "Groups",
+                "functions of whole work-groups",
+                &["__opencl_c_work_group_collective_functions"],
+            ),
+            Demand::Pipes => ("Pipes", "pipes", &["__opencl_c_pipes"]),
+            Demand::DeviceQueues => {
+                ("DeviceEnqueue", "kernels that start kernels", &["__opencl_c_device_enqueue"])
+            }
+        };
+        Self { capability, in_words, names }
     }
+}
+
+/// Whether the device has a feature, or does not say.
+fn has(device: &Device, feature: Demand) -> bool {
+    let lists_extensions = !device.extensions.is_empty();
+    // Only devices of OpenCL 3.0 list what is optional there, and those of Level Zero list a part.
+    let lists_features = device.backend == "opencl" && !device.opencl_c_features.is_empty();
+    let tells = match feature {
+        Demand::Images | Demand::ReadWriteImages if !device.images => return !lists_extensions,
+        Demand::Images => return true,
+        Demand::Half | Demand::Double | Demand::LongAtomics | Demand::ExtendedLongAtomics => {
+            lists_extensions
+        }
+        Demand::Long
+        | Demand::ReadWriteImages
+        | Demand::GenericPointers
+        | Demand::Subgroups
+        | Demand::GroupFunctions
+        | Demand::Pipes
+        | Demand::DeviceQueues => lists_features,
+    };
+    let mut listed = device.extensions.iter().chain(&device.opencl_c_features);
+    !tells || listed.any(|name| Feature::of(feature).names.contains(&name.as_str()))
 }
 
 #[cfg(test)]
@@ -79,7 +172,7 @@ mod tests {
 
     use rspirv::binary::Assemble;
     use rspirv::dr::Builder;
-    use rspirv::spirv::{AddressingModel, Dim, ImageFormat, MemoryModel};
+    use rspirv::spirv::{AddressingModel, Capability, Dim, ImageFormat, MemoryModel};
 
     use super::*;
     use crate::device::DeviceInfo;
@@ -134,27 +227,98 @@ mod tests {
     fn what_the_device_lacks_is_told_with_its_name() {
         for (capability, needs) in EACH {
             let code = using(capability);
-            let error = check(&code, &device(&["cl_other"], false)).expect_err(needs);
+            let error = check(&code, "m", &device(&["cl_other"], false)).expect_err(needs);
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             let text = error.to_string();
-            assert!(text.contains(&format!("{capability:?}")) && text.contains(needs), "{text}");
-            assert!(text.contains("device (fake cpu)"), "{text}");
-            check(&code, &device(&[needs], needs == "images")).expect("it has it");
+            assert!(text.contains(&format!("m needs `{capability:?}`")), "{text}");
+            assert!(text.contains(needs) && text.contains("device (fake cpu)"), "{text}");
+            check(&code, "m", &device(&[needs], needs == "images")).expect("it has it");
         }
+    }
+
+    #[test]
+    fn half_precision_is_needed_by_its_values_whatever_is_declared() {
+        let code = module(|b| {
+            b.capability(Capability::Float16Buffer);
+            let half = b.type_float(16, None);
+            let halves = b.type_vector(half, 4);
+            let function = b.type_function(half, [halves]);
+            b.begin_function(half, None, rspirv::spirv::FunctionControl::NONE, function)
+                .expect("none is open");
+            b.function_parameter(halves).expect("a function is open");
+            b.end_function().expect("it was begun");
+        });
+        let error = check(&code, "m", &device(&["cl_other"], false)).expect_err("it lacks it");
+        assert!(error.to_string().contains("m needs `Float16` (half precision)"), "{error}");
+        check(&code, "m", &device(&["cl_khr_fp16"], false)).expect("it has it");
+    }
+
+    #[test]
+    fn compilers_name_the_types_that_a_device_lacks() {
+        let lacking = |log| lacking_by_log(log, "m", &device(&["cl_other"], false));
+        for log in [
+            "1:39: error: declaring variable of type '__private half' is not allowed",
+            "error: use of undeclared identifier 'half4'",
+            "error: half precision constant requires cl_khr_fp16",
+        ] {
+            assert!(lacking(log).expect(log).contains("m needs `Float16`"), "{log}");
+        }
+        assert!(lacking("use of type 'double'").expect("named").contains("m needs `Float64`"));
+        assert_eq!(lacking("error: half_exp, halfway and doubled are not declared"), None);
+        assert_eq!(lacking_by_log("'half'", "m", &device(&["cl_khr_fp16"], false)), None);
+    }
+
+    /// A device of OpenCL 3.0 that has these optional features.
+    fn listing(features: &[&str]) -> Device {
+        let opencl_c_features = features.iter().map(|&name| name.to_owned()).collect();
+        let extensions = vec!["cl_khr_int64_base_atomics".to_owned()];
+        let backend = "opencl";
+        let info = DeviceInfo {
+            extensions,
+            opencl_c_features,
+            backend,
+            images: true,
+            ..DeviceInfo::fake()
+        };
+        Device::new(0, Arc::new(info))
+    }
+
+    #[test]
+    fn features_that_a_device_lists_are_the_only_ones_that_it_has() {
+        let each = [
+            (Demand::Long, "Int64", "__opencl_c_int64"),
+            (Demand::ExtendedLongAtomics, "Int64Atomics", "cl_khr_int64_extended_atomics"),
+            (Demand::ReadWriteImages, "ImageReadWrite", "__opencl_c_read_write_images"),
+            (Demand::GenericPointers, "GenericPointer", "__opencl_c_generic_address_space"),
+            (Demand::Subgroups, "SubgroupDispatch", "__opencl_c_subgroups"),
+            (Demand::GroupFunctions, "Groups", "__opencl_c_work_group_collective_functions"),
+            (Demand::Pipes, "Pipes", "__opencl_c_pipes"),
+            (Demand::DeviceQueues, "DeviceEnqueue", "__opencl_c_device_enqueue"),
+        ];
+        for (demand, capability, feature) in each {
+            let error = check_features([demand], "m", &listing(&["__opencl_c_other"]));
+            let text = error.expect_err(feature).to_string();
+            assert!(text.contains(&format!("m needs `{capability}`")), "{text}");
+            assert!(text.contains(feature), "{text}");
+            check_features([demand], "m", &listing(&[feature])).expect("it has it");
+            check_features([demand], "m", &device(&[], true)).expect("it tells nothing");
+        }
+        check_features([Demand::LongAtomics], "m", &listing(&["__opencl_c_other"]))
+            .expect("it has the base ones");
     }
 
     #[test]
     fn what_is_declared_and_not_used_or_not_told_is_left_to_the_driver() {
         for (capability, _) in EACH {
             let declared = module(|b| b.capability(capability));
-            check(&declared, &device(&["cl_other"], false)).expect("it is not used");
-            check(&using(capability), &device(&[], false)).expect("it tells nothing");
+            check(&declared, "m", &device(&["cl_other"], false)).expect("it is not used");
+            check(&using(capability), "m", &device(&[], false)).expect("it tells nothing");
         }
         let loaded_only = module(|b| {
             b.capability(Capability::Float16Buffer);
             b.type_float(16, None);
         });
-        check(&loaded_only, &device(&["cl_other"], false)).expect("every device loads them");
+        check(&loaded_only, "m", &device(&["cl_other"], false)).expect("every device loads them");
     }
 
     #[test]
@@ -162,7 +326,7 @@ mod tests {
         let of = |model| module(|b| b.memory_model(model, MemoryModel::OpenCL));
         let check_both = |code: &[u8]| {
             let device = device(&[], false);
-            [check(code, &device), check_translated(code, &device)]
+            [check(code, "m", &device), check_translated(code, [], "m", &device)]
         };
         for refused in check_both(&of(AddressingModel::Physical32)) {
             let error = refused.expect_err("the device has 64 bits");
@@ -177,11 +341,12 @@ mod tests {
     #[test]
     fn an_extension_that_the_compiler_may_not_know_is_named() {
         let declaring = |name: &str| module(|b| b.extension(name));
-        let error = check(&declaring("SPV_KHR_new"), &device(&[], false)).expect_err("it is new");
+        let error =
+            check(&declaring("SPV_KHR_new"), "m", &device(&[], false)).expect_err("it is new");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("SPV_KHR_new"), "{error}");
-        check(&declaring("SPV_KHR_known"), &device(&[], false)).expect("it is known");
+        check(&declaring("SPV_KHR_known"), "m", &device(&[], false)).expect("it is known");
         let untold = Device::new(0, Arc::new(DeviceInfo::fake()));
-        check(&declaring("SPV_KHR_new"), &untold).expect("it tells none");
+        check(&declaring("SPV_KHR_new"), "m", &untold).expect("it tells none");
     }
 }

@@ -403,7 +403,7 @@ impl BuildGraph {
 
     /// Adds to a compiler's refusal what it may have refused.
     pub(super) fn explain(&self, recipe: &Recipe, error: Error) -> Error {
-        recipe.explain(error, &self.libraries())
+        recipe.explain(error, &self.libraries(), self.slot(recipe).handle())
     }
 
     /// Adds a device library. `false` if it was there.

@@ -461,7 +461,8 @@ impl Job {
     /// What the device cannot run, its compiler need not see.
     fn check(&self, source: &Source<'_>) -> Result<()> {
         if source.format == ImageFormat::SpirV {
-            capabilities::check(source.code, self.graph.slot(&self.recipe).handle())?;
+            let device = self.graph.slot(&self.recipe).handle();
+            capabilities::check(source.code, &self.recipe.describe(), device)?;
         }
         Ok(())
     }

@@ -291,7 +291,7 @@ impl Recipe {
     }
 
     /// Adds to a compiler's refusal what it may have refused.
-    pub(crate) fn explain(&self, error: Error, libraries: &Libraries) -> Error {
+    pub(crate) fn explain(&self, error: Error, libraries: &Libraries, device: &Device) -> Error {
         let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
         let error = if error.kind() == ErrorKind::BuildFailed && self.is_emitted {
             error.within(
@@ -305,6 +305,12 @@ impl Recipe {
                 "the program has pointers to functions (SPV_INTEL_function_pointers), which few \
                  drivers take",
             );
+        }
+        if let Some(log) = error.build_log()
+            && self.format() == ImageFormat::OpenClC
+            && let Some(lacking) = capabilities::lacking_by_log(log, &self.describe(), device)
+        {
+            return error.within(lacking);
         }
         match self.not_stated(&error, libraries) {
             Some(names) => error.within(format_args!(
@@ -500,8 +506,9 @@ impl Recipe {
         };
         let options = self.options();
         if self.is_emitted {
-            capabilities::check_translated(&code, device)?;
             let text = emit::specialized(&Module::parse(&*code)?, &constants)?;
+            capabilities::check_translated(&code, text.demands, &self.describe(), device)?;
+            let text = text.code;
             tracing::trace!(%text, "translated to OpenCL C");
             return build(&Source {
                 format: ImageFormat::OpenClC,
@@ -511,6 +518,12 @@ impl Recipe {
             });
         }
         build(&Source { format: self.format(), code: &code, options, constants: &constants })
+    }
+
+    /// The images, as messages name them.
+    pub(crate) fn describe(&self) -> String {
+        let names: Vec<_> = self.units.iter().map(|unit| describe(&unit.image)).collect();
+        names.join(" with ")
     }
 
     /// Calls `link` with what the device's compiler gets of each image that the device links.

@@ -105,7 +105,7 @@ impl<'m> Body<'_, 'm> {
             }
             Op::IAddCarry | Op::ISubBorrow | Op::UMulExtended | Op::SMulExtended => {
                 let lanes = self.emitter.lanes(self.emitter.type_of(word(2)?)?)?;
-                if lanes.is_vector() || lanes.width() < 32 {
+                if lanes.is_vector() || lanes.width() < 32 || lanes.is_odd() {
                     return Err(unsupported(format!("Op{op:?} of {lanes}")));
                 }
                 let (a, b) = (self.value(word(2)?)?, self.value(word(3)?)?);
@@ -153,6 +153,24 @@ impl<'m> Body<'_, 'm> {
 
     /// The text of a value that is computed of others; `None` if the instruction is none that does.
     pub(super) fn expression(
+        &mut self,
+        op: Op,
+        ty: u32,
+        id: u32,
+        operands: &[u32],
+    ) -> Result<Option<String>> {
+        let text = self.untruncated(op, ty, id, operands)?;
+        Ok(match self.emitter.ty(ty)? {
+            Type::Scalar(scalar @ Scalar::Int(_)) if overflows(op) => {
+                let lanes = Lanes { scalar, count: 1 };
+                text.map(|text| if lanes.is_odd() { truncated(lanes, &text) } else { text })
+            }
+            _ => text,
+        })
+    }
+
+    /// As [`expression`](Self::expression), perhaps with bits above those of an integer's type.
+    fn untruncated(
         &mut self,
         op: Op,
         ty: u32,
@@ -259,35 +277,6 @@ impl<'m> Body<'_, 'm> {
                 let lanes = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
                 dot(&self.value(get(0)?)?, &self.value(get(1)?)?, lanes.count)
             }
-            Op::Any => self.truth("any", get(0)?)?,
-            Op::All => self.truth("all", get(0)?)?,
-            Op::LogicalAnd => self.logical("&&", "&", operands)?,
-            Op::LogicalOr => self.logical("||", "|", operands)?,
-            Op::LogicalNotEqual => self.logical("!=", "^", operands)?,
-            Op::LogicalEqual => {
-                let text = self.logical("==", "^", operands)?;
-                if self.emitter.lanes(ty)?.is_vector() { format!("~({text})") } else { text }
-            }
-            Op::LogicalNot => {
-                let symbol = if self.emitter.lanes(ty)?.is_vector() { '~' } else { '!' };
-                format!("{symbol}{}", self.value(get(0)?)?)
-            }
-            Op::Select => {
-                let condition = self.emitter.lanes(self.emitter.type_of(get(0)?)?)?;
-                let texts = (self.value(get(0)?)?, self.value(get(1)?)?, self.value(get(2)?)?);
-                let (choice, yes, no) = texts;
-                if condition.is_vector() {
-                    let lanes = self.emitter.lanes(ty)?;
-                    let choice = if lanes.width() == 8 {
-                        choice
-                    } else {
-                        format!("convert_{}({choice})", lanes.signed())
-                    };
-                    format!("select({no}, {yes}, {choice})")
-                } else {
-                    format!("{choice} ? {yes} : {no}")
-                }
-            }
             Op::CompositeExtract => {
                 let base = self.value(get(0)?)?;
                 let path = operands.get(1..).unwrap_or_default();
@@ -310,8 +299,30 @@ impl<'m> Body<'_, 'm> {
                 self.emitter.composite(ty, &parts, Place::Expression)?
             }
             Op::VectorShuffle => self.shuffle(ty, get(0)?, get(1)?, operands.get(2..))?,
-            _ => return self.pointer(op, ty, id, operands),
+            _ => {
+                return Ok(match self.logic(op, ty, operands)? {
+                    None => self.pointer(op, ty, id, operands)?,
+                    text => text,
+                });
+            }
         }))
+    }
+
+    /// Refuses to take a pointer to a vector of Booleans for one to something else, or the reverse:
+    /// such vectors lie otherwise in a module's memory than in that of the text.
+    fn check_reinterpreted(&self, pointer: u32, to: u32) -> Result<()> {
+        let pointee = |ty: u32| match self.emitter.ty(ty) {
+            Ok(Type::Pointer { pointee, .. }) => pointee,
+            _ => None,
+        };
+        let pointees = [pointee(self.emitter.type_of(pointer)?), pointee(to)];
+        let is_bools = |ty: u32| {
+            self.emitter.lanes(ty).is_ok_and(|it| it.is_vector() && it.scalar == Scalar::Bool)
+        };
+        if pointees[0] != pointees[1] && pointees.into_iter().flatten().any(is_bools) {
+            return Err(unsupported("OpBitcast of a pointer to a vector of Booleans"));
+        }
+        Ok(())
     }
 
     fn infix(&mut self, symbol: &str, operands: &[u32]) -> Result<String> {
@@ -327,23 +338,6 @@ impl<'m> Body<'_, 'm> {
         Ok(format!("{name}({})", texts.join(", ")))
     }
 
-    fn truth(&mut self, name: &str, value: u32) -> Result<String> {
-        let is_vector = self.emitter.lanes(self.emitter.type_of(value)?)?.is_vector();
-        let value = self.value(value)?;
-        Ok(if is_vector { format!("{name}({value}) != 0") } else { value })
-    }
-
-    fn logical(&mut self, scalar: &str, vector: &str, operands: &[u32]) -> Result<String> {
-        let &[a, b] = operands else { return Err(malformed("an instruction of two operands")) };
-        let lanes = self.emitter.lanes(self.emitter.type_of(a)?)?;
-        Ok(format!(
-            "{} {} {}",
-            self.value(a)?,
-            if lanes.is_vector() { vector } else { scalar },
-            self.value(b)?
-        ))
-    }
-
     /// An integer, taken as signed.
     pub(super) fn signed(&mut self, id: u32) -> Result<String> {
         let lanes = self.emitter.lanes(self.emitter.type_of(id)?)?;
@@ -353,9 +347,14 @@ impl<'m> Body<'_, 'm> {
         if !lanes.is_vector()
             && let Some(bits) = self.emitter.evaluate(id)?
         {
-            return Ok(signed_literal(lanes.width(), bits));
+            return Ok(signed_literal(lanes.bits(), bits));
         }
-        Ok(format!("as_{}({})", lanes.signed(), self.value(id)?))
+        let (signed, value) = (lanes.signed(), self.value(id)?);
+        if lanes.is_odd() {
+            let above = lanes.width() - lanes.bits();
+            return Ok(format!("(({signed})({value} << {above}) >> {above})"));
+        }
+        Ok(format!("as_{signed}({value})"))
     }
 
     fn shuffle(&mut self, ty: u32, a: u32, b: u32, picks: Option<&[u32]>) -> Result<String> {
@@ -421,6 +420,9 @@ impl<'m> Body<'_, 'm> {
             Some(FPRoundingMode::RTP) => "_rtp",
             Some(FPRoundingMode::RTN) => "_rtn",
         };
+        if saturated && to.is_odd() {
+            return Err(unsupported(format!("Op{op:?}, saturated, to {} bits", to.bits())));
+        }
         let mode = format!("{}{rounding}", if saturated { "_sat" } else { "" });
         let takes_signed = matches!(op, Op::ConvertSToF | Op::SConvert | Op::SatConvertSToU);
         let text = if takes_signed { self.signed(value)? } else { self.value(value)? };
@@ -517,6 +519,7 @@ impl<'m> Body<'_, 'm> {
                         format!("({})as_{bits}({text})", self.type_of(id, ty)?)
                     }
                     (Type::Pointer { .. }, _) => {
+                        self.check_reinterpreted(get(0)?, ty)?;
                         let size = if matches!(self.emitter.ty(ty)?, Type::Pointer { .. }) {
                             ""
                         } else {
@@ -527,7 +530,10 @@ impl<'m> Body<'_, 'm> {
                     (_, Type::Pointer { .. }) => {
                         format!("({})(size_t){text}", self.type_of(id, ty)?)
                     }
-                    _ => format!("as_{}({text})", self.emitter.lanes(ty)?),
+                    _ => {
+                        let (from, to) = (self.emitter.lanes(from)?, self.emitter.lanes(ty)?);
+                        self.emitter.bit_cast(from, to, &text)?
+                    }
                 }
             }
             Op::PtrCastToGeneric | Op::GenericCastToPtr => {
@@ -633,6 +639,18 @@ fn cast(to: Lanes, from: Lanes, text: &str, mode: &str) -> String {
     } else {
         format!("({to}){text}")
     }
+}
+
+/// Whether the text of an instruction may have bits above those of its integer type.
+fn overflows(op: Op) -> bool {
+    !matches!(op, Op::CopyObject | Op::Undef | Op::Select | Op::CompositeExtract | Op::Bitcast)
+}
+
+/// An integer of a width that OpenCL C does not have, with zeros above its own bits.
+fn truncated(lanes: Lanes, text: &str) -> String {
+    let mask = u64::MAX >> (64 - lanes.bits());
+    let mask = if lanes.width() == 64 { format!("{mask}ul") } else { format!("{mask}u") };
+    format!("({lanes})(({text}) & {mask})")
 }
 
 fn lane_name(lanes: Lanes) -> String {

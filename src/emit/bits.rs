@@ -5,10 +5,93 @@
 use rspirv::spirv::Op;
 
 use super::types::{Lanes, Scalar};
-use super::{Emitter, malformed};
+use super::{Emitter, malformed, unsupported};
 use crate::error::Result;
 
 impl Emitter<'_> {
+    /// The bits of a number, or of several, as another type of as many bits. The first of several has
+    /// the lowest bits.
+    ///
+    /// OpenCL C has `as_type` for its own types. A vector of Booleans has one bit for each of them in
+    /// SPIR-V: the bits go through an integer, as do those of integers of other widths.
+    pub(super) fn bit_cast(&mut self, from: Lanes, to: Lanes, text: &str) -> Result<String> {
+        if from == to {
+            return Ok(text.to_owned());
+        }
+        let bits = |lanes: Lanes| lanes.bits() * lanes.count;
+        if bits(from) != bits(to) {
+            return Err(malformed("OpBitcast between types of different sizes"));
+        }
+        let is_own = |lanes: Lanes| lanes.scalar != Scalar::Bool && !lanes.is_odd();
+        if is_own(from) && is_own(to) && (from.count == to.count || bits(from).is_power_of_two()) {
+            return Ok(format!("as_{to}({text})"));
+        }
+        if bits(from) > 64 {
+            return Err(unsupported(format!("OpBitcast of {from} to {to}")));
+        }
+        let whole = Lanes { scalar: Scalar::Int(bits(from)), count: 1 };
+        let text = match from {
+            _ if from == whole => text.to_owned(),
+            _ if is_own(from) && !whole.is_odd() => format!("as_{whole}({text})"),
+            _ => format!("{}({text})", self.joined(from, whole)?),
+        };
+        Ok(match to {
+            _ if to == whole => text,
+            _ if is_own(to) && !whole.is_odd() => format!("as_{to}({text})"),
+            _ => format!("{}({text})", self.parted(whole, to)?),
+        })
+    }
+
+    /// The function that makes one integer of the bits of several values.
+    fn joined(&mut self, from: Lanes, whole: Lanes) -> Result<String> {
+        if !from.is_vector() {
+            return Err(unsupported(format!("OpBitcast of {from} to an integer of its bits")));
+        }
+        let of_bools = if from.scalar == Scalar::Bool { "_of_bools" } else { "" };
+        let name = self.names.beside_kernels(format!("bit_join{of_bools}_{from}"));
+        let parts: Vec<_> = (0..from.count)
+            .map(|at| match from.scalar {
+                Scalar::Bool => format!("({whole})(from.s{at:x} & 1) << {at}"),
+                Scalar::Int(width) => format!("({whole})from.s{at:x} << {}", at * width),
+                Scalar::Float(width) => {
+                    let bits = from.single().with(Scalar::Int(width));
+                    format!("({whole})as_{bits}(from.s{at:x}) << {}", at * width)
+                }
+            })
+            .collect();
+        let text = format!(
+            "\nstatic {whole} {name}({from} from)\n{{\n    return ({whole})({});\n}}\n",
+            parts.join(" | ")
+        );
+        self.helpers.insert(name.clone(), text);
+        Ok(name)
+    }
+
+    /// The function that makes several values of the bits of one integer.
+    fn parted(&mut self, whole: Lanes, to: Lanes) -> Result<String> {
+        if !to.is_vector() {
+            return Err(unsupported(format!("OpBitcast of an integer of its bits to {to}")));
+        }
+        let to_bools = if to.scalar == Scalar::Bool { "_to_bools" } else { "" };
+        let name = self.names.beside_kernels(format!("bit_part{to_bools}_{to}"));
+        let parts: Vec<_> = (0..to.count)
+            .map(|at| match to.scalar {
+                Scalar::Bool => format!("-(char)(from >> {at} & 1)"),
+                Scalar::Int(width) => format!("({})(from >> {})", to.single(), at * width),
+                Scalar::Float(width) => {
+                    let bits = to.single().with(Scalar::Int(width));
+                    format!("as_{}(({bits})(from >> {}))", to.single(), at * width)
+                }
+            })
+            .collect();
+        let text = format!(
+            "\nstatic {to} {name}({whole} from)\n{{\n    return ({to})({});\n}}\n",
+            parts.join(", ")
+        );
+        self.helpers.insert(name.clone(), text);
+        Ok(name)
+    }
+
     /// The function that reverses the order of bits.
     pub(super) fn bit_reverse(&mut self, lanes: Lanes) -> Result<String> {
         let width = integer_width(lanes)?;
@@ -41,8 +124,8 @@ impl Emitter<'_> {
         };
         let name = self.names.beside_kernels(format!("bit_field_{name}_{lanes}"));
         let scalar = lanes.single();
-        let all = if width == 64 {
-            "0xfffffffffffffffful".to_owned()
+        let all = if width > 32 {
+            format!("{:#x}ul", u64::MAX >> (64 - width))
         } else {
             format!("{:#x}u", u32::MAX >> (32 - width))
         };

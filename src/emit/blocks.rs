@@ -172,6 +172,7 @@ impl<'m> Body<'_, 'm> {
             // Narrow literals may come sign-extended.
             let literal = match width {
                 64 => format!("{literal}ul"),
+                33.. => format!("{}ul", literal & ((1 << width) - 1)),
                 32 => format!("{literal}u"),
                 _ => (literal & ((1 << width) - 1)).to_string(),
             };

@@ -70,6 +70,15 @@ impl Body<'_, '_> {
             return Err(unsupported(format!("instruction {number} of OpenCL.std")));
         };
         let operands: Vec<_> = instruction.words_from(4).collect();
+        let types = operands.iter().filter_map(|&id| self.emitter.type_of(id).ok());
+        for ty in types.chain([ty]) {
+            if let Ok(lanes) = self.emitter.lanes(ty)
+                && lanes.is_odd()
+            {
+                let bits = lanes.bits();
+                return Err(unsupported(format!("`{std:?}` of integers of {bits} bits")));
+            }
+        }
         let text = self
             .extended_text(std, ty, &operands)
             .map_err(|error| error.within(format!("instruction `{std:?}` of OpenCL.std")))?;

@@ -205,11 +205,11 @@ impl Emitter<'_> {
     /// The bits of OpConstant, or of OpSpecConstant as it was specialized.
     fn bits(&self, id: u32, constant: &Instruction<'_>, lanes: Lanes) -> Result<u64> {
         if let Some(&bits) = self.specialized.get(&id) {
-            return Ok(truncate(bits, lanes.width()));
+            return Ok(truncate(bits, lanes.bits()));
         }
         let low = u64::from(operand(constant, 2)?);
-        let high = if lanes.width() > 32 { u64::from(operand(constant, 3)?) } else { 0 };
-        Ok(truncate(high << 32 | low, lanes.width()))
+        let high = if lanes.bits() > 32 { u64::from(operand(constant, 3)?) } else { 0 };
+        Ok(truncate(high << 32 | low, lanes.bits()))
     }
 }
 
@@ -300,9 +300,9 @@ pub(super) fn lane_of_bool(text: &str) -> String {
 pub(super) fn literal(scalar: Scalar, bits: u64, place: Place) -> String {
     match scalar {
         Scalar::Bool => if bits == 0 { "false" } else { "true" }.to_owned(),
-        Scalar::Int(8) => format!("(uchar){bits}"),
-        Scalar::Int(16) => format!("(ushort){bits}"),
-        Scalar::Int(32) => format!("{bits}u"),
+        Scalar::Int(..=8) => format!("(uchar){bits}"),
+        Scalar::Int(..=16) => format!("(ushort){bits}"),
+        Scalar::Int(..=32) => format!("{bits}u"),
         Scalar::Int(_) => format!("{bits}ul"),
         Scalar::Float(16) => float(half(bits as u16), bits, 16, place),
         Scalar::Float(32) => float(f32::from_bits(bits as u32).into(), bits, 32, place),
@@ -313,8 +313,8 @@ pub(super) fn literal(scalar: Scalar, bits: u64, place: Place) -> String {
 /// As `literal`, of an integer that is taken as signed.
 pub(super) fn signed_literal(width: u32, bits: u64) -> String {
     let value = sign_extend(bits, width);
-    match width {
-        8 => format!("(char)({value})"),
+    match width.next_power_of_two() {
+        ..=8 => format!("(char)({value})"),
         16 => format!("(short)({value})"),
         32 if value == i64::from(i32::MIN) => "(-2147483647 - 1)".to_owned(),
         _ if value == i64::MIN => "(-9223372036854775807l - 1)".to_owned(),

@@ -11,7 +11,7 @@ use rspirv::spirv::{Decoration, FunctionControl, FunctionParameterAttribute, Op,
 use super::blocks::Block;
 use super::constants::{Place, bounded};
 use super::generic::Spaces;
-use super::types::{Space, Type};
+use super::types::{Scalar, Space, Type};
 use super::{Emitter, malformed, operand, unsupported};
 use crate::error::Result;
 use crate::spirv::edit::Instruction;
@@ -204,6 +204,16 @@ impl<'m> Body<'_, 'm> {
             return Ok(format!("{} {name}", self.emitter.type_name(pointee)?));
         }
         let mut text = self.type_of(id, ty)?;
+        if self.is_kernel
+            && let Ok(lanes) = self.emitter.lanes(ty)
+            && (lanes.scalar == Scalar::Bool || lanes.is_odd())
+        {
+            let what = self.emitter.definition(ty)?.name();
+            return Err(unsupported(format!(
+                "a kernel's parameter of {} bits ({what})",
+                lanes.bits()
+            )));
+        }
         if self.is_kernel
             && let Type::Pointer { class, .. } = self.emitter.ty(ty)?
             && !matches!(

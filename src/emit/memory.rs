@@ -121,6 +121,7 @@ impl Body<'_, '_> {
             return Ok(Accessed::Place(place));
         }
         let space = self.space(pointer)?;
+        self.check_layout(ty, space)?;
         let inner = self.inner_spaces(pointer);
         let name = self.emitter.type_name_in(ty, &inner)?;
         let natural = self.emitter.alignment(ty)?;
@@ -169,6 +170,24 @@ impl Body<'_, '_> {
             format!("({volatile}{pointer})")
         };
         Ok(Accessed::Place(format!("*{cast}{text}")))
+    }
+
+    /// Refuses what lies otherwise in a module's memory than in that of the text: vectors of Booleans,
+    /// of which each takes one bit there and one byte here, and integers of as many bytes as no type of
+    /// OpenCL C has. Memory that the text itself declares has its own layout.
+    fn check_layout(&self, ty: u32, space: Space) -> Result<()> {
+        if !matches!(self.emitter.ty(ty)?, Type::Scalar(_) | Type::Vector { .. }) {
+            return Ok(());
+        }
+        let lanes = self.emitter.lanes(ty)?;
+        let is_own = matches!(space, Space::Private | Space::Local);
+        if lanes.scalar == Scalar::Bool && lanes.is_vector() && !is_own {
+            return Err(unsupported(format!("a vector of Booleans in {space} memory")));
+        }
+        if lanes.is_odd() && lanes.bits().div_ceil(8) != lanes.width() / 8 {
+            return Err(unsupported(format!("an integer of {} bits in memory", lanes.bits())));
+        }
+        Ok(())
     }
 
     /// A pointer to what an index and a path lead to, of a pointer or of a type at it.

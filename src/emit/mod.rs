@@ -13,13 +13,14 @@
 //!   once for each combination that it is called with.
 //! * Variables of local memory belong to kernels, so that other functions get pointers to them.
 //!
-//! Types are told in [`types`], constants in [`constants`], instructions in [`arithmetic`],
+//! Types are told in [`types`], constants in [`constants`], instructions in [`arithmetic`], [`booleans`],
 //! [`bits`], [`memory`], [`synchronize`] and [`builtins`], functions in [`function`] and what jumps in
 //! them in [`blocks`].
 
 mod arithmetic;
 mod bits;
 mod blocks;
+mod booleans;
 mod builtins;
 mod constants;
 mod function;
@@ -42,8 +43,8 @@ use rspirv::spirv::{
 };
 
 use crate::error::{Error, Result};
-use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Function, Instruction, Location, Section, invalid};
+use crate::spirv::{Demand, Module};
 use names::Names;
 use types::Space;
 
@@ -52,7 +53,14 @@ pub(crate) use options::options;
 /// The version of the translation, which is part of the keys of programs that it takes part in: each
 /// change of what is emitted for a module raises it, so that no cache serves what an older version
 /// made. `tests::EMITTED` tells when.
-pub(crate) const VERSION: u32 = 10;
+pub(crate) const VERSION: u32 = 11;
+
+/// A module as OpenCL C.
+pub(crate) struct Text {
+    pub(crate) code: String,
+    /// Features that the text needs of a device.
+    pub(crate) demands: BTreeSet<Demand>,
+}
 
 /// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
 /// have their defaults.
@@ -64,11 +72,11 @@ pub(crate) const VERSION: u32 = 10;
 /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the module breaks the specification's rules
 /// where they matter here.
 pub(crate) fn opencl_c(module: &Module) -> Result<String> {
-    specialized(module, &[])
+    Ok(specialized(module, &[])?.code)
 }
 
 /// The same with values, as a module stores them, for specialization constants by their `SpecId`.
-pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<String> {
+pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<Text> {
     let mut emitter = Emitter::of(module, values)?;
     for entry in module.section(Section::EntryPoints).iter() {
         if entry.op() != Some(Op::EntryPoint) {
@@ -118,7 +126,7 @@ struct Emitter<'m> {
     /// Those of each function.
     execution_modes: HashMap<u32, Vec<Instruction<'m>>>,
 
-    pragmas: BTreeSet<&'static str>,
+    demands: BTreeSet<Demand>,
     opaque: BTreeSet<u32>,
     /// Where types stand in the module, and what defines them; so are constants.
     aggregates: BTreeMap<Location, String>,
@@ -161,7 +169,7 @@ impl<'m> Emitter<'m> {
             puns: false,
             has_generic: generic::has_generic(module),
             execution_modes: HashMap::new(),
-            pragmas: BTreeSet::new(),
+            demands: BTreeSet::new(),
             opaque: BTreeSet::new(),
             aggregates: BTreeMap::new(),
             accesses: BTreeMap::new(),
@@ -337,12 +345,12 @@ impl<'m> Emitter<'m> {
         Ok(attributes)
     }
 
-    fn finish(self) -> String {
+    fn finish(self) -> Text {
         let mut text = String::from(
             "// OpenCL C 1.2, translated from SPIR-V: numbers in names are the ids of the module.\n\
              #pragma OPENCL FP_CONTRACT OFF\n",
         );
-        for extension in &self.pragmas {
+        for extension in self.demands.iter().copied().filter_map(extension) {
             let _ = writeln!(text, "#pragma OPENCL EXTENSION {extension} : enable");
         }
         text.push('\n');
@@ -353,7 +361,7 @@ impl<'m> Emitter<'m> {
         for part in types.chain(self.helpers.values()).chain(self.constants.values()) {
             text += part;
         }
-        text + &self.code
+        Text { code: text + &self.code, demands: self.demands }
     }
 }
 
@@ -398,6 +406,17 @@ impl Decorations {
         let ids = std::iter::once(id).chain(groups.copied());
         ids.filter_map(move |id| self.own.get(&(id, decoration))).flatten()
     }
+}
+
+/// The extension of OpenCL C 1.2 that has a feature.
+fn extension(feature: Demand) -> Option<&'static str> {
+    Some(match feature {
+        Demand::Half => "cl_khr_fp16",
+        Demand::Double => "cl_khr_fp64",
+        Demand::LongAtomics => "cl_khr_int64_base_atomics",
+        Demand::ExtendedLongAtomics => "cl_khr_int64_extended_atomics",
+        _ => return None,
+    })
 }
 
 /// Whether a kernel can have the name. What else the language reserves is for the compiler to say.

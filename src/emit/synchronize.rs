@@ -9,6 +9,7 @@ use super::function::Body;
 use super::types::{Lanes, Scalar, Space};
 use super::{malformed, operand, unsupported};
 use crate::error::Result;
+use crate::spirv::Demand;
 use crate::spirv::edit::Instruction;
 
 impl Body<'_, '_> {
@@ -161,7 +162,7 @@ impl Body<'_, '_> {
         if !matches!(space, Space::Global | Space::Local) {
             return Err(unsupported(format!("Op{op:?} of {space} memory")));
         }
-        let is_wide = match (lanes.width(), lanes.count) {
+        let is_wide = match (lanes.bits(), lanes.count) {
             (32, 1) => false,
             (64, 1) => true,
             _ => return Err(unsupported(format!("Op{op:?} of {lanes}"))),
@@ -178,10 +179,10 @@ impl Body<'_, '_> {
                     | Op::AtomicOr
                     | Op::AtomicXor
             );
-            self.emitter.pragmas.insert(if is_extended {
-                "cl_khr_int64_extended_atomics"
+            self.emitter.demands.insert(if is_extended {
+                Demand::ExtendedLongAtomics
             } else {
-                "cl_khr_int64_base_atomics"
+                Demand::LongAtomics
             });
         }
         let name = match op {

@@ -2,7 +2,8 @@
 //!
 //! Integers are unsigned throughout, as SPIR-V has no signs; what an instruction takes as signed is
 //! cast where it does. A Boolean is `bool`, several are a vector of `char`, each 0 or -1, which is
-//! what comparisons of vectors yield. Arrays are members of structs, so that they can be assigned.
+//! what comparisons of vectors yield. An integer of another width than OpenCL C's is kept in the next
+//! wider one, with zeros above its own bits. Arrays are members of structs, so that they can be assigned.
 
 use std::fmt;
 
@@ -10,6 +11,7 @@ use rspirv::spirv::{Decoration, Op, StorageClass};
 
 use super::{Emitter, malformed, operand, unsupported};
 use crate::error::Result;
+use crate::spirv::Demand;
 
 /// An address space of OpenCL C 1.2, which has no generic one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,12 +98,26 @@ impl Lanes {
         Self { count: 1, ..self }
     }
 
-    /// The bits of one of them in memory.
+    /// The bits of the OpenCL C type that holds one of them.
     pub(super) fn width(self) -> u32 {
         match self.scalar {
             Scalar::Bool => 8,
+            Scalar::Int(width) => width.next_power_of_two().max(8),
+            Scalar::Float(width) => width,
+        }
+    }
+
+    /// The bits of the value of one of them.
+    pub(super) fn bits(self) -> u32 {
+        match self.scalar {
+            Scalar::Bool => 1,
             Scalar::Int(width) | Scalar::Float(width) => width,
         }
+    }
+
+    /// Whether these are integers of a width that OpenCL C does not have.
+    pub(super) fn is_odd(self) -> bool {
+        matches!(self.scalar, Scalar::Int(_)) && self.bits() != self.width()
     }
 
     /// Integers of the same width, signed: what comparisons and `select` deal in.
@@ -124,10 +140,12 @@ impl fmt::Display for Lanes {
         let name = match self.scalar {
             Scalar::Bool if self.is_vector() => "char",
             Scalar::Bool => "bool",
-            Scalar::Int(8) => "uchar",
-            Scalar::Int(16) => "ushort",
-            Scalar::Int(32) => "uint",
-            Scalar::Int(_) => "ulong",
+            Scalar::Int(_) => match self.width() {
+                8 => "uchar",
+                16 => "ushort",
+                32 => "uint",
+                _ => "ulong",
+            },
             Scalar::Float(16) => "half",
             Scalar::Float(32) => "float",
             Scalar::Float(_) => "double",
@@ -146,7 +164,7 @@ impl Emitter<'_> {
             Some(Op::TypeVoid) => Type::Void,
             Some(Op::TypeBool) => Type::Scalar(Scalar::Bool),
             Some(Op::TypeInt) => match operand(&ty, 1)? {
-                width @ (8 | 16 | 32 | 64) => Type::Scalar(Scalar::Int(width)),
+                width @ 1..=64 => Type::Scalar(Scalar::Int(width)),
                 width => return Err(unsupported(format!("OpTypeInt of {width} bits"))),
             },
             Some(Op::TypeFloat) => match (operand(&ty, 1)?, ty.word(2)) {
@@ -184,7 +202,12 @@ impl Emitter<'_> {
         match self.ty(ty)? {
             Type::Scalar(scalar) => Ok(Lanes { scalar, count: 1 }),
             Type::Vector { component, count } => match self.ty(component)? {
-                Type::Scalar(scalar) => Ok(Lanes { scalar, count }),
+                Type::Scalar(scalar) => match (Lanes { scalar, count }) {
+                    lanes if lanes.is_odd() => {
+                        Err(unsupported(format!("a vector of integers of {} bits", lanes.bits())))
+                    }
+                    lanes => Ok(lanes),
+                },
                 _ => Err(malformed("a vector of something else than scalars")),
             },
             other => Err(unsupported(format!("arithmetic of type {other:?}"))),
@@ -258,11 +281,15 @@ impl Emitter<'_> {
     /// Behind half of the levels that types may be nested, structs are only declared, so that long
     /// chains of structs that point to each other do not reach the limit.
     fn pointee_name(&mut self, ty: u32, spaces: &[Space]) -> Result<String> {
-        if self.ty(ty)? == Type::Struct && self.nesting > DEPTH / 2 {
-            self.opaque.insert(ty);
-            return Ok(format!("struct {}", self.name(ty, "type_")));
+        match self.ty(ty)? {
+            Type::Struct if self.nesting > DEPTH / 2 => {
+                self.opaque.insert(ty);
+                Ok(format!("struct {}", self.name(ty, "type_")))
+            }
+            // A pointer alone, as `vload_half` takes it, needs no extension.
+            Type::Scalar(scalar @ Scalar::Float(16)) => Ok(Lanes { scalar, count: 1 }.to_string()),
+            _ => self.type_name_in(ty, spaces),
         }
-        self.type_name_in(ty, spaces)
     }
 
     fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -277,8 +304,9 @@ impl Emitter<'_> {
 
     pub(super) fn use_scalar(&mut self, scalar: Scalar) {
         match scalar {
-            Scalar::Float(16) => self.pragmas.insert("cl_khr_fp16"),
-            Scalar::Float(64) => self.pragmas.insert("cl_khr_fp64"),
+            Scalar::Float(16) => self.demands.insert(Demand::Half),
+            Scalar::Float(64) => self.demands.insert(Demand::Double),
+            Scalar::Int(33..) => self.demands.insert(Demand::Long),
             _ => true,
         };
     }

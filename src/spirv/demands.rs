@@ -1,19 +1,41 @@
-//! What a module asks of the device that it is for.
+//! Features that a module needs of the device that it is for.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::RangeInclusive;
 
-use rspirv::spirv::{AddressingModel, Capability, Op};
+use rspirv::spirv::{AccessQualifier, AddressingModel, BuiltIn, Capability, Decoration, Op, Scope};
 
-use super::words::{Header, Instructions};
+use super::words::{Header, Instruction, Instructions};
 
-/// What not every device, or its compiler, can do.
+/// A feature that not every device, or its compiler, has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Demand {
+    /// Arithmetic of half precision. `vload_half` and `vstore_half` do without.
+    Half,
+    Double,
+    /// Integers of 64 bits, which devices of the embedded profile may lack.
+    Long,
+    LongAtomics,
+    /// Such as minimum, maximum and bitwise operations.
+    ExtendedLongAtomics,
+    Images,
+    ReadWriteImages,
+    GenericPointers,
+    Subgroups,
+    GroupFunctions,
+    Pipes,
+    DeviceQueues,
+}
+
+/// The numbers of the instructions `OpGroupNonUniform..`, `OpSubgroup..KHR` and `OpSubgroup..INTEL`.
+const SUBGROUPS: [RangeInclusive<u32>; 3] = [333..=366, 4421..=4432, 5571..=5580];
+
+/// Requirements of a module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demands<'m> {
-    /// Those of [`Float16`](Capability::Float16), [`Float64`](Capability::Float64),
-    /// [`Int64Atomics`](Capability::Int64Atomics) and [`ImageBasic`](Capability::ImageBasic) that
-    /// the module has types or instructions of. Compilers take others that it only declares, as a
-    /// module does from which what used them was taken out.
-    pub(crate) capabilities: Vec<Capability>,
+    /// The features that the module has types or instructions of. Compilers take others that it only
+    /// declares, as a module does from which what used them was taken out.
+    pub(crate) features: BTreeSet<Demand>,
     /// Of how many bits its addresses are, as far as that is said.
     pub(crate) address_bits: Option<u32>,
     /// Those that it declares, used or not: compilers refuse a name that they do not know.
@@ -23,61 +45,147 @@ pub(crate) struct Demands<'m> {
 /// Reads the module, in little-endian order, as far as it is one.
 pub(crate) fn demands(code: &[u8]) -> Demands<'_> {
     let mut demands = Demands::default();
-    let (mut has_half, mut longs) = (false, HashSet::new());
+    let mut reader = Reader::default();
     let words = code.as_chunks().0.get(Header::WORDS..).unwrap_or_default();
     for instruction in Instructions::of(words) {
-        let (op, word) = (instruction.op(), |index| instruction.word(index));
-        let used = match op {
-            Some(Op::Extension) => {
-                demands.extensions.extend(instruction.string(0));
-                None
-            }
+        let word = |index| instruction.word(index);
+        match instruction.op() {
+            Some(Op::Extension) => demands.extensions.extend(instruction.string(0)),
             Some(Op::MemoryModel) => {
                 demands.address_bits = match word(0).and_then(AddressingModel::from_u32) {
                     Some(AddressingModel::Physical32) => Some(32),
                     Some(AddressingModel::Physical64) => Some(64),
                     _ => None,
                 };
-                None
             }
-            Some(Op::Capability) => {
-                // Without it, numbers of 16 bits are only loaded and stored.
-                has_half |= word(0) == Some(Capability::Float16 as u32);
-                None
-            }
-            Some(Op::TypeInt) if word(1) == Some(64) => {
-                longs.extend(word(0));
-                None
-            }
-            Some(Op::TypeFloat) => match (word(1), word(2)) {
-                (Some(64), _) => Some(Capability::Float64),
-                (Some(16), None) => has_half.then_some(Capability::Float16),
-                _ => None,
-            },
-            Some(Op::TypeImage) => Some(Capability::ImageBasic),
-            Some(
-                Op::AtomicLoad
-                | Op::AtomicExchange
-                | Op::AtomicCompareExchange
-                | Op::AtomicIIncrement
-                | Op::AtomicIDecrement
-                | Op::AtomicIAdd
-                | Op::AtomicISub
-                | Op::AtomicSMin
-                | Op::AtomicUMin
-                | Op::AtomicSMax
-                | Op::AtomicUMax
-                | Op::AtomicAnd
-                | Op::AtomicOr
-                | Op::AtomicXor,
-            ) => word(0).filter(|ty| longs.contains(ty)).map(|_| Capability::Int64Atomics),
-            _ => None,
-        };
-        if let Some(used) = used
-            && !demands.capabilities.contains(&used)
-        {
-            demands.capabilities.push(used);
+            Some(op) => demands.features.extend(reader.feature(op, &instruction)),
+            None => {}
         }
     }
     demands
+}
+
+/// State of one pass over a module.
+#[derive(Default)]
+struct Reader {
+    /// Whether `Float16` is declared. `Float16Buffer` alone is for memory, but translators declare no
+    /// more where they use values.
+    has_half: bool,
+    /// Types of half precision, or vectors of it.
+    halves: HashSet<u32>,
+    longs: HashSet<u32>,
+    /// Values of constants of 32 bits.
+    constants: HashMap<u32, u32>,
+}
+
+impl Reader {
+    fn feature(&mut self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
+        let word = |index| instruction.word(index);
+        match op {
+            Op::Capability => {
+                self.has_half |= word(0) == Some(Capability::Float16 as u32);
+                None
+            }
+            Op::TypeInt if word(1) == Some(64) => {
+                self.longs.extend(word(0));
+                Some(Demand::Long)
+            }
+            Op::TypeFloat => match (word(1), word(2)) {
+                (Some(64), _) => Some(Demand::Double),
+                (Some(16), None) => {
+                    self.halves.extend(word(0));
+                    self.has_half.then_some(Demand::Half)
+                }
+                _ => None,
+            },
+            Op::TypeVector => {
+                let is_half = word(1).is_some_and(|component| self.halves.contains(&component));
+                self.halves.extend(word(0).filter(|_| is_half));
+                None
+            }
+            Op::Constant => {
+                if let (Some(id), Some(value)) = (word(1), word(2)) {
+                    self.constants.insert(id, value);
+                }
+                self.half_value(instruction)
+            }
+            Op::TypeImage => match word(8) {
+                Some(access) if access == AccessQualifier::ReadWrite as u32 => {
+                    Some(Demand::ReadWriteImages)
+                }
+                _ => Some(Demand::Images),
+            },
+            Op::TypePipe => Some(Demand::Pipes),
+            Op::TypeQueue | Op::EnqueueKernel => Some(Demand::DeviceQueues),
+            Op::PtrCastToGeneric => Some(Demand::GenericPointers),
+            Op::Decorate if word(1) == Some(Decoration::BuiltIn as u32) => {
+                let is_of_subgroups = matches!(
+                    BuiltIn::from_u32(word(2)?)?,
+                    BuiltIn::SubgroupSize
+                        | BuiltIn::SubgroupMaxSize
+                        | BuiltIn::NumSubgroups
+                        | BuiltIn::NumEnqueuedSubgroups
+                        | BuiltIn::SubgroupId
+                        | BuiltIn::SubgroupLocalInvocationId
+                );
+                is_of_subgroups.then_some(Demand::Subgroups)
+            }
+            _ => self
+                .long_atomic(op, instruction)
+                .or_else(|| self.group(op, instruction))
+                .or_else(|| self.half_value(instruction)),
+        }
+    }
+
+    fn half_value(&self, instruction: &Instruction<'_>) -> Option<Demand> {
+        let is_half = self.halves.contains(&instruction.result_type()?);
+        is_half.then_some(Demand::Half)
+    }
+
+    fn long_atomic(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
+        let demand = match op {
+            Op::AtomicExchange
+            | Op::AtomicCompareExchange
+            | Op::AtomicIIncrement
+            | Op::AtomicIDecrement
+            | Op::AtomicIAdd
+            | Op::AtomicISub => Demand::LongAtomics,
+            Op::AtomicLoad
+            | Op::AtomicSMin
+            | Op::AtomicUMin
+            | Op::AtomicSMax
+            | Op::AtomicUMax
+            | Op::AtomicAnd
+            | Op::AtomicOr
+            | Op::AtomicXor => Demand::ExtendedLongAtomics,
+            _ => return None,
+        };
+        self.longs.contains(&instruction.result_type()?).then_some(demand)
+    }
+
+    /// Functions that all work-items of a group call together.
+    fn group(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
+        let scope = match op {
+            Op::GroupAll
+            | Op::GroupAny
+            | Op::GroupBroadcast
+            | Op::GroupIAdd
+            | Op::GroupFAdd
+            | Op::GroupFMin
+            | Op::GroupUMin
+            | Op::GroupSMin
+            | Op::GroupFMax
+            | Op::GroupUMax
+            | Op::GroupSMax => self.constants.get(&instruction.word(2)?)?,
+            _ => {
+                let is_of_subgroups = SUBGROUPS.iter().any(|ops| ops.contains(&(op as u32)));
+                return is_of_subgroups.then_some(Demand::Subgroups);
+            }
+        };
+        match Scope::from_u32(*scope)? {
+            Scope::Subgroup => Some(Demand::Subgroups),
+            Scope::Workgroup => Some(Demand::GroupFunctions),
+            _ => None,
+        }
+    }
 }

@@ -43,7 +43,7 @@ use crate::error::Result;
 use crate::image::SpecializationConstant;
 use words::Words;
 
-pub(crate) use demands::{Demands, demands};
+pub(crate) use demands::{Demand, Demands, demands};
 pub(crate) use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
 pub(crate) use module::Module;
 pub(crate) use sizes::private_memory;
