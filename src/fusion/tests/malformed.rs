@@ -154,3 +154,69 @@ fn a_kernel_whose_function_is_defined_twice_is_refused_by_its_id() {
     assert_eq!(error.kind(), ErrorKind::InvalidImage);
     assert!(error.to_string().contains(&format!("defines id {id}")), "{error}");
 }
+
+/// A module of 32-bit integers, with a kernel whose body is given. Ids from 100 on are free.
+fn deep(globals: &[Vec<u32>], body: &[Vec<u32>], functions: &[Vec<u32>]) -> Vec<u8> {
+    let op = |op: Op, operands: &[u32]| [&[op as u32][..], operands].concat();
+    let mut all = vec![vec![rspirv::spirv::MAGIC_NUMBER, 0x0001_0200, 0, 1 << 22, 0]];
+    all.extend([4, 6, 11].map(|capability| op(Op::Capability, &[capability])));
+    all.push(op(Op::MemoryModel, &[2, 2]));
+    all.push(op(Op::EntryPoint, &[6, 1, u32::from(b'k')]));
+    all.push(op(Op::TypeVoid, &[2]));
+    all.push(op(Op::TypeInt, &[3, 32, 0]));
+    all.push(op(Op::TypePointer, &[4, 5, 3]));
+    all.push(op(Op::TypeFunction, &[5, 2, 4]));
+    all.push(op(Op::Constant, &[3, 6, 1]));
+    all.extend_from_slice(globals);
+    all.push(op(Op::Function, &[2, 1, 0, 5]));
+    all.push(op(Op::FunctionParameter, &[4, 7]));
+    all.push(op(Op::Label, &[8]));
+    all.extend_from_slice(body);
+    all.push(op(Op::Return, &[]));
+    all.push(op(Op::FunctionEnd, &[]));
+    all.extend_from_slice(functions);
+    assemble(&all)
+}
+
+/// Whatever walks a module does so without recursion, or to a certain depth.
+#[test]
+fn deep_modules_do_not_overflow_the_stack() {
+    const DEPTH: u32 = 5_000;
+    let op = |op: Op, operands: &[u32]| [&[op as u32][..], operands].concat();
+    let all = |each: &dyn Fn(u32) -> Vec<u32>| (0..DEPTH).map(each).collect::<Vec<_>>();
+    let pointers = all(&|n| op(Op::TypePointer, &[100 + n, 5, if n > 0 { 99 + n } else { 3 }]));
+    let composites =
+        all(&|n| op(Op::ConstantComposite, &[3, 100 + n, if n > 0 { 99 + n } else { 6 }]));
+    let sums = all(&|n| op(Op::IAdd, &[3, 100 + n, if n > 0 { 99 + n } else { 6 }, 6]));
+    let addresses =
+        all(&|n| op(Op::InBoundsPtrAccessChain, &[4, 100 + n, if n > 0 { 99 + n } else { 7 }, 6]));
+    let store = |address: u32, value: u32| vec![op(Op::Store, &[address, value])];
+    let last = 99 + DEPTH;
+    let mut blocks = Vec::new();
+    for n in 0..DEPTH {
+        blocks.push(op(Op::Branch, &[100 + n]));
+        blocks.push(op(Op::Label, &[100 + n]));
+    }
+    let mut functions = Vec::new();
+    for n in 0..DEPTH {
+        let ids = 100 + 4 * n;
+        functions.push(op(Op::Function, &[2, ids, 0, 5]));
+        functions.push(op(Op::FunctionParameter, &[4, ids + 1]));
+        functions.push(op(Op::Label, &[ids + 2]));
+        if n + 1 < DEPTH {
+            functions.push(op(Op::FunctionCall, &[2, ids + 3, ids + 4, ids + 1]));
+        }
+        functions.push(op(Op::Return, &[]));
+        functions.push(op(Op::FunctionEnd, &[]));
+    }
+    for module in [
+        deep(&pointers, &[], &[]),
+        deep(&composites, &store(7, last), &[]),
+        deep(&[], &[sums, store(7, last)].concat(), &[]),
+        deep(&[], &[addresses, store(last, 6)].concat(), &[]),
+        deep(&[], &blocks, &[]),
+        deep(&[], &[op(Op::FunctionCall, &[2, 99, 100, 7])], &functions),
+    ] {
+        exercise(&module, &[0; 64]);
+    }
+}
