@@ -59,6 +59,10 @@ fuzz: rust ## fuzz what reads stored and sent programs, reads and translates SPI
 features: rust ## lint with each feature alone, and the tests with the default ones
 	scripts/check-features
 
+.PHONY: deny
+deny: rust ## check licences, versions and sources of the dependencies, if cargo-deny is installed
+	scripts/check-deny
+
 platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has what that takes
 	scripts/check-platforms
 
