@@ -2,15 +2,19 @@
 //! them are scripts here; what clang's translations compute, `translated_text.rs` tells.
 #![cfg(unix)]
 
+#[path = "support/children.rs"]
+mod children;
 #[path = "support/processes.rs"]
 mod processes;
 #[path = "support/scripts.rs"]
 mod scripts;
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
+use children::{Child, report, told};
 use futures::future::join_all;
 use kiln::frontend_internals::spirv_of;
 use kiln::simulated::Simulator;
@@ -261,6 +265,64 @@ fn a_path_that_is_no_program_fails_the_start_by_name() {
     let error = error.expect_err("there is no such program");
     assert_eq!(error.kind(), ErrorKind::Configuration);
     assert!(error.to_string().contains("RuntimeBuilder::front_end: `/nowhere/clang`"), "{error}");
+}
+
+// ---- In processes with little -------------------------------------------------------------------
+
+/// A process that ignores SIGCHLD if it is told to, and translates two texts.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+#[allow(clippy::print_stdout, reason = "the parent shows it")]
+fn translating_process() {
+    if told("KILN_TEST_SIGCHLD") == "ignored" {
+        // SAFETY: to ignore a signal takes no handler.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    }
+    let builder = Runtime::builder().simulator(&Simulator::immediate());
+    let rt = block_on(builder.cache(CacheConfig::memory_only()).build()).expect("it starts");
+    let translated = translate(&rt, "kernel void k(global int *x) { x[0] = 1; }");
+    report("translated", u8::from(translated.is_ok()));
+    let refused = translate(&rt, "hostile");
+    let log = refused.as_ref().map_err(|error| error.build_log().unwrap_or_default().to_owned());
+    report("refused", u8::from(log.is_err_and(|log| log.contains("error:"))));
+    println!("{translated:?} {refused:?}");
+}
+
+/// Runs it with these tools in `PATH`, and little else.
+fn translates(path: &OsStr) {
+    for (temporary, signal) in
+        [("/nowhere/at/all", "default"), ("/tmp", "ignored"), ("/nowhere/at/all", "ignored")]
+    {
+        let variables: [(&str, &OsStr); 3] = [
+            ("PATH", path),
+            ("TMPDIR", temporary.as_ref()),
+            ("KILN_TEST_SIGCHLD", signal.as_ref()),
+        ];
+        let child = Child::start("translating_process", variables);
+        let (report, output) = child.report_and_output();
+        let told = (report["translated"], report["refused"]);
+        assert_eq!(told, (1, 1), "TMPDIR={temporary}, SIGCHLD {signal}: {output}");
+    }
+}
+
+#[test]
+fn compilers_run_without_a_temporary_directory_and_with_ignored_children() {
+    // What it leaves running is killed, and would keep its log open.
+    let scripts = Scripts::new(
+        "sleep 600 &\ntext=$(cat)\ncase \"$text\" in *hostile*) echo '1:1: error: no' >&2; exit 1;; \
+         esac\nprintf '%s\\n' \"$text\"",
+    );
+    let system = std::env::var_os("PATH").unwrap_or_default();
+    let folders =
+        std::iter::once(scripts.0.path().to_owned()).chain(std::env::split_paths(&system));
+    translates(&std::env::join_paths(folders).expect("they are plain"));
+}
+
+#[test]
+fn clang_runs_without_a_temporary_directory_and_with_ignored_children() {
+    if has_clang() {
+        translates(&std::env::var_os("PATH").unwrap_or_default());
+    }
 }
 
 // ---- By clang -----------------------------------------------------------------------------------

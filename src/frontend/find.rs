@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::compiler;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{self, Chosen, program_in};
+use crate::process::{self, Chosen, Found, found_in};
 
 pub(super) const CLANG: &str = "KILN_CLANG";
 pub(super) const LLVM_SPIRV: &str = "KILN_LLVM_SPIRV";
@@ -22,6 +22,9 @@ const DIRECT: u32 = 20;
 
 /// A tool that does not tell its version in so long hangs.
 const PROBE: Duration = Duration::from_secs(10);
+
+/// Maximum number of programs whose faults an error lists.
+const MOST_FAULTS: usize = 4;
 
 /// Where to find the tools.
 #[derive(Clone, Debug, Default)]
@@ -62,13 +65,20 @@ impl Tools {
     /// # Errors
     ///
     /// [`Configuration`](ErrorKind::Configuration) for a chosen path that is not what it should be;
-    /// [`Unsupported`](ErrorKind::Unsupported), with what to install, if there are no tools.
+    /// [`Unsupported`](ErrorKind::Unsupported), with what to install, if there are no tools, and
+    /// [`OutOfResources`](ErrorKind::OutOfResources) or [`Io`](ErrorKind::Io), with the reason, if those
+    /// that are there cannot be run.
     pub(super) fn find(places: &Places) -> Result<Self> {
-        let candidates = |chosen: &Option<Chosen>, name: &str, marker: &str| match chosen {
-            Some(chosen) => {
-                Ok(vec![probe(&chosen.path, marker).map_err(|why| chosen.refused(why))?])
-            }
-            None => Ok(on_path(places, name, marker)),
+        let mut faults = Vec::new();
+        let mut candidates = |chosen: &Option<Chosen>, name: &str, marker: &str| match chosen {
+            Some(chosen) => match probe(&chosen.path, marker) {
+                Ok(tool) => Ok(vec![tool]),
+                Err(error) if error.kind() == ErrorKind::OutOfResources => {
+                    Err(error.within(chosen.by))
+                }
+                Err(error) => Err(chosen.refused(in_words(&error))),
+            },
+            None => Ok(on_path(places, name, marker, &mut faults)),
         };
         let clangs = candidates(&places.clang, "clang", "clang version")?;
         let translators = candidates(&places.llvm_spirv, "llvm-spirv", "LLVM version")?;
@@ -84,20 +94,26 @@ impl Tools {
         {
             return Ok(Self { clang: clang.clone(), llvm_spirv: None });
         }
-        Err(missing(places, &clangs, &translators))
+        Err(missing(places, &clangs, &translators, &faults))
     }
 }
 
-fn missing(places: &Places, clangs: &[Tool], translators: &[Tool]) -> Error {
+/// A program with the name of a tool that cannot be used.
+struct Fault {
+    path: PathBuf,
+    error: Error,
+}
+
+fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fault]) -> Error {
     let found: Vec<_> = clangs
         .iter()
         .chain(translators)
         .map(|tool| format!("`{}` ({})", tool.path.display(), tool.version))
         .collect();
-    let found = if found.is_empty() {
-        "neither is there".to_owned()
-    } else {
-        format!("there is only {}", found.join(", "))
+    let found = match (found.is_empty(), faults.is_empty()) {
+        (true, true) => "neither is there".to_owned(),
+        (true, false) => "none of those that are there can be used".to_owned(),
+        (false, _) => format!("there is only {}", found.join(", ")),
     };
     // The tool that was chosen has to be met by the other.
     let chosen = match (&places.clang, &places.llvm_spirv) {
@@ -113,41 +129,94 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool]) -> Error {
         (None, None) => None,
     };
     let major = chosen.map_or(TESTED, |tool| tool.major);
-    Error::unsupported(format!(
-        "OpenCL C is translated to SPIR-V by `clang` and `llvm-spirv` of one version, and {found}; \
-         install them, on Debian and Ubuntu by `apt install clang-{major} llvm-spirv-{major}`, or say \
-         with {CLANG} and {LLVM_SPIRV} where they are"
-    ))
+    let remedy = if faults.is_empty() { "" } else { "correct that, or " };
+    let message = format!(
+        "OpenCL C is translated to SPIR-V by `clang` and `llvm-spirv` of one version, and \
+         {found}{}; {remedy}install them, on Debian and Ubuntu by \
+         `apt install clang-{major} llvm-spirv-{major}`, or say with {CLANG} and {LLVM_SPIRV} where \
+         they are",
+        listed(faults)
+    );
+    // Circumstances that prevent a program from being run are more than that one is missing.
+    let kinds = faults.iter().map(|fault| fault.error.kind());
+    let kind = kinds.into_iter().find(|kind| *kind != ErrorKind::Unsupported);
+    Error::new(kind.unwrap_or(ErrorKind::Unsupported), message)
 }
 
-/// The programs of this name that work, without a version in the name, then by preference.
-fn on_path(places: &Places, name: &str, marker: &str) -> Vec<Tool> {
+/// The faults as a part of a sentence.
+fn listed(faults: &[Fault]) -> String {
+    let told = faults.iter().take(MOST_FAULTS);
+    let mut list: String = told
+        .map(|Fault { path, error }| format!("; `{}`: {}", path.display(), in_words(error)))
+        .collect();
+    if faults.len() > MOST_FAULTS {
+        list.push_str(&format!("; and {} more", faults.len() - MOST_FAULTS));
+    }
+    list
+}
+
+/// An error's message with its causes.
+fn in_words(error: &Error) -> String {
+    let mut words = error.message().to_owned();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        words.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    words
+}
+
+/// The programs of this name that work, without a version in the name, then by preference. Of each name, the
+/// first that works in the order of `PATH`.
+fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -> Vec<Tool> {
     let others = VERSIONS.rev().filter(|version| *version != TESTED);
     let names = std::iter::once(name.to_owned())
         .chain(std::iter::once(TESTED).chain(others).map(|version| format!("{name}-{version}")));
     let mut tools = Vec::<Tool>::new();
     for name in names {
-        let mut folders = std::env::split_paths(&places.path);
-        let Some(path) = folders.find_map(|folder| program_in(&folder, &name)) else { continue };
-        match probe(&path, marker) {
-            Ok(tool) => tools.push(tool),
-            Err(why) => tracing::debug!(path = %path.display(), %why, "a compiler is not used"),
+        for folder in std::env::split_paths(&places.path) {
+            let (path, probed) = match found_in(&folder, &name) {
+                Found::Nothing => continue,
+                Found::Other(path, why) => (path, Err(Error::new(ErrorKind::Io, why))),
+                Found::Program(path) => {
+                    let probed = probe(&path, marker);
+                    (path, probed)
+                }
+            };
+            match probed {
+                Ok(tool) => {
+                    tools.push(tool);
+                    break;
+                }
+                Err(error) => {
+                    let why = in_words(&error);
+                    tracing::debug!(path = %path.display(), %why, "a compiler is not used");
+                    // A folder may be in `PATH` twice.
+                    if faults.iter().all(|fault| fault.path != path) {
+                        faults.push(Fault { path, error });
+                    }
+                }
+            }
         }
     }
     tools
 }
 
-/// Asks a program for its version, which stands in a line with `marker`; or says why not.
-fn probe(path: &Path, marker: &str) -> Result<Tool, String> {
+/// Asks a program for its version, which stands in a line with `marker`. The error has the kind
+/// [`Unsupported`](ErrorKind::Unsupported) if it is another program.
+fn probe(path: &Path, marker: &str) -> Result<Tool> {
     let output = ask(path, "--version")?;
     let line = output.lines().map(str::trim).find(|line| line.contains(marker));
     let line = line.ok_or_else(|| {
-        format!("it does not tell its version by a line with `{marker}`, so it is another program")
+        Error::unsupported(format!(
+            "it does not tell its version by a line with `{marker}`, so it is another program"
+        ))
     })?;
     let (_, version) = line.split_once(marker).unwrap_or_default();
     let digits = version.trim_start().split(|c: char| !c.is_ascii_digit()).next();
     let major = digits.and_then(|digits| digits.parse().ok());
-    let major = major.ok_or_else(|| format!("its version cannot be read from `{line}`"))?;
+    let major = major
+        .ok_or_else(|| Error::unsupported(format!("its version cannot be read from `{line}`")))?;
     Ok(Tool { path: path.to_owned(), version: line.to_owned(), major })
 }
 
@@ -156,12 +225,15 @@ fn writes_spirv(clang: &Tool) -> bool {
     clang.major >= DIRECT && targets().lines().any(|line| line.trim().starts_with("spirv64 "))
 }
 
-fn ask(path: &Path, question: &str) -> Result<String, String> {
-    let ended =
-        process::run(compiler(path, [question]), b"", PROBE).map_err(|error| error.to_string())?;
+fn ask(path: &Path, question: &str) -> Result<String> {
+    let ended = process::run(compiler(path, [question]), b"", PROBE)?;
     if !ended.status.success() {
-        let how = process::in_words(ended.status);
-        return Err(format!("asked for `{question}`, it {how}: {}", ended.log.trim()));
+        let kind = match process::was_starved(&ended) {
+            true => ErrorKind::OutOfResources,
+            false => ErrorKind::Unsupported,
+        };
+        let (how, log) = (process::in_words(ended.status), ended.log.trim());
+        return Err(Error::new(kind, format!("asked for `{question}`, it {how}: {log}")));
     }
     Ok(String::from_utf8_lossy(&ended.output).into_owned())
 }

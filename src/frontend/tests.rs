@@ -175,6 +175,63 @@ fn without_compilers_the_error_says_what_to_install() {
 }
 
 #[test]
+fn compilers_that_cannot_be_run_are_named_with_the_reason() {
+    use ErrorKind::{Io, OutOfResources, Unsupported};
+    let folder = Folder::new();
+    let front_end = folder.front_end(&[]).expect("nothing is chosen");
+    let clang = folder.file("clang");
+    let loader = "clang: error while loading shared libraries: libLLVM.so: cannot open it";
+    let missing = format!("echo '{loader}' >&2; exit 127");
+    let script = |script: &str| drop(folder.program("clang", script));
+    let broken = |what| match what {
+        "not executable" => write(&clang, b"", 0o644),
+        "a foreign processor's" => write(&clang, b"\x7fELF", 0o755),
+        "without its interpreter" => write(&clang, b"#!/nowhere/interpreter\n", 0o755),
+        "without a library" => script(&missing),
+        "killed" => script("kill -KILL $$"),
+        _ => std::os::unix::fs::symlink("/nowhere/clang", &clang).expect("there is room"),
+    };
+    for (what, kind, words) in [
+        ("not executable", Io, &["not executable"][..]),
+        ("a foreign processor's", Io, &["Exec format error"]),
+        ("without its interpreter", Io, &["interpreter that it names is missing"]),
+        ("without a library", Unsupported, &["status 127", "libLLVM.so"]),
+        ("killed", OutOfResources, &["signal 9"]),
+        ("a link to nothing", Io, &["the link leads to no file"]),
+    ] {
+        let _ = fs::remove_file(&clang);
+        broken(what);
+        let error = assert_error(front_end.tools(), kind, words);
+        let text = error.to_string();
+        assert!(text.contains(&format!("`{}`: ", clang.display())), "{what}: {text}");
+        assert!(!text.contains("neither is there"), "{what}: {text}");
+        assert!(!error.is_deterministic(), "{what}: it may be put right");
+    }
+    fs::remove_file(&clang).expect("it is there");
+    folder.clang("clang", 15, "");
+    folder.llvm_spirv("llvm-spirv", 15, "");
+    front_end.tools().expect("they work now");
+}
+
+fn write(path: &Path, contents: &[u8], mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(path, contents).expect("there is room");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+#[test]
+fn a_compiler_behind_one_that_cannot_be_run_is_found() {
+    let (broken, working) = (Folder::new(), Folder::new());
+    write(&broken.file("clang"), b"\x7fELF", 0o755);
+    let clang = working.clang("clang", 15, "");
+    working.llvm_spirv("llvm-spirv", 15, "");
+    let path = std::env::join_paths([broken.path(), working.path()]).expect("they are plain");
+    let front_end = FrontEnd::new_in(None, None, |name| (name == "PATH").then(|| path.clone()));
+    let tools = front_end.and_then(|front_end| front_end.tools().cloned()).expect("it is there");
+    assert_eq!(tools.clang.path, clang);
+}
+
+#[test]
 fn what_is_no_program_is_passed_over() {
     let folder = Folder::new();
     fs::create_dir(folder.file("clang")).expect("there is room");
@@ -288,7 +345,7 @@ fn a_compiler_that_is_starved_may_be_asked_again() {
 #[test]
 fn a_compiler_that_has_no_room_for_its_reasons_may_be_asked_again() {
     let folder = Folder::new();
-    let words = ["without a word", "make room in"];
+    let words = ["without a word", "make room in memory"];
     let error = assert_error(folder.translate("exit 1", ""), ErrorKind::Io, &words);
     assert!(!error.is_deterministic());
 }

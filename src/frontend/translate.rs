@@ -332,11 +332,12 @@ fn run(
         let message = format!("{}: it ran out of memory", program.display());
         return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));
     }
-    // What it says of a text would be in a file, as would what it makes of it.
+    // Its messages and its output would be in files, most often in memory.
     if ended.status.code() == Some(REFUSED) && ended.log.is_empty() {
         let (path, directory) = (program.display(), std::env::temp_dir());
         let message = format!(
-            "{path}: it failed without a word, as where there is no room for files; make room in {}",
+            "{path}: it failed without a word, as where there is no room for files; make room in memory \
+             and in {}",
             directory.display()
         );
         return Err(Error::new(ErrorKind::Io, message));

@@ -1,7 +1,8 @@
 //! A compiler as a process of its own, held to limits: whatever it does, the application goes on.
 //!
-//! Nothing is left behind on disk, even if this process is killed: what a child reads and writes
-//! are files without a name. Which program it is, and whether there is one, is [`program`]'s.
+//! Nothing is left behind on disk, even if this process is killed: a child's input and output are files
+//! without a name, in memory where the system can. [`program`] finds the programs, and [`watcher`] learns
+//! how a child ended where the application ignores SIGCHLD.
 
 mod program;
 #[cfg(all(test, unix))]
@@ -9,16 +10,20 @@ mod program;
 pub(crate) mod scripts;
 #[cfg(all(test, unix))]
 mod tests;
+#[cfg(unix)]
+mod watcher;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 
-pub(crate) use self::program::{Chosen, program_in};
+pub(crate) use self::program::{Chosen, Found, found_in, program_in};
+#[cfg(unix)]
+use self::watcher::Watcher;
 
 /// What a child may write; more than any module has.
 const MOST_OUTPUT: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
@@ -32,9 +37,9 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis
 /// The next pause is this part of the time so far.
 const PAUSE_PART: u32 = 16;
 
-/// The system tells of a child's end only once, and not at all to a process that ignores SIGCHLD.
-const UNTOLD: &str = "its end cannot be told; the application must neither ignore SIGCHLD nor wait for \
-                      children that it did not start";
+/// The system reports a child's end only once, to the first who waits for it.
+const UNTOLD: &str = "the system does not report how it ended; the application must not wait for \
+                      children that it did not start, nor begin to ignore SIGCHLD while one runs";
 
 /// How a child ended.
 #[derive(Debug)]
@@ -52,6 +57,9 @@ const GRACE: Duration = Duration::from_secs(1);
 struct Group {
     /// Until it is waited for.
     child: Option<Child>,
+    /// Reports how the child ended, if the system does not.
+    #[cfg(unix)]
+    watcher: Option<Watcher>,
 }
 
 /// Runs a command with `input` as its standard input, and files for what it writes. Blocks.
@@ -64,28 +72,28 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
     let program = PathBuf::from(command.get_program());
     let name = program.display();
     let failed = |what: &str, error: io::Error| {
-        let kind = match error.kind() {
-            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => ErrorKind::OutOfResources,
-            _ => ErrorKind::Io,
-        };
-        Error::new(kind, format!("{name}: {what}")).with_source(error)
+        Error::new(kind_of(&error), format!("{name}: {what}")).with_source(error)
     };
     let files = || -> io::Result<_> {
-        let mut stdin = tempfile::tempfile()?;
+        let mut stdin = nameless()?;
         stdin.write_all(input)?;
         stdin.rewind()?;
-        Ok([stdin, tempfile::tempfile()?, tempfile::tempfile()?])
+        Ok([stdin, nameless()?, nameless()?])
     };
     let [stdin, mut stdout, mut stderr] =
         files().map_err(|error| failed("no temporary files for its input and output", error))?;
-    let start = || -> io::Result<Child> {
+    let start = || -> io::Result<Group> {
         command.stdin(stdin).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        command.spawn()
+        {
+            std::os::unix::process::CommandExt::process_group(&mut command, 0);
+            let watcher = Watcher::if_needed(&mut command)?;
+            Ok(Group { child: Some(command.spawn()?), watcher })
+        }
+        #[cfg(not(unix))]
+        Ok(Group { child: Some(command.spawn()?) })
     };
-    let child = start().map_err(|error| failed("it cannot be started", error))?;
-    let mut group = Group { child: Some(child) };
+    let mut group = start().map_err(|error| failed(not_started(&program, &error), error))?;
     group.be_bounded(limit);
     // Closes the handles that the command keeps.
     drop(command);
@@ -119,9 +127,45 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
     Ok(Ended { status, output, log: String::from_utf8_lossy(&log).into_owned() })
 }
 
+/// A file without a name. It is in memory where the system can, so that a child needs no directory for
+/// temporary files.
+fn nameless() -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    if let Ok(file) = rustix::fs::memfd_create("kiln", rustix::fs::MemfdFlags::CLOEXEC) {
+        return Ok(file.into());
+    }
+    tempfile::tempfile()
+}
+
+/// The kind of an error of the system.
+fn kind_of(error: &io::Error) -> ErrorKind {
+    #[cfg(unix)]
+    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+        return ErrorKind::OutOfResources;
+    }
+    match error.kind() {
+        io::ErrorKind::OutOfMemory
+        | io::ErrorKind::WouldBlock
+        | io::ErrorKind::StorageFull
+        | io::ErrorKind::QuotaExceeded
+        | io::ErrorKind::FileTooLarge => ErrorKind::OutOfResources,
+        _ => ErrorKind::Io,
+    }
+}
+
+/// The reason why a program cannot be started, beside the system's.
+fn not_started(program: &Path, error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::NotFound && program.exists() {
+        return "it cannot be started: the dynamic linker or interpreter that it names is missing";
+    }
+    "it cannot be started"
+}
+
 fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
     file.rewind()?;
-    let mut bytes = Vec::new();
+    // All at once: a vector that grows takes up to three times as much.
+    let length = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     file.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -148,6 +192,16 @@ impl Group {
     /// How the child ended, if it did. What it left running is killed.
     fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         let Some(child) = &mut self.child else { return Ok(None) };
+        #[cfg(unix)]
+        if let Some(watcher) = &mut self.watcher {
+            let status = watcher.status()?;
+            if status.is_some() {
+                // The watcher kills the group, itself included.
+                let _ = child.wait();
+                self.child = None;
+            }
+            return Ok(status);
+        }
         #[cfg(unix)]
         {
             use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -204,6 +258,15 @@ pub(crate) fn in_words(status: ExitStatus) -> String {
     }
 }
 
+/// Messages of programs that lack memory, or room for what they write.
+const STARVED: [&str; 5] = [
+    "out of memory",
+    "bad_alloc",
+    "Cannot allocate memory",
+    "No space left on device",
+    "File too large",
+];
+
 /// Whether the system ended the program for want of memory, as far as that can be told.
 pub(crate) fn was_starved(ended: &Ended) -> bool {
     #[cfg(unix)]
@@ -213,11 +276,7 @@ pub(crate) fn was_starved(ended: &Ended) -> bool {
             return true;
         }
     }
-    of_its_own(&ended.log).any(|line| {
-        ["out of memory", "bad_alloc", "Cannot allocate memory", "No space left on device"]
-            .iter()
-            .any(|words| line.contains(words))
-    })
+    of_its_own(&ended.log).any(|line| STARVED.iter().any(|words| line.contains(words)))
 }
 
 /// What a compiler says of itself: no message about a place in its input, nor the lines that it quotes

@@ -42,9 +42,40 @@ impl Chosen {
 
 /// The program of this name in a folder, if there is one.
 pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
+    match found_in(folder, name) {
+        Found::Program(path) => Some(path),
+        Found::Other(..) | Found::Nothing => None,
+    }
+}
+
+/// The file of a program's name in a folder.
+pub(crate) enum Found {
+    Program(PathBuf),
+    /// A file that cannot be run, and the reason.
+    Other(PathBuf, String),
+    Nothing,
+}
+
+/// Looks for a program in a folder.
+pub(crate) fn found_in(folder: &Path, name: &str) -> Found {
     // An empty or relative folder of `PATH` means another place whenever the directory changes.
+    if !folder.is_absolute() {
+        return Found::Nothing;
+    }
     let path = folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    (folder.is_absolute() && is_program(&path)).then_some(path)
+    if is_program(&path) {
+        return Found::Program(path);
+    }
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() => {
+            Found::Other(path, "the file is not executable".to_owned())
+        }
+        Ok(_) => Found::Nothing,
+        Err(error) if path.is_symlink() => {
+            Found::Other(path, format!("the link leads to no file: {error}"))
+        }
+        Err(_) => Found::Nothing,
+    }
 }
 
 fn is_program(path: &Path) -> bool {

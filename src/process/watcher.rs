@@ -1,0 +1,134 @@
+//! The end of a child where the application ignores SIGCHLD.
+//!
+//! The system then discards how a child of this process ended, and the child's own children could not be
+//! waited for either. So the child becomes two processes: one becomes the program, and its parent, which has
+//! the default disposition, waits for it, reports its end through a pipe, and kills what it left running.
+
+use std::ffi::c_int;
+use std::io::{self, PipeReader, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::ptr;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+/// The end of the pipe through which a child's end is reported.
+pub(super) struct Watcher(PipeReader);
+
+impl Watcher {
+    /// Prepares a command whose child the system would not report; `None` if it would.
+    pub(super) fn if_needed(command: &mut Command) -> io::Result<Option<Self>> {
+        if !are_ends_discarded() {
+            return Ok(None);
+        }
+        let (reader, writer) = io::pipe()?;
+        fcntl_setfl(&reader, fcntl_getfl(&reader)? | OFlags::NONBLOCK)?;
+        let become_two = move || become_two(writer.as_raw_fd());
+        // SAFETY: `become_two` calls functions only that are safe between `fork` and `exec`.
+        unsafe { command.pre_exec(become_two) };
+        Ok(Some(Self(reader)))
+    }
+
+    /// How the child ended, if it did. Does not block.
+    pub(super) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        let mut status = [0; size_of::<c_int>()];
+        match self.0.read_exact(&mut status) {
+            Ok(()) => Ok(Some(ExitStatus::from_raw(c_int::from_ne_bytes(status)))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // It was killed, and the program with it.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Ok(Some(ExitStatus::from_raw(libc::SIGKILL)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether the system discards how children of this process end.
+fn are_ends_discarded() -> bool {
+    let mut current = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action, it only writes the current one, to memory that is valid for that.
+    let failed = unsafe { libc::sigaction(libc::SIGCHLD, ptr::null(), current.as_mut_ptr()) } != 0;
+    // SAFETY: zeros are a valid `sigaction`.
+    let current = unsafe { current.assume_init() };
+    let ignores = current.sa_sigaction == libc::SIG_IGN;
+    !failed && (ignores || current.sa_flags & libc::SA_NOCLDWAIT != 0)
+}
+
+/// Forks, in a child that is about to become a program. Returns in the new process, which becomes that
+/// program; the old one reports its end to `reports`.
+fn become_two(reports: RawFd) -> io::Result<()> {
+    // SAFETY: the default disposition needs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    end_with_parent();
+    // SAFETY: this process has one thread, and the new one is about to call `exec`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            end_with_parent();
+            Ok(())
+        }
+        program => watch(program, reports),
+    }
+}
+
+/// Ends this process should its parent end first.
+fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the option takes a signal.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+    }
+}
+
+/// Waits for a program, reports its end, and ends the process group.
+fn watch(program: libc::pid_t, reports: RawFd) -> ! {
+    close_all_but(reports);
+    let mut status: c_int = 0;
+    // SAFETY: the status is valid for writes.
+    while unsafe { libc::waitpid(program, &raw mut status, 0) } == -1 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            status = libc::SIGKILL;
+            break;
+        }
+    }
+    let status = status.to_ne_bytes();
+    // SAFETY: the bytes are valid for reads. A pipe takes so few at once.
+    unsafe { libc::write(reports, status.as_ptr().cast(), status.len()) };
+    // SAFETY: neither call takes anything.
+    let is_leader = unsafe { libc::getpgrp() } == std::process::id() as libc::pid_t;
+    if is_leader {
+        // SAFETY: zero is the group of this process, which began with it.
+        unsafe { libc::kill(0, libc::SIGKILL) };
+    }
+    // SAFETY: it ends the process and runs nothing of the application.
+    unsafe { libc::_exit(0) }
+}
+
+/// Closes what this process shares with its parent. The parent waits for the end of one of these pipes.
+fn close_all_but(kept: RawFd) {
+    let close = |from: RawFd, to: RawFd| {
+        if from > to {
+            return;
+        }
+        #[cfg(target_os = "linux")]
+        {
+            // SAFETY: nothing in this process uses a file any more but `kept`.
+            let closed = unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) };
+            if closed == 0 {
+                return;
+            }
+        }
+        // SAFETY: the name is one of POSIX.
+        let most = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+        let most = RawFd::try_from(most).unwrap_or(1024).saturating_sub(1);
+        for file in from..=to.min(most) {
+            // SAFETY: as above.
+            unsafe { libc::close(file) };
+        }
+    };
+    close(0, kept - 1);
+    close(kept.saturating_add(1), RawFd::MAX);
+}
