@@ -20,8 +20,10 @@
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::marker::PhantomData;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -36,6 +38,13 @@ pub(crate) const FOOTER: usize = 80;
 /// Holds what text mode and seven-bit transfers would change.
 const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
 
+/// Maximum number of the kernels of a program and their parameters together. A record in memory may take
+/// 30 times as much as its JSON, so that a manifest of a few megabytes could otherwise fill gigabytes.
+const MOST_RECORDS: usize = 1 << 18;
+
+/// Maximum number of the parameters of a kernel. Devices take 4 KiB of arguments or less.
+const MOST_PARAMETERS: usize = 1 << 12;
+
 const KEY: usize = 16;
 const CHECKSUM: usize = 48;
 const TAIL: usize = 64;
@@ -47,6 +56,7 @@ pub struct Manifest {
     /// Every field that the key covers, by name and value.
     pub fields: Vec<(String, String)>,
     /// The kernels and their parameters: few drivers tell them of binaries.
+    #[serde(deserialize_with = "kernels")]
     pub kernels: Vec<KernelRecord>,
     /// The compiler's messages.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -81,6 +91,7 @@ pub struct KernelRecord {
     /// Its name.
     pub name: String,
     /// Its parameters, as far as they are known.
+    #[serde(deserialize_with = "parameters")]
     pub parameters: Vec<ParameterRecord>,
 }
 
@@ -100,6 +111,42 @@ pub struct ParameterRecord {
     /// `read`, `write` or `read-write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<String>,
+}
+
+/// Reads the records of kernels; an error where they and their parameters are too many.
+pub(crate) fn kernels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KernelRecord>, D::Error> {
+    let weight = |kernel: &KernelRecord| 1 + kernel.parameters.len();
+    from.deserialize_seq(Few { most: MOST_RECORDS, weight, what: PhantomData })
+}
+
+fn parameters<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ParameterRecord>, D::Error> {
+    let weight = |_: &ParameterRecord| 1;
+    from.deserialize_seq(Few { most: MOST_PARAMETERS, weight, what: PhantomData })
+}
+
+/// Reads a sequence whose elements weigh `most` together or less.
+struct Few<T, W> {
+    most: usize,
+    weight: W,
+    what: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>, W: Fn(&T) -> usize> Visitor<'de> for Few<T, W> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a sequence of at most {} records", self.most)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Vec<T>, A::Error> {
+        let (mut elements, mut left) = (Vec::new(), self.most);
+        while let Some(element) = sequence.next_element()? {
+            let rest = left.checked_sub((self.weight)(&element));
+            left = rest.ok_or_else(|| A::Error::invalid_length(self.most + 1, &self))?;
+            elements.push(element);
+        }
+        Ok(elements)
+    }
 }
 
 /// A verified entry.
@@ -315,6 +362,25 @@ mod tests {
 
     fn file(payload: &[u8]) -> Vec<u8> {
         [payload, &encode(&KEY, &manifest(), payload)].concat()
+    }
+
+    #[test]
+    fn records_without_end_are_refused() {
+        let many = |count: usize, of: &str| vec![of; count].join(",");
+        let kernel = |parameters: usize| {
+            format!(r#"{{"name":"k","parameters":[{}]}}"#, many(parameters, "{}"))
+        };
+        let manifest = |kernels: &str| {
+            let rest = r#""fields":[],"build_microseconds":0,"created":0,"tools":[]"#;
+            parse(format!(r#"{{"kernels":[{kernels}],{rest}}}"#).as_bytes())
+        };
+        assert_eq!(manifest(&kernel(MOST_PARAMETERS)).map(|read| read.kernels.len()), Ok(1));
+        let few = many(MOST_RECORDS / 4, &kernel(3));
+        assert!(manifest(&few).is_ok());
+        for kernels in [kernel(MOST_PARAMETERS + 1), format!("{few},{}", kernel(0))] {
+            let error = manifest(&kernels).expect_err("they are too many").to_string();
+            assert!(error.contains("at most"), "{error}");
+        }
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub use self::explore::{Checked, EntryInfo};
 pub use self::publish::Durability;
 
 pub(crate) use self::behind::{Behind, Pending};
-pub(crate) use self::entry::{decode_for, encode};
+pub(crate) use self::entry::{decode_for, encode, kernels};
 pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
 pub(crate) use self::layout::SUFFIX;

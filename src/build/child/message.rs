@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::ImageFormat;
 use crate::error::{DriverCode, Error, ErrorKind};
-use crate::store::KernelRecord;
+use crate::store::{self, KernelRecord};
 
 /// Begins every message.
 const MAGIC: &[u8; 16] = b"KILN BUILD CHILD";
@@ -60,6 +60,30 @@ impl fmt::Display for Greeting {
     }
 }
 
+impl Request {
+    /// Number of sections behind the header: one for each image.
+    pub(super) fn sections(&self) -> usize {
+        match &self.task {
+            Task::Build(_) => 1,
+            Task::Link(forms) => forms.len(),
+        }
+    }
+}
+
+impl Answer {
+    /// The answer as it is written: with texts that the parent would shorten shortened.
+    pub(super) fn shortened(self) -> Self {
+        match self {
+            Self::Made { log, kernels } => Self::Made { log: shortened(log), kernels },
+            Self::Failed(failure) => Self::Failed(Failure {
+                message: shortened(failure.message),
+                log: failure.log.map(shortened),
+                ..failure
+            }),
+        }
+    }
+}
+
 /// What a child is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Task {
@@ -91,9 +115,13 @@ pub(super) struct Request {
 /// The header of an answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// The one section is the binary; empty if the image was one.
-    Made { log: String, kernels: Vec<KernelRecord> },
-    /// There is no section.
+    /// A program. The one section is its binary; empty if the image was one.
+    Made {
+        log: String,
+        #[serde(deserialize_with = "store::kernels")]
+        kernels: Vec<KernelRecord>,
+    },
+    /// An error. The one section is empty.
     Failed(Failure),
 }
 
@@ -136,8 +164,11 @@ impl Failure {
     }
 }
 
-/// What is kept of a text: a child that was taken over may give any.
+/// Maximum size of a text that is kept, in bytes: a child that was taken over may send any.
 const MOST_TEXT: usize = 1 << 20;
+
+/// Maximum size of a header, in bytes. A header in memory takes a multiple of its size as JSON.
+const MOST_HEADER: usize = 32 << 20;
 
 pub(super) fn shortened(mut text: String) -> String {
     if text.len() > MOST_TEXT {
@@ -166,25 +197,36 @@ pub(super) fn seal(header: &impl Serialize, sections: &[&[u8]]) -> serde_json::R
     Ok(bytes)
 }
 
-/// The header and the sections of a frame; `None` if it is none, or not a whole one.
-pub(super) fn open<H: DeserializeOwned>(bytes: &[u8]) -> Option<(H, Vec<&[u8]>)> {
+/// The header of a frame, and as many sections as `count` makes of the header; `None` if the bytes are not
+/// a whole frame, or have more or fewer sections.
+pub(super) fn open<H: DeserializeOwned>(
+    bytes: &[u8],
+    count: impl FnOnce(&H) -> usize,
+) -> Option<(H, Vec<&[u8]>)> {
     let (length, rest) = bytes.split_first_chunk()?;
     let (checksum, body) = rest.split_first_chunk::<CHECKSUM>()?;
-    let mut body = body.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let body = body.get(..usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
     if blake3::hash(body) != *checksum {
         return None;
     }
+    let (header, mut body) = split_section(body)?;
+    if header.len() > MOST_HEADER {
+        return None;
+    }
+    let header = serde_json::from_slice(header).ok()?;
     let mut sections = Vec::new();
-    while !body.is_empty() {
-        let (length, rest) = body.split_first_chunk()?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-        let (section, rest) = rest.split_at_checked(length)?;
+    for _ in 0..count(&header) {
+        let (section, rest) = split_section(body)?;
         sections.push(section);
         body = rest;
     }
-    let header = serde_json::from_slice(sections.first()?).ok()?;
-    sections.remove(0);
-    Some((header, sections))
+    body.is_empty().then_some((header, sections))
+}
+
+/// The section that `bytes` begin with, and the bytes after it.
+fn split_section(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -246,22 +288,26 @@ mod tests {
         let request = request();
         let sections: [&[u8]; 3] = [b"", b"\0code", b"more"];
         let bytes = seal(&request, &sections).expect("it is plain data");
-        let (header, read) = open::<Request>(&bytes).expect("it is whole");
+        let (header, read) = open::<Request>(&bytes, |_| 3).expect("it is whole");
         assert_eq!((header, &*read), (request, &sections[..]));
+        for count in [0, 1, 2, 4, usize::MAX] {
+            assert!(open::<Request>(&bytes, |_| count).is_none(), "{count} sections");
+        }
     }
 
     #[test]
     fn what_is_cut_short_or_changed_is_no_frame() {
         let bytes = seal(&request(), &[b"code"]).expect("it is plain data");
         for length in 0..bytes.len() {
-            assert!(open::<Request>(&bytes[..length]).is_none(), "{length} bytes");
+            assert!(open(&bytes[..length], Request::sections).is_none(), "{length} bytes");
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0x11;
-            assert!(open::<Request>(&changed).is_none(), "byte {at}");
+            assert!(open(&changed, Request::sections).is_none(), "byte {at}");
         }
-        assert!(open::<Request>(&seal(&7, &[]).expect("it is plain data")).is_none());
+        let other = seal(&7, &[b""]).expect("it is plain data");
+        assert!(open(&other, Request::sections).is_none());
     }
 
     #[test]
@@ -271,7 +317,15 @@ mod tests {
         let mut bytes = (body.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(blake3::hash(&body).as_bytes());
         bytes.extend_from_slice(&body);
-        assert!(open::<Request>(&bytes).is_none());
+        assert!(open(&bytes, Request::sections).is_none());
+    }
+
+    #[test]
+    fn a_header_that_is_too_large_is_refused_before_it_is_parsed() {
+        for (length, is_whole) in [(1_000, true), (MOST_HEADER, false)] {
+            let bytes = seal(&"x".repeat(length), &[]).expect("it is plain data");
+            assert_eq!(open::<String>(&bytes, |_| 0).is_some(), is_whole, "{length} bytes");
+        }
     }
 
     #[test]

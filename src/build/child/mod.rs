@@ -239,9 +239,9 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
         )));
     }
     // How it ended does not matter any more: some drivers crash then.
-    match message::open::<Answer>(frame) {
-        Some((Answer::Made { log, kernels }, sections)) if sections.len() == 1 => {
-            Ok(Made { binary: sections[0].to_vec(), log: shortened(log), kernels })
+    match message::open(frame, |_: &Answer| 1) {
+        Some((Answer::Made { log, kernels }, sections)) => {
+            Ok(Made { binary: sections.concat(), log: shortened(log), kernels })
         }
         Some((Answer::Failed(failure), _)) => {
             Err(failure.into_error(|code| backend::driver_code(backend, code)))

@@ -26,8 +26,8 @@ pub(super) fn serve() -> io::Result<()> {
         // Who it is has been said, and the parent says what to do.
         return Ok(());
     }
-    let (request, sections) =
-        open(frame).ok_or_else(|| unreadable("the request is not a whole one"))?;
+    let (request, sections) = open(frame, Request::sections)
+        .ok_or_else(|| unreadable("the request is not a whole one"))?;
     let made = catch_panic(|| make(&request, &sections));
     let (answer, binary) = match made {
         Ok((program, binary)) => {
@@ -38,7 +38,7 @@ pub(super) fn serve() -> io::Result<()> {
         }
         Err(error) => (Answer::Failed(Failure::of(&error)), Vec::new()),
     };
-    answers.write_all(&seal(&answer, &[&binary])?)?;
+    answers.write_all(&seal(&answer.shortened(), &[&binary])?)?;
     answers.flush()
 }
 
