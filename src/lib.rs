@@ -181,11 +181,15 @@
 //!   faults come on request, for tests of applications.
 //! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need
 //!   it only to compile untrusted images, if they cannot do that themselves.
-//! * `remote-redis`, `remote-s3`, `remote-webdav` and `remote-fs`: a remote cache through the service of
-//!   that name. `remote` alone: through an operator of OpenDAL that the application brings. These add
-//!   OpenDAL and tokio to the dependencies, and nothing to the demands on the application's executor.
+//! * `remote-redis`: a remote cache in Redis. It adds a client of Redis and tokio to the dependencies, and
+//!   nothing to the demands on the application's executor.
+//! * `remote-s3`, `remote-webdav` and `remote-fs`: a remote cache in the service of that name, accessed
+//!   through OpenDAL, which these add to the dependencies. `remote-opendal`: a remote cache through an
+//!   operator of OpenDAL that the application brings: see the module `remote::opendal`. `remote` is the
+//!   part that these features share, and has no service.
 //!
-//! The minimum supported Rust version is 1.89.
+//! The minimum supported Rust version is 1.89. Of the features that use OpenDAL it is OpenDAL's, 1.91 at
+//! present.
 //!
 //! # Environment
 //!
@@ -269,5 +273,3 @@ pub use crate::spirv::fuzzing as spirv_fuzzing;
 #[doc(hidden)]
 pub use crate::spirv::internals as spirv_internals;
 pub use crate::stats::Stats;
-#[cfg(feature = "remote")]
-pub use opendal;

@@ -1,13 +1,13 @@
 //! Programs of real drivers on their way through a remote cache, which is in memory here.
 
-#![cfg(feature = "remote")]
+#![cfg(feature = "remote-opendal")]
 
 mod support;
 
 use std::time::Duration;
 
 use futures::executor::block_on;
-use kiln::opendal::{Operator, services::Memory};
+use kiln::remote::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, Image, Origin, Runtime};
 use support::{SAXPY, image_for, on_each_device_with};
 
@@ -29,7 +29,7 @@ async fn assert_runs(rt: &Runtime, image: &Image, origin: Origin) {
 #[test]
 fn what_one_machine_compiled_runs_on_the_next() {
     block_on(async {
-        let operator = Operator::new(Memory::default()).expect("it is right").finish();
+        let operator = Operator::new(Memory::default()).expect("it is right");
         let machine = || {
             let cache = CacheConfig::memory_only().remote_operator(operator.clone());
             Runtime::builder().cache(cache.remote_budget(PATIENT).remote_timeout(PATIENT))

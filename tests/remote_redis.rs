@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use kiln::{Origin, Stats};
+use remote::flood::{Flood, Reply};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{Redis, free_port};
 use remote::warnings::Listening;
@@ -98,6 +99,19 @@ fn of_what_is_too_large_no_more_is_sent_than_shows_that() {
     assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
     let sent = redis.sent() - before;
     assert!(sent < 2 << 20, "{sent} bytes");
+}
+
+#[test]
+fn a_reply_that_is_larger_than_was_asked_for_is_not_read() {
+    let redis = Flood::start(|_, request| match request {
+        _ if request.contains("GETRANGE") => Reply::Endless("$10000000000\r\n"),
+        // One for each command.
+        _ => Reply::Text("+OK\r\n".repeat(request.matches("\r\n*").count() + 1)),
+    });
+    let (origin, stats) = build(&format!("redis://{}/kiln", redis.address), 1);
+    assert_eq!((origin, stats.remote_errors), (Origin::Compiled, 1), "{stats:?}");
+    let sent = redis.sent();
+    assert!(sent < 128 << 20, "{sent} bytes");
 }
 
 #[test]

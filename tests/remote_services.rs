@@ -15,9 +15,10 @@ mod share;
 use std::net::SocketAddr;
 
 use futures::executor::block_on;
-use kiln::opendal::{Operator, services::Memory};
 use kiln::remote::RemoteAccess;
+use kiln::remote::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, ErrorKind, Image, Origin, Runtime};
+use remote::flood::{Flood, Reply};
 use remote::proxy::{Mood, Proxy};
 use remote::services::{S3, WebDav};
 use remote::warnings::Listening;
@@ -85,6 +86,23 @@ fn s3_that_ends_within_an_object_is_as_good_as_none() {
     proxy.set(Mood::Truncates(2_000));
     let (origin, stats) = build(&url);
     assert_eq!((origin, stats.remote_errors, stats.remote_hits), (Origin::Compiled, 1, 0));
+}
+
+#[test]
+fn a_response_without_end_is_not_read() {
+    for beginning in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 500 Internal Server Error\r\n\r\n"] {
+        let webdav = Flood::start(move |_, request| match request {
+            _ if request.starts_with("GET ") => Reply::Endless(beginning),
+            _ => Reply::Text("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned()),
+        });
+        let machine = Machine::new();
+        let cache = machine.cache(&format!("webdav+http://{}/kiln", webdav.address));
+        let (origin, stats) = machine.build(cache.remote_max_bytes(1 << 20), 1);
+        let unusable = stats.remote_errors + stats.remote_refused;
+        assert_eq!((origin, unusable), (Origin::Compiled, 1), "{beginning}: {stats:?}");
+        let sent = webdav.sent();
+        assert!(sent < 128 << 20, "{beginning}: {sent} bytes");
+    }
 }
 
 #[test]
@@ -193,7 +211,7 @@ fn a_directory_that_is_only_read_is_not_made() {
 
 #[test]
 fn an_application_brings_an_operator_of_its_own() {
-    let operator = Operator::new(Memory::default()).expect("it is right").finish();
+    let operator = Operator::new(Memory::default()).expect("it is right");
     for origin in [Origin::Compiled, Origin::Remote] {
         let machine = Machine::new();
         let cache = CacheConfig::at(machine.disk.path()).remote_operator(operator.clone());
@@ -204,7 +222,7 @@ fn an_application_brings_an_operator_of_its_own() {
 
 #[test]
 fn objects_that_programs_are_linked_from_are_shared_and_not_asked_for_in_vain() {
-    let operator = Operator::new(Memory::default()).expect("it is right").finish();
+    let operator = Operator::new(Memory::default()).expect("it is right");
     let library = Image::opencl_c("uint two(uint x) { return 2 * x; }").exporting(["two"]);
     let application = |number: u32| {
         let source = format!(

@@ -46,12 +46,12 @@ mod chosen {
     use std::path::Path;
     use std::time::Duration;
 
-    use opendal::Operator;
-
     use super::*;
     use crate::config::{Environment, bad};
     use crate::error::{Error, ErrorKind};
     use crate::file::{self, Links};
+    #[cfg(feature = "remote-opendal")]
+    use crate::remote::opendal::RemoteOperator;
     use crate::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
 
     const ACCESS: &str = "KILN_CACHE_REMOTE_ACCESS";
@@ -78,7 +78,8 @@ mod chosen {
     enum Place {
         Nowhere,
         Url(String),
-        Operator(Operator),
+        #[cfg(feature = "remote-opendal")]
+        Operator(RemoteOperator),
     }
 
     /// The [remote cache](crate::remote), with the feature `remote`.
@@ -95,14 +96,16 @@ mod chosen {
             self
         }
 
-        /// The remote cache through an operator of OpenDAL, for its other services and layers:
-        /// take OpenDAL from [`kiln::opendal`](crate::opendal), so that the versions fit.
+        /// Uses the service behind an OpenDAL operator as the remote cache, for OpenDAL's other
+        /// services and layers, with the feature `remote-opendal`. The module
+        /// [`kiln::remote::opendal`](crate::remote::opendal) re-exports the version of OpenDAL that fits.
         ///
-        /// Kiln tries again and limits times itself, and calls the operator on its own thread with
-        /// a runtime of tokio: an operator that blocks that thread holds up the remote cache, not
+        /// Kiln repeats requests and limits their time itself, and calls the operator on its own thread
+        /// with a runtime of tokio: an operator that blocks that thread holds up the remote cache, not
         /// the builds.
-        pub fn remote_operator(mut self, operator: Operator) -> Self {
-            self.remote.place = Some(Place::Operator(operator));
+        #[cfg(feature = "remote-opendal")]
+        pub fn remote_operator(mut self, operator: impl Into<RemoteOperator>) -> Self {
+            self.remote.place = Some(Place::Operator(operator.into()));
             self
         }
 
@@ -175,6 +178,7 @@ mod chosen {
                 Some(Place::Url(url)) => {
                     Remote::at(url, self.remote_settings(variables)?, counters).map(Some)
                 }
+                #[cfg(feature = "remote-opendal")]
                 Some(Place::Operator(operator)) => {
                     let settings = self.remote_settings(variables)?;
                     Ok(Some(Remote::through(operator.clone(), settings, counters)))
@@ -249,6 +253,7 @@ mod chosen {
             let place = self.place.as_ref().map(|place| match place {
                 Place::Nowhere => "nowhere",
                 Place::Url(_) => "an address",
+                #[cfg(feature = "remote-opendal")]
                 Place::Operator(_) => "an operator",
             });
             f.debug_struct("Remote")
@@ -279,8 +284,9 @@ mod chosen {
             caching.expect("it is right").remote.is_some()
         }
 
-        fn operator() -> Operator {
-            Operator::new(opendal::services::Memory::default()).expect("it is right").finish()
+        #[cfg(feature = "remote-opendal")]
+        fn operator() -> ::opendal::Operator {
+            ::opendal::Operator::new(::opendal::services::Memory::default()).expect("it is right")
         }
 
         #[cfg(feature = "remote-redis")]
@@ -299,6 +305,7 @@ mod chosen {
             assert!(!found(&CacheConfig::new(), &Set::from([home])));
         }
 
+        #[cfg(feature = "remote-opendal")]
         #[test]
         fn the_application_may_ask_for_one_and_nothing_else() {
             for config in [CacheConfig::memory_only(), CacheConfig::disabled()] {
@@ -331,6 +338,7 @@ mod chosen {
             assert_eq!(chosen.most_bytes, 7);
         }
 
+        #[cfg(feature = "remote-opendal")]
         #[test]
         fn a_bad_value_is_an_error_that_names_its_variable_and_no_secret() {
             let missing = "/nowhere/at/all";
@@ -341,6 +349,8 @@ mod chosen {
                 (SECRET, Set::from([(SECRET, "hunter2"), (SECRET_FILE, missing)])),
                 (SECRET_FILE, Set::from([(SECRET_FILE, missing)])),
                 (SECRET_FILE, Set::from([(SECRET_FILE, "/dev/null")])),
+                #[cfg(unix)]
+                (SECRET_FILE, Set::from([(SECRET_FILE, "/dev/zero")])),
                 (SECRET, Set::from([(SECRET, "not unicode")])),
                 (URL, Set::from([(URL, "not unicode")])),
                 (URL, Set::from([(URL, "hunter2")])),

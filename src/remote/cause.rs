@@ -9,7 +9,9 @@ use std::sync::Arc;
 type Shared = Arc<dyn Error + Send + Sync>;
 
 /// An error and its causes, from the outside in.
-fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+pub(super) fn chain<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     successors(Some(error), |&error| {
         if let Some(shared) = error.downcast_ref::<Shared>() {
             return Some(&**shared);

@@ -2,20 +2,29 @@
 //! that is there already.
 //!
 //! It lies below the [disk](crate::store): what neither memory nor disk has is asked of the
-//! service, and what is built here is added to it behind the caller. Apache OpenDAL speaks to the
-//! service: Redis, S3, WebDAV or a directory, each behind a feature of its own, or any other
-//! through an [`Operator`](opendal::Operator) of the application's
-//! ([`CacheConfig::remote_operator`](crate::CacheConfig::remote_operator)).
+//! service, and what is built here is added to it behind the caller. The service is Redis, S3, WebDAV
+//! or a directory, each with a feature of its own, or any other that Apache OpenDAL accesses, with the
+//! feature `remote-opendal`.
 #![doc = include_str!("../docs/fleet.md")]
 
 mod answer;
 mod breaker;
+#[cfg_attr(
+    not(any(feature = "remote-opendal", feature = "remote-redis")),
+    expect(dead_code, reason = "no service is built in")
+)]
 mod cause;
-mod client;
 mod envelope;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg_attr(
+    not(any(feature = "remote-opendal", feature = "remote-redis")),
+    expect(dead_code, reason = "no service is built in")
+)]
+mod objects;
+#[cfg(feature = "remote-opendal")]
+pub mod opendal;
 mod record;
 #[cfg(feature = "remote-redis")]
 mod redis;

@@ -1,161 +1,155 @@
-//! Redis as a service of OpenDAL's, with one request for each object read or written.
+//! Redis, with one request for each object read or written.
 //!
-//! OpenDAL's own takes a connection from a pool and asks it for a sign of life before each value:
-//! two round trips where one serves, and a hit is little more than its round trips. Here a
-//! connection proves itself by the answer. It carries the requests of all builds at the same time,
-//! so that two are enough: one to read, and one to write, since no build is to wait for what is
-//! written.
+//! Two connections are enough, since each carries the requests of all builds at the same time: one reads,
+//! and one writes, so that no build waits for a write. A connection is not probed before a request: it
+//! proves itself by the answer.
 //!
-//! A value is read with `GETRANGE`, of one byte more than is taken: what is too large is not sent
-//! whole, and needs no question for its length before. An empty value is none for Redis then, and
-//! no object is empty.
+//! `GETRANGE` reads a value, up to one byte more than the limit: Redis does not send the rest of a larger
+//! value, and needs no earlier question for its length. An empty value and a missing one are then the same,
+//! and no object is empty. A reply that is larger nevertheless ends its connection.
+
+mod address;
+mod connect;
+mod replies;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use opendal::raw::{
-    Access, AccessorInfo, OpRead, OpWrite, RpRead, RpWrite, build_abs_path, normalize_root, oio,
-};
-use opendal::{
-    Buffer, Capability, EntryMode, Error, ErrorKind, Metadata, Operator, OperatorBuilder, Result,
-};
-use redis::aio::MultiplexedConnection;
+use bytes::Bytes;
+use futures::FutureExt;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
+    Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    RedisResult, ServerErrorKind,
 };
 use tokio::sync::Mutex;
 
+use self::connect::Node;
 use super::cause;
+use super::objects::{Limits, Objects, Outcome};
+use super::service::Failure;
 use super::settings::Settings;
+use super::url::Parsed;
+use crate::error::Result;
 
 /// How often the client of a cluster follows a value to where it has moved.
 const REDIRECTIONS: u32 = 3;
 
-/// Where a Redis is, and what it asks of whoever comes.
+/// Location of a Redis, and the credentials for it.
 pub(super) struct Address {
-    /// `redis://host:port`, or `rediss://`; those of a cluster that are asked for the others.
+    /// `redis://host:port`, or `rediss://`; several for the first nodes of a cluster.
     pub(super) endpoints: Vec<String>,
     pub(super) is_cluster: bool,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: i64,
-    /// What all keys begin with.
+    /// First part of all keys, without slashes at its ends.
     pub(super) root: String,
-    /// After how long what is written expires.
+    /// Time after which written objects expire.
     pub(super) ttl: Option<Duration>,
 }
 
-/// An operator for the values of a Redis. Connects to nothing.
-pub(super) fn operator(address: &Address, settings: &Settings) -> Result<Operator> {
-    let peer = address.peer(settings.timeout).map_err(error)?;
-    let root = normalize_root(&address.root);
-    let info = AccessorInfo::default();
-    info.set_scheme("redis");
-    info.set_root(&root);
-    info.set_native_capability(Capability {
-        read: true,
-        write: true,
-        write_can_empty: true,
-        shared: true,
-        ..Capability::default()
-    });
-    let service = Redis {
-        info: Arc::new(info),
-        root,
-        reads: Line::new(peer.clone()),
-        writes: Arc::new(Line::new(peer)),
-        most_bytes: settings.most_bytes,
-        ttl: address.ttl,
-    };
-    Ok(OperatorBuilder::new(service).finish())
+/// Access to the objects at an address. Connects to nothing.
+pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Redis> {
+    let address = Address::parse(address)?;
+    Redis::new(&address, settings).map_err(|error| {
+        let unusable = "the service cannot be used".to_owned();
+        super::url::bad(unusable).with_source(error)
+    })
 }
 
-struct Redis {
-    info: Arc<AccessorInfo>,
-    root: String,
+/// The values of a Redis.
+pub(super) struct Redis {
+    /// First part of all keys: empty, or with a slash at its end.
+    prefix: String,
     reads: Line,
-    writes: Arc<Line>,
-    most_bytes: u64,
+    writes: Line,
     ttl: Option<Duration>,
 }
 
-/// What clients tell of themselves is not for logs.
+/// Clients show credentials.
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("root", &self.root).finish_non_exhaustive()
+        f.debug_struct("Redis").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
 
-impl Access for Redis {
-    type Reader = Buffer;
-    type Writer = oio::OneShotWriter<Writing>;
-    type Lister = ();
-    type Deleter = ();
-    type Copier = ();
-
-    fn info(&self) -> Arc<AccessorInfo> {
-        self.info.clone()
+impl Redis {
+    fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
+        let peer = address.peer(settings)?;
+        let folders = address.root.split('/').filter(|folder| !folder.is_empty());
+        Ok(Self {
+            prefix: folders.map(|folder| format!("{folder}/")).collect(),
+            reads: Line::new(peer.clone()),
+            writes: Line::new(peer),
+            ttl: address.ttl,
+        })
     }
 
-    async fn read(&self, path: &str, asked: OpRead) -> Result<(RpRead, Buffer)> {
-        let range = asked.range();
-        let most = self.most_bytes.saturating_add(1).min(range.size().unwrap_or(u64::MAX));
-        let (first, end) = (range.offset(), range.offset().saturating_add(most));
-        // Positions have a sign there; the last one is included.
-        let last = end.min(i64::MAX as u64).saturating_sub(1);
+    async fn read(&self, path: &str, limits: Limits) -> RedisResult<Option<Vec<u8>>> {
         let mut command = redis::cmd("GETRANGE");
-        command.arg(build_abs_path(&self.root, path)).arg(first).arg(last);
-        let value: Vec<u8> = self.reads.ask(&command).await.map_err(error)?;
-        if value.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, "there is no such key"));
-        }
-        Ok((RpRead::default(), Buffer::from(value)))
+        // The last position is included, so this is one byte more than the limit. Positions are signed.
+        let last = limits.bytes.min(i64::MAX as u64);
+        command.arg(self.key(path)).arg(0).arg(last);
+        let value: Vec<u8> = self.reads.ask(&command).await?;
+        Ok(Some(value).filter(|value| !value.is_empty()))
     }
 
-    async fn write(&self, path: &str, _: OpWrite) -> Result<(RpWrite, Self::Writer)> {
-        let key = build_abs_path(&self.root, path);
-        let writing = Writing { line: self.writes.clone(), key, ttl: self.ttl };
-        Ok((RpWrite::default(), oio::OneShotWriter::new(writing)))
-    }
-}
-
-/// A value on its way there.
-struct Writing {
-    line: Arc<Line>,
-    key: String,
-    ttl: Option<Duration>,
-}
-
-impl oio::OneShotWrite for Writing {
-    async fn write_once(&self, value: Buffer) -> Result<Metadata> {
-        let length = value.len() as u64;
+    async fn write(&self, path: &str, value: &[u8]) -> RedisResult<()> {
         let mut command = redis::cmd("SET");
-        command.arg(&self.key).arg(&*value.to_bytes());
+        command.arg(self.key(path)).arg(value);
         if let Some(ttl) = self.ttl {
             command.arg("EX").arg(ttl.as_secs());
         }
-        self.line.ask::<()>(&command).await.map_err(error)?;
-        Ok(Metadata::new(EntryMode::FILE).with_content_length(length))
+        self.writes.ask(&command).await
+    }
+
+    fn key(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
     }
 }
 
-/// A connection that is opened when it is first needed, and anew once it is lost. Several requests
-/// can be on the way.
+impl Objects for Redis {
+    fn can_list(&self) -> bool {
+        false
+    }
+
+    fn read<'a>(&'a self, path: &'a str, limits: Limits) -> Outcome<'a, Option<Vec<u8>>> {
+        let Limits { timeout, .. } = limits;
+        async move {
+            let read = tokio::time::timeout(timeout, self.read(path, limits)).await;
+            read.map_err(|_| Failure::timeout(timeout))?.map_err(Failure::from)
+        }
+        .boxed()
+    }
+
+    fn write<'a>(&'a self, path: &'a str, object: Bytes) -> Outcome<'a, ()> {
+        async move { self.write(path, &object).await.map_err(Failure::from) }.boxed()
+    }
+
+    fn paths<'a>(&'a self, _: &'a str, _: Duration) -> Outcome<'a, Vec<String>> {
+        let reason = "Redis does not list its objects".to_owned();
+        let unsupported =
+            Failure { reason, is_timeout: false, is_temporary: false, is_permanent: true };
+        std::future::ready(Err(unsupported)).boxed()
+    }
+}
+
+/// A connection that is opened when it is first needed, and again once it is lost. It carries several
+/// requests at a time.
 struct Line {
     peer: Peer,
     latest: Mutex<Option<Connection>>,
 }
 
-/// What connections are made to.
+/// The other end of connections.
 #[derive(Clone)]
 enum Peer {
-    Node(Box<Client>),
+    Node(Box<ConnectionInfo>, u64),
     Cluster(Box<ClusterClient>),
 }
 
@@ -167,8 +161,8 @@ struct Connection {
 
 #[derive(Clone)]
 enum To {
-    Node(MultiplexedConnection),
-    Cluster(ClusterConnection),
+    Node(Node),
+    Cluster(ClusterConnection<Node>),
 }
 
 impl Line {
@@ -195,14 +189,8 @@ impl Line {
             return Ok((connection.clone(), false));
         }
         let to = match &self.peer {
-            Peer::Node(client) => {
-                // Whoever asks waits for as long as is worth it.
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(None)
-                    .set_response_timeout(None);
-                To::Node(client.get_multiplexed_async_connection_with_config(&config).await?)
-            }
-            Peer::Cluster(client) => To::Cluster(client.get_async_connection().await?),
+            Peer::Node(node, most) => To::Node(Node::connect(node, *most).await?),
+            Peer::Cluster(client) => To::Cluster(client.get_async_generic_connection().await?),
         };
         let connection = Connection { to, is_lost: Arc::default() };
         *latest = Some(connection.clone());
@@ -239,32 +227,34 @@ impl Drop for Asking<'_> {
 }
 
 impl Address {
-    /// The time-out is that of a cluster's connections: others end with whoever waits for them.
-    fn peer(&self, timeout: Duration) -> RedisResult<Peer> {
+    /// The time-out is for the connections of a cluster: others end with the request that waits for them.
+    fn peer(&self, settings: &Settings) -> RedisResult<Peer> {
         let mut nodes = self.endpoints.iter().map(|endpoint| self.node(endpoint));
+        let most = connect::most_in_reply(settings.most_bytes);
         if !self.is_cluster {
             let missing = (redis::ErrorKind::InvalidClientConfig, "no host is named");
-            let client = Client::open(nodes.next().ok_or(missing)??)?;
-            return Ok(Peer::Node(Box::new(client)));
+            return Ok(Peer::Node(Box::new(nodes.next().ok_or(missing)??), most));
         }
+        connect::allow_in_clusters(most, settings.timeout);
         let builder = ClusterClient::builder(nodes.collect::<RedisResult<Vec<_>>>()?)
             .tcp_settings(tcp())
             .retries(REDIRECTIONS)
-            .connection_timeout(timeout)
+            .connection_timeout(settings.timeout)
             .overall_response_timeout(None);
         Ok(Peer::Cluster(Box::new(builder.build()?)))
     }
 
     fn node(&self, endpoint: &str) -> RedisResult<ConnectionInfo> {
-        let mut asks = RedisConnectionInfo::default().set_db(self.database).set_skip_set_lib_name();
+        let mut settings =
+            RedisConnectionInfo::default().set_db(self.database).set_skip_set_lib_name();
         if let Some(username) = &self.username {
-            asks = asks.set_username(username);
+            settings = settings.set_username(username);
         }
         if let Some(password) = &self.password {
-            asks = asks.set_password(password);
+            settings = settings.set_password(password);
         }
         let node = endpoint.into_connection_info()?;
-        Ok(node.set_redis_settings(asks).set_tcp_settings(tcp()))
+        Ok(node.set_redis_settings(settings).set_tcp_settings(tcp()))
     }
 }
 
@@ -272,33 +262,46 @@ fn tcp() -> TcpSettings {
     TcpSettings::default().set_nodelay(true)
 }
 
-/// What OpenDAL calls an error of Redis, and whether another try may fare better.
-fn error(error: RedisError) -> Error {
-    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, Moved, NoPerm, TryAgain};
-    use redis::ErrorKind::{
-        AuthenticationFailed, ClusterConnectionNotFound, InvalidClientConfig, Io, Server,
-    };
+/// The reason of an error in words, and whether another try may succeed.
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, Moved, NoPerm, TryAgain};
+        use redis::ErrorKind::{
+            AuthenticationFailed, ClusterConnectionNotFound, InvalidClientConfig, Io, Server,
+        };
 
-    let told = |kind, message: &str| Error::new(kind, message);
-    let refused = || told(ErrorKind::PermissionDenied, "it refuses whoever asks");
-    let told = match error.kind() {
-        AuthenticationFailed | Server(NoPerm) => refused(),
-        _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => refused(),
-        InvalidClientConfig => told(ErrorKind::ConfigInvalid, "the address cannot be used"),
-        Server(Moved) => told(
-            ErrorKind::ConfigInvalid,
-            "it belongs to a cluster: name another of its nodes with `cluster_endpoints=host:port`",
-        ),
-        Io if cause::is_distrust(&error) => {
-            told(ErrorKind::ConfigInvalid, "the two do not agree on TLS")
+        #[derive(PartialEq)]
+        enum Hope {
+            /// Another try may succeed.
+            Soon,
+            /// Later requests may succeed.
+            Later,
+            /// The service or its address has to be changed.
+            Never,
         }
-        Io | ClusterConnectionNotFound => {
-            told(ErrorKind::Unexpected, "it cannot be reached").set_temporary()
+        use Hope::{Later, Never, Soon};
+
+        let refused = ("it refuses the credentials", Never);
+        let (what, hope) = match error.kind() {
+            AuthenticationFailed | Server(NoPerm) => refused,
+            _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => refused,
+            InvalidClientConfig => ("the address cannot be used", Never),
+            Server(Moved) => (
+                "it belongs to a cluster: name another of its nodes with \
+                 `cluster_endpoints=host:port`",
+                Never,
+            ),
+            Io if cause::is_distrust(&error) => ("the two do not agree on TLS", Never),
+            Io if replies::is_too_large(&error) => ("it sends more than was asked for", Later),
+            Io | ClusterConnectionNotFound => ("it cannot be reached", Soon),
+            Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => ("it is not ready", Soon),
+            _ => ("it answers with an error", Later),
+        };
+        Self {
+            reason: format!("{what}: {}", cause::in_words(&error)),
+            is_timeout: cause::is_timeout(&error),
+            is_temporary: hope == Soon,
+            is_permanent: hope == Never,
         }
-        Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => {
-            told(ErrorKind::Unexpected, "it is not ready").set_temporary()
-        }
-        _ => told(ErrorKind::Unexpected, "it does not do what it is asked"),
-    };
-    told.set_source(error)
+    }
 }

@@ -4,14 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_lite::StreamExt;
-use opendal::ErrorKind;
+use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
 use super::breaker::{Breaker, Change, Try};
-use super::cause;
-use super::client::Client;
 use super::envelope::{self, Refused};
+use super::objects::{Limits, Objects};
 use super::record::Record;
 use super::settings::Settings;
 use crate::stats::Counters;
@@ -30,7 +28,7 @@ const WRITE_RATE: u64 = 1 << 20;
 pub(super) struct Service {
     /// What people call it, without what is secret.
     pub(super) name: String,
-    pub(super) client: Client,
+    pub(super) objects: Box<dyn Objects>,
     pub(super) settings: Settings,
     pub(super) counters: Arc<Counters>,
     health: Mutex<Health>,
@@ -75,7 +73,7 @@ pub(super) enum Found {
 impl Service {
     pub(super) fn new(
         name: String,
-        client: Client,
+        objects: Box<dyn Objects>,
         settings: Settings,
         counters: Arc<Counters>,
     ) -> Self {
@@ -85,7 +83,7 @@ impl Service {
             record: Record::new(settings.budget),
             has_told_refused: false,
         });
-        Self { name, client, settings, counters, health }
+        Self { name, objects, settings, counters, health }
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -165,9 +163,10 @@ impl Service {
     /// The entry of an address, verified.
     pub(super) async fn read(&self, address: &Address) -> Result<Found, Failure> {
         let path = path(address);
-        let bytes = self.with_retries(|| self.try_read(&path)).await?;
+        let limits = Limits { bytes: self.settings.most_bytes, timeout: self.settings.timeout };
+        let bytes = self.with_retries(|| self.objects.read(&path, limits)).await?;
         Ok(match bytes {
-            // Redis knows no difference between an empty value and none, for parts of values.
+            // An empty value and a missing one are the same to Redis's `GETRANGE`.
             Some(bytes) if bytes.is_empty() => Found::Nothing,
             Some(bytes) if bytes.len() as u64 > self.settings.most_bytes => {
                 Found::Refused(Refused::TooLarge { most: self.settings.most_bytes })
@@ -183,50 +182,14 @@ impl Service {
         })
     }
 
-    /// One request. Of an object that is too large, no more is read than shows that.
-    async fn try_read(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
-        let most = self.settings.most_bytes;
-        let limit = self.settings.timeout;
-        let open = async {
-            let operator = self.client.operator().await?;
-            Ok::<_, Failure>(operator.reader(path).await?.into_stream(..).await?)
-        };
-        let mut stream = timeout(limit, open).await.map_err(|_| Failure::timeout(limit))??;
-        let mut bytes = Vec::new();
-        loop {
-            let next = timeout(limit, stream.next()).await;
-            match next.map_err(|_| Failure::timeout(limit))? {
-                Some(Ok(parts)) => {
-                    for part in parts {
-                        // The first is often all, and not copied then.
-                        if bytes.is_empty() {
-                            bytes = part.into();
-                        } else {
-                            bytes.extend_from_slice(&part);
-                        }
-                    }
-                }
-                Some(Err(error)) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                Some(Err(error)) => return Err(error.into()),
-                None => return Ok(Some(bytes)),
-            }
-            if bytes.len() as u64 > most {
-                return Ok(Some(bytes));
-            }
-        }
-    }
-
     /// Writes an entry's file, in the place of what is there.
     pub(super) async fn write(&self, address: &Address, file: Vec<u8>) -> Result<u64, Failure> {
         let path = path(address);
-        let object: opendal::Buffer = envelope::seal(file, self.settings.secret.as_ref()).into();
+        let object = Bytes::from(envelope::seal(file, self.settings.secret.as_ref()));
         let length = object.len() as u64;
         let limit = self.settings.timeout + Duration::from_secs(length / WRITE_RATE);
         self.with_retries(|| async {
-            let write = async {
-                let operator = self.client.operator().await?;
-                operator.write(&path, object.clone()).await.map(drop).map_err(Failure::from)
-            };
+            let write = self.objects.write(&path, object.clone());
             timeout(limit, write).await.map_err(|_| Failure::timeout(limit))?
         })
         .await?;
@@ -235,19 +198,8 @@ impl Service {
 
     /// The names of all entries that it has; an error where it cannot tell.
     pub(super) async fn names(&self) -> Result<Vec<String>, Failure> {
-        let limit = self.settings.timeout;
-        let open = async {
-            let operator = self.client.operator().await?;
-            Ok::<_, Failure>(operator.lister_with(FOLDER).recursive(true).await?)
-        };
-        let mut lister = timeout(limit, open).await.map_err(|_| Failure::timeout(limit))??;
-        let mut names = Vec::new();
-        while let Some(entry) =
-            timeout(limit, lister.next()).await.map_err(|_| Failure::timeout(limit))?.transpose()?
-        {
-            names.extend(name_of(entry.path()));
-        }
-        Ok(names)
+        let paths = self.objects.paths(FOLDER, self.settings.timeout).await?;
+        Ok(paths.iter().filter_map(|path| name_of(path)).collect())
     }
 
     async fn with_retries<T, F: Future<Output = Result<T, Failure>>>(
@@ -294,25 +246,6 @@ impl Failure {
     pub(super) fn panicked(message: &str) -> Self {
         let reason = format!("the service's client panicked: {message}");
         Self { reason, is_timeout: false, is_temporary: false, is_permanent: true }
-    }
-}
-
-impl From<opendal::Error> for Failure {
-    fn from(error: opendal::Error) -> Self {
-        let kind = error.kind();
-        // Clients of HTTP take a certificate that is not trusted for a failure to connect.
-        let is_distrust = cause::is_distrust(&error);
-        Self {
-            // Clients have time-outs of their own.
-            is_timeout: cause::is_timeout(&error),
-            is_temporary: error.is_temporary() && !is_distrust,
-            is_permanent: is_distrust
-                || matches!(
-                    kind,
-                    ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid | ErrorKind::Unsupported
-                ),
-            reason: cause::in_words(&error),
-        }
     }
 }
 

@@ -139,7 +139,7 @@ impl RemoteStore {
     /// From the future: [`Io`](ErrorKind::Io) if it cannot be listed at present.
     #[must_use]
     pub fn names(&self) -> Option<Naming> {
-        if !self.0.service().client.can_list() {
+        if !self.0.service().objects.can_list() {
             return None;
         }
         let names = self.0.run(move |service| async move { service.names().await });

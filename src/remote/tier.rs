@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
-use opendal::Operator;
 
 use super::answer::{Answer, Coming, Heard};
 use super::breaker::Try;
-use super::client::Client;
 use super::envelope::TRAILER;
+use super::objects::Objects;
+#[cfg(feature = "remote-opendal")]
+use super::opendal::RemoteOperator;
 use super::service::{Failure, Found, Of, Service, path};
 use super::settings::Settings;
 use super::url::{Located, locate};
@@ -49,20 +50,28 @@ struct Queue {
 impl Remote {
     /// That of an address.
     pub(crate) fn at(url: &str, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
-        let Located { client, name } = locate(url, &settings)?;
-        Ok(Self::new(name, client, settings, counters))
+        let Located { objects, name } = locate(url, &settings)?;
+        Ok(Self::new(name, objects, settings, counters))
     }
 
-    /// That of an application's own operator.
-    pub(crate) fn through(operator: Operator, settings: Settings, counters: Arc<Counters>) -> Self {
-        let info = operator.info();
-        let name = format!("{}:{}{}", info.scheme(), info.name(), info.root());
-        Self::new(name, Client::There(operator), settings, counters)
+    /// A remote cache through an application's own operator.
+    #[cfg(feature = "remote-opendal")]
+    pub(crate) fn through(
+        operator: RemoteOperator,
+        settings: Settings,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self::new(operator.name(), operator.into_objects(), settings, counters)
     }
 
-    fn new(name: String, client: Client, settings: Settings, counters: Arc<Counters>) -> Self {
+    fn new(
+        name: String,
+        objects: Box<dyn Objects>,
+        settings: Settings,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self(Arc::new(Inner {
-            service: Arc::new(Service::new(name, client, settings, counters)),
+            service: Arc::new(Service::new(name, objects, settings, counters)),
             worker: OnceLock::new(),
             queue: Arc::default(),
             behind: Behind::default(),

@@ -1,20 +1,23 @@
-//! The address of a remote cache as text, to an operator of OpenDAL.
+//! The address of a remote cache as text, to the objects that it leads to.
 //!
-//! Addresses hold passwords: what is said of one, here and later, is its scheme, host and path.
+//! Addresses hold passwords: messages show the scheme, host and path of an address only.
 
 #[cfg(all(test, feature = "remote-fs"))]
 #[path = "../../tests/support/share.rs"]
 mod share;
 
-use opendal::OperatorUri;
+use std::collections::HashMap;
 
-use super::client::Client;
+use ::url::Url;
+use percent_encoding::percent_decode_str;
+
+use super::objects::Objects;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A service that can be asked, and what to call it.
+/// A service that can be asked, and its name for messages.
 pub(super) struct Located {
-    pub(super) client: Client,
+    pub(super) objects: Box<dyn Objects>,
     pub(super) name: String,
 }
 
@@ -50,25 +53,103 @@ pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
             known()
         )));
     }
-    // The parser has its own rules for schemes that it does not know.
-    let service = service(&scheme);
-    let uri = OperatorUri::new(&format!("{service}://{rest}"), [])
-        .map_err(|error| bad(format!("`{scheme}://..` cannot be parsed")).with_source(error))?;
-    let name = format!(
-        "{scheme}://{}/{}",
-        uri.authority().unwrap_or_default(),
-        uri.root().unwrap_or_default()
-    );
-    let client = build(&scheme, &uri, settings).map_err(|error| error.within(&name))?;
-    Ok(Located { client, name })
+    let address = Parsed::new(&scheme, rest)?;
+    let name = address.name();
+    let objects = build(&address, settings).map_err(|error| error.within(&name))?;
+    Ok(Located { objects, name })
 }
 
+/// The service that a scheme belongs to.
 fn service(scheme: &str) -> &str {
     match scheme {
         "rediss" => "redis",
         "webdav+http" => "webdav",
         "file" => "fs",
         other => other,
+    }
+}
+
+/// An address in its parts.
+#[cfg_attr(
+    not(any(
+        feature = "remote-redis",
+        feature = "remote-fs",
+        feature = "remote-s3",
+        feature = "remote-webdav"
+    )),
+    expect(dead_code, reason = "no service is built in")
+)]
+pub(super) struct Parsed {
+    /// The scheme, in lower case.
+    pub(super) scheme: String,
+    /// The whole address, with the name of the service as its scheme.
+    #[cfg_attr(
+        not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")),
+        expect(dead_code, reason = "no service is built in that OpenDAL parses the address of")
+    )]
+    pub(super) text: String,
+    /// Host and port.
+    pub(super) authority: Option<String>,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    /// The path, decoded, without slashes at its ends.
+    pub(super) path: String,
+    /// The settings after the question mark, by their names in lower case.
+    pub(super) options: HashMap<String, String>,
+}
+
+#[cfg_attr(
+    not(any(
+        feature = "remote-redis",
+        feature = "remote-fs",
+        feature = "remote-s3",
+        feature = "remote-webdav"
+    )),
+    expect(dead_code, reason = "no service is built in")
+)]
+impl Parsed {
+    fn new(scheme: &str, rest: &str) -> Result<Self> {
+        // The parser treats schemes of the Web differently.
+        let text = format!("{}://{rest}", service(scheme));
+        let url = Url::parse(&text)
+            .map_err(|error| bad(format!("`{scheme}://..` cannot be parsed")).with_source(error))?;
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let authority =
+            url.host_str().filter(|host| !host.is_empty()).map(|host| match url.port() {
+                Some(port) => format!("{host}:{port}"),
+                None => host.to_owned(),
+            });
+        let options = url.query_pairs();
+        Ok(Self {
+            scheme: scheme.to_owned(),
+            authority,
+            username: Some(url.username()).filter(|name| !name.is_empty()).map(decoded),
+            password: url.password().map(decoded),
+            path: decoded(url.path()).trim_matches('/').to_owned(),
+            options: options.map(|(k, v)| (k.to_ascii_lowercase(), v.into_owned())).collect(),
+            text,
+        })
+    }
+
+    /// Scheme, host and path.
+    fn name(&self) -> String {
+        let authority = self.authority.as_deref().unwrap_or_default();
+        format!("{}://{authority}/{}", self.scheme, self.path)
+    }
+
+    pub(super) fn service(&self) -> &str {
+        service(&self.scheme)
+    }
+
+    /// Refuses a setting that the service does not have, which may be misspelled.
+    pub(super) fn refuse_unknown(&self, known: &[&str]) -> Result<()> {
+        match self.options.keys().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => {
+                let known = known.join(", ");
+                Err(bad(format!("no setting is named `{name}`; these are: {known}")))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -82,229 +163,29 @@ fn known() -> String {
     }
 }
 
-fn bad(reason: String) -> Error {
+pub(super) fn bad(reason: String) -> Error {
     Error::new(ErrorKind::Configuration, format!("the remote cache's address: {reason}"))
 }
 
+/// Access to the objects at an address whose scheme is built in.
 #[cfg_attr(
-    not(any(feature = "remote-redis", feature = "remote-fs")),
-    expect(unused_variables, reason = "some services are not built in")
+    not(any(
+        feature = "remote-redis",
+        feature = "remote-fs",
+        feature = "remote-s3",
+        feature = "remote-webdav"
+    )),
+    expect(unused_variables, reason = "no service is built in")
 )]
-fn build(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Client> {
-    match service(scheme) {
-        #[cfg(feature = "remote-redis")]
-        "redis" => services::redis(scheme, uri, settings),
-        #[cfg(feature = "remote-s3")]
-        "s3" => services::s3(uri),
-        #[cfg(feature = "remote-webdav")]
-        "webdav" => services::webdav(scheme, uri),
-        #[cfg(feature = "remote-fs")]
-        "fs" => services::fs(uri, settings),
-        other => Err(bad(format!("the scheme `{other}` is not known; these are: {}", known()))),
-    }
-}
-
-/// What is particular about each service.
-#[cfg(any(
-    feature = "remote-redis",
-    feature = "remote-s3",
-    feature = "remote-webdav",
-    feature = "remote-fs"
-))]
-mod services {
-    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
-    use opendal::Configurator;
-    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
-    use opendal::Operator;
-    use opendal::OperatorUri;
-    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
-    use serde::Serialize;
-
-    use super::bad;
-    use crate::error::Result;
-    use crate::remote::client::Client;
+fn build(address: &Parsed, settings: &Settings) -> Result<Box<dyn Objects>> {
     #[cfg(feature = "remote-redis")]
-    use crate::remote::redis::Address;
-    #[cfg(any(feature = "remote-redis", feature = "remote-fs"))]
-    use crate::remote::settings::Settings;
-
-    /// `redis://[user:password@]host[:port][/number of the database][/prefix][?ttl=7d]`, or
-    /// `rediss://..`, over TLS.
-    #[cfg(feature = "remote-redis")]
-    pub(super) fn redis(scheme: &str, uri: &OperatorUri, settings: &Settings) -> Result<Client> {
-        const SETTINGS: [&str; 6] =
-            ["ttl", "cluster_endpoints", "db", "root", "username", "password"];
-
-        refuse_unknown(uri, &SETTINGS)?;
-        let [ttl, nodes, database, root, username, password] =
-            SETTINGS.map(|name| uri.option(name));
-        let Some(authority) = uri.authority() else {
-            return Err(bad("it names no host".to_owned()));
-        };
-        let mut endpoints = vec![format!("{scheme}://{authority}")];
-        for node in nodes.into_iter().flat_map(|nodes| nodes.split(',')) {
-            // It may hold a password by mistake.
-            if node.is_empty() || node.contains(['/', '?', '#', '@']) {
-                let expected = "`cluster_endpoints` takes `host:port`, with commas between";
-                return Err(bad(expected.to_owned()));
-            }
-            endpoints.push(format!("{scheme}://{node}"));
-        }
-        // The path may begin with the number of the database.
-        let path = uri.root().unwrap_or_default();
-        let (first, rest) = path.split_once('/').unwrap_or((path, ""));
-        let (first, path) = match first.parse::<u32>() {
-            Ok(_) => (Some(first), rest),
-            Err(_) => (None, path),
-        };
-        let database = first.or(database).unwrap_or("0");
-        let Ok(database) = database.parse::<u32>() else {
-            return Err(bad(format!("`db={database}` is no number of a database")));
-        };
-        let root = if path.is_empty() { root.unwrap_or_default() } else { path };
-        let ttl = match ttl {
-            Some(ttl) => {
-                let ttl = crate::remote::parse_duration(ttl).ok_or_else(|| {
-                    bad(format!("`ttl={ttl}` is no time; give a number with s, min, h or d"))
-                })?;
-                // Redis takes whole seconds, and no time to live of none.
-                Some(ttl.max(std::time::Duration::from_secs(1)))
-            }
-            None => None,
-        };
-        let of_user = credentials(uri);
-        let address = Address {
-            endpoints,
-            is_cluster: nodes.is_some(),
-            username: of_user.0.or(username.map(str::to_owned)),
-            password: of_user.1.or(password.map(str::to_owned)),
-            database: database.into(),
-            root: root.to_owned(),
-            ttl,
-        };
-        provide_cryptography();
-        let settings = settings.clone();
-        let operator = move |_| crate::remote::redis::operator(&address, &settings);
-        Client::made(false, operator).map_err(unusable)
+    if address.service() == "redis" {
+        return Ok(Box::new(super::redis::locate(address, settings)?));
     }
-
-    /// The client panics where a process has several of what does the cryptography of TLS and chose
-    /// none: the application chose, or this does.
-    #[cfg(feature = "remote-redis")]
-    fn provide_cryptography() {
-        // An error would be that one is chosen already.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    }
-
-    /// `s3://bucket[/prefix][?region=..&endpoint=..]`
-    #[cfg(feature = "remote-s3")]
-    pub(super) fn s3(uri: &OperatorUri) -> Result<Client> {
-        without_user(uri, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
-        over_http(parse::<opendal::services::S3Config>(uri)?)
-    }
-
-    /// `webdav://[user:password@]host[:port][/path]`, over TLS, or `webdav+http://..`, without.
-    #[cfg(feature = "remote-webdav")]
-    pub(super) fn webdav(scheme: &str, uri: &OperatorUri) -> Result<Client> {
-        let Some(authority) = uri.authority() else {
-            return Err(bad("it names no host".to_owned()));
-        };
-        let mut config: opendal::services::WebdavConfig = parse(uri)?;
-        let http = if scheme == "webdav" { "https" } else { "http" };
-        config.endpoint = Some(format!("{http}://{authority}"));
-        let (username, password) = credentials(uri);
-        config.username = username.or(config.username);
-        config.password = password.or(config.password);
-        over_http(config)
-    }
-
-    /// `fs:///directory`, on Windows `fs:///C:/directory`
-    #[cfg(feature = "remote-fs")]
-    pub(super) fn fs(uri: &OperatorUri, settings: &Settings) -> Result<Client> {
-        without_user(uri, "the permissions of the directory")?;
-        if uri.authority().is_some() {
-            return Err(
-                bad("a directory follows three slashes, such as fs:///mnt/kiln".to_owned()),
-            );
-        }
-        let mut config: opendal::services::FsConfig = parse(uri)?;
-        // There, the path of a URL is a slash and then the drive.
-        if cfg!(windows)
-            && let Some(root) = &mut config.root
-            && root.get(2..).is_some_and(|rest| rest.starts_with(':'))
-        {
-            root.remove(0);
-        }
-        let Some(root) = config.root.clone() else {
-            return Err(bad("it names no directory".to_owned()));
-        };
-        let writes = settings.access.writes();
-        if writes {
-            // Readers see all of an object or nothing.
-            let beside = || format!("{}/tmp", root.trim_end_matches('/'));
-            config.atomic_write_dir.get_or_insert_with(beside);
-        }
-        Ok(Client::made_later(true, move |_| {
-            if !writes {
-                // What is not there would be made.
-                std::fs::metadata(&root).map_err(opendal::raw::new_std_io_error)?;
-            }
-            Ok(Operator::from_config(config.clone())?.finish())
-        }))
-    }
-
-    /// The settings of a service that an address holds.
-    #[cfg(any(feature = "remote-s3", feature = "remote-webdav", feature = "remote-fs"))]
-    fn parse<C: Configurator + Default + Serialize>(uri: &OperatorUri) -> Result<C> {
-        let defaults = serde_json::to_value(C::default()).unwrap_or_default();
-        let known = defaults.as_object().into_iter().flat_map(|map| map.keys());
-        refuse_unknown(uri, &known.map(String::as_str).collect::<Vec<_>>())?;
-        C::from_uri(uri)
-            .map_err(|error| bad("its settings cannot be used".to_owned()).with_source(error))
-    }
-
-    /// A setting that the service does not know would be passed over: a slip of the pen.
-    fn refuse_unknown(uri: &OperatorUri, known: &[&str]) -> Result<()> {
-        match uri.options().keys().find(|name| !known.contains(&name.as_str())) {
-            Some(name) => {
-                let known = known.join(", ");
-                Err(bad(format!("no setting is named `{name}`; these are: {known}")))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// User and password before the host, where they are.
-    #[cfg(any(feature = "remote-redis", feature = "remote-webdav"))]
-    fn credentials(uri: &OperatorUri) -> (Option<String>, Option<String>) {
-        let decoded = |text: &str| opendal::raw::percent_decode_path(text);
-        (uri.username().map(decoded), uri.password().map(decoded))
-    }
-
-    #[cfg(any(feature = "remote-s3", feature = "remote-fs"))]
-    fn without_user(uri: &OperatorUri, instead: &str) -> Result<()> {
-        if uri.username().is_none() && uri.password().is_none() {
-            return Ok(());
-        }
-        Err(bad(format!("it has a user or a password, which this service takes from {instead}")))
-    }
-
-    #[cfg(any(feature = "remote-redis", feature = "remote-s3", feature = "remote-webdav"))]
-    fn unusable(error: opendal::Error) -> crate::error::Error {
-        bad("the service cannot be used".to_owned()).with_source(error)
-    }
-
-    #[cfg(any(feature = "remote-s3", feature = "remote-webdav"))]
-    fn over_http(config: impl Configurator + Clone + Send + Sync) -> Result<Client> {
-        let operator = move |client| {
-            let operator = Operator::from_config(config.clone())?.finish();
-            // OpenDAL's own client is shared by all of the process, and its connections belong to
-            // the runtime that opened them: ours ends before the process does.
-            let client = opendal::raw::HttpClient::with(client);
-            Ok(operator.layer(opendal::layers::HttpClientLayer::new(client)))
-        };
-        Client::made(true, operator).map_err(unusable)
-    }
+    #[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
+    return Ok(Box::new(super::opendal::locate(address, settings)?));
+    #[cfg(not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")))]
+    Err(bad(format!("the scheme `{}` is not built in", address.scheme)))
 }
 
 #[cfg(test)]
@@ -322,12 +203,6 @@ mod tests {
         }
         assert!(!told.contains("hunter2"), "{told}");
         told
-    }
-
-    #[cfg(any(feature = "remote-redis", feature = "remote-s3", feature = "remote-webdav"))]
-    fn operator(located: &Located) -> &opendal::Operator {
-        let Client::There(operator) = &located.client else { panic!("it can be made at once") };
-        operator
     }
 
     #[test]
@@ -354,15 +229,14 @@ mod tests {
             let located = locate(text, &Settings::default())
                 .unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(located.name, name);
-            assert_eq!(operator(&located).info().scheme(), "redis");
-            assert!(!format!("{:?}", located.client).contains("hunter2"));
+            assert!(!format!("{:?}", located.objects).contains("hunter2"));
         }
         for (text, said) in [
             ("redis:///", "it names no host"),
             ("redis://:hunter2@host:port/", "cannot be parsed"),
             ("redis://:hunter2@host?tll=7d", "no setting is named `tll`; these are: ttl, "),
-            ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is no time"),
-            ("redis://:hunter2@host?db=first", "`db=first` is no number"),
+            ("redis://:hunter2@host?ttl=soon", "`ttl=soon` is not a time"),
+            ("redis://:hunter2@host?db=first", "`db=first` is not the number"),
             ("redis://:hunter2@host?cluster_endpoints=a:1,:hunter2@b:2", "takes `host:port`"),
         ] {
             assert!(error(text).contains(said), "{text}: {}", error(text));
@@ -375,7 +249,7 @@ mod tests {
         let text = "s3://bucket/kiln?region=eu-central-1&endpoint=http://localhost:9000";
         let Ok(located) = locate(text, &Settings::default()) else { panic!("it is right") };
         assert_eq!(located.name, "s3://bucket/kiln");
-        assert_eq!(operator(&located).info().name(), "bucket");
+        assert!(format!("{:?}", located.objects).contains("bucket"), "{:?}", located.objects);
         assert!(error("s3://ada:hunter2@bucket").contains("AWS_ACCESS_KEY_ID"));
     }
 
@@ -385,7 +259,7 @@ mod tests {
         for text in ["webdav://ada:hunter2@host/dav", "webdav+http://host:8080"] {
             let located = locate(text, &Settings::default())
                 .unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!(operator(&located).info().scheme(), "webdav");
+            assert!(!format!("{:?}", located.objects).contains("hunter2"));
         }
     }
 

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
 
+pub mod flood;
 pub mod proxy;
 pub mod services;
 #[path = "../told.rs"]

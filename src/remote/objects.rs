@@ -1,0 +1,38 @@
+//! Access to the objects of a storage service, whichever service it is.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+use super::service::Failure;
+
+/// Outcome of one request to a storage service.
+pub(super) type Outcome<'a, T> = BoxFuture<'a, Result<T, Failure>>;
+
+/// The objects of a storage service. Its futures need the worker's runtime, do not repeat requests, and
+/// may be dropped at any time.
+pub(super) trait Objects: fmt::Debug + Send + Sync {
+    /// Whether [`paths`](Self::paths) works.
+    fn can_list(&self) -> bool;
+
+    /// Reads an object; `None` if there is none. Stops after `limits.bytes` and a part of the object that
+    /// shows that it is larger.
+    fn read<'a>(&'a self, path: &'a str, limits: Limits) -> Outcome<'a, Option<Vec<u8>>>;
+
+    /// Writes an object, in the place of one that is there.
+    fn write<'a>(&'a self, path: &'a str, object: Bytes) -> Outcome<'a, ()>;
+
+    /// Lists the paths of all objects in a folder and the folders in it.
+    fn paths<'a>(&'a self, folder: &'a str, timeout: Duration) -> Outcome<'a, Vec<String>>;
+}
+
+/// Limits of a read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Size of the largest object that is used.
+    pub(super) bytes: u64,
+    /// Longest time without progress.
+    pub(super) timeout: Duration,
+}

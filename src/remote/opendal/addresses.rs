@@ -1,0 +1,97 @@
+//! Addresses of the services that OpenDAL accesses.
+
+#[cfg(any(feature = "remote-s3", feature = "remote-webdav"))]
+mod http;
+
+use ::opendal::{Configurator, Operator, OperatorUri};
+use serde::Serialize;
+
+use super::client::{Client, Later};
+use crate::error::Result;
+use crate::remote::settings::Settings;
+use crate::remote::url::{Parsed, bad};
+
+/// Access to the objects at an address. Connects to nothing.
+pub(in crate::remote) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
+    match address.service() {
+        #[cfg(feature = "remote-s3")]
+        "s3" => s3(address, settings),
+        #[cfg(feature = "remote-webdav")]
+        "webdav" => webdav(address, settings),
+        #[cfg(feature = "remote-fs")]
+        "fs" => fs(address, settings),
+        other => Err(bad(format!("OpenDAL's service `{other}` is not built in"))),
+    }
+}
+
+/// `s3://bucket[/prefix][?region=..&endpoint=..]`
+#[cfg(feature = "remote-s3")]
+fn s3(address: &Parsed, settings: &Settings) -> Result<Client> {
+    without_user(address, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
+    http::client(parse::<::opendal::services::S3Config>(address)?, settings)
+}
+
+/// `webdav://[user:password@]host[:port][/path]`, over TLS, or `webdav+http://..`, without.
+#[cfg(feature = "remote-webdav")]
+fn webdav(address: &Parsed, settings: &Settings) -> Result<Client> {
+    let Some(authority) = &address.authority else {
+        return Err(bad("it names no host".to_owned()));
+    };
+    let mut config: ::opendal::services::WebdavConfig = parse(address)?;
+    let http = if address.scheme == "webdav" { "https" } else { "http" };
+    config.endpoint = Some(format!("{http}://{authority}"));
+    config.username = address.username.clone().or(config.username);
+    config.password = address.password.clone().or(config.password);
+    http::client(config, settings)
+}
+
+/// `fs:///directory`, on Windows `fs:///C:/directory`
+#[cfg(feature = "remote-fs")]
+fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
+    without_user(address, "the permissions of the directory")?;
+    if address.authority.is_some() {
+        return Err(bad("a directory follows three slashes, such as fs:///mnt/kiln".to_owned()));
+    }
+    let mut config: ::opendal::services::FsConfig = parse(address)?;
+    // On Windows, the path of a URL is a slash and then the drive.
+    if cfg!(windows)
+        && let Some(root) = &mut config.root
+        && root.get(2..).is_some_and(|rest| rest.starts_with(':'))
+    {
+        root.remove(0);
+    }
+    let Some(root) = config.root.clone() else {
+        return Err(bad("it names no directory".to_owned()));
+    };
+    let writes = settings.access.writes();
+    if writes {
+        // Readers see all of an object or nothing.
+        let beside = || format!("{}/tmp", root.trim_end_matches('/'));
+        config.atomic_write_dir.get_or_insert_with(beside);
+    }
+    Ok(Client::Later(Later::new(true, move || {
+        if !writes {
+            // OpenDAL would create a missing directory.
+            std::fs::metadata(&root).map_err(::opendal::raw::new_std_io_error)?;
+        }
+        Operator::from_config(config.clone())
+    })))
+}
+
+/// The settings of a service that an address holds.
+fn parse<C: Configurator + Default + Serialize>(address: &Parsed) -> Result<C> {
+    let defaults = serde_json::to_value(C::default()).unwrap_or_default();
+    let known = defaults.as_object().into_iter().flat_map(|map| map.keys());
+    address.refuse_unknown(&known.map(String::as_str).collect::<Vec<_>>())?;
+    OperatorUri::new(&address.text, [])
+        .and_then(|uri| C::from_uri(&uri))
+        .map_err(|error| bad("its settings cannot be used".to_owned()).with_source(error))
+}
+
+#[cfg(any(feature = "remote-s3", feature = "remote-fs"))]
+fn without_user(address: &Parsed, instead: &str) -> Result<()> {
+    if address.username.is_none() && address.password.is_none() {
+        return Ok(());
+    }
+    Err(bad(format!("it has a user or a password, which this service takes from {instead}")))
+}

@@ -1,0 +1,160 @@
+//! Connections to the nodes of a Redis, whose replies are limited.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::select_ok;
+use redis::aio::{AsyncStream, ConnectionLike, MultiplexedConnection};
+use redis::cluster_async::Connect;
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline,
+    RedisError, RedisFuture, RedisResult, Value,
+};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::replies::Limited;
+
+/// Size of the largest reply besides objects: the slots of a cluster and their nodes.
+const MOST_TEXT: u64 = 16 << 20;
+
+/// Limits of connections to the nodes of clusters: of replies in bytes, and of the time to connect in
+/// milliseconds. The client of a cluster opens these connections by itself, with no place for settings, so
+/// the largest limits of the process apply.
+static MOST_IN_CLUSTERS: [AtomicU64; 2] = [AtomicU64::new(MOST_TEXT), AtomicU64::new(1_000)];
+
+/// Size of the largest reply in bytes, where objects have up to `most_bytes`.
+pub(super) fn most_in_reply(most_bytes: u64) -> u64 {
+    // One byte more shows that an object is too large. The line before it is short.
+    most_bytes.saturating_add(1024).max(MOST_TEXT)
+}
+
+/// Raises the limits of connections to the nodes of clusters.
+pub(super) fn allow_in_clusters(most: u64, timeout: Duration) {
+    let [bytes, milliseconds] = &MOST_IN_CLUSTERS;
+    bytes.fetch_max(most, Relaxed);
+    milliseconds.fetch_max(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Relaxed);
+}
+
+/// A connection to one node, which carries several requests at a time.
+#[derive(Clone)]
+pub(super) struct Node {
+    connection: MultiplexedConnection,
+    /// Sends and receives; aborted with the last clone.
+    _driver: Arc<JoinSet<()>>,
+}
+
+impl Node {
+    /// Connects without a time-out, for the caller's. Replies have up to `most` bytes.
+    pub(super) async fn connect(node: &ConnectionInfo, most: u64) -> RedisResult<Self> {
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        Self::connect_with(node, most, config).await
+    }
+
+    async fn connect_with(
+        node: &ConnectionInfo,
+        most: u64,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<Self> {
+        let stream = Limited::new(open(node).await?, most);
+        let settings = node.redis_settings();
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(settings, stream, config).await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(driver);
+        Ok(Self { connection, _driver: Arc::new(tasks) })
+    }
+}
+
+/// Opens a stream to a node.
+async fn open(node: &ConnectionInfo) -> RedisResult<Box<dyn AsyncStream + Send + Unpin>> {
+    match node.addr() {
+        ConnectionAddr::Tcp(host, port) => Ok(Box::new(open_tcp(node, host, *port).await?)),
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            let name = ServerName::try_from(host.clone()).map_err(|error| {
+                let invalid = redis::ErrorKind::InvalidClientConfig;
+                RedisError::from((invalid, "the host has no valid name", error.to_string()))
+            })?;
+            let connector = TlsConnector::from(Arc::new(tls()?));
+            Ok(Box::new(connector.connect(name, open_tcp(node, host, *port).await?).await?))
+        }
+        _ => Err((redis::ErrorKind::InvalidClientConfig, "the node has no host and port").into()),
+    }
+}
+
+/// Connects to whichever address of the host answers first.
+async fn open_tcp(node: &ConnectionInfo, host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+    if addresses.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    }
+    let streams = addresses.into_iter().map(|address| TcpStream::connect(address).boxed());
+    let (stream, _) = select_ok(streams).await?;
+    stream.set_nodelay(node.tcp_settings().nodelay())?;
+    Ok(stream)
+}
+
+/// Settings of TLS, with the certificates that the system trusts, and the cryptography that the
+/// application chose, if it did.
+fn tls() -> RedisResult<ClientConfig> {
+    let mut trusted = RootCertStore::empty();
+    let mut found = rustls_native_certs::load_native_certs();
+    trusted.add_parsable_certificates(found.certs);
+    if trusted.is_empty()
+        && let Some(error) = found.errors.pop()
+    {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, error).into());
+    }
+    let provider = CryptoProvider::get_default()
+        .cloned()
+        .unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    Ok(config.with_root_certificates(trusted).with_no_client_auth())
+}
+
+impl ConnectionLike for Node {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        self.connection.req_packed_command(command)
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.connection.req_packed_commands(pipeline, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.connection.get_db()
+    }
+}
+
+/// The nodes of a cluster.
+impl Connect for Node {
+    fn connect_with_config<'a, T>(node: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Self>
+    where
+        T: IntoConnectionInfo + Send + 'a,
+    {
+        async move {
+            let node = node.into_connection_info()?;
+            let [most, milliseconds] = MOST_IN_CLUSTERS.each_ref().map(|limit| limit.load(Relaxed));
+            let connect = Self::connect_with(&node, most, config);
+            let connected = timeout(Duration::from_millis(milliseconds), connect).await;
+            connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        }
+        .boxed()
+    }
+}

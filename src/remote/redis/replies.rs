@@ -1,0 +1,249 @@
+//! A stream from a Redis server that ends with an error where a reply is larger than a limit.
+//!
+//! The client keeps a reply until it is whole, whatever its size. A server that is broken or hostile could
+//! announce gigabytes.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Maximum number of values in one reply: a few for each of the 16,384 slots of a cluster.
+const MOST_VALUES: u64 = 1 << 20;
+/// Maximum length of the line of a number, such as the length of a string.
+const NUMBER: usize = 32;
+
+/// A stream whose replies are limited.
+pub(super) struct Limited<S> {
+    stream: S,
+    replies: Replies,
+}
+
+impl<S> Limited<S> {
+    /// Limits each reply to `most` bytes.
+    pub(super) fn new(stream: S, most: u64) -> Self {
+        Self { stream, replies: Replies::new(most) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        Poll::Ready(self.replies.pass(&buffer.filled()[before..]).map_err(io::Error::other))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// Follows the replies in a stream of bytes, which come in any pieces.
+struct Replies {
+    /// Limit of each reply, in bytes.
+    most: u64,
+    /// Bytes that the current reply may still have.
+    left: u64,
+    /// Values that the current reply may still have.
+    values_left: u64,
+    /// Values of the current reply that have not ended.
+    open: u64,
+    at: At,
+}
+
+/// Position in a value.
+enum At {
+    /// At the byte that says what the value is.
+    Kind,
+    /// In the rest of a value's line.
+    Line { kind: u8, text: Vec<u8>, after_return: bool },
+    /// In a string, with so many bytes to come.
+    String(u64),
+}
+
+impl Replies {
+    fn new(most: u64) -> Self {
+        Self { most, left: most, values_left: MOST_VALUES, open: 1, at: At::Kind }
+    }
+
+    /// Follows the next bytes; an error if a reply is larger than the limit, or announces that it is.
+    fn pass(&mut self, mut bytes: &[u8]) -> Result<(), TooLarge> {
+        while let Some((&first, rest)) = bytes.split_first() {
+            match &mut self.at {
+                At::String(length) => {
+                    // Its length was counted when it was announced.
+                    let here = bytes.len().min(usize::try_from(*length).unwrap_or(usize::MAX));
+                    bytes = &bytes[here..];
+                    *length -= here as u64;
+                    if *length == 0 {
+                        self.end_value();
+                    }
+                }
+                At::Kind => {
+                    bytes = rest;
+                    self.count(1)?;
+                    self.values_left =
+                        self.values_left.checked_sub(1).ok_or_else(|| self.error())?;
+                    self.at = At::Line { kind: first, text: Vec::new(), after_return: false };
+                }
+                At::Line { kind, text, after_return } => {
+                    bytes = rest;
+                    let (kind, is_end) = (*kind, *after_return && first == b'\n');
+                    *after_return = first == b'\r';
+                    if is_number(kind) && text.len() < NUMBER {
+                        text.push(first);
+                    }
+                    let number = is_end.then(|| number(kind, text));
+                    self.count(1)?;
+                    if let Some(number) = number {
+                        self.end_line(kind, number)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the line of a value, whose number follows.
+    fn end_line(&mut self, kind: u8, number: Option<u64>) -> Result<(), TooLarge> {
+        let values = match (kind, number) {
+            (b'$' | b'!' | b'=', Some(length)) => {
+                let with_end = length.checked_add(2).ok_or_else(|| self.error())?;
+                self.count(with_end)?;
+                self.at = At::String(with_end);
+                return Ok(());
+            }
+            (b'*' | b'~' | b'>', Some(length)) => Some(length),
+            (b'%', Some(length)) => length.checked_mul(2),
+            (b'|', Some(length)) => length.checked_mul(2).and_then(|values| values.checked_add(1)),
+            _ => Some(0),
+        };
+        let values = values.filter(|values| *values <= self.values_left);
+        self.open += values.ok_or_else(|| self.error())?;
+        self.end_value();
+        Ok(())
+    }
+
+    fn end_value(&mut self) {
+        self.at = At::Kind;
+        self.open -= 1;
+        if self.open == 0 {
+            *self = Self::new(self.most);
+        }
+    }
+
+    fn count(&mut self, bytes: u64) -> Result<(), TooLarge> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| self.error())?;
+        Ok(())
+    }
+
+    fn error(&self) -> TooLarge {
+        TooLarge { most: self.most }
+    }
+}
+
+/// Whether a value's line is the length of a string or of a list.
+fn is_number(kind: u8) -> bool {
+    matches!(kind, b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' | b'|')
+}
+
+/// The number in a line. `None` for the negative length of a missing value, and for anything else, which
+/// the client refuses.
+fn number(kind: u8, line: &[u8]) -> Option<u64> {
+    let text = is_number(kind).then(|| std::str::from_utf8(line).ok())??;
+    text.trim().parse().ok()
+}
+
+/// A reply is larger than the limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct TooLarge {
+    most: u64,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { most } = self;
+        write!(f, "a reply has more than {most} bytes or {MOST_VALUES} values")
+    }
+}
+
+impl Error for TooLarge {}
+
+/// Whether an error is that of a reply that is too large.
+pub(super) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+    crate::remote::cause::chain(error).any(|error| error.is::<TooLarge>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The replies in pieces of `size` bytes.
+    fn pass(most: u64, bytes: &[u8], size: usize) -> Result<(), TooLarge> {
+        let mut replies = Replies::new(most);
+        bytes.chunks(size).try_for_each(|piece| replies.pass(piece))
+    }
+
+    #[test]
+    fn replies_within_the_limit_pass_in_whatever_pieces_they_come() {
+        let replies: &[&[u8]] = &[
+            b"+OK\r\n",
+            b"$5\r\n*9\r\n!\r\n",
+            b"$-1\r\n",
+            b"*2\r\n*0\r\n%1\r\n:1\r\n$3\r\nabc\r\n",
+            b"-ERR no\rsuch\nkey\r\n",
+            b"|1\r\n+key\r\n+value\r\n:3\r\n",
+            b"*-1\r\n_\r\n",
+        ];
+        let all = replies.concat().repeat(1_000);
+        for size in [1, 2, 3, 7, all.len()] {
+            assert_eq!(pass(32, &all, size), Ok(()), "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_announces_too_much_is_refused_before_it_comes() {
+        for reply in [
+            "$10000000000\r\n",
+            "$27\r\n",
+            "=18446744073709551615\r\n",
+            "*1048577\r\n",
+            "%524289\r\n",
+            "|9223372036854775808\r\n",
+            "*2\r\n$10\r\n0123456789\r\n$9\r\n",
+        ] {
+            assert_eq!(pass(32, reply.as_bytes(), 1), Err(TooLarge { most: 32 }), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_never_ends_is_refused() {
+        for piece in ["+", "+OK", "*1\r\n", "$", "$0"] {
+            let reply = piece.repeat(100);
+            assert_eq!(pass(32, reply.as_bytes(), 5), Err(TooLarge { most: 32 }), "{piece:?}");
+        }
+        let nested = "*2\r\n_\r\n".repeat(1 << 20);
+        assert!(pass(1 << 30, nested.as_bytes(), 4096).is_err(), "its values are counted");
+    }
+}

@@ -1,0 +1,64 @@
+//! A service that sends without end.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+/// Bytes after which a connection ends, so that the test does, too.
+const MOST: u64 = 512 << 20;
+
+/// The service. Its threads end with the test.
+pub struct Flood {
+    pub address: SocketAddr,
+    sent: Arc<AtomicU64>,
+}
+
+/// An answer to a request.
+pub enum Reply {
+    Text(String),
+    /// A text, and then zeros until the client ends the connection.
+    Endless(&'static str),
+}
+
+impl Flood {
+    /// Starts a service that answers as `reply` says. Each request comes in one piece.
+    pub fn start(reply: impl Fn(SocketAddr, &str) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports");
+        let address = listener.local_addr().expect("it is bound");
+        let (sent, reply) = (Arc::new(AtomicU64::new(0)), Arc::new(reply));
+        let counted = sent.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (reply, counted) = (reply.clone(), counted.clone());
+                thread::spawn(move || serve(client, |asked| reply(address, asked), &counted));
+            }
+        });
+        Self { address, sent }
+    }
+
+    /// Bytes without use that it has sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(SeqCst)
+    }
+}
+
+fn serve(mut client: TcpStream, reply: impl Fn(&str) -> Reply, sent: &AtomicU64) {
+    let mut request = vec![0; 1 << 16];
+    let zeros = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = client.read(&mut request) {
+        match reply(&String::from_utf8_lossy(&request[..length])) {
+            Reply::Text(text) => _ = client.write_all(text.as_bytes()),
+            Reply::Endless(beginning) => {
+                let _ = client.write_all(beginning.as_bytes());
+                let mut here = 0;
+                while here < MOST && client.write_all(&zeros).is_ok() {
+                    here += zeros.len() as u64;
+                    sent.fetch_add(zeros.len() as u64, SeqCst);
+                }
+                return;
+            }
+        }
+    }
+}
