@@ -105,6 +105,8 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether it may be gone on the next try, whatever its kind says.
     passes: bool,
+    /// The failure of another command, for which a command was not run.
+    root: Option<Error>,
 }
 
 impl Error {
@@ -116,6 +118,7 @@ impl Error {
             build_log: None,
             source: None,
             passes: false,
+            root: None,
         }))
     }
 
@@ -147,6 +150,16 @@ impl Error {
     /// The same error with `place` said before its message.
     pub(crate) fn within(self, place: impl fmt::Display) -> Self {
         self.map(|inner| inner.message = format!("{place}: {}", inner.message).into())
+    }
+
+    /// The failure of a command, `subject`, that was not run because of this one.
+    pub(crate) fn spread_to(&self, subject: &str, reason: &str) -> Self {
+        let root = self.0.root.as_ref().unwrap_or(self);
+        let message = format!("{subject} was not run: {reason}: {}", root.message());
+        root.clone().map(|inner| {
+            inner.message = message.into();
+            inner.root = Some(root.clone());
+        })
     }
 
     /// What else was told of the error by then stays as it was.
@@ -205,10 +218,12 @@ impl Error {
         }
     }
 
-    /// Whether both are handles of one and the same failure.
+    /// Whether both are of one and the same failure: that of a command, and those of the commands that
+    /// were not run because of it.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        let root = |error: &Self| Arc::as_ptr(&error.0.root.as_ref().unwrap_or(error).0);
+        root(self) == root(other)
     }
 }
 

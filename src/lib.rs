@@ -150,7 +150,8 @@
 //! write, write after read, write after write, overlapping slices included), and hands it to the
 //! driver at once unless it waits for a build, a host future or another device. A chain stays on
 //! one in-order native queue, where order is free; only edges between two of these wait for a native
-//! event. A failed command fails those that need its results with its own error, the root cause.
+//! event. A failed command fails those that need its results with its own error, the root cause; a launch
+//! that is refused before it runs [changes nothing](Queue#failures).
 //!
 //! **Completion.** The first poll of an [`Event`] asks the driver to call back, or, of a driver that
 //! calls nobody back or does so milliseconds late, has a thread ask for the end. The callback stores

@@ -150,6 +150,11 @@ pub(crate) trait Kernel: Any + Send + Sync {
 
     /// Local memory in bytes that the kernel's own code declares.
     fn local_memory(&self) -> u64;
+
+    /// Whether the driver takes the argument. Asked where the signature does not say enough to know.
+    fn accepts(&self, _index: u32, _argument: &Argument<'_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Where a parameter's bytes live.

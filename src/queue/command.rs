@@ -16,7 +16,7 @@ use super::memory::{HostSource, HostTarget};
 use super::scheduler::{GroupId, Together};
 use super::stopwatch::Stopwatch;
 use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, Seal, describe};
-use crate::backend::{self, Access, Operation, Parameter};
+use crate::backend::{self, Access, AddressSpace, Operation, Parameter};
 use crate::buffer::{Buffer, Region};
 use crate::build::{Kernel, ResolvedKernel};
 use crate::device::Device;
@@ -228,6 +228,14 @@ impl Work {
             Self::Drain => "`drain`".to_owned(),
             Self::Zero { .. } => "the zeroing of a new buffer".to_owned(),
             other => format!("a {}", other.label()),
+        }
+    }
+
+    /// As the subject of a message about its failure.
+    pub(crate) fn subject(&self) -> String {
+        match self {
+            Self::Launch(launch) => format!("`{}`", launch.kernel.name()),
+            other => other.in_words(),
         }
     }
 
@@ -524,13 +532,26 @@ impl LaunchWork {
         let expected = parameters.iter().zip(kernel.elements());
         for (index, (argument, (parameter, element))) in given.iter().zip(expected).enumerate() {
             argument.check(name, index, parameter, *element)?;
-            match &argument.kind {
+            let native = match &argument.kind {
                 // The slice's alignment.
-                ArgumentKind::Buffer(region, _) => drop(region.view().map_err(|error| {
-                    error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
-                })?),
-                ArgumentKind::Local(bytes) => local = local.saturating_add(*bytes as u64),
-                ArgumentKind::Value(_) => {}
+                ArgumentKind::Buffer(region, _) => {
+                    backend::Argument::Memory(region.view().map_err(|error| {
+                        error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
+                    })?)
+                }
+                ArgumentKind::Local(bytes) => {
+                    local = local.saturating_add(*bytes as u64);
+                    backend::Argument::Local(*bytes)
+                }
+                ArgumentKind::Value(bytes) => backend::Argument::Value(bytes),
+            };
+            let is_open = match parameter.address_space {
+                None => true,
+                Some(AddressSpace::Private) => element.is_none() && parameter.size.is_none(),
+                Some(_) => false,
+            };
+            if is_open {
+                kernel.native.accepts(index as u32, &native)?;
             }
         }
         if local > device.limits.local_memory {

@@ -13,7 +13,7 @@ use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
 
-use super::hazard::{Found, Hazards, Use};
+use super::hazard::{Found, Hazards, Lacking, Use};
 use crate::backend::Access;
 use crate::error::{Error, Result};
 
@@ -45,8 +45,31 @@ impl NodeId {
 pub(crate) enum EdgeKind {
     /// It only must not run earlier: write after read, write after write.
     Order,
-    /// It uses what the other makes, or was told to come after it: if the other fails, so does it.
+    /// It uses what the other makes: if that is missing, it fails.
     Data,
+    /// It was told to come after the other: if that fails, so does it.
+    After,
+}
+
+/// Why a command fails without being run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It cannot be run as it is, which changes nothing: whoever uses its buffers finds what they held
+    /// before it.
+    Refused,
+    /// Something that it needs besides commands is not there, so what it should have written is missing.
+    Missing,
+    /// What it reads is missing.
+    Data,
+    /// A command that it was told to come after has failed.
+    After,
+}
+
+/// The root cause for which a command fails without being run.
+#[derive(Debug)]
+pub(crate) struct Poison {
+    pub(crate) root: Error,
+    pub(crate) why: Why,
 }
 
 #[derive(Debug)]
@@ -58,8 +81,10 @@ struct Node<C> {
     dispatched: bool,
     /// Whether it waits for the ends of what it depends on.
     after_ends: bool,
-    /// Why the command cannot succeed any more: the root cause.
-    poison: Option<Error>,
+    /// Set once the command cannot succeed any more.
+    poison: Option<Poison>,
+    /// What is missing again of what it writes if it is refused.
+    underneath: Vec<Lacking>,
     /// The serial of the last command found to depend on this one, and the edge's place among that
     /// command's edges: finds doubles without a search.
     last_dependent: (u64, u32),
@@ -91,6 +116,8 @@ pub(crate) struct Ended<C> {
     pub(crate) command: C,
     /// With the root cause if it failed because of another.
     pub(crate) outcome: Result<()>,
+    /// Why it was not run, if it was not.
+    pub(crate) why: Option<Why>,
 }
 
 /// An edge that was taken out for a while.
@@ -139,7 +166,8 @@ struct Finder<'a, C> {
     edges: &'a mut Vec<(NodeId, EdgeKind)>,
     found: &'a mut Vec<NodeId>,
     serial: u64,
-    poison: Option<Error>,
+    poison: Option<Poison>,
+    underneath: Vec<Lacking>,
 }
 
 /// The node of a command, unless the command has ended.
@@ -152,6 +180,32 @@ fn node_of_mut<C>(
     id: NodeId,
 ) -> Option<&mut Node<C>> {
     graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
+}
+
+/// A command that this one depends on has failed with a root cause, and leaves bytes missing.
+fn fail_dependent<C>(
+    dependent: &mut Node<C>,
+    kind: EdgeKind,
+    (root, why): (&Error, Option<Why>),
+    lacking: &[Lacking],
+    uses_of: fn(&C) -> Uses,
+) {
+    if kind == EdgeKind::After {
+        dependent.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::After });
+    }
+    let is_refused = why == Some(Why::Refused);
+    if kind != EdgeKind::Order && !is_refused {
+        dependent.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::Data });
+    }
+    if lacking.is_empty() || dependent.dispatched {
+        return;
+    }
+    let uses = uses_of(&dependent.command);
+    if is_refused && let Some(root) = lacking.iter().find_map(|it| it.missed_by(&uses)) {
+        dependent.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::Data });
+    }
+    // If it is refused itself, these bytes are as they were.
+    dependent.underneath.extend(lacking.iter().filter(|it| it.is_covered_by(&uses)).cloned());
 }
 
 impl<C> Found for Finder<'_, C> {
@@ -176,7 +230,11 @@ impl<C> Found for Finder<'_, C> {
     }
 
     fn fail(&mut self, root: &Error) {
-        self.poison.get_or_insert_with(|| root.clone());
+        self.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::Data });
+    }
+
+    fn cover(&mut self, lacking: Lacking) {
+        self.underneath.push(lacking);
     }
 }
 
@@ -191,7 +249,7 @@ impl<C> Dag<C> {
         uses: &[impl AsRef<[Use]>],
         after: impl IntoIterator<Item = (NodeId, EdgeKind)>,
         gates: u32,
-        poison: Option<Error>,
+        poison: Option<Poison>,
         next: &mut NextList,
     ) -> NodeId {
         self.serial += 1;
@@ -203,6 +261,7 @@ impl<C> Dag<C> {
             dispatched: false,
             after_ends: false,
             poison: None,
+            underneath: Vec::new(),
             last_dependent: (0, 0),
             searched: 0,
             older: self.newest,
@@ -221,6 +280,7 @@ impl<C> Dag<C> {
             found: &mut self.found,
             serial,
             poison,
+            underneath: Vec::new(),
         };
         for (node, kind) in after {
             finder.depend(node, kind);
@@ -233,7 +293,7 @@ impl<C> Dag<C> {
                 }
             }
         }
-        let poison = finder.poison;
+        let Finder { poison, underneath, .. } = finder;
         let mut blockers = gates;
         // The latest first: to end, a command is looked for in the list of each that comes after it, which
         // runs backwards, and most end in the order in which they were added.
@@ -245,6 +305,7 @@ impl<C> Dag<C> {
         let node = &mut self.graph[index];
         node.blockers = blockers;
         node.poison = poison;
+        node.underneath = underneath;
         self.consider(id, next);
         id
     }
@@ -266,11 +327,11 @@ impl<C> Dag<C> {
     }
 
     /// The command will fail with `root` instead of being dispatched, whatever its gates do.
-    pub(crate) fn poison(&mut self, id: NodeId, root: Error, next: &mut NextList) {
+    pub(crate) fn poison(&mut self, id: NodeId, root: Error, why: Why, next: &mut NextList) {
         if let Some(node) = self.node_mut(id)
             && node.poison.is_none()
         {
-            node.poison = Some(root);
+            node.poison = Some(Poison { root, why });
             self.consider(id, next);
         } else {
             self.hazards.retire(root);
@@ -323,22 +384,23 @@ impl<C> Dag<C> {
         let mut dependents: SmallVec<[NodeId; 8]> = SmallVec::new();
         let node = &mut self.graph[id.index];
         let undispatched = u32::from(!node.dispatched);
-        let outcome = match node.poison.take() {
-            Some(root) => {
+        let (outcome, why) = match node.poison.take() {
+            Some(Poison { root, why }) => {
                 if let Err(own) = result {
                     self.hazards.retire(own);
                 }
-                Err(root)
+                (Err(root), Some(why))
             }
-            None => result,
+            None => (result, None),
         };
+        let lacking = self.lacking_after(id, &outcome, why);
         let mut edges = self.graph.neighbors_directed(id.index, Outgoing).detach();
         while let Some((edge, index)) = edges.next(&self.graph) {
             let kind = self.graph[edge];
             let dependent = &mut self.graph[index];
             dependent.blockers -= undispatched;
-            if let (Err(root), EdgeKind::Data) = (&outcome, kind) {
-                dependent.poison.get_or_insert_with(|| root.clone());
+            if let Err(root) = &outcome {
+                fail_dependent(dependent, kind, (root, why), &lacking, self.uses_of);
             }
             if !dependent.dispatched {
                 dependents.push(NodeId { index, serial: dependent.serial });
@@ -346,11 +408,12 @@ impl<C> Dag<C> {
         }
         let node = self.graph.remove_node(id.index).expect("an id names a live command");
         self.unlink(node.older, node.newer);
-        if let Err(root) = &outcome {
+        if outcome.is_err() {
             for used in (self.uses_of)(&node.command) {
-                self.hazards.writer_failed(id, &used, root);
+                self.hazards.writer_failed(id, &used, &lacking);
             }
         }
+        self.hazards.retire_all(lacking.into_iter().chain(node.underneath));
         // Adjacency lists run backwards; dependents go on in the order in which they were added.
         for dependent in dependents.into_iter().rev() {
             let node = &self.graph[dependent.index];
@@ -358,7 +421,27 @@ impl<C> Dag<C> {
                 self.consider(dependent, next);
             }
         }
-        Ended { command: node.command, outcome }
+        Ended { command: node.command, outcome, why }
+    }
+
+    /// What is missing once the command has ended like this: what it should have written, or if it was
+    /// refused, what was missing before it.
+    fn lacking_after(
+        &mut self,
+        id: NodeId,
+        outcome: &Result<()>,
+        why: Option<Why>,
+    ) -> SmallVec<[Lacking; 2]> {
+        let Err(root) = outcome else { return SmallVec::new() };
+        let node = &mut self.graph[id.index];
+        if why == Some(Why::Refused) {
+            return std::mem::take(&mut node.underneath).into();
+        }
+        let uses = (self.uses_of)(&node.command).into_iter();
+        let written = uses.filter(|used| used.access != Access::Read);
+        written
+            .map(|Use { allocation, bytes, .. }| Lacking::failed(allocation, bytes, root))
+            .collect()
     }
 
     /// The command between these two was removed.
@@ -544,7 +627,7 @@ impl<C> Dag<C> {
             let Some(before) = node_of(graph, writer).filter(|_| writer != id) else { return };
             let blockers = u32::from(!before.dispatched);
             match graph.find_edge(writer.index, id.index) {
-                Some(edge) => graph[edge] = EdgeKind::Data,
+                Some(edge) => graph[edge] = graph[edge].max(EdgeKind::Data),
                 None => {
                     graph.add_edge(writer.index, id.index, EdgeKind::Data);
                     graph[id.index].blockers += blockers;
@@ -571,7 +654,7 @@ impl<C> Dag<C> {
     pub(crate) fn reader_of(&self, among: &[NodeId], is_lost: impl Fn(u64) -> bool) -> Option<&C> {
         let dependents = |id: &NodeId| self.graph.edges_directed(id.index, Outgoing);
         let of_data =
-            among.iter().flat_map(dependents).filter(|edge| *edge.weight() == EdgeKind::Data);
+            among.iter().flat_map(dependents).filter(|edge| *edge.weight() != EdgeKind::Order);
         let outside = of_data
             .map(|edge| &self.graph[edge.target()])
             .filter(|node| among.binary_search_by_key(&node.serial, |id| id.serial).is_err());

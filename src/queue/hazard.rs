@@ -65,6 +65,43 @@ impl Writer {
     }
 }
 
+/// Bytes of an allocation that hold nothing that anybody should read.
+#[derive(Clone, Debug)]
+pub(crate) struct Lacking {
+    allocation: u64,
+    bytes: Range<usize>,
+    /// Never a command.
+    because: Writer,
+}
+
+impl Lacking {
+    /// A command that should have written these bytes failed.
+    pub(crate) fn failed(allocation: u64, bytes: Range<usize>, root: &Error) -> Self {
+        Self { allocation, bytes, because: Writer::Failed(root.clone()) }
+    }
+
+    fn touches(&self, used: &Use) -> bool {
+        self.allocation == used.allocation
+            && self.bytes.start < used.bytes.end
+            && used.bytes.start < self.bytes.end
+    }
+
+    /// Whether a command with these uses writes some of the bytes.
+    pub(crate) fn is_covered_by(&self, uses: &[Use]) -> bool {
+        uses.iter().any(|used| used.access != Access::Read && self.touches(used))
+    }
+
+    /// The reason, if a command with these uses fails for it.
+    pub(crate) fn missed_by(&self, uses: &[Use]) -> Option<&Error> {
+        let mut uses = uses.iter().filter(|used| self.touches(used));
+        match &self.because {
+            Writer::Failed(root) => uses.any(|used| used.access != Access::Write).then_some(root),
+            Writer::Lost(_, root) => uses.any(|used| used.access == Access::Read).then_some(*root),
+            Writer::None | Writer::Command(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Segment {
     bytes: Range<usize>,
@@ -132,6 +169,8 @@ pub(crate) trait Found {
     fn depend(&mut self, on: NodeId, kind: EdgeKind);
     /// The new command reads what a failed one should have written.
     fn fail(&mut self, root: &Error);
+    /// The new command writes bytes that something is missing of until then.
+    fn cover(&mut self, lacking: Lacking);
 }
 
 impl Hazards {
@@ -172,19 +211,21 @@ impl Hazards {
             }
         }
         if used.access != Access::Read {
+            for segment in &mut history.segments[covered.clone()] {
+                let because = std::mem::replace(&mut segment.writer, Writer::Command(id));
+                if matches!(because, Writer::Failed(_) | Writer::Lost(..)) {
+                    let (allocation, bytes) = (used.allocation, segment.bytes.clone());
+                    found.cover(Lacking { allocation, bytes, because });
+                }
+            }
             let written = &mut history.segments[covered.start];
             written.bytes.end = used.bytes.end;
-            let before = std::mem::replace(&mut written.writer, Writer::Command(id));
-            if let Some(error) = before.error() {
-                self.retired.push(error);
-            }
             if written.readers.spilled() {
                 written.readers.shrink_to_fit();
             }
             written.prune_at = FEW_READERS;
             if covered.len() > 1 {
-                let replaced = history.segments.drain(covered.start + 1..covered.end);
-                self.retired.extend(replaced.filter_map(|segment| segment.writer.error()));
+                history.segments.drain(covered.start + 1..covered.end);
             }
         }
     }
@@ -210,13 +251,30 @@ impl Hazards {
         (0..uses.len()).all(|at| uses[at].as_ref().iter().all(|used| is_clear(at, used)))
     }
 
-    /// `id` failed with `root`: what it should have written, and nobody has written since, is not
-    /// there.
-    pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, root: &Error) {
+    /// `id`, which made this use, failed: of what it should have written, and nobody has written since,
+    /// these bytes are missing.
+    pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, lacking: &[Lacking]) {
         let Some(history) = self.histories.get_mut(&used.allocation) else { return };
+        let lacking = lacking.iter().filter(|lacking| lacking.allocation == used.allocation);
+        let mut missing = SmallVec::<[_; 2]>::new();
         for segment in &mut history.segments {
-            if matches!(segment.writer, Writer::Command(writer) if writer == id) {
-                segment.writer = Writer::Failed(root.clone());
+            if !matches!(segment.writer, Writer::Command(writer) if writer == id) {
+                continue;
+            }
+            segment.writer = Writer::None;
+            for Lacking { bytes, because, .. } in lacking.clone() {
+                let start = bytes.start.max(segment.bytes.start);
+                let end = bytes.end.min(segment.bytes.end);
+                if start < end {
+                    missing.push((start..end, because));
+                }
+            }
+        }
+        for (bytes, because) in missing {
+            let covered = history.isolate(&bytes);
+            for segment in &mut history.segments[covered] {
+                let before = std::mem::replace(&mut segment.writer, because.clone());
+                self.retired.extend(before.error());
             }
         }
     }
@@ -279,6 +337,11 @@ impl Hazards {
     /// Has an error dropped with those that nobody reads here any more.
     pub(crate) fn retire(&mut self, error: Error) {
         self.retired.push(error);
+    }
+
+    /// Has the errors dropped with those that nobody reads here any more.
+    pub(crate) fn retire_all(&mut self, lacking: impl Iterator<Item = Lacking>) {
+        self.retired.extend(lacking.filter_map(|lacking| lacking.because.error()));
     }
 
     pub(crate) fn has_retired(&self) -> bool {

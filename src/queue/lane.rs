@@ -218,7 +218,7 @@ pub(crate) fn wait_list(
     for (lane, latest) in lanes.iter_mut().zip(latest) {
         let Some((position, kind)) = latest else { continue };
         wait.push(match kind {
-            EdgeKind::Data => {
+            EdgeKind::Data | EdgeKind::After => {
                 let index = position.saturating_sub(lane.first) as usize;
                 lane.entries[index].native.event.clone()
             }

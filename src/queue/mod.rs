@@ -63,9 +63,15 @@ use crate::error::{Error, Result};
 ///
 /// # Failures
 ///
-/// A command that fails makes those fail that use its results, each with the same error. What it
-/// should have written stays failed until something overwrites it whole: a write, a fill, a copy, or
-/// a launch that gets it as [`Buffer::write`].
+/// A command that fails makes those fail that use its results: they are not run, and their errors say
+/// so and give [the same](Error::same) failure. What it should have written stays failed until
+/// something overwrites it whole: a write, a fill, a copy, or a launch that gets it as
+/// [`Buffer::write`]. A launch that was told to come [after](Launch::after) a failed command is not
+/// run either, and what it should have written is missing, too.
+///
+/// A launch that is refused before it runs changes nothing: its arguments do not fit, its program
+/// cannot be built, or the driver does not take it. It fails its own event and what was told to come
+/// after it. Commands that use its buffers find there what they held before.
 #[derive(Clone)]
 pub struct Queue {
     scheduler: Arc<Scheduler>,
@@ -89,7 +95,7 @@ impl Queue {
     /// Submits a launch.
     ///
     /// If its program is still building, it waits for that, and mistakes that only the program can
-    /// tell come out of the event instead.
+    /// tell come out of the event instead. Such a launch [changes nothing](Queue#failures).
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
-use super::dag::{Dag, EdgeKind, Next, NextList, NodeId, Uses};
+use super::dag::{Dag, EdgeKind, Next, NextList, NodeId, Poison, Uses, Why};
 use super::hazard::Use;
 use crate::backend::Access;
 use crate::error::{Error, ErrorKind};
@@ -298,7 +298,7 @@ fn what_fails_undispatched_ends_after_all_before_it() {
         dag.add((1, uses.to_vec()), &[&uses], [], 1, None, &mut next)
     };
     let behind = add(&mut dag, 2, &[used(1, 0..8, Access::Write)], &mut next);
-    dag.poison(gated, failure(), &mut next);
+    dag.poison(gated, failure(), Why::Missing, &mut next);
     assert!(next.is_empty(), "the reader still runs: {next:?}");
     dag.complete(running, Ok(()), &mut next);
     assert_eq!(next.as_slice(), [Next::Fail(gated)]);
@@ -314,6 +314,8 @@ struct Plan {
     uses: Vec<Use>,
     fails: bool,
     gated: bool,
+    /// Whether it is refused where its gate would open.
+    refused: bool,
     after: Option<prop::sample::Index>,
 }
 
@@ -324,10 +326,17 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
     let plan = (
         prop::collection::vec(one, 0..4),
         prop::bool::weighted(0.05),
-        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.3),
+        prop::bool::weighted(0.4),
         prop::option::weighted(0.1, any::<prop::sample::Index>()),
     )
-        .prop_map(|(uses, fails, gated, after)| Plan { uses, fails, gated, after });
+        .prop_map(|(uses, fails, gated, refused, after)| Plan {
+            uses,
+            fails,
+            gated,
+            refused: gated && refused,
+            after,
+        });
     prop::collection::vec(plan, 1..40)
 }
 
@@ -342,9 +351,9 @@ fn conflict(a: &[Use], b: &[Use]) -> bool {
     })
 }
 
-/// Which earlier commands must fail a command if they fail, byte by byte: those that wrote last
-/// what it reads.
-fn sources(plans: &[Plan], of: usize) -> HashSet<usize> {
+/// The earlier commands that must fail a command if they fail, byte by byte: those that wrote last
+/// what it reads, without those that were refused.
+fn sources(plans: &[Plan], refused: &[bool], of: usize) -> HashSet<usize> {
     let reads = plans[of].uses.iter().filter(|used| used.access != Access::Write);
     let bytes = reads.flat_map(|used| used.bytes.clone().map(|byte| (used.allocation, byte)));
     let writes = |plan: &Plan, at: (u64, usize)| {
@@ -352,7 +361,8 @@ fn sources(plans: &[Plan], of: usize) -> HashSet<usize> {
             used.allocation == at.0 && used.bytes.contains(&at.1) && used.access != Access::Read
         })
     };
-    bytes.filter_map(|at| (0..of).rev().find(|&earlier| writes(&plans[earlier], at))).collect()
+    let wrote = |at, earlier: usize| !refused[earlier] && writes(&plans[earlier], at);
+    bytes.filter_map(|at| (0..of).rev().find(|&earlier| wrote(at, earlier))).collect()
 }
 
 proptest! {
@@ -369,6 +379,7 @@ proptest! {
         let mut running: Vec<usize> = Vec::new();
         let mut dispatched = vec![false; plans.len()];
         let mut outcome: Vec<Option<bool>> = vec![None; plans.len()];
+        let mut refused = vec![false; plans.len()];
         let mut submitted = 0;
         while submitted < plans.len() || !running.is_empty() || !gates.is_empty() {
             let pick = picks.next().expect("a cycle never ends");
@@ -376,8 +387,8 @@ proptest! {
                 0 if submitted < plans.len() => {
                     let plan = &plans[submitted];
                     let after: Vec<_> = plan.after.filter(|_| submitted > 0).map(|index| index.index(submitted)).into_iter().collect();
-                    let poison = after.iter().any(|&n| outcome[n] == Some(false)).then(failure);
-                    let edges = after.iter().filter(|&&n| outcome[n].is_none()).map(|&n| (ids[n], EdgeKind::Data)).collect::<Vec<_>>();
+                    let poison = after.iter().any(|&n| outcome[n] == Some(false)).then(|| Poison { root: failure(), why: Why::After });
+                    let edges = after.iter().filter(|&&n| outcome[n].is_none()).map(|&n| (ids[n], EdgeKind::After)).collect::<Vec<_>>();
                     let id = dag.add((submitted, plan.uses.clone()), &[&plan.uses], edges, u32::from(plan.gated), poison, &mut next);
                     ids.push(id);
                     if plan.gated {
@@ -387,7 +398,12 @@ proptest! {
                 }
                 1 if !gates.is_empty() => {
                     let id = gates.swap_remove(pick.index(gates.len()));
-                    dag.open_gate(id, &mut next);
+                    match dag.command(id) {
+                        Some(command) if plans[command.0].refused => {
+                            dag.poison(id, failure(), Why::Refused, &mut next);
+                        }
+                        _ => dag.open_gate(id, &mut next),
+                    }
                 }
                 _ if !running.is_empty() => {
                     // Any one that nothing before it keeps: the device keeps the order of edges.
@@ -422,6 +438,7 @@ proptest! {
                     Next::Fail(id) => {
                         let ended = dag.complete(id, Ok(()), &mut next);
                         prop_assert!(ended.outcome.is_err());
+                        refused[ended.command.0] = ended.why == Some(Why::Refused);
                         prop_assert!(outcome[ended.command.0].replace(false).is_none());
                     }
                 }
@@ -429,10 +446,10 @@ proptest! {
             next.clear();
         }
         for number in 0..plans.len() {
-            let mut sources = sources(&plans, number);
+            let mut sources = sources(&plans, &refused, number);
             sources.extend(plans[number].after.filter(|_| number > 0).map(|index| index.index(number)));
             let source_failed = sources.iter().any(|&source| outcome[source] == Some(false));
-            prop_assert_eq!(outcome[number], Some(!(plans[number].fails || source_failed)), "command {}", number);
+            prop_assert_eq!(outcome[number], Some(!(plans[number].fails || refused[number] || source_failed)), "command {}", number);
         }
     }
 }

@@ -314,4 +314,8 @@ impl Kernel for LzKernel {
     fn local_memory(&self) -> u64 {
         self.local_memory
     }
+
+    fn accepts(&self, index: u32, argument: &Argument<'_>) -> Result<()> {
+        self.set(&mut lock(&self.bound), index, argument)
+    }
 }

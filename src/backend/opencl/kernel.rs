@@ -210,6 +210,15 @@ impl Kernel for ClKernel {
     fn local_memory(&self) -> u64 {
         self.local_memory
     }
+
+    fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
+        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let Bound { kernel, held } = &mut *bound;
+        match held.get_mut(index as usize) {
+            Some(held) => self.set(kernel.raw(), index, argument, held),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The work-group that a kernel's code asks for by its attribute `reqd_work_group_size`.

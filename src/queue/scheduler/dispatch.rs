@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use super::{Armed, Effects, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
-use crate::queue::command::Command;
-use crate::queue::dag::{NextList, NodeId};
+use crate::queue::command::{Command, Work};
+use crate::queue::dag::{NextList, NodeId, Why};
 use crate::queue::lane::{Lane, Place, wait_list};
 
 /// At least so often, in commands, a lane asks the driver to call back though nobody waits.
@@ -47,7 +47,15 @@ impl Scheduler {
                 }
             }
             // It ends once all before it has, so that nobody behind it starts too early.
-            Err(error) => state.dag.poison(id, error, next),
+            Err(error) => {
+                let work = state.dag.command(id).map(|command| &command.work);
+                let why = match work {
+                    Some(Work::Launch(_)) => Why::Refused,
+                    // It says what the buffer is to hold from here on.
+                    _ => Why::Missing,
+                };
+                state.dag.poison(id, error, why, next);
+            }
         }
     }
 

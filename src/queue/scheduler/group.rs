@@ -17,7 +17,7 @@ use super::held::{Held, Together};
 use super::{Effects, Scheduler, State};
 use crate::error::{Error, Result};
 use crate::queue::command::{Command, LaunchWork, Work};
-use crate::queue::dag::{Cut, NextList, NodeId};
+use crate::queue::dag::{Cut, NextList, NodeId, Why};
 use crate::queue::event::Record;
 use crate::queue::stopwatch::Stopwatch;
 
@@ -171,7 +171,7 @@ impl Scheduler {
             for id in mem::take(&mut discarded.slots) {
                 if let Some(command) = state.dag.command_mut(id) {
                     command.group = None;
-                    state.dag.poison(id, DISCARDED.clone(), next);
+                    state.dag.poison(id, DISCARDED.clone(), Why::Missing, next);
                 }
             }
             true

@@ -263,9 +263,11 @@ impl Scheduler {
             // Whoever reads nothing of what a command writes does not fail with it, unless it is told to
             // come after that.
             let edges: Edges = (before.iter())
-                .map(|(before, kind, theirs)| match reads(&all, theirs) && !reads(&uses, theirs) {
-                    true => (*before, EdgeKind::Order),
-                    false => (*before, *kind),
+                .map(|(before, kind, theirs)| match kind {
+                    EdgeKind::Data if reads(&all, theirs) && !reads(&uses, theirs) => {
+                        (*before, EdgeKind::Order)
+                    }
+                    kind => (*before, *kind),
                 })
                 .collect();
             let command = Command::new(work, record.clone(), queue, false, None);

@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::queue::command::{Command, Submission, Work};
 use crate::queue::completion::Wakers;
-use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId};
+use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId, Poison, Why};
 use crate::queue::event::{Event, Record, Status};
 use crate::queue::fusion::FusionMode;
 use crate::queue::host::catch_panic;
@@ -180,14 +180,20 @@ type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
 
 /// What comes of events of the same device, and the failure if one has failed. Called under the
 /// lock: an event that ended unseen in between would count for nothing.
-fn before(events: &[Event]) -> (Edges, Option<Error>) {
+fn before(events: &[Event]) -> (Edges, Option<Poison>) {
     let failure = events.iter().find_map(|event| match event.status() {
-        Status::Failed(error) => Some(error),
+        Status::Failed(root) => Some(Poison { root, why: Why::After }),
         _ => None,
     });
     let nodes = events.iter().filter_map(|event| event.record().node());
-    (nodes.map(|id| (id, EdgeKind::Data)).collect(), failure)
+    (nodes.map(|id| (id, EdgeKind::After)).collect(), failure)
 }
+
+/// Said of a command that reads what a failed one should have written.
+const DATA_FAILED: &str = "an earlier command on this buffer failed";
+
+/// Said of a command that was told to come after a failed one.
+const AFTER_FAILED: &str = "a command that it comes after failed";
 
 /// So many commands a poll settles itself; more it leaves to the reactor, so that it stays short.
 const SETTLE_IN_POLL: u64 = 32;
@@ -268,7 +274,10 @@ impl Scheduler {
             let ours = event.belongs_to(self);
             if !ours && !matches!(event.status(), Status::Complete) {
                 event.release_group(&work.in_words());
-                gates.push(Box::pin(event.clone()));
+                let (event, work) = (event.clone(), work.subject());
+                gates.push(Box::pin(async move {
+                    event.await.map_err(|error| error.spread_to(&work, AFTER_FAILED))
+                }));
             }
             ours
         });
@@ -330,7 +339,7 @@ impl Scheduler {
         self: &Arc<Self>,
         added: Added,
         after: &[Event],
-        before: impl FnOnce(&State) -> (Edges, Option<Error>),
+        before: impl FnOnce(&State) -> (Edges, Option<Poison>),
     ) -> (Event, Option<NodeId>) {
         let Added { work, queue, gates, building, group } = added;
         let record = Record::new(Arc::downgrade(self));
@@ -384,7 +393,7 @@ impl Scheduler {
                 }
                 let (edges, mut poison) = before(&state);
                 if asked.is_some_and(|asked| state.is_discarded(asked)) {
-                    poison = Some(DISCARDED.clone());
+                    poison = Some(Poison { root: DISCARDED.clone(), why: Why::Missing });
                 }
                 let gates = gates as u32;
                 let id = state.dag.add(command, &[&uses], edges, gates, poison, &mut next);
@@ -410,7 +419,7 @@ impl Scheduler {
     fn gate_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
         self.change(|state, next, _| match outcome {
             Ok(()) => state.dag.open_gate(id, next),
-            Err(error) => state.dag.poison(id, error, next),
+            Err(error) => state.dag.poison(id, error, Why::Missing, next),
         });
     }
 
@@ -428,7 +437,7 @@ impl Scheduler {
                     }
                     state.dag.open_gate(id, next);
                 }
-                Some(Err(error)) => state.dag.poison(id, error, next),
+                Some(Err(error)) => state.dag.poison(id, error, Why::Refused, next),
             }
         });
     }
@@ -503,7 +512,13 @@ impl Scheduler {
         next: &mut NextList,
         effects: &mut Effects,
     ) {
-        let Ended { mut command, outcome } = state.dag.complete(id, result, next);
+        let result = result.map_err(|error| state.named(id, error));
+        let Ended { mut command, outcome, why } = state.dag.complete(id, result, next);
+        let outcome = outcome.map_err(|root| match why {
+            Some(Why::Data) => root.spread_to(&command.work.subject(), DATA_FAILED),
+            Some(Why::After) => root.spread_to(&command.work.subject(), AFTER_FAILED),
+            Some(Why::Refused | Why::Missing) | None => root,
+        });
         if let Some(stopwatch) = command.timed.take() {
             effects.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
         }
@@ -560,6 +575,13 @@ impl Scheduler {
 }
 
 impl State {
+    /// The failure of a command on the device, with the command's name.
+    fn named(&self, id: NodeId, error: Error) -> Error {
+        let Some(command) = self.dag.command(id) else { return error };
+        let label = command.work.label();
+        if error.message().contains(&label) { error } else { error.within(command.work.subject()) }
+    }
+
     /// Nothing that the command names is ever freed: the device may still use it.
     fn abandon(&mut self, id: NodeId) {
         if let Some(command) = self.dag.command_mut(id) {

@@ -220,7 +220,9 @@ fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
     let bad = bench.rt.build(&Image::opencl_c("kernel void bad(global uint *x) {}")).start();
     // SAFETY: it never runs.
     let bad = unsafe { bad.kernel("bad") };
-    let first = bench.queue.submit(bad.launch(64).args((&x,))).unwrap();
+    let bad = bench.queue.submit(bad.launch(8).args((&bench.x,))).unwrap();
+    let first = bench.kernel("one").launch(64).args((&x,)).after(&bad);
+    let first = bench.queue.submit(first).unwrap();
     bench.open_group();
     let [left, right] = [0..32, 32..64].map(|half| x.slice(half).unwrap());
     let launches = [bench.submit_on(&left, "one", None), bench.submit_on(&right, "double", None)];
@@ -228,7 +230,7 @@ fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
     bench.run_as_one().unwrap();
     let ends = launches.map(|launch| std::thread::spawn(move || block_on(launch)));
     drop(pause);
-    block_on(first).expect_err("it does not build");
+    block_on(first).expect_err("it comes after a launch that has no program");
     let deadline = Instant::now() + Duration::from_secs(20);
     while !ends.iter().all(|end| end.is_finished()) {
         assert!(Instant::now() < deadline, "whoever waits is woken");

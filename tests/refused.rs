@@ -1,0 +1,212 @@
+//! Launches that are refused before they run change nothing: they fail their own events and those that
+//! come after them, and no buffer.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+#![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
+
+#[path = "support/simulation.rs"]
+mod simulation;
+mod support;
+
+use futures::executor::block_on;
+use kiln::simulated::{Fault, Simulator};
+use kiln::{ErrorKind, Image, Kernel, Runtime, Status};
+use simulation::{KERNELS, kernel, runtime, teach};
+
+const LEN: usize = 64;
+
+/// A structure by value, of whose size only the driver knows.
+const TEXT: &str = "
+    typedef struct { float a; float b; } pair;
+    kernel void st(pair p, global float *y) { y[get_global_id(0)] += p.a * p.b; }
+    kernel void saxpy(float a, global const float *x, global float *y) {
+        y[get_global_id(0)] += a * x[get_global_id(0)];
+    }";
+
+everywhere! {
+    async fn a_value_of_the_wrong_size_is_refused_where_it_is_submitted(rt: Runtime) {
+        let [st, saxpy] = kernels(&rt).await;
+        let queue = rt.queue();
+        let x = rt.buffer_from(vec![2.0f32; LEN]).await.unwrap();
+        let y = rt.buffer_from(vec![1.0f32; LEN]).await.unwrap();
+        for _ in 0..2 {
+            let error = queue.submit(st.launch(LEN).args((1.0f32, &y))).expect_err("4 of 8 bytes");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            assert!(error.to_string().contains("kernel `st`"), "{error}");
+            assert!(error.to_string().contains("parameter 0"), "{error}");
+        }
+        let event = queue.submit(saxpy.launch(LEN).args((3.0f32, &x, &y))).unwrap();
+        event.await.unwrap();
+        assert_eq!(queue.read(&y).await.unwrap(), [7.0; LEN]);
+        let scope = queue.start_fusion();
+        scope.submit(st.launch(LEN).args((1.0f32, &y))).expect_err("in a scope as well");
+        scope.cancel();
+        queue.submit(st.launch(LEN).args(([1.0f32, 4.0], &y))).unwrap().await.unwrap();
+        assert_eq!(queue.read(&y).await.unwrap(), [11.0; LEN]);
+    }
+}
+
+everywhere! {
+    async fn a_launch_that_turns_out_not_to_fit_its_program_changes_nothing(rt: Runtime) {
+        let queue = rt.queue();
+        let x = rt.buffer_from(vec![2.0f32; LEN]).await.unwrap();
+        for round in 0..4 {
+            let y = rt.buffer_from(vec![1.0f32; LEN]).await.unwrap();
+            // Never built before, so that most of these are submitted before the program is there.
+            let text = format!("{TEXT}\n// {round} {}", std::process::id());
+            let build = rt.build(&support::image_for(&rt, &text).await).start();
+            // SAFETY: as the kernels of `kernels`.
+            let [st, saxpy] = ["st", "saxpy"].map(|name| unsafe { build.kernel(name) });
+            let Ok(refused) = queue.submit(st.launch(LEN).args((1.0f32, &y))) else { continue };
+            let saxpy = queue.submit(saxpy.launch(LEN).args((3.0f32, x.read(), &y))).unwrap();
+            let read = queue.read(&y);
+            let error = refused.await.expect_err("4 of 8 bytes");
+            assert!(error.to_string().contains("kernel `st`"), "{error}");
+            saxpy.await.unwrap();
+            assert_eq!(read.await.unwrap(), [7.0; LEN]);
+        }
+    }
+}
+
+async fn kernels(rt: &Runtime) -> [Kernel; 2] {
+    let program = support::program(rt, TEXT).await;
+    // SAFETY: the buffers have as many elements as there are work-items.
+    ["st", "saxpy"].map(|name| unsafe { program.kernel(name) }.expect("it is there"))
+}
+
+#[test]
+fn what_is_refused_leaves_buffers_as_they_were() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        let simulator = teach(simulator);
+        block_on(async {
+            let rt = runtime(&simulator).await;
+            let queue = rt.queue();
+            let scale = kernel(&rt, "scale").await;
+            let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
+            for fault in [Fault::OutOfResources, Fault::Refused] {
+                let pause = simulator.pause();
+                let before = queue.fill(&x, 3).unwrap();
+                simulator.fail_enqueues(1, fault);
+                let refused = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+                let after = queue.submit(scale.launch(LEN).args((5u32, &x))).unwrap();
+                let other = rt.buffer::<u32>(LEN).unwrap();
+                let told = scale.launch(LEN).args((5u32, &other)).after(&refused);
+                let told = queue.submit(told).unwrap();
+                let read = queue.read(&x);
+                drop(pause);
+                let root = refused.await.expect_err("the driver does not take it");
+                before.await.unwrap();
+                after.await.unwrap();
+                assert_eq!(read.await.unwrap(), [15; LEN]);
+                let error = told.await.expect_err("it was told to come after the refused launch");
+                assert!(error.same(&root), "{error}");
+                let error = queue.read(&other).await.expect_err("it was not written");
+                assert!(error.same(&root), "{error}");
+                queue.fill(&x, 3).unwrap().await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        let simulator = teach(simulator);
+        block_on(async {
+            let rt = runtime(&simulator).await;
+            let queue = rt.queue();
+            let scale = kernel(&rt, "scale").await;
+            let source = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
+            // Whether the failure is known before the launch is submitted that is refused.
+            for is_known in [true, false] {
+                let x = rt.buffer_from(vec![1u32; LEN]).await.unwrap();
+                let [half, rest] = [0..LEN / 2, LEN / 2..LEN].map(|range| x.slice(range).unwrap());
+                let mut pause = Some(simulator.pause());
+                simulator.fail_launches("scale", 1, Fault::Refused);
+                let failed = queue.submit(scale.launch(LEN / 2).args((2u32, &half))).unwrap();
+                if is_known {
+                    drop(pause.take());
+                    failed.clone().await.expect_err("it was told to fail");
+                }
+                let builds = simulator.pause_builds();
+                let text = format!("{KERNELS}\n#error no luck, {is_known}\n");
+                let build = rt.build(&Image::opencl_c(text)).start();
+                // SAFETY: a program that is never built touches nothing.
+                let duplicate = unsafe { build.kernel("duplicate") };
+                let launch = duplicate.launch(LEN).args((source.read(), x.write()));
+                let refused = queue.submit(launch).unwrap();
+                let (all, second) = (queue.read(&x), queue.read(&rest));
+                drop(builds);
+                drop(pause);
+                let root = failed.await.expect_err("it was told to fail");
+                let own = refused.await.expect_err("it has no program");
+                assert_eq!(own.kind(), ErrorKind::BuildFailed, "{own}");
+                let error = all.await.expect_err("half of it is missing");
+                assert!(error.same(&root), "{error}");
+                assert_eq!(second.await.unwrap(), [1; LEN / 2]);
+                let error = queue.read(&x).await.expect_err("half of it is still missing");
+                assert!(error.same(&root), "{error}");
+                queue.fill(&half, 5).unwrap().await.unwrap();
+                assert_eq!(queue.read(&x).await.unwrap()[LEN / 2 - 1..=LEN / 2], [5, 1]);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_command_that_was_not_run_says_so_and_names_the_failure() {
+    let simulator = teach(Simulator::new());
+    block_on(async {
+        let rt = runtime(&simulator).await;
+        let queue = rt.queue();
+        let [scale, duplicate] = [kernel(&rt, "scale").await, kernel(&rt, "duplicate").await];
+        let [x, y] = [(); 2].map(|()| rt.buffer::<u32>(LEN).unwrap());
+        simulator.fail_launches("scale", 1, Fault::Refused);
+        let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+        let copied = queue.submit(duplicate.launch(LEN).args((&x, y.write()))).unwrap();
+        let root = failed.clone().await.expect_err("it was told to fail");
+        assert!(root.to_string().contains("`scale`"), "{root}");
+        let error = copied.await.expect_err("it reads what the launch should have written");
+        let said = "`duplicate` was not run: an earlier command on this buffer failed: ";
+        assert!(error.to_string().contains(said), "{error}");
+        assert!(
+            error.to_string().contains(root.to_string().split(": ").nth(1).unwrap()),
+            "{error}"
+        );
+        assert_eq!((error.kind(), error.driver_code()), (root.kind(), root.driver_code()));
+        let error = queue.read(&y).await.expect_err("it was not written");
+        let said = "a read was not run: an earlier command on this buffer failed: `scale`";
+        assert!(error.to_string().contains(said), "{error}");
+        let launch = scale.launch(LEN).args((2u32, &rt.buffer::<u32>(LEN).unwrap())).after(&failed);
+        let error = queue.submit(launch).unwrap().await.expect_err("it comes after a failure");
+        let said = "`scale` was not run: a command that it comes after failed: ";
+        assert!(error.to_string().contains(said), "{error}");
+    });
+}
+
+#[test]
+fn a_launch_whose_program_is_refused_changes_nothing_in_a_scope() {
+    let simulator = teach(Simulator::new());
+    block_on(async {
+        let rt = runtime(&simulator).await;
+        let queue = rt.queue();
+        let scale = kernel(&rt, "scale").await;
+        let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
+        let pause = simulator.pause_builds();
+        let bad = rt.build(&Image::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
+        // SAFETY: a program that is never built touches nothing.
+        let refused = unsafe { bad.kernel("scale") };
+        let scope = queue.start_fusion();
+        let first = scope.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+        let refused = scope.submit(refused.launch(LEN).args((7u32, &x))).unwrap();
+        let last = scope.submit(scale.launch(LEN).args((5u32, &x))).unwrap();
+        let fusing = scope.complete();
+        assert!(matches!(refused.status(), Status::Waiting));
+        drop(pause);
+        fusing.await.unwrap();
+        first.await.unwrap();
+        refused.await.expect_err("it has no program");
+        last.await.unwrap();
+        assert_eq!(queue.read(&x).await.unwrap(), [30; LEN]);
+    });
+}
