@@ -40,6 +40,10 @@ pub enum ErrorKind {
     DeviceLost,
     /// A host future that takes part in the command DAG returned an error.
     HostTask,
+    /// A host future awaits a command that waits for that future.
+    Deadlock,
+    /// A time limit that the application set has passed.
+    TimedOut,
     /// A compiler or a host future panicked, or Kiln's own fusing compiler did.
     Panicked,
     /// A file or a remote cache could not be read or written, a process could not be started, files
@@ -63,6 +67,8 @@ impl ErrorKind {
             Self::OutOfResources => "out of resources",
             Self::DeviceLost => "device lost",
             Self::HostTask => "host task failed",
+            Self::Deadlock => "deadlock",
+            Self::TimedOut => "timed out",
             Self::Panicked => "panicked",
             Self::Io => "input/output failed",
             Self::Driver => "driver failed",
@@ -212,6 +218,8 @@ impl Error {
             | ErrorKind::OutOfResources
             | ErrorKind::DeviceLost
             | ErrorKind::HostTask
+            | ErrorKind::Deadlock
+            | ErrorKind::TimedOut
             | ErrorKind::Panicked
             | ErrorKind::Io
             | ErrorKind::Driver => false,

@@ -267,7 +267,7 @@ pub use crate::queue::{
     Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
     Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
 };
-pub use crate::runtime::{Drain, Runtime, RuntimeBuilder, Starting};
+pub use crate::runtime::{Drain, DrainTimeout, Runtime, RuntimeBuilder, Starting};
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use crate::spirv::fuzzing as spirv_fuzzing;

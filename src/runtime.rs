@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_io::Timer;
 use bytemuck::Pod;
 
 use crate::backend::{self, Adapter, Backend, DeviceSlot};
@@ -23,7 +24,8 @@ use crate::frontend::FrontEnd;
 use crate::future::named_future;
 use crate::image::{Image, OpenImage};
 use crate::queue::{
-    FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload,
+    Event, FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload, Waits,
+    drain, drain_within,
 };
 use crate::stats::{Counters, Stats};
 
@@ -94,6 +96,16 @@ named_future! {
     ///
     /// Dropping it loses nothing.
     Drain => ()
+}
+
+named_future! {
+    /// The end of everything submitted and stored, within a time limit: from
+    /// [`Runtime::drain_timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses nothing.
+    DrainTimeout => Result<()>
 }
 
 impl Default for RuntimeBuilder {
@@ -317,8 +329,10 @@ impl RuntimeBuilder {
         };
         let host = setting.host.clone();
         let graph = BuildGraph::new(setting);
+        let waits = Arc::<Waits>::default();
         let shared = Shared {
-            reactor: Reactor::start()?,
+            reactor: Reactor::start(waits.clone())?,
+            waits,
             host,
             counters,
             timeline: Timeline::new(),
@@ -595,17 +609,43 @@ impl Runtime {
     ///
     /// Programs are written behind those who asked for them. A process that ends before they are
     /// has them built again next time: await this before.
+    ///
+    /// A command that never ends, such as a host task that waits for something that never happens, keeps
+    /// this pending. After 5 s, a warning names what holds it up;
+    /// [`drain_timeout`](Self::drain_timeout) has a limit. A [host task](Queue::host_task) that awaits
+    /// this waits for itself: it fails with [`Deadlock`](ErrorKind::Deadlock), and this goes on.
     pub fn drain(&self) -> Drain {
+        let stored = self.inner.shared.graph.settled();
+        Drain::new(drain(self.markers(), stored, self.inner.shared.waits.clone()))
+    }
+
+    /// Like [`drain`](Self::drain), for no longer than `limit`.
+    ///
+    /// # Errors
+    ///
+    /// From the future: [`TimedOut`](ErrorKind::TimedOut) if something has not ended by then, with the
+    /// names of the commands that hold the others up; [`Deadlock`](ErrorKind::Deadlock) in a
+    /// [host task](Queue::host_task), which would wait for itself.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(rt: kiln::Runtime) {
+    /// let limit = std::time::Duration::from_secs(30);
+    /// if let Err(error) = rt.drain_timeout(limit).await {
+    ///     eprintln!("ending all the same: {error}");
+    /// }
+    /// # }
+    /// ```
+    pub fn drain_timeout(&self, limit: Duration) -> DrainTimeout {
+        let stored = self.inner.shared.graph.settled();
+        DrainTimeout::new(drain_within(self.markers(), stored, Timer::after(limit), limit))
+    }
+
+    /// Of each device, what ends after everything submitted so far.
+    fn markers(&self) -> Vec<Event> {
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
-        let markers: Vec<_> = schedulers.map(|scheduler| scheduler.marker(None)).collect();
-        let programs = self.inner.shared.graph.settled();
-        Drain::new(async move {
-            for marker in markers {
-                // A marker fails only with its device, whose commands have then ended, too.
-                let _ = marker.await;
-            }
-            programs.await;
-        })
+        schedulers.map(|scheduler| scheduler.marker(None)).collect()
     }
 
     /// Records every command submitted from now on, on all devices, until the trace is

@@ -30,6 +30,9 @@ everywhere! {
         let x = rt.buffer_from(vec![2.0f32; LEN]).await.unwrap();
         let y = rt.buffer_from(vec![1.0f32; LEN]).await.unwrap();
         for _ in 0..2 {
+            if takes_any_size(&rt) {
+                break;
+            }
             let error = queue.submit(st.launch(LEN).args((1.0f32, &y))).expect_err("4 of 8 bytes");
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
             assert!(error.to_string().contains("kernel `st`"), "{error}");
@@ -39,7 +42,9 @@ everywhere! {
         event.await.unwrap();
         assert_eq!(queue.read(&y).await.unwrap(), [7.0; LEN]);
         let scope = queue.start_fusion();
-        scope.submit(st.launch(LEN).args((1.0f32, &y))).expect_err("in a scope as well");
+        if !takes_any_size(&rt) {
+            scope.submit(st.launch(LEN).args((1.0f32, &y))).expect_err("in a scope as well");
+        }
         scope.cancel();
         queue.submit(st.launch(LEN).args(([1.0f32, 4.0], &y))).unwrap().await.unwrap();
         assert_eq!(queue.read(&y).await.unwrap(), [11.0; LEN]);
@@ -51,6 +56,9 @@ everywhere! {
         let queue = rt.queue();
         let x = rt.buffer_from(vec![2.0f32; LEN]).await.unwrap();
         for round in 0..4 {
+            if takes_any_size(&rt) {
+                break;
+            }
             let y = rt.buffer_from(vec![1.0f32; LEN]).await.unwrap();
             // Never built before, so that most of these are submitted before the program is there.
             let text = format!("{TEXT}\n// {round} {}", std::process::id());
@@ -66,6 +74,11 @@ everywhere! {
             assert_eq!(read.await.unwrap(), [7.0; LEN]);
         }
     }
+}
+
+/// PoCL does not compare the size of a structure.
+fn takes_any_size(rt: &Runtime) -> bool {
+    rt.device().platform.contains("Portable Computing Language")
 }
 
 async fn kernels(rt: &Runtime) -> [Kernel; 2] {

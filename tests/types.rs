@@ -5,10 +5,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use kiln::{
     Access, AddressSpace, Buffer, Build, BuildKey, BuildRequest, Device, DeviceInfo, Digest, Drain,
-    Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope, Image, Kernel,
-    Launch, Limits, Local, NdRange, NdSize, OpenImage, Origin, Parameter, Profile, Program, Queue,
-    Read, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, Trace, Upload,
-    WriteTrace,
+    DrainTimeout, Error, Event, Examining, Fusing, FusionOutcome, FusionReport, FusionScope, Image,
+    Kernel, Launch, Limits, Local, NdRange, NdSize, OpenImage, Origin, Parameter, Profile, Program,
+    Queue, Read, Runtime, RuntimeBuilder, SpecializationConstant, Starting, Stats, Status, Trace,
+    Upload, WriteTrace,
 };
 
 fn send<T: Send + 'static>() {}
@@ -39,7 +39,7 @@ table! {
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Profile, SpecializationConstant, Stats, Status;
     // Every future: sent to any executor, moved between polls.
-    future: Starting, Drain, Build, Event, Read<f32>, Upload<f32>, OpenImage, Examining, Fusing, WriteTrace;
+    future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Upload<f32>, OpenImage, Examining, Fusing, WriteTrace;
     unpin: Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
     // Plain data tells the same after a caught panic.
     unwind_safe: BuildKey, Digest, Limits, NdRange, NdSize, Origin, Parameter, Profile, Stats;
@@ -49,6 +49,7 @@ table! {
 fn futures_give_what_their_pages_say() {
     future_of::<Starting, kiln::Result<Runtime>>();
     future_of::<Drain, ()>();
+    future_of::<DrainTimeout, kiln::Result<()>>();
     future_of::<Build, kiln::Result<Program>>();
     future_of::<Event, kiln::Result<()>>();
     future_of::<Read<f32>, kiln::Result<Vec<f32>>>();

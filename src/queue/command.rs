@@ -15,6 +15,7 @@ use super::host::{IntoOutcome, ToOutcome};
 use super::memory::{HostSource, HostTarget};
 use super::scheduler::{GroupId, Together};
 use super::stopwatch::Stopwatch;
+use super::waits::HostFuture;
 use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, Seal, describe};
 use crate::backend::{self, Access, AddressSpace, Operation, Parameter};
 use crate::buffer::{Buffer, Region};
@@ -40,6 +41,8 @@ pub(crate) struct Command {
     pub(crate) fused: Option<Box<LaunchWork>>,
     /// The launches that its work does the work of, if the DAG knows nothing else of them.
     pub(crate) several: Option<Several>,
+    /// The host futures that it waited for when it was submitted.
+    pub(crate) hosts: Vec<Arc<HostFuture>>,
     /// What times it.
     pub(crate) timed: Option<Arc<Stopwatch>>,
     /// Whether its start and end go into the timeline, and when it was submitted.
@@ -55,7 +58,8 @@ impl Command {
         traced: Option<Box<super::timeline::Submitted>>,
     ) -> Self {
         let (group, fused, several, timed) = (None, None, None, None);
-        Self { work, record, queue, building, group, fused, several, timed, traced }
+        let hosts = Vec::new();
+        Self { work, record, queue, building, group, fused, several, hosts, timed, traced }
     }
 
     /// How many commands were submitted that it is.

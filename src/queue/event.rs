@@ -1,7 +1,7 @@
 //! The awaitable handles of commands.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
@@ -16,6 +16,7 @@ use super::completion::{Phase, Seat, Signal, Wakers};
 use super::dag::NodeId;
 use super::lane::{Native, Place};
 use super::scheduler::Scheduler;
+use super::waits::{self, Waiting};
 use crate::backend::{NativeEvent, Profile};
 use crate::buffer::Buffer;
 use crate::build::no_thread;
@@ -174,11 +175,13 @@ pub enum Status {
 pub struct Event {
     record: Arc<Record>,
     seat: Seat,
+    /// Set while a host future waits for it.
+    waiting: Option<Box<Waiting>>,
 }
 
 impl Event {
     pub(crate) fn new(record: Arc<Record>) -> Self {
-        Self { record, seat: Seat::None }
+        Self { record, seat: Seat::None, waiting: None }
     }
 
     pub(crate) fn record(&self) -> &Arc<Record> {
@@ -225,9 +228,22 @@ impl Event {
     /// # Errors
     ///
     /// The command's failure, or that of the command that made it fail. In a host task also
-    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system gives no thread.
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system gives no thread, and
+    /// [`Deadlock`](crate::ErrorKind::Deadlock) if the command waits for that host task.
     pub fn wait(&self) -> Result<()> {
-        wait_for(self.clone()).unwrap_or_else(|_refused| Err(no_thread()))
+        let _blocked = waits::block(&self.record)?;
+        let (mut event, mut noted) = (self.clone(), None);
+        let settled = poll_fn(|context| {
+            let settled = event.poll_settled(context);
+            if settled.is_pending()
+                && noted.is_none()
+                && let Some(scheduler) = event.record.scheduler()
+            {
+                noted = Some(scheduler.shared().waits.note("`Event::wait`", &event.record));
+            }
+            settled
+        });
+        wait_for(settled).unwrap_or_else(|_refused| Err(no_thread()))
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -256,8 +272,10 @@ impl Event {
             phase = self.record.signal.phase();
         }
         if phase != Phase::Settled {
-            return Poll::Pending;
+            let began = waits::begin(&mut self.waiting, &self.record, context.waker());
+            return began.map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending);
         }
+        self.waiting = None;
         self.record.outcome().map_or(Poll::Pending, Poll::Ready)
     }
 }

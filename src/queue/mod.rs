@@ -3,6 +3,7 @@
 mod command;
 mod completion;
 mod dag;
+mod drain;
 mod event;
 mod fusion;
 mod hazard;
@@ -15,6 +16,7 @@ mod stopwatch;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod waits;
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -26,6 +28,7 @@ use smallvec::SmallVec;
 
 pub use self::command::Launch;
 use self::command::{Submission, Work, check_length, check_same_device};
+pub(crate) use self::drain::{drain, drain_within};
 pub use self::event::{Event, Read, Status, Upload};
 use self::fusion::Recents;
 pub use self::fusion::{
@@ -39,6 +42,7 @@ use self::scheduler::GroupId;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
 pub(crate) use self::timeline::Timeline;
 pub use self::timeline::{Trace, WriteTrace};
+pub(crate) use self::waits::Waits;
 use crate::buffer::{Buffer, Region};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -225,7 +229,11 @@ impl Queue {
     /// Dropping the event does not cancel it, and a future that never ends holds up
     /// [`Runtime::drain`](crate::Runtime::drain) for ever. All host futures of a runtime share the
     /// thread, so one that blocks holds up the others, unless it does so in [`Event::wait`]: the others
-    /// run beside it then. The thread belongs to no executor: a future that needs one, such as tokio's
+    /// run beside it then. A task that awaits what waits for the task itself, such as a marker that was
+    /// submitted after it, gets an error of the kind [`Deadlock`](crate::ErrorKind::Deadlock) from that
+    /// await; so does the last task of a circle of tasks that await nothing but each other.
+    ///
+    /// The thread belongs to no executor: a future that needs one, such as tokio's
     /// timers and sockets, is spawned there, and its handle is what is given here.
     ///
     /// ```no_run

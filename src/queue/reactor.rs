@@ -8,6 +8,7 @@ use super::command::{Command, Work};
 use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
+use super::waits::{LOOK_EVERY, Waits};
 use crate::buffer::Freed;
 use crate::error::{Error, ErrorKind, Result, outlast};
 
@@ -41,12 +42,13 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    pub(crate) fn start() -> Result<Arc<Self>> {
+    /// Starts the thread, which also looks after waits that last long.
+    pub(crate) fn start(waits: Arc<Waits>) -> Result<Arc<Self>> {
         let reactor = Self { mailbox: Arc::new(Mailbox::new()), schedulers: Arc::default() };
         let (mailbox, schedulers) = (reactor.mailbox.clone(), reactor.schedulers.clone());
         std::thread::Builder::new()
             .name("kiln-reactor".into())
-            .spawn(move || run(&mailbox, &schedulers))
+            .spawn(move || run(&mailbox, &schedulers, &waits))
             .map_err(|error| {
                 Error::new(ErrorKind::OutOfResources, "the reactor thread could not be started")
                     .with_source(error)
@@ -94,8 +96,9 @@ fn attend(post: Post) {
     }
 }
 
-fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
+fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits: &Waits) {
     let mut last_tick = Instant::now();
+    let mut last_look = last_tick;
     let mut last_busy = last_tick;
     loop {
         while let Some(post) = mailbox.take() {
@@ -121,6 +124,10 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>) {
             }
         }
         drop(in_flight);
+        if now - last_look >= LOOK_EVERY {
+            last_look = now;
+            outlast("a log of long waits", || waits.look(now));
+        }
         if now - last_busy < LINGER {
             mailbox.doze(TICK);
         } else {

@@ -250,6 +250,8 @@ enum Kind {
     OutOfResources,
     DeviceLost,
     HostTask,
+    Deadlock,
+    TimedOut,
     Panicked,
     Io,
     Driver,

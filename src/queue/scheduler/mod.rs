@@ -16,6 +16,7 @@ mod settle;
 #[cfg(all(test, feature = "simulated"))]
 mod tests;
 mod transfer;
+mod waits;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use crate::queue::lane::{Lane, Native};
 use crate::queue::reactor::Reactor;
 use crate::queue::stopwatch::Stopwatch;
 use crate::queue::timeline::Timeline;
+use crate::queue::waits::{HostFuture, Tracked, Waits};
 use crate::stats::Counters;
 pub(crate) use group::{Aborted, GroupId, United};
 use group::{DISCARDED, Group};
@@ -50,6 +52,7 @@ use held::Newcomer;
 pub(crate) use held::Together;
 use lock::{Locked, StateLock};
 use transfer::{Movers, Transfer};
+pub(crate) use waits::Known;
 
 /// How a device's commands are run.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<HostExecutor>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) timeline: Arc<Timeline>,
+    pub(crate) waits: Arc<Waits>,
     /// What fuses kernels.
     pub(crate) graph: Arc<BuildGraph>,
     pub(crate) fusion: FusionMode,
@@ -155,7 +159,7 @@ struct Added {
     work: Work,
     queue: u64,
     /// Host futures that it waits for.
-    gates: usize,
+    hosts: Vec<Arc<HostFuture>>,
     /// Whether its program still builds.
     building: bool,
     group: Option<GroupId>,
@@ -288,13 +292,15 @@ impl Scheduler {
             }
             _ => None,
         };
-        let added = Added { work, queue, gates: gates.len(), building, group };
+        let hosts: Vec<_> = gates.iter().map(|_| Arc::<HostFuture>::default()).collect();
+        let added = Added { work, queue, hosts: hosts.clone(), building, group };
         let (event, id) = self.add(added, &after, |_| before(&after));
         let Some(id) = id else { return event };
-        for gate in gates {
+        for (gate, host) in gates.into_iter().zip(hosts) {
             let scheduler = self.clone();
+            host.belongs_to(event.record());
             self.shared.host.spawn(async move {
-                let outcome = catch_panic(gate).await;
+                let outcome = catch_panic(Tracked::new(gate, host)).await;
                 scheduler.gate_ended(id, outcome);
             });
         }
@@ -311,7 +317,8 @@ impl Scheduler {
     /// Adds the zeroing of new memory, unless another command has come first.
     fn zero(self: &Arc<Self>, region: &Region) {
         let work = Work::Zero { region: Arc::new(region.whole_unheld()) };
-        let added = Added { work, queue: 0, gates: 0, building: false, group: None };
+        let (hosts, building, group) = (Vec::new(), false, None);
+        let added = Added { work, queue: 0, hosts, building, group };
         self.add(added, &[], |_| (Edges::new(), None));
     }
 
@@ -320,7 +327,8 @@ impl Scheduler {
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
         let work = if queue.is_some() { Work::Marker } else { Work::Drain };
         let queue_number = queue.unwrap_or_default();
-        let added = Added { work, queue: queue_number, gates: 0, building: false, group: None };
+        let (hosts, building, group) = (Vec::new(), false, None);
+        let added = Added { work, queue: queue_number, hosts, building, group };
         let (event, _) = self.add(added, &[], |state| {
             let belongs = |command: &Command| queue.is_none_or(|queue| command.queue == queue);
             let covers = |command: &Command| match command.work {
@@ -341,11 +349,11 @@ impl Scheduler {
         after: &[Event],
         before: impl FnOnce(&State) -> (Edges, Option<Poison>),
     ) -> (Event, Option<NodeId>) {
-        let Added { work, queue, gates, building, group } = added;
+        let Added { work, queue, hosts, building, group } = added;
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let waits = gates > 0 || building || traced.is_some() || !after.is_empty();
+        let waits = !hosts.is_empty() || building || traced.is_some() || !after.is_empty();
         let mut state = self.lock();
         if !work.claim() {
             return (event, None);
@@ -387,7 +395,8 @@ impl Scheduler {
                 let uses = work.uses();
                 let mut command = Command::new(work, record, queue, building, traced);
                 command.group = group;
-                let gates = gates + usize::from(building) + usize::from(group.is_some());
+                let gates = hosts.len() + usize::from(building) + usize::from(group.is_some());
+                command.hosts = hosts;
                 if let Some(group) = group {
                     state.enter(group, &mut next);
                 }

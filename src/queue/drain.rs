@@ -1,0 +1,64 @@
+//! Waiting for everything that was submitted and stored, with and without a time limit.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_io::Timer;
+use futures::future::{Either, select};
+
+use super::event::Event;
+use super::scheduler::Scheduler;
+use super::waits::{Waits, fail_polled, in_words};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Completes when the markers have ended and then `stored` has. A host task that polls this, and that a
+/// marker waits for, fails.
+pub(crate) async fn drain(
+    markers: Vec<Event>,
+    stored: impl Future<Output = ()>,
+    waits: Arc<Waits>,
+) {
+    for mut marker in markers {
+        let _noted = waits.note("`drain`", marker.record());
+        // Otherwise a marker fails only with its device, whose commands have then ended, too.
+        while let Err(error) = (&mut marker).await
+            && error.kind() == ErrorKind::Deadlock
+        {
+            tracing::error!(%error, "a host task that awaits `drain` fails");
+            fail_polled(&error);
+        }
+    }
+    stored.await;
+}
+
+/// Like [`drain`], until `timer` has run for `limit`. A host task that polls this gets an error.
+pub(crate) async fn drain_within(
+    markers: Vec<Event>,
+    stored: impl Future<Output = ()> + Send,
+    timer: Timer,
+    limit: Duration,
+) -> Result<()> {
+    let pending = markers.clone();
+    let drained = async move {
+        for marker in markers {
+            match marker.await {
+                Err(error) if error.kind() == ErrorKind::Deadlock => return Err(error),
+                _ => {}
+            }
+        }
+        stored.await;
+        Ok(())
+    };
+    if let Either::Left((drained, _)) = select(Box::pin(drained), timer).await {
+        return drained;
+    }
+    let before = |marker: &Event| Scheduler::before(marker.record());
+    let commands: Vec<_> = pending.iter().flat_map(before).collect();
+    let what = match commands.is_empty() {
+        true => "programs are still being stored".to_owned(),
+        false => format!("still there: {}", in_words(&commands)),
+    };
+    let message = format!("not everything has ended within {limit:?}: {what}");
+    Err(Error::new(ErrorKind::TimedOut, message))
+}

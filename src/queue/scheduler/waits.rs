@@ -1,0 +1,121 @@
+//! What commands wait for: followed through the DAG and the host futures of commands.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::{Scheduler, State};
+use crate::error::Error;
+use crate::queue::command::{Command, Work};
+use crate::queue::dag::{NodeId, Why};
+use crate::queue::event::Record;
+
+/// A command that has not ended, as messages tell of it.
+pub(crate) struct Known {
+    pub(crate) words: String,
+    pub(crate) queue: u64,
+    pub(crate) state: &'static str,
+}
+
+/// The nodes of a device that a search has come by.
+type Seen = HashSet<NodeId, RandomState>;
+
+impl Scheduler {
+    /// If the command, or one that it waits for, waits for `other`: the command in words.
+    pub(crate) fn waits_for(record: &Arc<Record>, other: &Arc<Record>) -> Option<String> {
+        let (theirs, goal) = (other.scheduler()?, other.node()?);
+        // It fails as it is, and then all that waits for it goes on.
+        if theirs.lock().dag.is_poisoned(goal) {
+            return None;
+        }
+        let words = record.scheduler()?.words(record)?;
+        let mut seen: Vec<(Arc<Self>, Seen)> = Vec::new();
+        let mut records = vec![record.clone()];
+        while let Some(record) = records.pop() {
+            let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else { continue };
+            let known = seen.iter().position(|(known, _)| Arc::ptr_eq(known, &scheduler));
+            let known = known.unwrap_or_else(|| {
+                seen.push((scheduler.clone(), Seen::default()));
+                seen.len() - 1
+            });
+            let goal = Arc::ptr_eq(&scheduler, &theirs).then_some(goal);
+            let state = scheduler.lock();
+            if state.find_before(id, goal, &mut seen[known].1, &mut records) {
+                return Some(words);
+            }
+        }
+        None
+    }
+
+    fn words(&self, record: &Record) -> Option<String> {
+        let id = record.node()?;
+        self.lock().dag.command(id).map(|command| command.work.in_words())
+    }
+
+    /// The command that has not ended and those before it that wait for no other command, the oldest
+    /// first.
+    pub(crate) fn before(record: &Arc<Record>) -> Vec<Known> {
+        let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else {
+            return Vec::new();
+        };
+        let state = scheduler.lock();
+        let (mut seen, mut found, mut first) = (Seen::default(), vec![id], Vec::new());
+        while let Some(id) = found.pop() {
+            let Some(command) = state.dag.command(id).filter(|_| seen.insert(id)) else { continue };
+            let known = found.len();
+            found.extend(state.dag.dependencies(id).map(|(before, ..)| before));
+            if found.len() == known && !matches!(command.work, Work::Marker | Work::Drain) {
+                first.push((id.serial(), state.known(command)));
+            }
+        }
+        first.sort_by_key(|(serial, _)| *serial);
+        first.into_iter().map(|(_, known)| known).collect()
+    }
+
+    /// A host future of the command was found to wait for the command.
+    pub(crate) fn fail_host(self: &Arc<Self>, record: &Record, error: &Error) {
+        if let Some(id) = record.node() {
+            self.change(|state, next, _| state.dag.poison(id, error.clone(), Why::Missing, next));
+        }
+    }
+}
+
+impl State {
+    /// Looks for `goal` at what the command waits for on this device. Commands that host futures wait
+    /// for are added to `records`.
+    fn find_before(
+        &self,
+        id: NodeId,
+        goal: Option<NodeId>,
+        seen: &mut Seen,
+        records: &mut Vec<Arc<Record>>,
+    ) -> bool {
+        let mut found = vec![id];
+        while let Some(id) = found.pop() {
+            let Some(command) = self.dag.command(id) else { continue };
+            if Some(id) == goal {
+                return true;
+            }
+            // What the device has waits for no host future.
+            if command.record.is_dispatched() || !seen.insert(id) {
+                continue;
+            }
+            found.extend(self.dag.dependencies(id).map(|(before, ..)| before));
+            records.extend(command.hosts.iter().filter_map(|host| host.certain_wait()));
+        }
+        false
+    }
+
+    fn known(&self, command: &Command) -> Known {
+        let state = match &command.work {
+            Work::Host => "which has not completed",
+            _ if command.record.is_dispatched() => "which the device has not ended",
+            _ if command.building => "whose program is being built",
+            _ if command.group.is_some() => "whose fusion scope is not completed",
+            _ if !command.hosts.is_empty() => "whose host future has not completed",
+            _ => "which was not handed to the device",
+        };
+        Known { words: command.work.in_words(), queue: command.queue, state }
+    }
+}

@@ -1,0 +1,303 @@
+//! Who waits for commands: host tasks whose wait could never end are told so, and waits that last
+//! long are logged with the commands that hold them up.
+//!
+//! A command depends on earlier commands, which the DAG knows, and on its host futures, which may await
+//! any other command. A host future that awaits a command which depends on its own could never end.
+//! The wait of another host future counts only if nothing else can wake that future: its thread
+//! blocks in [`Event::wait`](crate::Event::wait), or all clones of its waker are accounted for.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+use super::command::Gate;
+use super::event::Record;
+use super::scheduler::{Known, Scheduler};
+use crate::error::{Error, ErrorKind, Result};
+
+thread_local! {
+    /// The host future that this thread polls.
+    static POLLED: RefCell<Option<Arc<HostFuture>>> = const { RefCell::new(None) };
+}
+
+/// The host future that this thread polls, if it does.
+fn polled() -> Option<Arc<HostFuture>> {
+    POLLED.try_with(|polled| polled.borrow().clone()).ok().flatten()
+}
+
+/// A host future of a command, by what it waits for.
+#[derive(Default)]
+pub(crate) struct HostFuture {
+    /// The record of its command, once that is added.
+    record: OnceLock<Arc<Record>>,
+    waits: Mutex<Vec<Wait>>,
+    /// What the future is polled with.
+    waker: Mutex<Option<Arc<CountedWaker>>>,
+}
+
+/// The command that a future waits for, and how.
+struct Wait {
+    record: Arc<Record>,
+    manner: Manner,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Manner {
+    /// The future's own waker is registered.
+    Direct,
+    /// A waker made of that is, such as of `join` or `select`.
+    Indirect,
+    /// Its thread blocks.
+    Blocking,
+}
+
+/// A waker of which it is known who has clones.
+struct CountedWaker(Waker);
+
+impl Wake for CountedWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake_by_ref();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl HostFuture {
+    pub(crate) fn belongs_to(&self, record: &Arc<Record>) {
+        // A future has one command.
+        let _ = self.record.set(record.clone());
+    }
+
+    /// The only command that can wake it, if there is one.
+    pub(crate) fn certain_wait(&self) -> Option<Arc<Record>> {
+        let waits = lock(&self.waits);
+        if let Some(wait) = waits.iter().find(|wait| wait.manner == Manner::Blocking) {
+            return Some(wait.record.clone());
+        }
+        let [wait] = &**waits else { return None };
+        // One clone here, one that it is polled with, and one that the command has.
+        let are_known = |waker: &Arc<CountedWaker>| Arc::strong_count(waker) == 3;
+        let is_certain =
+            wait.manner == Manner::Direct && lock(&self.waker).as_ref().is_some_and(are_known);
+        is_certain.then(|| wait.record.clone())
+    }
+
+    fn manner_of(&self, waker: &Waker) -> Manner {
+        let own = lock(&self.waker);
+        match own.as_ref().is_some_and(|own| Arc::as_ptr(own).cast() == waker.data()) {
+            true => Manner::Direct,
+            false => Manner::Indirect,
+        }
+    }
+}
+
+/// A host future as it is polled: what is polled meanwhile is told which one it is part of.
+pub(crate) struct Tracked {
+    future: Gate,
+    shared: Arc<HostFuture>,
+    waker: Option<Waker>,
+}
+
+impl Tracked {
+    pub(crate) fn new(future: Gate, shared: Arc<HostFuture>) -> Self {
+        Self { future, shared, waker: None }
+    }
+
+    fn waker(&mut self, given: &Waker) -> &Waker {
+        let mut counted = lock(&self.shared.waker);
+        let known = self.waker.take();
+        let known = known.filter(|_| counted.as_ref().is_some_and(|it| it.0.will_wake(given)));
+        self.waker.insert(known.unwrap_or_else(|| {
+            let fresh = Arc::new(CountedWaker(given.clone()));
+            *counted = Some(fresh.clone());
+            fresh.into()
+        }))
+    }
+}
+
+/// Takes back that a future is polled, also if it panics.
+struct Polling(Option<Arc<HostFuture>>);
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        let _ = POLLED.try_with(|polled| polled.replace(before));
+    }
+}
+
+impl Future for Tracked {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let shared = self.shared.clone();
+        let before = POLLED.try_with(|polled| polled.replace(Some(shared))).ok().flatten();
+        let _polling = Polling(before);
+        let waker = self.waker(context.waker()).clone();
+        let polled = self.future.as_mut().poll(&mut Context::from_waker(&waker));
+        drop(waker);
+        polled
+    }
+}
+
+/// The wait of a handle of a command, while it lasts.
+pub(crate) struct Waiting {
+    future: Arc<HostFuture>,
+    record: Arc<Record>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waits = lock(&self.future.waits);
+        let at = waits.iter().position(|wait| Arc::ptr_eq(&wait.record, &self.record));
+        let wait = at.map(|at| waits.swap_remove(at));
+        // In this order: dropping a record may call a driver.
+        drop(waits);
+        drop(wait);
+    }
+}
+
+/// Called where a handle of the command is pending. In a host future, it notes in `waiting` that this
+/// one waits.
+///
+/// # Errors
+///
+/// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own.
+pub(crate) fn begin(
+    waiting: &mut Option<Box<Waiting>>,
+    record: &Arc<Record>,
+    waker: &Waker,
+) -> Result<()> {
+    let is_polled = POLLED.try_with(|polled| polled.borrow().is_some()).unwrap_or(false);
+    // Nothing that the device has waits for a host future.
+    if !is_polled || record.is_dispatched() {
+        return Ok(());
+    }
+    let Some(future) = polled() else { return Ok(()) };
+    // Looked for once: where the circle closes later, the future that closes it is told.
+    if waiting.as_ref().is_none_or(|waiting| !Arc::ptr_eq(&waiting.future, &future)) {
+        check(&future, record)?;
+        let manner = future.manner_of(waker);
+        lock(&future.waits).push(Wait { record: record.clone(), manner });
+        *waiting = Some(Box::new(Waiting { future, record: record.clone() }));
+    }
+    Ok(())
+}
+
+/// Notes that the thread blocks until the command has ended, where it polls a host future.
+///
+/// # Errors
+///
+/// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own.
+pub(crate) fn block(record: &Arc<Record>) -> Result<Option<Waiting>> {
+    let Some(future) = polled() else { return Ok(None) };
+    check(&future, record)?;
+    lock(&future.waits).push(Wait { record: record.clone(), manner: Manner::Blocking });
+    Ok(Some(Waiting { future, record: record.clone() }))
+}
+
+fn check(future: &HostFuture, record: &Arc<Record>) -> Result<()> {
+    let Some(own) = future.record.get() else { return Ok(()) };
+    match Scheduler::waits_for(record, own) {
+        Some(words) => Err(Error::new(
+            ErrorKind::Deadlock,
+            format!(
+                "a host future awaits {words}, which waits for that host future: this await would \
+                 never end; await it outside of the future"
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Fails the command whose host future this thread polls, so that what waits for it goes on.
+pub(crate) fn fail_polled(error: &Error) {
+    let record = polled().and_then(|future| future.record.get().cloned());
+    if let Some(record) = record
+        && let Some(scheduler) = record.scheduler()
+    {
+        scheduler.fail_host(&record, error);
+    }
+}
+
+/// A wait is logged once it has lasted this long.
+const LONG: Duration = Duration::from_secs(5);
+
+/// How often waits are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The waits of a runtime that are logged if they last long.
+#[derive(Default)]
+pub(crate) struct Waits(Mutex<Slab<LongWait>>);
+
+struct LongWait {
+    what: &'static str,
+    record: Arc<Record>,
+    since: Instant,
+    is_told: bool,
+}
+
+/// One of them, until it is dropped.
+pub(crate) struct Noted {
+    waits: Arc<Waits>,
+    key: usize,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let wait = lock(&self.waits.0).try_remove(self.key);
+        drop(wait);
+    }
+}
+
+impl Waits {
+    pub(crate) fn note(self: &Arc<Self>, what: &'static str, record: &Arc<Record>) -> Noted {
+        let (record, since) = (record.clone(), Instant::now());
+        let key = lock(&self.0).insert(LongWait { what, record, since, is_told: false });
+        Noted { waits: self.clone(), key }
+    }
+
+    /// Logs the waits that have lasted long, once each.
+    pub(crate) fn look(&self, now: Instant) {
+        let mut long = Vec::new();
+        for (_, wait) in &mut *lock(&self.0) {
+            if !wait.is_told && now.saturating_duration_since(wait.since) >= LONG {
+                wait.is_told = true;
+                long.push((wait.what, wait.record.clone()));
+            }
+        }
+        for (what, record) in long {
+            let held_up_by = in_words(&Scheduler::before(&record));
+            tracing::warn!(held_up_by, "{what} has waited for more than {} s", LONG.as_secs());
+        }
+    }
+}
+
+/// The most commands that a message names.
+const MOST_NAMED: usize = 4;
+
+/// Commands that have not ended, as a message lists them.
+pub(crate) fn in_words(commands: &[Known]) -> String {
+    let mut text = String::new();
+    for (at, Known { words, queue, state, .. }) in commands.iter().take(MOST_NAMED).enumerate() {
+        let separator = if at == 0 { "" } else { "; " };
+        let _ = write!(text, "{separator}{words} of queue {queue}, {state}");
+    }
+    match commands.len().saturating_sub(MOST_NAMED) {
+        _ if commands.is_empty() => text.push_str("no command"),
+        0 => {}
+        more => _ = write!(text, "; and {more} more"),
+    }
+    text
+}
