@@ -19,7 +19,9 @@
 //!   of it or nothing. [`Runtime::drain`](crate::Runtime::drain) waits for puts.
 //! * **Collection** starts in the background when the store is larger than its limit, and removes
 //!   what was not used for longest until nine tenths of the limit are left. An entry that is replaced
-//!   or stamped meanwhile stays, and so does one written in the last five seconds.
+//!   or stamped meanwhile stays, and so does one written in the last five seconds. An entry stamped in
+//!   the future, by a clock that was set back, counts as the oldest; one that is larger than the whole
+//!   limit goes first, and is not stored in the first place.
 //!
 //! # What it promises
 //!
@@ -27,8 +29,12 @@
 //! that is damaged, cut short, swapped with another, or of an older form is a miss, and the build
 //! that follows replaces it; one of a newer form is left alone. What a driver refuses to load is a
 //! miss, too. A directory that is full, read-only, or removed while processes use it costs builds
-//! and nothing else: there is one warning through [`tracing`], and
-//! [`Stats::disk_failures`](crate::Stats::disk_failures) counts.
+//! and nothing else: there is one warning through [`tracing`], or on standard error where there is no
+//! subscriber, and [`Stats::disk_failures`](crate::Stats::disk_failures) counts.
+//!
+//! Only regular files are opened. A pipe, a socket, a device or a link in the place of a file or folder
+//! of the store is removed; a directory with something in it is left where it is, or moved to `tmp` if it
+//! takes an entry's place.
 //!
 //! # What it does not promise
 //!
