@@ -12,8 +12,9 @@ const TABLE: &str = include_str!("environment.md");
 
 /// Variables that Kiln's own tests, benches and scripts read, and those by which its processes tell
 /// each other something.
-const INTERNAL: [&str; 10] = [
+const INTERNAL: [&str; 12] = [
     "KILN_CHURN_SECONDS",
+    "KILN_COLD_RUNS",
     "KILN_FAULTS",
     "KILN_FUSION_BENCH",
     "KILN_FUSION_CASES",
@@ -22,6 +23,7 @@ const INTERNAL: [&str; 10] = [
     "KILN_FUSION_SEED",
     "KILN_GPU_RUNNER",
     "KILN_IS_BUILD_CHILD",
+    "KILN_MALFORMED",
     "KILN_SEED",
 ];
 
