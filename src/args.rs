@@ -222,6 +222,24 @@ impl Scalar {
         given == self || self == Self::Half && matches!(given, Self::Short | Self::UShort)
     }
 
+    /// The type that is given for it, and a value of that.
+    const fn in_rust(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Char => ("i8", "5i8"),
+            Self::UChar => ("u8", "5u8"),
+            Self::Short => ("i16", "5i16"),
+            Self::UShort => ("u16", "5u16"),
+            Self::Int => ("i32", "5i32"),
+            Self::UInt => ("u32", "5u32"),
+            Self::Long => ("i64", "5i64"),
+            Self::ULong => ("u64", "5u64"),
+            // Its bits: those of 1.0.
+            Self::Half => ("u16", "0x3c00u16"),
+            Self::Float => ("f32", "3.0f32"),
+            Self::Double => ("f64", "3.0f64"),
+        }
+    }
+
     const fn size(self) -> usize {
         match self {
             Self::Char | Self::UChar => 1,
@@ -276,6 +294,30 @@ impl ElementType {
     const fn size(self) -> usize {
         self.scalar.size() * self.lanes
     }
+
+    /// What to give for it in place of an argument of this kind.
+    fn instead(self, given: &ArgumentKind) -> String {
+        let (name, example) = self.scalar.in_rust();
+        let name = match self.lanes {
+            1 => name.to_owned(),
+            lanes => format!("[{name}; {lanes}]"),
+        };
+        match given {
+            ArgumentKind::Value(_) if self.lanes == 1 => {
+                format!("give {} `{name}`, such as `{example}`", article(&name))
+            }
+            ArgumentKind::Value(_) => format!("give {} `{name}`", article(&name)),
+            ArgumentKind::Local(_) => format!("give `Local::<{name}>::new(n)`"),
+            ArgumentKind::Buffer(..) => format!(
+                "give a `Buffer<{name}>`, or the same bytes as one: `&buffer.cast::<{name}>()?`"
+            ),
+        }
+    }
+}
+
+fn article(type_name: &str) -> &'static str {
+    // As in "an f32" and "an i8".
+    if type_name.starts_with(['f', 'i']) { "an" } else { "a" }
 }
 
 fn same<T: 'static, U: 'static>() -> bool {
@@ -378,13 +420,15 @@ impl ArgumentValue {
         };
         let scalar = (rust.scalar)();
         if scalar.is_some_and(|given| !element.scalar.takes(given)) {
-            return fail(format_args!("given `{rust}`, expected `{type_name}`"));
+            let instead = element.instead(&self.kind);
+            return fail(format_args!("given `{rust}`, expected `{type_name}`: {instead}"));
         }
         match &self.kind {
             ArgumentKind::Value(bytes) if bytes.len() != element.size() => fail(format_args!(
-                "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes",
+                "given `{rust}` of {} bytes, expected `{type_name}` of {} bytes: {}",
                 bytes.len(),
-                element.size()
+                element.size(),
+                element.instead(&self.kind)
             )),
             // Other arrays may be parts of a vector, or several.
             ArgumentKind::Buffer(..) | ArgumentKind::Local(_)
@@ -448,6 +492,24 @@ mod tests {
             let message = result.expect_err("it does not fit").to_string();
             assert!(message.contains("kernel `k`, parameter 0"), "{message}");
             assert!(message.contains(given), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_what_would() {
+        let local = |name| check_in(AddressSpace::Local, Local::<u32>::new(4), name);
+        for (result, instead) in [
+            (check(3.0f64, "float"), "give an `f32`, such as `3.0f32`"),
+            (check(3.0f32, "double"), "give an `f64`, such as `3.0f64`"),
+            (check(5i32, "ulong"), "give a `u64`, such as `5u64`"),
+            (check(5i32, "unsigned char"), "give a `u8`, such as `5u8`"),
+            (check(1.0f32, "half"), "give a `u16`, such as `0x3c00u16`"),
+            (check([1.0f64; 4], "float4"), "give a `[f32; 4]`"),
+            (check([1.0f32; 2], "float4"), "give a `[f32; 4]`"),
+            (local("int*"), "give `Local::<i32>::new(n)`"),
+        ] {
+            let message = result.expect_err("it does not fit").to_string();
+            assert!(message.ends_with(instead), "{message}");
         }
     }
 

@@ -197,6 +197,27 @@ impl Error {
         self.0.build_log.as_deref()
     }
 
+    /// What went wrong, without the compiler's messages, which [`build_log`](Self::build_log) has in
+    /// full.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        struct Summary<'a>(&'a Error);
+        impl fmt::Display for Summary<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt_summary(f)
+            }
+        }
+        Summary(self).to_string()
+    }
+
+    fn fmt_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.kind, self.0.message)?;
+        if let Some(code) = self.0.driver {
+            write!(f, " [{code}]")?;
+        }
+        Ok(())
+    }
+
     /// Whether the same request would fail the same way again.
     ///
     /// The build graph keeps such failures like results: whoever asks again gets the same error
@@ -235,17 +256,70 @@ impl Error {
     }
 }
 
+/// The summary, then the compiler's messages: only its errors where it told warnings and remarks, too.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.kind, self.0.message)?;
-        if let Some(code) = self.0.driver {
-            write!(f, " [{code}]")?;
-        }
+        self.fmt_summary(f)?;
         if let Some(log) = self.build_log().map(str::trim).filter(|log| !log.is_empty()) {
-            write!(f, "\n{log}")?;
+            write!(f, "\n{}", errors_of(log))?;
         }
         Ok(())
     }
+}
+
+/// What a line of a compiler's log begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heading {
+    Error,
+    /// A warning or a remark.
+    Other,
+    /// It belongs to what is before it.
+    Note,
+}
+
+fn heading(line: &str) -> Option<Heading> {
+    let begins = |word: &str| {
+        // `file:1:2: error: ..`, `error: ..`, `ptxas error   : ..`, `error X1234 : ..`
+        let at = line.find(word)?;
+        let before = &line[..at];
+        let after = line[at + word.len()..].trim_start();
+        let is_heading = before.is_empty()
+            || before.ends_with(": ")
+            || matches!(before.trim_end(), "ptxas" | "nvlink" | "fatal" | "ptxas fatal");
+        (is_heading && after.starts_with(':')).then_some(at)
+    };
+    let error = ["fatal error", "error", "fatal"].iter().filter_map(|word| begins(word)).min();
+    let other = ["warning", "remark", "info"].iter().filter_map(|word| begins(word)).min();
+    let note = begins("note");
+    let first = [(error, Heading::Error), (other, Heading::Other), (note, Heading::Note)];
+    first
+        .into_iter()
+        .filter_map(|(at, kind)| Some((at?, kind)))
+        .min_by_key(|(at, _)| *at)
+        .map(|(_, kind)| kind)
+}
+
+/// A log without its warnings and remarks, and the lines that belong to those; all of it if it has no
+/// error.
+fn errors_of(log: &str) -> Cow<'_, str> {
+    let headings = || log.lines().filter_map(heading);
+    if !headings().any(|heading| heading == Heading::Error)
+        || !headings().any(|heading| heading == Heading::Other)
+    {
+        return log.into();
+    }
+    let mut is_kept = true;
+    let kept = log.lines().filter(|line| {
+        is_kept = match heading(line) {
+            Some(Heading::Error) => true,
+            Some(Heading::Other) => false,
+            // Clang's last line counts both.
+            None if line.ends_with(" generated.") => true,
+            Some(Heading::Note) | None => is_kept,
+        };
+        is_kept
+    });
+    kept.collect::<Vec<_>>().join("\n").into()
 }
 
 /// What it says, with those of its causes that it does not quote, as a `main` that gives it shows;
@@ -300,4 +374,33 @@ pub(crate) fn outlast(what: &str, call: impl FnOnce()) {
     // Who listens may panic, too.
     let told = catch_unwind(|| tracing::error!(message, "{what} panicked"));
     told.unwrap_or_else(std::mem::forget);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_and_remarks_are_not_told_with_errors() {
+        let log = "warning: <unknown>:0:0: loop not vectorized [-Wpass-failed]\n\
+                   a.cl:1:2: warning: unused variable 'x'\n  int x;\n      ^\n\
+                   a.cl:2:3: note: declared here\n\
+                   a.cl:3:4: error: use of undeclared identifier 'y'\n  y = 1;\n  ^\n\
+                   a.cl:4:5: note: did you mean 'z'?\n\
+                   a.cl:9:1: remark: inlined\n\
+                   ptxas error   : Unresolved extern function 'tone'\n\
+                   2 warnings and 1 error generated.";
+        let expected = "a.cl:3:4: error: use of undeclared identifier 'y'\n  y = 1;\n  ^\n\
+                        a.cl:4:5: note: did you mean 'z'?\n\
+                        ptxas error   : Unresolved extern function 'tone'\n\
+                        2 warnings and 1 error generated.";
+        let error = Error::new(ErrorKind::BuildFailed, "refused").with_log(log);
+        assert_eq!(error.to_string(), format!("build failed: refused\n{expected}"));
+        assert_eq!(error.build_log(), Some(log));
+        assert_eq!(error.summary(), "build failed: refused");
+        for whole in ["a.cl:1:2: warning: unused", "no heading at all", "a.cl:1:2: error: bad\n ^"]
+        {
+            assert_eq!(errors_of(whole), whole);
+        }
+    }
 }

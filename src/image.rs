@@ -28,6 +28,8 @@ pub struct Image {
     inner: Arc<Inner>,
     /// Of the handle, not of the content: no digest covers it.
     is_untrusted: bool,
+    /// Likewise.
+    label: Option<Arc<str>>,
 }
 
 struct Inner {
@@ -90,7 +92,29 @@ impl Image {
         Ok(Self::new(ImageFormat::Native, code, spirv::Reflection::default()))
     }
 
-    /// Reads an image from a file; the format is found by the content: SPIR-V by its magic number,
+    /// Labels the image: a name for people, such as the path of its file, by which errors and logs tell
+    /// of it and of its kernels. In place of any given before.
+    ///
+    /// The label is the handle's and its clones'; it is no part of the digest or of any key. Who asks for
+    /// a program that is there already, or is being built, gets it with the label that it was built
+    /// under.
+    #[must_use]
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { label: Some(label.into().into()), ..self }
+    }
+
+    /// Its [label](Self::label), if it has one.
+    #[must_use]
+    pub fn get_label(&self) -> Option<&str> {
+        self.label.as_deref()
+    }
+
+    /// With the label of another image that it is made of.
+    pub(crate) fn labeled_like(self, other: &Self) -> Self {
+        Self { label: other.label.clone(), ..self }
+    }
+
+    /// Reads an image from a file, whose path is its [label](Self::label); the format is found by the content: SPIR-V by its magic number,
     /// OpenCL C if it is text, else a native binary.
     ///
     /// # Errors
@@ -107,7 +131,8 @@ impl Image {
                 let message = format!("cannot read the image {}", path.display());
                 Error::new(ErrorKind::Io, message).with_source(error)
             })?;
-            Self::from_content(bytes).map_err(|error| error.within(path.display()))
+            let image = Self::from_content(bytes).map_err(|error| error.within(path.display()))?;
+            Ok(image.label(path.to_string_lossy()))
         })
     }
 
@@ -167,7 +192,7 @@ impl Image {
             tells_time: OnceLock::new(),
             flaw,
         };
-        Self { inner: Arc::new(inner), is_untrusted: false }
+        Self { inner: Arc::new(inner), is_untrusted: false, label: None }
     }
 
     /// Why it cannot be built for any device, as far as it was not refused when it was made.
@@ -236,7 +261,8 @@ impl Image {
         }
         let mut reflection = self.inner.reflection.clone();
         change(&mut reflection);
-        Self::new(self.format(), self.code().to_vec(), reflection).untrusted_if(self.is_untrusted)
+        let stated = Self::new(self.format(), self.code().to_vec(), reflection);
+        Self { inner: stated.inner, ..self }
     }
 
     /// Marks an image whose code comes from somebody who is not trusted: a plug-in, an upload, a
@@ -400,6 +426,7 @@ named_future! {
 impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Image")
+            .field("label", &self.label)
             .field("format", &self.format())
             .field("bytes", &self.code().len())
             .field("digest", &self.digest())

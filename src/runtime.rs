@@ -49,6 +49,7 @@ pub struct Runtime {
 
 struct Inner {
     devices: Vec<Device>,
+    unavailable: Vec<(&'static str, Error)>,
     slots: Arc<[Arc<DeviceSlot>]>,
     schedulers: Vec<OnceLock<Arc<Scheduler>>>,
     max_in_flight: Option<NonZeroUsize>,
@@ -133,7 +134,8 @@ impl Default for RuntimeBuilder {
 
 impl RuntimeBuilder {
     /// Selects the default device by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`,
-    /// `accelerator`), a number of [`Runtime::devices`], a part of the device's or its platform's
+    /// `accelerator`), a number of [`Runtime::devices`], the [common name](crate::DeviceInfo::common_name)
+    /// of a driver (`pocl`, `nvidia`, `intel`), a part of the device's, its platform's or its vendor's
     /// name, or several of these joined by colons, all of which must fit, whatever their case. Of those
     /// that fit the best is taken: a GPU before any other accelerator before a CPU, then the one that takes
     /// more image formats. One or two digits are always the number of a device; more are a part of a name
@@ -291,13 +293,13 @@ impl RuntimeBuilder {
 
     fn start(self, pool: Pool) -> Result<Runtime> {
         let selector = self.selector()?;
-        let adapters = discover(&self.backends())?;
+        let Discovered { adapters, unavailable } = discover(&self.backends())?;
         let devices: Vec<_> = adapters
             .iter()
             .enumerate()
             .map(|(index, adapter)| Device::new(index, adapter.info().clone()))
             .collect();
-        let selected = selector.select(&devices);
+        let selected = selector.select(&devices, &unavailable);
         let is_of_environment = self.selector.is_none() && !selector.is_any();
         let device = selected
             .map_err(|error| if is_of_environment { error.within(DEVICE_VARIABLE) } else { error })?
@@ -342,6 +344,7 @@ impl RuntimeBuilder {
         let inner = Inner {
             schedulers: slots.iter().map(|_| OnceLock::new()).collect(),
             devices,
+            unavailable,
             slots,
             max_in_flight: self.max_in_flight,
             profiling: self.profiling,
@@ -387,24 +390,36 @@ impl RuntimeBuilder {
     }
 }
 
+/// The devices that there are, and why the backends without any have none.
+struct Discovered {
+    adapters: Vec<Arc<dyn Adapter>>,
+    unavailable: Vec<(&'static str, Error)>,
+}
+
 /// The devices of all backends; if there is none, why.
-fn discover(backends: &[Arc<dyn Backend>]) -> Result<Vec<Arc<dyn Adapter>>> {
+fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
     let mut adapters = Vec::new();
-    let mut tried = Vec::new();
+    let mut unavailable = Vec::new();
     for backend in backends {
         match backend.adapters() {
-            Ok(found) if found.is_empty() => tried.push(format!("{}: no device", backend.name())),
+            Ok(found) if found.is_empty() => {
+                let none = Error::new(ErrorKind::NoDevice, "its driver has no device");
+                unavailable.push((backend.name(), none));
+            }
             Ok(found) => adapters.extend(found),
-            Err(error) => tried.push(format!("{}: {error}", backend.name())),
+            // A setting that cannot be used is never passed over.
+            Err(error) if error.kind() == ErrorKind::Configuration => return Err(error),
+            Err(error) => unavailable.push((backend.name(), error)),
         }
     }
     if !adapters.is_empty() {
-        return Ok(adapters);
+        return Ok(Discovered { adapters, unavailable });
     }
-    let tried = if tried.is_empty() {
+    let tried = if unavailable.is_empty() {
         "this build of Kiln has no backend; enable the feature `opencl` or `level-zero`".to_owned()
     } else {
-        format!("tried {}", tried.join("; "))
+        let each = unavailable.iter().map(|(name, error)| format!("{name}: {error}"));
+        format!("tried {}", each.collect::<Vec<_>>().join("; "))
     };
     Err(Error::new(ErrorKind::NoDevice, tried))
 }
@@ -431,6 +446,12 @@ impl Runtime {
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.inner.devices
+    }
+
+    /// The APIs through which no device was found, such as `level-zero`, each with the reason.
+    #[must_use]
+    pub fn unavailable(&self) -> &[(&'static str, Error)] {
+        &self.inner.unavailable
     }
 
     /// The device that this handle's programs, buffers and queues are for.

@@ -219,6 +219,48 @@ impl Libraries {
     }
 }
 
+/// What compilers and linkers say before the name of a function that is not there, in lower case.
+const NOT_THERE: [&str; 8] = [
+    "implicit declaration of function",
+    "undefined reference to",
+    "undefined symbol",
+    "undefined external",
+    "undefined function",
+    "unresolved extern function",
+    "unresolved external symbol",
+    "cannot find symbol",
+];
+
+/// What compilers say before a name that is not declared, which may be a function's.
+const NOT_DECLARED: &str = "use of undeclared identifier";
+
+/// Whether a text calls a function of this name.
+fn calls(text: &str, name: &str) -> bool {
+    let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + name.len()..]);
+        !before.ends_with(is_of_name) && after.trim_start().starts_with('(')
+    })
+}
+
+/// The functions of these texts that a log says are not defined.
+pub(crate) fn undefined_functions<'log>(log: &'log str, texts: &[&str]) -> BTreeSet<&'log str> {
+    let found = log.lines().filter_map(|line| {
+        // Lower case in ASCII has the same length.
+        let lower = line.to_ascii_lowercase();
+        let end = |said: &&str| lower.find(said).map(|at| at + said.len());
+        let missing = NOT_THERE.iter().filter_map(end).min();
+        let rest = &line[missing.or_else(|| end(&NOT_DECLARED))?..];
+        // `: name`, `'name'`, `` `name(float)'``, `"name"`
+        let rest = rest.trim_start_matches(|c: char| !c.is_alphabetic() && c != '_');
+        let is_of_name = |c: char| c.is_alphanumeric() || c == '_';
+        let name = &rest[..rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())];
+        let is_function = || missing.is_some() || texts.iter().any(|text| calls(text, name));
+        (!name.is_empty() && is_function()).then_some(name)
+    });
+    found.collect()
+}
+
 /// Known names that look like `name`, the likest first.
 pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<_> = known
@@ -273,10 +315,11 @@ fn chain(members: &[Member], at: usize) -> String {
     text
 }
 
-/// An image as messages name it: by what it is known for, since images have no names.
+/// An image as messages name it: by its label, and by what it exports.
 pub(crate) fn describe(image: &Image) -> String {
     let digest: Digest = image.digest();
-    let mut text = format!("the {} image {digest:.8}", image.format());
+    let label = image.get_label().map(|label| format!("`{label}` ")).unwrap_or_default();
+    let mut text = format!("the {} image {label}{digest:.8}", image.format());
     let kernels = image.kernels().iter().map(String::as_str);
     let mut known_for: Vec<_> = image.exports().chain(kernels).take(TOLD + 1).collect();
     if known_for.len() > TOLD {
@@ -332,6 +375,27 @@ mod tests {
         let both = [&image(&["a"], &["c"]), &image(&["ab"], &[])];
         assert_eq!(libraries.not_stated(&both, log), ["`b`"]);
         assert!(libraries.not_stated(&both, "nothing of the kind").is_empty());
+    }
+
+    #[test]
+    fn functions_that_are_not_defined_are_found_in_the_logs_of_all_linkers() {
+        for log in [
+            "x.cl:3:9: error: implicit declaration of function 'tone' is invalid in OpenCL",
+            "error: undefined reference to `tone'",
+            "error: undefined reference to `tone(float)'",
+            "ptxas fatal   : Unresolved extern function 'tone'",
+            "nvlink error   : Undefined reference to 'tone' in 'x.o'",
+            "ld.lld: error: undefined symbol: tone",
+            "error : undefined external \"tone\"",
+            "Cannot find symbol tone in kernel library",
+        ] {
+            assert!(undefined_functions(log, &[]).into_iter().eq(["tone"]), "{log}");
+        }
+        let log = "warning: behavior is undefined\nundefined symbol:";
+        assert!(undefined_functions(log, &[]).is_empty());
+        let log = "error: x.cl:1:41: use of undeclared identifier 'tone'; did you mean 'true'?";
+        assert!(undefined_functions(log, &["x = tone (y);"]).into_iter().eq(["tone"]));
+        assert!(undefined_functions(log, &["x = tone + semitone(tones(1));"]).is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::backend::{Parameter, Source};
 use crate::build::capabilities;
 use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
-use crate::build::link::{Libraries, describe};
+use crate::build::link::{Libraries, describe, undefined_functions};
 use crate::build::program::Teller;
 use crate::build::unit::{Constants, Unit, constants_in_words, is_emitted, is_translated};
 use crate::device::{Device, ImageFormat};
@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
     /// The device's position in the graph.
     device: usize,
     /// Constants of libraries, by their images.
-    of_libraries: Vec<(Image, u32, ConstantBytes)>,
+    of_libraries: Vec<(Image, u32, GivenConstant)>,
 }
 
 /// The inputs of one build.
@@ -97,11 +97,11 @@ impl Wanted {
         self.as_text = true;
     }
 
-    pub(crate) fn set_constant(&mut self, id: u32, value: ConstantBytes) {
+    pub(crate) fn set_constant(&mut self, id: u32, value: GivenConstant) {
         self.unit.set_constant(id, value);
     }
 
-    pub(crate) fn set_constant_of(&mut self, library: &Image, id: u32, value: ConstantBytes) {
+    pub(crate) fn set_constant_of(&mut self, library: &Image, id: u32, value: GivenConstant) {
         self.of_libraries.push((library.clone(), id, value));
     }
 
@@ -208,10 +208,12 @@ fn owner(units: &[Unit], id: u32) -> Result<usize> {
 }
 
 /// Gives constants to the units that have them. The first unit is the image that was asked for.
-fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, ConstantBytes)>) -> Result<()> {
-    for (id, value) in std::mem::take(&mut units[0].constants) {
+fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, GivenConstant)>) -> Result<()> {
+    let asked = std::mem::take(&mut units[0].constants);
+    let types = std::mem::take(&mut units[0].constant_types);
+    for ((id, bytes), type_name) in asked.into_iter().zip(types) {
         let owner = owner(units, id)?;
-        units[owner].set_constant(id, value);
+        units[owner].set_constant(id, GivenConstant { bytes, type_name });
     }
     for (image, id, value) in of_libraries {
         match units.iter_mut().find(|unit| unit.image.digest() == image.digest()) {
@@ -292,6 +294,27 @@ impl Recipe {
 
     /// Adds to a compiler's refusal what it may have refused.
     pub(crate) fn explain(&self, error: Error, libraries: &Libraries, device: &Device) -> Error {
+        let error = self.explain_refusal(error, libraries, device);
+        let labels: Vec<_> = self
+            .units
+            .iter()
+            .filter_map(|unit| unit.image.get_label())
+            .filter(|label| !error.message().contains(label))
+            .map(|label| format!("`{label}`"))
+            .collect();
+        if labels.is_empty() { error } else { error.within(labels.join(", ")) }
+    }
+
+    /// The label of the image that a kernel is of, as far as that is known.
+    pub(crate) fn label_of(&self, kernel: &str) -> Option<&str> {
+        let has_it = |unit: &&Unit| unit.image.kernels().iter().any(|known| known == kernel);
+        match &self.units[..] {
+            [unit] => unit.image.get_label(),
+            units => units.iter().find(has_it)?.image.get_label(),
+        }
+    }
+
+    fn explain_refusal(&self, error: Error, libraries: &Libraries, device: &Device) -> Error {
         let refused = matches!(error.kind(), ErrorKind::BuildFailed | ErrorKind::Unsupported);
         let error = if error.kind() == ErrorKind::BuildFailed && self.is_emitted {
             error.within(
@@ -317,8 +340,27 @@ impl Recipe {
                 "the log names {names}, which a registered library exports; `Image::importing` states \
                  what a text needs of others"
             )),
-            None => error,
+            None => match self.undefined(&error) {
+                Some((names, first)) => error.within(format_args!(
+                    "{names} is not defined, as the log says; a function of another module is declared in \
+                     the text, stated by `Image::importing([\"{first}\"])`, and exported by a library that \
+                     `Runtime::register` was given"
+                )),
+                None => error,
+            },
         }
+    }
+
+    /// The functions that a text lacks, and the first of them, if a compiler's log names any.
+    fn undefined(&self, error: &Error) -> Option<(String, String)> {
+        let log = error.build_log().filter(|_| self.format() == ImageFormat::OpenClC)?;
+        let texts =
+            self.units.iter().map(|unit| std::str::from_utf8(unit.image.code()).unwrap_or(""));
+        let texts: Vec<_> = texts.collect();
+        let names = undefined_functions(log, &texts);
+        let first = (*names.first()?).to_owned();
+        let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+        Some((names.join(", "), first))
     }
 
     /// What its texts seem to need of libraries without saying so.
@@ -345,6 +387,7 @@ impl Recipe {
         let units = self.units.iter().zip(images).map(|(unit, image)| {
             let (is_untrusted, is_time_dependent) =
                 (unit.image.is_untrusted(), unit.is_time_dependent());
+            let image = image.labeled_like(&unit.image);
             Unit { image, included: None, is_time_dependent, ..unit.clone() }
                 .untrusted_if(is_untrusted)
         });
@@ -569,12 +612,21 @@ fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
     Ok((code, constants))
 }
 
+/// A value of a specialization constant.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct GivenConstant {
+    pub(super) bytes: ConstantBytes,
+    /// The Rust type that it was given in.
+    pub(super) type_name: &'static str,
+}
+
 mod sealed {
-    use super::ConstantBytes;
+    use super::GivenConstant;
 
     pub trait Sealed: Copy {
         /// The value as a SPIR-V module stores it, little-endian.
-        fn to_constant(self) -> ConstantBytes;
+        fn to_constant(self) -> GivenConstant;
     }
 }
 
@@ -582,9 +634,8 @@ pub(crate) use sealed::Sealed;
 
 /// A value for a specialization constant: `bool`, an integer of 8 to 64 bits, `f32` or `f64`.
 ///
-/// Its size has to be that of the constant's type; a `bool` has one byte. The bits are taken as
-/// they are, so a constant of a type that Rust lacks, such as `half`, is set by an integer of its
-/// size.
+/// It has to be of the constant's type, where signed integers stand for unsigned ones of their size
+/// and the other way round. A `half`, which Rust lacks, is given as the bits of a `u16`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a value of a specialization constant",
     label = "give a `bool`, an integer of 8 to 64 bits, `f32` or `f64`, such as `16u32`"
@@ -595,8 +646,9 @@ macro_rules! specialization_values {
     ($($type:ty)*) => {
         $(
             impl Sealed for $type {
-                fn to_constant(self) -> ConstantBytes {
-                    ConstantBytes::from_slice(&self.to_le_bytes())
+                fn to_constant(self) -> GivenConstant {
+                    let bytes = ConstantBytes::from_slice(&self.to_le_bytes());
+                    GivenConstant { bytes, type_name: stringify!($type) }
                 }
             }
 
@@ -608,8 +660,8 @@ macro_rules! specialization_values {
 specialization_values!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
 
 impl Sealed for bool {
-    fn to_constant(self) -> ConstantBytes {
-        u8::from(self).to_constant()
+    fn to_constant(self) -> GivenConstant {
+        GivenConstant { type_name: "bool", ..u8::from(self).to_constant() }
     }
 }
 

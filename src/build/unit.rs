@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::build::key::{ConstantBytes, UnitFields};
 use crate::build::link::describe;
+use crate::build::recipe::GivenConstant;
 use crate::device::{Device, ImageFormat};
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::{Image, SpecializationConstant};
@@ -19,6 +20,8 @@ pub(crate) struct Unit {
     pub(super) included: Option<Included>,
     /// Sorted by id, each id once.
     pub(super) constants: Vec<(u32, ConstantBytes)>,
+    /// The Rust types that the constants were given in, in the same order. No key covers them.
+    pub(super) constant_types: Vec<&'static str>,
     pub(super) options: String,
     /// Whether the image was translated from a text that tells the time of its build.
     pub(super) is_time_dependent: bool,
@@ -33,6 +36,7 @@ impl Unit {
             image,
             included: None,
             constants: Vec::new(),
+            constant_types: Vec::new(),
             options: String::new(),
             is_time_dependent: false,
         }
@@ -123,10 +127,17 @@ impl Unit {
     }
 
     /// The last value given for an id counts.
-    pub(super) fn set_constant(&mut self, id: u32, value: ConstantBytes) {
+    pub(super) fn set_constant(&mut self, id: u32, value: GivenConstant) {
+        let GivenConstant { bytes, type_name } = value;
         match self.constants.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(at) => self.constants[at].1 = value,
-            Err(at) => self.constants.insert(at, (id, value)),
+            Ok(at) => {
+                self.constants[at].1 = bytes;
+                self.constant_types[at] = type_name;
+            }
+            Err(at) => {
+                self.constants.insert(at, (id, bytes));
+                self.constant_types.insert(at, type_name);
+            }
         }
     }
 
@@ -172,10 +183,13 @@ impl Unit {
                  for OpenCL C define macros in the options: `-D NAME=VALUE`"
             )));
         }
-        self.constants.iter().try_for_each(|(id, value)| self.check_constant(*id, value))
+        let given = self.constants.iter().zip(&self.constant_types);
+        given
+            .into_iter()
+            .try_for_each(|((id, value), given)| self.check_constant(*id, value, given))
     }
 
-    fn check_constant(&self, id: u32, value: &[u8]) -> Result<()> {
+    fn check_constant(&self, id: u32, value: &[u8], given: &str) -> Result<()> {
         let there = self.image.specialization_constants();
         let Some(constant) = self.constant(id) else {
             return Err(Error::invalid(format!(
@@ -183,18 +197,52 @@ impl Unit {
                 constants_in_words(there)
             )));
         };
+        let types = rust_types(&constant.type_name);
+        let instead = types.map_or_else(String::new, |(types, example)| {
+            let types: Vec<_> = types.iter().map(|name| format!("`{name}`")).collect();
+            format!("; give {}, such as `{example}`", types.join(" or "))
+        });
         if constant.default.len() != value.len() {
             return Err(Error::invalid(format!(
-                "the value for specialization constant {id} is {} bytes long, where its type, {}, has {}; \
-                 the image has {}",
+                "the value for specialization constant {id}, of type `{given}`, is {} bytes long, where its \
+                 type, {}, has {}{instead}; the image has {}",
                 value.len(),
                 constant.type_name,
                 constant.default.len(),
                 constants_in_words(there)
             )));
         }
+        if types.is_some_and(|(types, _)| !types.contains(&given)) {
+            return Err(Error::invalid(format!(
+                "the value for specialization constant {id} is of type `{given}`, where its own is {}{instead}; \
+                 the image has {}",
+                constant.type_name,
+                constants_in_words(there)
+            )));
+        }
         Ok(())
     }
+}
+
+/// The types of Rust that values of a constant of this type are given in, and a value. None for a type
+/// that is not known.
+fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)> {
+    Some(match type_name {
+        "bool" => (&["bool"], "true"),
+        "char" => (&["i8", "u8"], "5i8"),
+        "uchar" => (&["u8", "i8"], "5u8"),
+        "short" => (&["i16", "u16"], "5i16"),
+        "ushort" => (&["u16", "i16"], "5u16"),
+        // Its bits: those of 1.0.
+        "half" => (&["u16", "i16"], "0x3c00u16"),
+        "int" => (&["i32", "u32"], "5i32"),
+        "uint" => (&["u32", "i32"], "5u32"),
+        "long" => (&["i64", "u64"], "5i64"),
+        "ulong" => (&["u64", "i64"], "5u64"),
+        "float" => (&["f32"], "3.0f32"),
+        "double" => (&["f64"], "3.0f64"),
+        _ => return None,
+    })
 }
 
 /// Whether images of another format reach a device as OpenCL C: where it takes nothing else of them, or

@@ -509,7 +509,13 @@ impl LaunchWork {
     /// program still builds.
     pub(crate) fn check(&self, device: &Device) -> Option<Result<()>> {
         Some(match self.kernel.resolved()? {
-            Ok(kernel) => self.check_against(kernel, device),
+            Ok(kernel) => self.check_against(kernel, device).map_err(|error| {
+                let recipe = kernel.built.recipe();
+                match recipe.and_then(|recipe| recipe.label_of(kernel.native.name())) {
+                    Some(label) => error.within(format_args!("`{label}`")),
+                    None => error,
+                }
+            }),
             Err(error) => Err(error.clone()),
         })
     }

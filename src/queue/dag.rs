@@ -537,6 +537,11 @@ impl<C> Dag<C> {
         None
     }
 
+    /// Why the command is known to fail.
+    pub(crate) fn poison_of(&self, id: NodeId) -> Option<&Error> {
+        self.node(id)?.poison.as_ref()
+    }
+
     /// Whether the command is known to fail.
     pub(crate) fn is_poisoned(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.poison.is_some())

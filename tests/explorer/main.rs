@@ -288,7 +288,15 @@ fn settings_that_cannot_be_used_end_with_2_and_are_named() {
 fn devices_are_listed() {
     on_benches(async |bench| {
         let Value::Array(devices) = bench.json(["devices"]) else { panic!("it is no array") };
-        assert_eq!(devices.len(), bench.rt.devices().len());
+        let absent = bench.rt.unavailable();
+        assert_eq!(devices.len(), bench.rt.devices().len() + absent.len());
+        let text = bench.text(["devices"]);
+        for ((backend, error), line) in absent.iter().zip(&devices[bench.rt.devices().len()..]) {
+            assert_eq!((&line["backend"], &line["id"]), (&(*backend).into(), &Value::Null));
+            assert_eq!(line["unavailable"], error.to_string());
+            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words(&text).contains(&words(&error.to_string())), "{text}");
+        }
         for (device, line) in bench.rt.devices().iter().zip(&devices) {
             assert_eq!(line["id"], device.index());
             assert_eq!(line["backend"], device.backend);
@@ -326,5 +334,77 @@ fn a_reader_that_has_left_stops_nothing() {
             assert!(!run.errors.contains("panicked"), "{arguments:?}: {run:?}");
         }
         assert_eq!(bench.entries().len(), 1, "the build was not stopped");
+    });
+}
+
+#[test]
+fn failures_are_json_for_programs() {
+    on_benches(async |bench| {
+        let failures: [(&[&str], i32, &str, &str); 7] = [
+            (&["--json", "nonsense"], 2, "Usage", "nonsense"),
+            (&["build", "--json"], 2, "Usage", "required"),
+            (&["devices", "--json"], 2, "NoDevice", "toaster"),
+            (&["build", "saxpy.cl", "--json"], 2, "NoDevice", "toaster"),
+            (
+                &[
+                    "fuse",
+                    "saxpy.cl",
+                    "--json",
+                    "--launch",
+                    "saxpy(1) over 8",
+                    "--launch",
+                    "b() over 8",
+                ],
+                2,
+                "NoDevice",
+                "toaster",
+            ),
+            (&["cache", "show", "abcdef", "--json"], 1, "Failed", "abcdef"),
+            (
+                &["cache", "ls", "--cache-dir", "saxpy.cl", "--json"],
+                2,
+                "Configuration",
+                "directory",
+            ),
+        ];
+        for (arguments, code, kind, word) in failures {
+            let mut command = bench.command(arguments);
+            let run = Run::of(command.env("KILN_DEVICE", "toaster").output().unwrap()).ended(code);
+            let line: Value = serde_json::from_str(run.out.lines().last().unwrap()).unwrap();
+            let error = &line["error"];
+            assert_eq!(error["kind"], kind, "{arguments:?}: {run:?}");
+            assert!(error["message"].as_str().unwrap().contains(word), "{arguments:?}: {run:?}");
+            assert!(error["log"].is_null(), "{run:?}");
+        }
+    });
+}
+
+#[test]
+fn a_loader_that_is_named_and_is_none_is_an_error() {
+    on_benches(async |bench| {
+        let text = bench.path("saxpy.cl").display().to_string();
+        let both = format!("/nowhere/libOpenCL.so;{text}");
+        for (paths, named) in [("/nowhere/libOpenCL.so", "/nowhere/libOpenCL.so"), (&*both, &*text)]
+        {
+            let run = bench.command(["devices"]).env("OPENCL_DYLIB_PATH", paths).output().unwrap();
+            Run::of(run).ended(2).says(&["OPENCL_DYLIB_PATH", named, "unset the variable"]);
+        }
+        // Nothing is no path.
+        let run = bench.command(["devices"]).env("OPENCL_DYLIB_PATH", "").output().unwrap();
+        Run::of(run).ended(2).says(&["OPENCL_DYLIB_PATH"]);
+    });
+}
+
+#[test]
+fn devices_are_selected_by_the_common_names_of_their_drivers() {
+    on_benches(async |bench| {
+        let name = bench.rt.device().common_name().unwrap();
+        let run = bench.command(["devices", "--json"]).env("KILN_DEVICE", name).output().unwrap();
+        let run = Run::of(run).ended(0);
+        let Value::Array(devices) = serde_json::from_str(&run.out).unwrap() else {
+            panic!("{run:?}")
+        };
+        let selected = devices.iter().find(|device| device["default"] == true).unwrap();
+        assert_eq!(selected["common_name"], name, "{run:?}");
     });
 }

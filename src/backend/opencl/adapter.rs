@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use libloading::Library;
 use opencl3::device::*;
 use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::platform::platform::{
@@ -25,6 +26,9 @@ const LOADER: &str = if cfg!(target_os = "windows") {
 } else {
     "libOpenCL.so.1"
 };
+
+/// The environment variable by which the OpenCL bindings find another loader.
+const LOADER_VARIABLE: &str = "OPENCL_DYLIB_PATH";
 
 const INSTALL: &str = "install an OpenCL driver: on Debian and Ubuntu `apt install pocl-opencl-icd` \
                        for the CPU, or for a GPU its vendor's driver";
@@ -63,6 +67,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     // done.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    check_chosen_loader()?;
     let platforms = match get_platform_ids() {
         Ok(platforms) if platforms.is_empty() => return Err(no_driver()),
         Ok(platforms) => platforms,
@@ -111,15 +116,56 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     Ok(adapters)
 }
 
-fn no_loader() -> Error {
-    let tried = match env::var("OPENCL_DYLIB_PATH") {
-        Ok(path) => format!("OPENCL_DYLIB_PATH ({path}) and `{LOADER}`"),
-        Err(_) => format!("`{LOADER}`"),
+/// Makes sure that a loader which the environment names is one: otherwise another would be taken in its
+/// place without a word.
+///
+/// # Errors
+///
+/// [`Configuration`](ErrorKind::Configuration) if none of the libraries that it names is a loader.
+fn check_chosen_loader() -> Result<()> {
+    let Some(chosen) = env::var_os(LOADER_VARIABLE) else {
+        return Ok(());
     };
+    let fail = |reason: String| {
+        Err(Error::new(
+            ErrorKind::Configuration,
+            format!(
+                "{LOADER_VARIABLE}: {reason}; give the path of an OpenCL loader, or unset the variable \
+                 to use `{LOADER}`"
+            ),
+        ))
+    };
+    let Some(paths) = chosen.to_str() else {
+        return fail(format!("the path {chosen:?} is not valid Unicode"));
+    };
+    let mut reasons = Vec::new();
+    for path in paths.split(';') {
+        match open_loader(path) {
+            Ok(()) => return Ok(()),
+            Err(reason) => reasons.push(format!("`{path}` cannot be used: {reason}")),
+        }
+    }
+    fail(reasons.join(", "))
+}
+
+fn open_loader(path: &str) -> Result<(), String> {
+    // SAFETY: the user vouches for the library, and it is opened in any case.
+    let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+    // SAFETY: the symbol is only looked for.
+    let function = unsafe { library.get::<*const ()>("clGetPlatformIDs") };
+    if function.is_err() {
+        return Err("it has no function `clGetPlatformIDs`".to_owned());
+    }
+    // Drivers do not take being unloaded.
+    std::mem::forget(library);
+    Ok(())
+}
+
+fn no_loader() -> Error {
     error_of(
         ErrorKind::NoDevice,
         DLOPEN_RUNTIME_LOAD_FAILED,
-        format!("no OpenCL loader can be opened (tried {tried}); {INSTALL}"),
+        format!("no OpenCL loader can be opened (tried `{LOADER}`); {INSTALL}"),
     )
 }
 

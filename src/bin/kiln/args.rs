@@ -15,6 +15,9 @@ Exit codes:
      are damaged, a key is not there, two keys differ, or launches are not fused
   2  the command line, or a setting in the environment, cannot be used, or there is no device
 
+With --json, a command that fails ends its standard output with a line {\"error\": {\"kind\": ..,
+\"message\": .., \"log\": ..}}.
+
 Environment:
   KILN_CACHE           on, memory (no disk) or off
   KILN_CACHE_DIR       the cache directory; unless set, kiln in $XDG_CACHE_HOME, else on Windows in

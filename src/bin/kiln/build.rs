@@ -9,7 +9,7 @@ use kiln::{CacheConfig, Program, Stats};
 use serde::Serialize;
 
 use crate::args::Build;
-use crate::output::{Ending, Listing, Output, Result, Width, bytes, note, progress};
+use crate::output::{Ending, Failure, Listing, Output, Result, Width, bytes, note, progress};
 use crate::request::{Problem, Setup};
 
 /// What became of a file.
@@ -49,19 +49,22 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
         }
         let stats = setup.rt.stats();
         let stored = stats.disk_failures + stats.disk_skips == 0;
-        if stats.disk_failures > 0 {
-            note("error: the cache on disk could not be used, so not all programs are in it");
-        } else if !stored {
-            note(
-                "error: not all programs are in the cache: some have no binary that could be kept, \
-                 or a newer version of Kiln has its own in their place",
-            );
-        }
         let Stats { remote_write_failures, remote_writes_dropped, .. } = stats;
         if remote_write_failures + remote_writes_dropped > 0 {
             note("note: not all programs could be written to the remote cache");
         }
-        Ok(Ending::well_if(stored && lines.iter().all(|line| line.error.is_none())))
+        if stats.disk_failures > 0 {
+            return Err(Failure::failed(
+                "the cache on disk could not be used, so not all programs are in it",
+            ));
+        }
+        if !stored {
+            return Err(Failure::failed(
+                "not all programs are in the cache: some have no binary that could be kept, or a newer \
+                 version of Kiln has its own in their place",
+            ));
+        }
+        Ok(Ending::well_if(lines.iter().all(|line| line.error.is_none())))
     })
 }
 

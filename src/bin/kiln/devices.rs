@@ -17,8 +17,26 @@ struct Line<'a> {
     links: Vec<&'static str>,
     platform: &'a str,
     kind: String,
+    vendor: &'a str,
+    /// What its driver is commonly called, which selects it.
+    common_name: Option<&'static str>,
     /// Whether it is the one that is used unless another is selected.
     default: bool,
+}
+
+/// An API through which no device was found.
+#[derive(Serialize)]
+struct Absent<'a> {
+    backend: &'a str,
+    /// The reason.
+    unavailable: String,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Device(&'a Line<'a>),
+    Absent(Absent<'a>),
 }
 
 pub(crate) fn run(out: &mut Output) -> Result {
@@ -35,17 +53,25 @@ pub(crate) fn run(out: &mut Output) -> Result {
             links: device.links.iter().map(|format| word(*format)).collect(),
             platform: &device.platform,
             kind: device.kind.to_string(),
+            vendor: &device.vendor,
+            common_name: device.common_name(),
             default: device.index() == rt.device().index(),
         })
         .collect();
+    let unavailable = rt.unavailable().iter();
     if out.is_json() {
-        out.value(&lines)?;
+        let absent = unavailable
+            .map(|(backend, error)| Absent { backend, unavailable: error.to_string() })
+            .map(Entry::Absent);
+        let entries: Vec<_> = lines.iter().map(Entry::Device).chain(absent).collect();
+        out.value(&entries)?;
         return Ok(Ending::Well);
     }
     let mut listing = Listing::new(&[
         ("ID", Width::Whole),
         ("BACKEND", Width::Whole),
         ("KIND", Width::Whole),
+        ("DRIVER OF", Width::Whole),
         ("NAME", Width::Flexible),
         ("DRIVER", Width::Flexible),
         ("FORMATS", Width::Whole),
@@ -56,12 +82,18 @@ pub(crate) fn run(out: &mut Output) -> Result {
             &format!("{}{mark}", line.id),
             line.backend,
             &line.kind,
+            line.common_name.unwrap_or_default(),
             line.name,
             line.driver,
             &line.formats.join(", "),
         ]);
     }
     out.table(listing)?;
+    let mut absent = Listing::of_pairs();
+    for (backend, error) in unavailable {
+        absent.tall_row([format!("{backend} is not available:"), error.to_string()]);
+    }
+    out.table(absent)?;
     Ok(Ending::Well)
 }
 

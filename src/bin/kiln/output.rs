@@ -40,46 +40,78 @@ impl From<Ending> for ExitCode {
 
 /// Why a command ended early.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    Failed(String),
-    /// It cannot be done as it was asked for.
-    Usage(String),
+pub(crate) struct Failure {
+    problem: Problem,
+    /// Whether it cannot be done as it was asked for.
+    is_usage: bool,
+}
+
+/// A failure as programs read it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Problem {
+    /// The name of a [`kiln::ErrorKind`]; `Failed` or `Usage` for what the tool itself tells.
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    /// The compiler's messages.
+    pub(crate) log: Option<String>,
+}
+
+impl From<&kiln::Error> for Problem {
+    fn from(error: &kiln::Error) -> Self {
+        let (message, log) = in_parts(error);
+        Self { kind: format!("{:?}", error.kind()), message, log: log.map(str::to_owned) }
+    }
 }
 
 pub(crate) type Result<T = Ending> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn failed(message: impl Display) -> Self {
-        Self::Failed(message.to_string())
+        Self::new("Failed", message, false)
     }
 
     pub(crate) fn usage(message: impl Display) -> Self {
-        Self::Usage(message.to_string())
+        Self::new("Usage", message, true)
+    }
+
+    fn new(kind: &str, message: impl Display, is_usage: bool) -> Self {
+        let problem = Problem { kind: kind.to_owned(), message: message.to_string(), log: None };
+        Self { problem, is_usage }
+    }
+
+    /// Tells it: to programs on standard output, as the last line, `{"error": ..}`; to people on
+    /// standard error.
+    pub(crate) fn tell(&self, out: &mut Output) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            error: &'a Problem,
+        }
+        if out.is_json() {
+            out.value(&Line { error: &self.problem })?;
+            return out.flush();
+        }
+        note(format_args!("error: {self}"));
+        Ok(())
     }
 }
 
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Failed(message) | Self::Usage(message)) = self;
-        f.write_str(message)
+        f.write_str(&self.problem.message)?;
+        self.problem.log.iter().try_for_each(|log| write!(f, "\n{log}"))
     }
 }
 
 impl From<Failure> for ExitCode {
     fn from(failure: Failure) -> Self {
-        Self::from(match failure {
-            Failure::Failed(_) => 1,
-            Failure::Usage(_) => 2,
-        })
+        Self::from(if failure.is_usage { 2 } else { 1 })
     }
 }
 
 impl From<kiln::Error> for Failure {
     fn from(error: kiln::Error) -> Self {
-        match error.kind() {
-            ErrorKind::Configuration | ErrorKind::NoDevice => Self::Usage(in_full(&error)),
-            _ => Self::Failed(in_full(&error)),
-        }
+        let is_usage = matches!(error.kind(), ErrorKind::Configuration | ErrorKind::NoDevice);
+        Self { problem: Problem::from(&error), is_usage }
     }
 }
 
@@ -100,12 +132,8 @@ pub(crate) fn in_full(error: &kiln::Error) -> String {
 
 /// An error with its causes, and apart from that the compiler's log.
 pub(crate) fn in_parts(error: &kiln::Error) -> (String, Option<&str>) {
-    let mut text = error.to_string();
+    let mut text = error.summary();
     let log = error.build_log().map(str::trim).filter(|log| !log.is_empty());
-    // It is the text's end.
-    if let Some(rest) = log.and_then(|log| text.strip_suffix(log)) {
-        text.truncate(rest.trim_end().len());
-    }
     let mut source = error.source();
     while let Some(cause) = source {
         text.push_str(&format!(": {cause}"));

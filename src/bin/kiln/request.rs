@@ -7,26 +7,14 @@ use kiln::{
     BuildRequest, CacheConfig, Error, ErrorKind, Image, ImageFormat, Runtime,
     SpecializationConstant,
 };
-use serde::Serialize;
 
 use crate::args::{Settings, Spec, Stated};
-use crate::output::{self, Failure, in_parts};
-
-/// Why there is no program.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Problem {
-    /// The name of a [`kiln::ErrorKind`].
-    pub(crate) kind: String,
-    pub(crate) message: String,
-    /// The compiler's messages.
-    pub(crate) log: Option<String>,
-}
+pub(crate) use crate::output::Problem;
+use crate::output::{self, Failure};
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let (message, log) = in_parts(&error);
-        let log = log.map(str::to_owned);
-        Self { kind: format!("{:?}", error.kind()), message, log }
+        Self::from(&error)
     }
 }
 

@@ -294,7 +294,8 @@ impl FusionScope {
             return Fusing::known(completion.unfused(why));
         };
         if found < count {
-            return Fusing::known(completion.unfused(Unfused::of_failed()));
+            let cause = scheduler.failure_in_group(self.group);
+            return Fusing::known(completion.unfused(Unfused::of_failed(cause.as_ref())));
         }
         completion.decide(seen, count)
     }
@@ -505,7 +506,8 @@ impl Completion {
         }
         let sketch = self.queue.scheduler.visit_group(self.group, Sketch::of);
         let Some((_, sketch)) = sketch.filter(|(_, sketch)| sketch.len() == count) else {
-            return Fusing::known(self.unfused(Unfused::of_failed()));
+            let cause = self.queue.scheduler.failure_in_group(self.group);
+            return Fusing::known(self.unfused(Unfused::of_failed(cause.as_ref())));
         };
         let (sender, receiver) = oneshot::channel();
         let host = shared.host.clone();

@@ -66,8 +66,14 @@ pub enum Unfused {
 }
 
 impl Unfused {
-    pub(super) fn of_failed() -> Self {
-        Self::Refused("a launch of the scope has failed before it could start".to_owned())
+    /// A launch of the scope has failed, for this reason if it is known.
+    pub(super) fn of_failed(cause: Option<&Error>) -> Self {
+        let mut why = "a launch of the scope has failed before it could start".to_owned();
+        if let Some(cause) = cause {
+            why.push_str(": ");
+            why.push_str(&cause.summary());
+        }
+        Self::Refused(why)
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Group {
     /// Those that are not in the DAG: all or none.
     pub(super) held: Held,
     pub(super) stage: Stage,
+    /// Why the first of them that has ended without running did so.
+    pub(super) failure: Option<Error>,
 }
 
 pub(super) enum Stage {
@@ -109,7 +111,7 @@ impl Scheduler {
     pub(crate) fn open_group(&self, group: GroupId, queue: u64, aborted: Aborted) {
         let stage = Stage::Collecting(aborted);
         let (slots, held) = (Vec::new(), Held::new());
-        self.lock().groups.insert(group, Group { queue, slots, held, stage });
+        self.lock().groups.insert(group, Group { queue, slots, held, stage, failure: None });
     }
 
     /// Whether a group of the queue collects.
@@ -133,6 +135,14 @@ impl Scheduler {
             group.stage = Stage::Deciding;
         }
         Some(seen)
+    }
+
+    /// Why a launch of the group has failed, or is to fail.
+    pub(crate) fn failure_in_group(&self, group: GroupId) -> Option<Error> {
+        let state = self.lock();
+        let Group { slots, failure, .. } = state.groups.get(&group)?;
+        let to_come = || slots.iter().find_map(|&id| state.dag.poison_of(id));
+        failure.as_ref().or_else(to_come).cloned()
     }
 
     /// Calls `see` with the launches of a group that have not failed. Gives how many there were with

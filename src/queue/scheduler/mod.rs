@@ -549,7 +549,13 @@ impl Scheduler {
                     unsafe { to.deliver() };
                 }
             }
-            Err(_) => self.shared.counters.failed_commands.add(command.count() as u64),
+            Err(error) => {
+                self.shared.counters.failed_commands.add(command.count() as u64);
+                let group = command.group.and_then(|group| state.groups.get_mut(&group));
+                if let Some(group) = group {
+                    group.failure.get_or_insert_with(|| error.clone());
+                }
+            }
         }
         state.live -= command.count();
         if state.live == 0 {

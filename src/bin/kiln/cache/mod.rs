@@ -59,7 +59,7 @@ fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
             for entry in &found {
                 message.push_str(&format!("\n  {}", entry.key()));
             }
-            Err(Failure::Failed(message))
+            Err(Failure::failed(message))
         }
     }
 }

@@ -1,0 +1,135 @@
+//! Errors say what they speak of and what to do.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
+
+#[path = "support/specialized.rs"]
+mod specialized;
+mod support;
+
+use kiln::{Error, Image, ImageFormat, Runtime};
+use specialized::specialized;
+use support::{SAXPY, kernel};
+
+#[track_caller]
+fn says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
+/// Whether the driver itself reads text, and so writes the logs that the test looks at.
+fn takes_text(rt: &Runtime) -> bool {
+    rt.device().formats.contains(&ImageFormat::OpenClC)
+}
+
+everywhere! {
+    async fn labels_are_told_and_are_no_part_of_the_key(rt: Runtime) {
+        let plain = Image::opencl_c(SAXPY);
+        let image = plain.clone().label("tone mapping");
+        assert_eq!((image.get_label(), plain.get_label()), (Some("tone mapping"), None));
+        assert_eq!(image.digest(), plain.digest());
+        assert_eq!(rt.build(&image).key().unwrap(), rt.build(&plain).key().unwrap());
+
+        // A launch.
+        let program = rt.build(&image).await.unwrap();
+        // SAFETY: it is not run.
+        let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
+        let x = rt.buffer::<f32>(16).unwrap();
+        let error = rt.queue().submit(saxpy.launch(16).args((1u8, &x, &x))).unwrap_err();
+        says(&error, &["`tone mapping`", "kernel `saxpy`"]);
+
+        // A build, in memory and from a file.
+        let broken = "kernel void broken() { mistake; }";
+        let error = rt.build(&Image::opencl_c(broken).label("grading")).await.unwrap_err();
+        says(&error, &["`grading`", "mistake"]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file.cl");
+        std::fs::write(&file, format!("{broken} ")).unwrap();
+        let image = Image::open(&file).await.unwrap();
+        let error = rt.build(&image).await.unwrap_err();
+        says(&error, &[file.to_str().unwrap()]);
+        // What it imports.
+        let image = Image::opencl_c(SAXPY).importing(["nowhere"]).label("needy");
+        let error = rt.build(&image).await.unwrap_err();
+        says(&error, &["`needy`", "imports `nowhere`"]);
+        assert!(image.untrusted().get_label().is_some());
+    }
+}
+
+everywhere! {
+    async fn a_function_that_is_not_defined_hints_at_importing(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let uses = "kernel void k(global float *x) { x[0] = tone(x[0]); }";
+        let error = rt.build(&Image::opencl_c(uses)).await.unwrap_err();
+        says(&error, &["`tone` is not defined", "`Image::importing([\"tone\"])`", "Runtime::register"]);
+        // Declared, it is missing only when the program is linked, which some drivers put off.
+        let declares = format!("float tone(float x); {uses}");
+        if let Err(error) = rt.build(&Image::opencl_c(declares)).await {
+            says(&error, &["`tone` is not defined", "`Image::importing([\"tone\"])`"]);
+        }
+    }
+}
+
+everywhere! {
+    async fn warnings_stay_in_the_log(rt: Runtime) {
+        if !takes_text(&rt) {
+            return;
+        }
+        let text = "#warning hello from the preprocessor\nkernel void k() { mistake; }";
+        let error = rt.build(&Image::opencl_c(text)).await.unwrap_err();
+        says(&error, &["mistake"]);
+        assert!(!error.to_string().contains("hello"), "{error}");
+        assert!(error.build_log().unwrap().contains("hello"), "{error}");
+        assert!(!error.summary().contains("mistake"), "{}", error.summary());
+    }
+}
+
+everywhere! {
+    async fn a_buffer_of_another_type_names_both_and_the_cast(rt: Runtime) {
+        let source = "kernel void k(global char *bytes, global int *numbers) {}";
+        let k = kernel(&rt, source, "k").await;
+        let (floats, unsigned) = (rt.buffer::<f32>(4).unwrap(), rt.buffer::<u32>(4).unwrap());
+        let submit = |launch| rt.queue().submit(launch);
+        let error = submit(k.launch(4).args((&floats, &unsigned))).unwrap_err();
+        says(&error, &["given `f32`", "`char*", "`Buffer<i8>`", "`&buffer.cast::<i8>()?`"]);
+        let bytes = floats.cast::<i8>().unwrap();
+        let error = submit(k.launch(4).args((&bytes, &unsigned))).unwrap_err();
+        says(&error, &["given `u32`", "`int*", "`Buffer<i32>`", "`&buffer.cast::<i32>()?`"]);
+        let numbers = unsigned.cast::<i32>().unwrap();
+        submit(k.launch(4).args((&bytes, &numbers))).unwrap().await.unwrap();
+    }
+}
+
+everywhere! {
+    async fn specialization_constants_have_types(rt: Runtime) {
+        let image = specialized();
+        let request = || rt.build(&image);
+        for (error, given) in [
+            (request().specialize(7, 1.0f32).await, "`f32`"),
+            (request().specialize(7, true).await, "`bool`"),
+            (request().specialize(7, 1u64).await, "`u64`"),
+        ] {
+            says(&error.unwrap_err(), &[given, "uint", "give `u32` or `i32`, such as `5u32`"]);
+        }
+        request().specialize(7, 17i32).await.unwrap();
+    }
+}
+
+everywhere! {
+    async fn what_keeps_a_required_fusion_from_being_is_told(rt: Runtime) {
+        let saxpy = kernel(&rt, SAXPY, "saxpy").await;
+        let (x, y) = (rt.buffer::<f32>(16).unwrap(), rt.buffer::<f32>(16).unwrap());
+        let queue = rt.queue();
+        let failing = queue.host_task(async { Err::<(), _>("the lamp is broken") }).unwrap();
+        failing.clone().await.unwrap_err();
+        let scope = queue.start_fusion();
+        scope.require();
+        scope.submit(saxpy.launch(16).args((1.0f32, &x, &y))).unwrap();
+        scope.submit(saxpy.launch(16).args((1.0f32, &x, &y)).after(&failing)).unwrap();
+        let error = scope.complete().await.unwrap_err();
+        says(&error, &["required, but not fused", "has failed", "the lamp is broken"]);
+    }
+}
