@@ -285,7 +285,7 @@ fn heading(line: &str) -> Option<Heading> {
         let after = line[at + word.len()..].trim_start();
         let is_heading = before.is_empty()
             || before.ends_with(": ")
-            || matches!(before.trim_end(), "ptxas" | "nvlink" | "fatal" | "ptxas fatal");
+            || matches!(before.trim_end(), "ptxas" | "nvlink" | "fatal" | "JIT session");
         (is_heading && after.starts_with(':')).then_some(at)
     };
     let error = ["fatal error", "error", "fatal"].iter().filter_map(|word| begins(word)).min();

@@ -220,7 +220,7 @@ impl Libraries {
 }
 
 /// What compilers and linkers say before the name of a function that is not there, in lower case.
-const NOT_THERE: [&str; 8] = [
+const NOT_THERE: [&str; 9] = [
     "implicit declaration of function",
     "undefined reference to",
     "undefined symbol",
@@ -229,6 +229,7 @@ const NOT_THERE: [&str; 8] = [
     "unresolved extern function",
     "unresolved external symbol",
     "cannot find symbol",
+    "symbols not found",
 ];
 
 /// What compilers say before a name that is not declared, which may be a function's.
@@ -388,6 +389,7 @@ mod tests {
             "ld.lld: error: undefined symbol: tone",
             "error : undefined external \"tone\"",
             "Cannot find symbol tone in kernel library",
+            "JIT session error: Symbols not found: [ tone ]",
         ] {
             assert!(undefined_functions(log, &[]).into_iter().eq(["tone"]), "{log}");
         }

@@ -79,18 +79,18 @@ impl Failure {
         Self { problem, is_usage }
     }
 
-    /// Tells it: to programs on standard output, as the last line, `{"error": ..}`; to people on
-    /// standard error.
+    /// Tells it on standard error, and to programs also as the last line, `{"error": ..}`, on standard
+    /// output.
     pub(crate) fn tell(&self, out: &mut Output) -> io::Result<()> {
         #[derive(Serialize)]
         struct Line<'a> {
             error: &'a Problem,
         }
+        note(format_args!("error: {self}"));
         if out.is_json() {
             out.value(&Line { error: &self.problem })?;
-            return out.flush();
+            out.flush()?;
         }
-        note(format_args!("error: {self}"));
         Ok(())
     }
 }
