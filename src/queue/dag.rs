@@ -539,7 +539,7 @@ impl<C> Dag<C> {
 
     /// Why the command is known to fail.
     pub(crate) fn poison_of(&self, id: NodeId) -> Option<&Error> {
-        self.node(id)?.poison.as_ref()
+        self.node(id)?.poison.as_ref().map(|poison| &poison.root)
     }
 
     /// Whether the command is known to fail.
