@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use async_executor::Executor;
 use futures::FutureExt;
-use futures_lite::future::block_on;
 
 use crate::error::outlast;
 
@@ -85,13 +86,54 @@ impl HostExecutor {
 
 /// Whether this thread runs the tasks of an executor.
 pub(crate) fn runs_tasks() -> bool {
-    RUNNING.with_borrow(Option::is_some)
+    running().is_some()
+}
+
+fn running() -> Option<Arc<Executor<'static>>> {
+    // A thread that is ending runs no tasks.
+    RUNNING.try_with(|running| running.borrow().clone()).unwrap_or_default()
+}
+
+/// Wakes a thread that blocks on a future.
+#[derive(Default)]
+struct Alarm {
+    is_woken: Mutex<bool>,
+    woken: Condvar,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        *self.is_woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.woken.notify_one();
+    }
+}
+
+/// Blocks the thread until a future has ended. Unlike the functions of that name in other crates, it
+/// needs no thread-local value, which a thread that is ending no longer has.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let alarm = Arc::new(Alarm::default());
+    let waker = Waker::from(alarm.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        let is_woken = alarm.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_asleep = |is_woken: &mut bool| !*is_woken;
+        let woken = alarm.woken.wait_while(is_woken, is_asleep);
+        *woken.unwrap_or_else(PoisonError::into_inner) = false;
+    }
 }
 
 /// Waits for a future on whatever thread. An error if the system gives no thread for tasks that it may
 /// depend on.
 pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
-    let Some(executor) = RUNNING.with_borrow(Clone::clone) else { return Ok(block_on(future)) };
+    let Some(executor) = running() else { return Ok(block_on(future)) };
     // This is the thread that would run those tasks: another one does meanwhile. Nobody waits for that,
     // which may be in a task that waits for the one here.
     let (_waiting, over) = async_channel::bounded::<()>(1);
