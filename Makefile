@@ -92,4 +92,12 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-.PHONY: help demo test soak-internalize test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services fmt clippy docs rust
+# Each run is a process whose threads use a device while it ends: five kinds of work, three ways to
+# end, every driver. `make soak-exit RUNS=20` for more than 200 runs of each driver.
+RUNS = 14
+
+soak-exit: setup ## end processes whose threads use devices, again and again
+	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
+		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
+
+.PHONY: help demo test soak-internalize test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rust

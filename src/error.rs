@@ -52,6 +52,11 @@ pub enum ErrorKind {
     /// Any other failure that the driver reported, and a compiler in a process of its own that did
     /// not end in time.
     Driver,
+    /// The process is ending, and its drivers no longer take calls.
+    ProcessEnding,
+    /// This process is a forked child, in which neither the threads nor the drivers of its parent
+    /// exist.
+    Forked,
 }
 
 impl ErrorKind {
@@ -72,6 +77,8 @@ impl ErrorKind {
             Self::Panicked => "panicked",
             Self::Io => "input/output failed",
             Self::Driver => "driver failed",
+            Self::ProcessEnding => "process ending",
+            Self::Forked => "forked process",
         }
     }
 }
@@ -243,7 +250,9 @@ impl Error {
             | ErrorKind::TimedOut
             | ErrorKind::Panicked
             | ErrorKind::Io
-            | ErrorKind::Driver => false,
+            | ErrorKind::Driver
+            | ErrorKind::ProcessEnding
+            | ErrorKind::Forked => false,
         }
     }
 

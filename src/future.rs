@@ -94,6 +94,10 @@ macro_rules! named_future {
                 mut self: std::pin::Pin<&mut Self>,
                 context: &mut std::task::Context<'_>,
             ) -> std::task::Poll<Self::Output> {
+                // The threads that would complete it do not exist in a forked child.
+                if let Err(error) = crate::process::check() {
+                    return std::task::Poll::Ready(crate::process::Unfinished::of(error));
+                }
                 std::pin::Pin::new(&mut self.0).poll(context)
             }
         }

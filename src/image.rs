@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::file::{self, Links};
 use crate::future::named_future;
 use crate::includes::{includes_files, tells_time};
+use crate::process::{self, pin_library};
 use crate::spirv::{self, Symbol};
 
 /// The bytes of the largest file that is read as a module.
@@ -124,7 +125,10 @@ impl Image {
     /// text that is not in UTF-8; both name the path.
     pub fn open(path: impl Into<PathBuf>) -> OpenImage {
         let path = path.into();
+        pin_library();
+        let started = process::start();
         OpenImage::new(async move {
+            started?;
             let file = path.clone();
             let read = blocking::unblock(move || file::read(&file, Links::Follow, LARGEST_FILE));
             let bytes = read.await.map_err(|error| {

@@ -1,7 +1,7 @@
 //! The runtime: wires the rooms together and hands out devices, programs, buffers and queues.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +23,7 @@ use crate::executor::HostExecutor;
 use crate::frontend::FrontEnd;
 use crate::future::named_future;
 use crate::image::{Image, OpenImage};
+use crate::process::{self, pin_library};
 use crate::queue::{
     Event, FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload, Waits,
     drain, drain_within,
@@ -283,6 +284,10 @@ impl RuntimeBuilder {
     /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
     ///   device cannot be opened, or if the system gives no thread.
     pub fn build(self) -> Starting {
+        pin_library();
+        if let Err(error) = process::start() {
+            return Starting::new(ready(Err(error)));
+        }
         backend::prepare_for_end();
         let pool = Pool::new("kiln-compile", self.compile_workers);
         Starting::new(async move {
@@ -407,8 +412,15 @@ fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
                 unavailable.push((backend.name(), none));
             }
             Ok(found) => adapters.extend(found),
-            // A setting that cannot be used is never passed over.
-            Err(error) if error.kind() == ErrorKind::Configuration => return Err(error),
+            // A setting that cannot be used is never passed over, nor that no driver may be called.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Configuration | ErrorKind::ProcessEnding | ErrorKind::Forked
+                ) =>
+            {
+                return Err(error);
+            }
             Err(error) => unavailable.push((backend.name(), error)),
         }
     }
@@ -518,6 +530,7 @@ impl Runtime {
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the image exports nothing.
     pub fn register(&self, library: &Image) -> Result<bool> {
+        process::check()?;
         self.inner.shared.graph.register(library)
     }
 
@@ -528,7 +541,7 @@ impl Runtime {
     /// have begun end with it.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn unregister(&self, library: &Image) -> bool {
-        self.inner.shared.graph.unregister(library)
+        !process::is_forked() && self.inner.shared.graph.unregister(library)
     }
 
     /// Opens an image and registers it as a device library.
@@ -548,7 +561,7 @@ impl Runtime {
     /// A new queue. Queues cost nothing and impose no order; see [`Queue`].
     #[must_use]
     pub fn queue(&self) -> Queue {
-        Queue::new(self.scheduler().clone())
+        Queue::new(self.scheduler())
     }
 
     /// Memory for `len` elements, which are zero. Calls the driver, on this thread: where the
@@ -592,6 +605,7 @@ impl Runtime {
     }
 
     fn allocate<T: Pod>(&self, len: usize, contents: Contents) -> Result<Buffer<T>> {
+        process::check()?;
         let scheduler = self.scheduler();
         Buffer::allocate(scheduler.slot(), scheduler.freed(), len, contents)
     }
@@ -616,7 +630,9 @@ impl Runtime {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.inner.shared.counters.snapshot();
-        self.inner.shared.graph.tell(&mut stats);
+        if !process::is_forked() {
+            self.inner.shared.graph.tell(&mut stats);
+        }
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         stats.commands_in_flight = schedulers.map(|scheduler| scheduler.live() as u64).sum();
         stats
@@ -636,6 +652,9 @@ impl Runtime {
     /// [`drain_timeout`](Self::drain_timeout) has a limit. A [host task](Queue::host_task) that awaits
     /// this waits for itself: it fails with [`Deadlock`](ErrorKind::Deadlock), and this goes on.
     pub fn drain(&self) -> Drain {
+        if process::is_forked() {
+            return Drain::new(ready(()));
+        }
         let stored = self.inner.shared.graph.settled();
         Drain::new(drain(self.markers(), stored, self.inner.shared.waits.clone()))
     }
@@ -659,6 +678,9 @@ impl Runtime {
     /// # }
     /// ```
     pub fn drain_timeout(&self, limit: Duration) -> DrainTimeout {
+        if let Err(error) = process::check() {
+            return DrainTimeout::new(ready(Err(error)));
+        }
         let stored = self.inner.shared.graph.settled();
         DrainTimeout::new(drain_within(self.markers(), stored, Timer::after(limit), limit))
     }
@@ -677,8 +699,8 @@ impl Runtime {
         Trace::start(&self.inner.shared.timeline, path.into())
     }
 
-    fn scheduler(&self) -> &Arc<Scheduler> {
-        self.inner.schedulers[self.device].get_or_init(|| {
+    fn scheduler(&self) -> Arc<Scheduler> {
+        let make = || {
             let slot = self.inner.slots[self.device].clone();
             let unless_set = if slot.handle().kind == DeviceKind::Cpu { 16 << 10 } else { 1 << 10 };
             let options = Options {
@@ -687,7 +709,13 @@ impl Runtime {
                 spin: self.inner.spin,
             };
             Scheduler::new(slot, options, self.inner.shared.clone())
-        })
+        };
+        let scheduler = &self.inner.schedulers[self.device];
+        if process::is_forked() {
+            // Another thread of the parent may have been making it.
+            return scheduler.get().cloned().unwrap_or_else(make);
+        }
+        scheduler.get_or_init(make).clone()
     }
 }
 

@@ -11,6 +11,8 @@
 )]
 
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod arranging;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod exit;
 #[cfg(feature = "level-zero")]
 pub(crate) mod level_zero;
@@ -18,6 +20,12 @@ pub(crate) mod level_zero;
 pub(crate) mod opencl;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod set_argument;
+#[cfg(all(
+    target_os = "linux",
+    target_env = "gnu",
+    any(feature = "level-zero", feature = "opencl")
+))]
+mod signals;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
@@ -43,11 +51,14 @@ pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
     ]
 }
 
-/// Called by who is going to use drivers, on a thread that may be the one that ends the process: sees to
-/// it that this ends well.
+/// Prepares the end of the process, before drivers are used. To be called on a thread of the
+/// application's, which may be the one that ends the process.
 pub(crate) fn prepare_for_end() {
     #[cfg(any(feature = "level-zero", feature = "opencl"))]
-    exit::prepare_when_thread_ends();
+    {
+        exit::prepare();
+        exit::prepare_when_thread_ends();
+    }
 }
 
 /// A code that a driver of this backend gave in another process, with its name.

@@ -12,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::process;
+
 /// How long it asks without a pause, and after the last end goes on looking for somebody who waits for
 /// the next: waking it would take longer than most commands.
 const SPIN: Duration = Duration::from_micros(50);
@@ -123,6 +125,10 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
+        // A forked child does not have the thread, which may have held the lock.
+        if process::is_forked() {
+            return;
+        }
         self.shared.lock().closed = true;
         self.nudge();
     }

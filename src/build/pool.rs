@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
+use crate::process;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -134,6 +135,10 @@ impl Workers {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        // A forked child has none of the threads, and one of them may have held the lock.
+        if process::is_forked() {
+            return;
+        }
         self.0.lock().is_closed = true;
         self.0.bell.notify_all();
     }

@@ -15,6 +15,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, Result};
 use crate::executor::wait_for;
 use crate::image::Image;
+use crate::process;
 
 /// A program to be built, from [`Runtime::build`](crate::Runtime::build). Awaiting it, or
 /// [`start`](Self::start), asks for the build; until then nothing happens.
@@ -87,6 +88,9 @@ impl BuildRequest {
     /// Begins the build without waiting for it, to warm up, or to launch its kernels before it has
     /// ended. The build runs to its end whatever becomes of the returned handle.
     pub fn start(self) -> Build {
+        if let Err(error) = process::check() {
+            return Build::ready(Err(error));
+        }
         match self.refused {
             Some(error) => Build::ready(Err(self.graph.refuse(error))),
             None => Build::new(self.graph.ask(self.wanted)),
@@ -131,6 +135,7 @@ impl BuildRequest {
 
     /// What the program is stored as. Blocks.
     fn recipe(&self) -> Result<Recipe> {
+        process::check()?;
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
@@ -267,6 +272,9 @@ impl Future for Build {
     type Output = Result<Program>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Err(error) = process::check() {
+            return Poll::Ready(Err(error));
+        }
         loop {
             // What a flight keeps need not be kept any longer.
             *self = match &mut self.0 {

@@ -4,6 +4,8 @@
 //! without a name, in memory where the system can. [`program`] finds the programs, and [`watcher`] learns
 //! how a child ended where the application ignores SIGCHLD.
 
+mod identity;
+mod library;
 mod program;
 #[cfg(all(test, unix))]
 #[path = "../../tests/support/scripts.rs"]
@@ -21,6 +23,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 
+pub(crate) use self::identity::{Unfinished, check, id, is_forked, start};
+pub(crate) use self::library::pin_library;
 pub(crate) use self::program::{Chosen, Found, found_in, program_in};
 #[cfg(unix)]
 use self::watcher::Watcher;

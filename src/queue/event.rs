@@ -22,6 +22,7 @@ use crate::buffer::Buffer;
 use crate::build::no_thread;
 use crate::error::{Error, Result, outlast};
 use crate::executor::wait_for;
+use crate::process;
 
 /// What the handles of a command, its callback and the DAG share. Its destructor may run in a
 /// driver's callback, so it owns nothing of a driver's, except until a callback that is late.
@@ -247,6 +248,9 @@ impl Event {
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Err(error) = process::check() {
+            return Poll::Ready(self.record.outcome().unwrap_or(Err(error)));
+        }
         let mut deadline = None;
         if self.seat == Seat::None
             && !self.record.awaited.load(SeqCst)
@@ -296,7 +300,10 @@ impl Clone for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if let Some(waker) = self.record.signal.leave(&mut self.seat) {
+        // A forked child may have inherited the lock from a thread that it does not have.
+        if !process::is_forked()
+            && let Some(waker) = self.record.signal.leave(&mut self.seat)
+        {
             // A panic here while another unwinds would abort the process.
             outlast("a waker that was dropped", || drop(waker));
         }

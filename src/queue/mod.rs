@@ -46,6 +46,7 @@ pub(crate) use self::waits::Waits;
 use crate::buffer::{Buffer, Region};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::process;
 
 /// Where commands are submitted: a handle, cheap to clone.
 ///
@@ -112,6 +113,7 @@ impl Queue {
     }
 
     fn submit_to(&self, launch: Launch, group: Option<GroupId>) -> Result<Event> {
+        process::check()?;
         let Launch { work, mistake, after, gates } = launch;
         if let Some(mistake) = mistake {
             return Err(mistake);
@@ -247,11 +249,12 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// None today.
+    /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
     pub fn host_task<F>(&self, future: F) -> Result<Event>
     where
         F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
     {
+        process::check()?;
         let future = future.into_future();
         let gate: command::Gate = Box::pin(async move { future.await.into_outcome() });
         Ok(self.scheduler.submit(Submission {
@@ -268,8 +271,9 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// None today.
+    /// [`Forked`](crate::ErrorKind::Forked) in a forked child.
     pub fn marker(&self) -> Result<Event> {
+        process::check()?;
         Ok(self.scheduler.marker(Some(self.number)))
     }
 
@@ -278,7 +282,7 @@ impl Queue {
     /// given yet, filled those that have ended, red those that failed.
     #[must_use]
     pub fn dot(&self) -> String {
-        timeline::dot(&self.scheduler)
+        if process::is_forked() { String::new() } else { timeline::dot(&self.scheduler) }
     }
 
     fn run(&self, work: Work) -> Event {
@@ -294,6 +298,7 @@ impl Queue {
     }
 
     fn check_device(&self, region: &Region, what: impl FnOnce() -> String) -> Result<()> {
+        process::check()?;
         check_same_device("the buffer is in the memory of", region.slot().handle(), self.device())
             .map_err(|error| error.within(what()))
     }

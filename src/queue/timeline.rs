@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::{self, Write as _};
+use std::future::ready;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file;
 use crate::future::named_future;
+use crate::process;
 
 /// The commands that ended while somebody recorded.
 pub(crate) struct Timeline {
@@ -151,9 +153,13 @@ impl fmt::Debug for Trace {
 
 impl Trace {
     pub(crate) fn start(timeline: &Arc<Timeline>, path: PathBuf) -> Self {
+        let started = Instant::now();
+        if process::is_forked() {
+            return Self { timeline: timeline.clone(), started, others: 0, path, has_ended: true };
+        }
         let recorded = timeline.lock();
         timeline.recorders.fetch_add(1, SeqCst);
-        let (started, others) = (Instant::now(), recorded.others);
+        let others = recorded.others;
         Self { timeline: timeline.clone(), started, others, path, has_ended: false }
     }
 
@@ -171,6 +177,9 @@ impl Trace {
     /// From the future: [`Io`](ErrorKind::Io) if the file cannot be written, and
     /// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread.
     pub fn finish(mut self) -> WriteTrace {
+        if let Err(error) = process::check() {
+            return WriteTrace::new(ready(Err(error)));
+        }
         let recorded = self.end(Recorded::clone);
         // A long one keeps a thread for seconds, which is nobody else's.
         let writing = Pool::new("kiln-trace", 1).run(move || {
@@ -185,7 +194,7 @@ impl Trace {
     /// Ends the recording, unless that was done. Gives all that was recorded by then, if nobody else
     /// records, and else what is made of it.
     fn end(&mut self, share: impl FnOnce(&Recorded) -> Recorded) -> Recorded {
-        if std::mem::replace(&mut self.has_ended, true) {
+        if std::mem::replace(&mut self.has_ended, true) || process::is_forked() {
             return Recorded::default();
         }
         let mut recorded = self.timeline.lock();

@@ -75,6 +75,17 @@ impl Child {
         self.report_and_output().0
     }
 
+    /// Waits for its end, and gives its status.
+    #[track_caller]
+    pub fn status(mut self) -> process::ExitStatus {
+        let started = Instant::now();
+        while !self.has_ended() {
+            assert!(started.elapsed() < HANGS, "process {} does not end", self.id());
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.0.wait().expect("it can be waited for")
+    }
+
     /// The same, with all that it wrote.
     #[track_caller]
     pub fn report_and_output(mut self) -> (Report, String) {

@@ -13,6 +13,7 @@ use super::extensions;
 use super::handle::{DeviceHandle, DriverHandle};
 use super::loader::{Api, INSTALL, LIBRARY, api};
 use super::{NAME, text};
+use crate::backend::arranging::{Arranging, Kind};
 use crate::backend::{Adapter, Device, exit};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::{Error, ErrorKind, Result};
@@ -51,7 +52,8 @@ impl Adapter for LzAdapter {
 /// All devices that can be used, of all drivers. What cannot be used does not hide the rest.
 pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let api = api()?;
-    let _call = exit::enter_or_fail()?;
+    let _call = exit::begin()?;
+    let _arranging = Arranging::of(Kind::Discover);
     let drivers = drivers(api).map_err(|code| {
         let message = format!("the Level Zero loader `{LIBRARY}` finds no driver; {INSTALL}");
         code.error_of(ErrorKind::NoDevice, message)

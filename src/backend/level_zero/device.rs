@@ -13,6 +13,7 @@ use super::lane::LzLane;
 use super::loader::Api;
 use super::memory::{LzMemory, StagingPool};
 use super::{objects, program};
+use crate::backend::arranging::{self, Arranging};
 use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source, exit};
 use crate::device::DeviceInfo;
@@ -71,7 +72,7 @@ impl Context {
 
     /// Asks the driver whether the device still works.
     pub(super) fn check(&self) {
-        let Some(_call) = exit::enter() else { return };
+        let Ok(_call) = exit::enter() else { return };
         // SAFETY: the device is alive.
         let status = unsafe { (self.api.zeDeviceGetStatus)(self.device.0) };
         if let Err(code) = check(status)
@@ -88,7 +89,8 @@ pub(super) struct LzDevice {
 
 impl LzDevice {
     pub(super) fn open(adapter: &LzAdapter) -> Result<Self> {
-        let _call = exit::enter_or_fail()?;
+        let _call = exit::begin()?;
+        let _arranging = Arranging::of(arranging::Kind::Open);
         let LzAdapter { api, driver, device, ordinal, ref clock, has_counted_events, ref info } =
             *adapter;
         let events = if has_counted_events { Kind::Counted } else { Kind::Plain };

@@ -294,7 +294,7 @@ impl NativeEvent for LzEvent {
         if !self.is_complete() {
             return None;
         }
-        let _call = exit::enter()?;
+        let _call = exit::enter().ok()?;
         let context = &self.lane.context;
         let mut times = ze_kernel_timestamp_result_t::default();
         // SAFETY: the event is alive and signalled, and of a pool with timestamps.

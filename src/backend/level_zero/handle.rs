@@ -25,7 +25,9 @@ macro_rules! owned {
                 Self { raw, api }
             }
 
+            /// For a call of the driver, which is made inside an [`exit::Call`].
             pub(super) fn raw(&self) -> $raw {
+                debug_assert!(exit::is_inside(), "a driver is called without a `Call`");
                 self.raw
             }
         }
@@ -35,7 +37,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                let Some(_call) = exit::enter() else { return };
+                let Ok(_call) = exit::enter() else { return };
                 // SAFETY: the object is this value's own, and it ends here.
                 let destroyed = unsafe { (self.api.$destroy)(self.raw) };
                 if let Err(code) = check(destroyed) {
@@ -101,7 +103,7 @@ unsafe impl Sync for OwnedMemory {}
 
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
-        let Some(_call) = exit::enter() else { return };
+        let Ok(_call) = exit::enter() else { return };
         // SAFETY: the memory is this value's own, and no command uses it any more.
         let freed = unsafe { (self.api.zeMemFree)(self.context.raw(), self.start) };
         if let Err(code) = check(freed) {

@@ -79,7 +79,10 @@ impl LaneState {
         if let Some(lost) = self.context.loss() {
             return self.fail(lost);
         }
-        let Some(_call) = exit::enter() else { return };
+        let _call = match exit::enter() {
+            Ok(call) => call,
+            Err(error) => return self.fail(&error),
+        };
         match event.is_signalled() {
             Ok(false) => {}
             Ok(true) if lock(&self.queue).large_reads > 0 && self.context.watcher.nudge() => {}
@@ -147,7 +150,13 @@ impl Watched for LaneState {
         }
         // What is watched is in flight: both are taken out under the same lock.
         let Some(oldest) = oldest else { return Found::Ended };
-        let Some(_call) = exit::enter() else { return Found::Pending };
+        let _call = match exit::enter() {
+            Ok(call) => call,
+            Err(error) => {
+                self.fail(&error);
+                return Found::Ended;
+            }
+        };
         match oldest.is_signalled() {
             Ok(false) => return Found::Pending,
             Ok(true) => self.settle(oldest.position),
@@ -166,7 +175,7 @@ impl LzLane {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
-        let _call = exit::enter_or_fail()?;
+        let _call = exit::begin()?;
         let description = ze_command_queue_desc_t {
             stype: ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
             pNext: ptr::null(),
@@ -320,7 +329,7 @@ impl Lane for LzLane {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
-        let _call = exit::enter_or_fail()?;
+        let _call = exit::begin()?;
         let mut wait = WaitList::new(wait)?;
         if !context.has_ordered_lists {
             // What has been taken out has ended.

@@ -53,7 +53,7 @@ impl LzMemory {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
-        let _call = exit::enter_or_fail()?;
+        let _call = exit::begin()?;
         let description = ze_device_mem_alloc_desc_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
             ..Default::default()

@@ -13,7 +13,7 @@ use super::codes::{Code, check};
 use super::device::Context;
 use super::program::{self, LzProgram, Modules, one_at_a_time, take_log};
 use super::ze_info::signatures;
-use crate::backend::{Kernel, Program, Source, exit};
+use crate::backend::{Kernel, Program, Source, arranging};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -62,7 +62,7 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
     if source.format == ImageFormat::Native {
         return Ok(LzObject { binary: source.code.to_vec(), build_log: String::new() });
     }
-    let _call = exit::compile()?;
+    let _call = arranging::compile(arranging::Kind::Compile)?;
     let options = format!("{SHARING} {}", source.options);
     let (module, log) = program::create(context, &Source { options: &options, ..*source })?;
     // What it imports is missing until it is linked.
@@ -89,7 +89,7 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
-    let _call = exit::compile()?;
+    let _call = arranging::compile(arranging::Kind::Load)?;
     let load = |code: &&[u8]| {
         let format = ImageFormat::Native;
         let source = Source { format, code, options: "", constants: &[] };

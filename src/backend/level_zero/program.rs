@@ -11,7 +11,7 @@ use super::handle::OwnedModule;
 use super::kernel::LzKernel;
 use super::ze_info::{Signatures, signatures};
 use super::{lock, objects, text};
-use crate::backend::{Kernel, Program, Source, exit};
+use crate::backend::{Kernel, Program, Source, arranging};
 use crate::device::{ImageFormat, spirv_versions};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -47,7 +47,7 @@ impl Program for LzProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        let _call = exit::compile()?;
+        let _call = arranging::compile(arranging::Kind::Compile)?;
         let Modules { modules, are_linked, context } = &*self.modules;
         let mut binaries = modules.iter().map(|module| binary(context, module));
         if *are_linked {
@@ -123,7 +123,11 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
     }
-    let _call = exit::compile()?;
+    let kind = match source.format {
+        ImageFormat::Native => arranging::Kind::Load,
+        ImageFormat::SpirV | ImageFormat::OpenClC => arranging::Kind::Compile,
+    };
+    let _call = arranging::compile(kind)?;
     let (module, build_log) = create(context, source)?;
     let made;
     let known = match source.format {

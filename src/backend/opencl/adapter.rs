@@ -15,7 +15,8 @@ use super::codes::{driver_code, error, error_of};
 use super::device::ClDevice;
 use super::handle::{DeviceId, PlatformId};
 use super::{NAME, integer, text};
-use crate::backend::{Adapter, Device};
+use crate::backend::arranging::{Arranging, Kind};
+use crate::backend::{Adapter, Device, exit};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -68,6 +69,8 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     check_chosen_loader()?;
+    let _call = exit::begin()?;
+    let _arranging = Arranging::of(Kind::Discover);
     let platforms = match get_platform_ids() {
         Ok(platforms) if platforms.is_empty() => return Err(no_driver()),
         Ok(platforms) => platforms,

@@ -98,7 +98,7 @@ impl State {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        let Some(_call) = exit::enter() else { return };
+        let Ok(_call) = exit::enter() else { return };
         self.begin();
     }
 }

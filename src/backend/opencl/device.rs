@@ -2,6 +2,7 @@
 
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use opencl3::context::context::{
     CL_CONTEXT_PLATFORM, cl_context, cl_context_properties, create_context,
@@ -15,6 +16,7 @@ use super::helper::Helper;
 use super::lane::ClLane;
 use super::memory::{ClMemory, SpareMemory};
 use super::program;
+use crate::backend::arranging::{Arranging, Kind};
 use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source, exit};
 use crate::device::DeviceInfo;
@@ -33,6 +35,8 @@ pub(super) struct Context {
     pub(super) watcher: Option<Arc<Watcher>>,
     /// For a driver that counts on those who wait.
     pub(super) helper: Option<Helper>,
+    /// For a driver that compiles at a launch: whether there was one.
+    pub(super) has_launched: AtomicBool,
 }
 
 impl Context {
@@ -56,18 +60,21 @@ impl ClDevice {
 
     /// With what NVIDIA's driver needs done otherwise than others, or without.
     pub(super) fn open_with(adapter: &ClAdapter, as_nvidia: bool) -> Result<Self> {
+        let _call = exit::begin()?;
+        let _arranging = Arranging::of(Kind::Open);
         let ClAdapter { platform, device, version, ref info } = *adapter;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
         let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
             .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
-        exit::prepare();
         let info = Arc::clone(info);
         let spare = as_nvidia.then(|| SpareMemory::new(info.limits.global_memory));
         let watcher = as_nvidia.then(|| Arc::new(Watcher::new()));
         let helper = info.is_intels_cpu_runtime().then(Helper::new);
-        let context = Context { spare, context, device, version, info, watcher, helper };
+        let has_launched = AtomicBool::new(!info.is_pocl());
+        let context =
+            Context { spare, context, device, version, info, watcher, helper, has_launched };
         Ok(Self { context: Arc::new(context) })
     }
 }

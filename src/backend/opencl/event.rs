@@ -14,7 +14,8 @@ use super::codes::error;
 use super::handle::{OwnedEvent, failed};
 use super::queue::Queue;
 use super::watch::LaneWatch;
-use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
+use crate::backend::arranging::Arranging;
+use crate::backend::{NativeEvent, Notify, Profile, Progress, exit, tell};
 use crate::error::{Error, Result};
 
 /// What the driver was given for one operation: commands that run one after the other.
@@ -45,6 +46,8 @@ pub(super) struct ClEvent {
     reported: OnceLock<Arc<AtomicI32>>,
     /// Who finds its end, and its position on its lane, if the driver reports it too late.
     watch: Option<(Arc<LaneWatch>, u64)>,
+    /// Kept until the event is released, after its command's end.
+    _arranging: Option<Arranging>,
     queue: Arc<Queue>,
 }
 
@@ -53,6 +56,7 @@ impl ClEvent {
         Handed { first, last }: Handed,
         profiling: bool,
         watch: Option<(Arc<LaneWatch>, u64)>,
+        arranging: Option<Arranging>,
         queue: &Arc<Queue>,
     ) -> Self {
         if let Some(spare) = &queue.context.spare {
@@ -61,7 +65,7 @@ impl ClEvent {
         // Only times are asked of the first one.
         let first = first.filter(|_| profiling);
         let (reported, queue) = (OnceLock::new(), Arc::clone(queue));
-        Self { first, event: last, profiling, reported, watch, queue }
+        Self { first, event: last, profiling, reported, watch, _arranging: arranging, queue }
     }
 }
 
@@ -75,6 +79,10 @@ impl Drop for ClEvent {
 
 impl NativeEvent for ClEvent {
     fn progress(&self) -> Progress {
+        let _call = match exit::enter() {
+            Ok(call) => call,
+            Err(error) => return Progress::Unknown(error),
+        };
         let reported = self.reported.get().map(|reported| reported.load(SeqCst));
         match (self.event.progress(), reported) {
             (Progress::Failed(error), _) => Progress::Failed(error),
@@ -85,7 +93,9 @@ impl NativeEvent for ClEvent {
     }
 
     fn is_seen_ended(&self) -> Option<bool> {
-        self.watch.as_ref().map(|_| !self.event.is_pending())
+        self.watch.as_ref()?;
+        let _call = exit::enter().ok()?;
+        Some(!self.event.is_pending())
     }
 
     fn profile(&self) -> Option<Profile> {
@@ -93,6 +103,7 @@ impl NativeEvent for ClEvent {
         if !self.profiling || !matches!(self.progress(), Progress::Complete) {
             return None;
         }
+        let _call = exit::enter().ok()?;
         let first = self.first.as_ref().unwrap_or(&self.event);
         Some(Profile {
             queued: time(first, CL_PROFILING_COMMAND_QUEUED)?,
@@ -103,6 +114,7 @@ impl NativeEvent for ClEvent {
     }
 
     fn notify(&self, notify: Notify) -> Result<()> {
+        let _call = exit::enter()?;
         if let Some((lane, position)) = &self.watch {
             let event = self.event.again().map_err(|code| {
                 error(code, "the driver does not keep the event of a command that is awaited")
@@ -140,6 +152,7 @@ extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `notify` leaked this box for this call, which the driver makes once.
     let Callback { notify, reported } = *unsafe { Box::from_raw(data.cast::<Callback>()) };
     reported.store(status.min(0), SeqCst);
+    let _call = exit::called_back();
     tell(notify);
 }
 

@@ -28,7 +28,9 @@ macro_rules! owned {
                 Self(raw)
             }
 
+            /// For a call of the driver, which is made inside an [`exit::Call`].
             pub(super) fn raw(&self) -> $raw {
+                debug_assert!(exit::is_inside(), "a driver is called without a `Call`");
                 self.0
             }
         }
@@ -38,7 +40,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                let Some(_call) = exit::enter() else { return };
+                let Ok(_call) = exit::enter() else { return };
                 // SAFETY: the reference is this value's own, and it ends here.
                 let released = unsafe { $release(self.0) };
                 if let Err(code) = released {

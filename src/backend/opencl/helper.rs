@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::queue::Queue;
 use crate::backend::{Notify, exit};
+use crate::process;
 
 /// A command takes long if it is awaited in one look and still in the next, so long after. With each
 /// shorter one, waking up would cost more than is won.
@@ -100,6 +101,10 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
+        // A forked child does not have the thread, which may have held the lock.
+        if process::is_forked() {
+            return;
+        }
         self.shared.lock().closed = true;
         self.shared.wake.notify_one();
     }
@@ -120,7 +125,7 @@ impl Shared {
             seen.retain(Awaited::is_pending);
             if let Some(queue) = seen.pop().and_then(|long| long.queue.upgrade()) {
                 looks = 0;
-                let Some(_call) = exit::enter() else { return };
+                let Ok(_call) = exit::enter() else { return };
                 queue.finish();
             }
             seen.extend(awaited);

@@ -1,6 +1,7 @@
 //! What lanes hand to the driver.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use opencl3::command_queue::*;
@@ -14,7 +15,8 @@ use super::kernel::ClKernel;
 use super::memory::ClMemory;
 use super::queue::Queue;
 use super::watch::LaneWatch;
-use crate::backend::{Lane, NativeEvent, Operation};
+use crate::backend::arranging::{Arranging, Kind};
+use crate::backend::{Lane, NativeEvent, Operation, exit};
 use crate::error::{ErrorKind, Result};
 
 pub(super) struct ClLane {
@@ -27,6 +29,7 @@ pub(super) struct ClLane {
 
 impl ClLane {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
+        let _call = exit::begin()?;
         let queue = Queue::create(context, profiling)?;
         let watch = context.watcher.as_ref().map(LaneWatch::new);
         let fills = Manner::of(&context.info);
@@ -121,6 +124,15 @@ impl ClLane {
         // SAFETY: the driver made the event for this call, with one reference.
         Ok(Handed::one(unsafe { OwnedEvent::new(raw?) }))
     }
+
+    /// Watches what the driver does when it compiles at the first launch.
+    fn arranging(&self, operation: &Operation<'_>) -> Option<Arranging> {
+        let has_launched = &self.queue.context.has_launched;
+        let is_first = matches!(operation, Operation::Launch { .. })
+            && !has_launched.load(Relaxed)
+            && !has_launched.swap(true, Relaxed);
+        is_first.then(|| Arranging::of(Kind::Launch))
+    }
 }
 
 impl Lane for ClLane {
@@ -129,6 +141,7 @@ impl Lane for ClLane {
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>> {
+        let _call = exit::begin()?;
         let mut wait = WaitList::new(wait)?;
         let burst = self.queue.burst.as_ref().filter(|_| wait.len() == 0);
         let start = burst.and_then(|burst| burst.join(&self.queue.context, Instant::now()));
@@ -147,13 +160,16 @@ impl Lane for ClLane {
             burst.joined();
         }
         let handed = enqueued?;
+        let arranging = self.arranging(operation);
         let position = self.enqueued;
         self.enqueued += 1;
         let watch = self.watch.clone().map(|lane| (lane, position));
-        Ok(Arc::new(ClEvent::new(handed, self.profiling, watch, &self.queue)))
+        let event = ClEvent::new(handed, self.profiling, watch, arranging, &self.queue);
+        Ok(Arc::new(event))
     }
 
     fn flush(&mut self) -> Result<()> {
+        let _call = exit::enter()?;
         self.queue.flush()
     }
 }

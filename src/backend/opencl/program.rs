@@ -16,6 +16,7 @@ use super::device::Context;
 use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
 use super::text;
+use crate::backend::arranging::{self, Kind};
 use crate::backend::{Kernel, Program, Source, exit};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,22 +33,29 @@ pub(super) struct ClProgram {
 
 /// Leave to call a device's compiler, for as long as it is kept.
 struct Compiling {
-    _call: exit::Call,
+    _call: arranging::Compiling,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Compiling {
     /// Waits until it is this thread's turn, where the driver does not see to that itself. An error if
     /// the process ends.
-    fn on(context: &Context) -> Result<Self> {
+    fn on(context: &Context, kind: Kind) -> Result<Self> {
         // PoCL takes programs for one that are the same text but for comments, whatever their context,
         // and keeps that in one file. Who builds or links it again removes the file first; who asks for
         // its binary meanwhile gets one with nothing in it, and who loads that crashes.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        // A forked child may have inherited the lock from a thread that it does not have.
+        drop(exit::begin()?);
         let turn = (context.info.is_pocl())
             .then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(Self { _call: exit::compile()?, _turn: turn })
+        Ok(Self { _call: arranging::compile(kind)?, _turn: turn })
     }
+}
+
+/// The kind of call that makes a program of a source.
+fn kind(source: &Source<'_>) -> Kind {
+    if source.format == ImageFormat::Native { Kind::Load } else { Kind::Compile }
 }
 
 /// The driver's program; its kernels keep it alive.
@@ -76,7 +84,7 @@ impl Program for ClProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        let _compiling = Compiling::on(&self.object.context)?;
+        let _compiling = Compiling::on(&self.object.context, Kind::Compile)?;
         let device = &self.object.context.info.name;
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
@@ -111,7 +119,7 @@ fn is_hollow(binary: &[u8]) -> bool {
 
 /// Builds a program and creates all its kernels.
 pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
-    let _compiling = Compiling::on(context)?;
+    let _compiling = Compiling::on(context, kind(source))?;
     let options = c_string(source.options)?;
     let object = prepare(context, source)?;
     let (built, build_log) = match source.format {
@@ -126,7 +134,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
 
 /// Compiles an object, or takes the binary of one.
 pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
-    let _compiling = Compiling::on(context)?;
+    let _compiling = Compiling::on(context, kind(source))?;
     let object = prepare(context, source)?;
     let device = context.device();
     if source.format == ImageFormat::Native {
@@ -154,7 +162,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
 
 /// Links objects to a program and creates all its kernels.
 pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<ClProgram> {
-    let _compiling = Compiling::on(context)?;
+    let _compiling = Compiling::on(context, Kind::Compile)?;
     let mut raw = Vec::with_capacity(objects.len());
     for object in objects {
         let object = (*object as &dyn Any).downcast_ref::<ClProgram>().ok_or_else(|| {

@@ -102,6 +102,7 @@ fn create_queue(
 
 impl exit::Commands for Queue {
     fn are_in_flight(&self) -> bool {
+        let Ok(_call) = exit::enter() else { return false };
         self.last.get_or_init(|| self.marker().ok()).as_ref().is_some_and(OwnedEvent::is_pending)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handle::OwnedEvent;
 use crate::backend::watcher::{Found, Watched, Watcher};
-use crate::backend::{Notify, tell};
+use crate::backend::{Notify, exit, tell};
 
 pub(super) struct LaneWatch {
     awaited: Mutex<Awaited>,
@@ -56,6 +56,7 @@ impl LaneWatch {
 
 impl Watched for LaneWatch {
     fn look(&self) -> Found {
+        let Ok(_call) = exit::enter() else { return Found::Pending };
         let oldest = {
             let mut awaited = self.lock();
             let Some(oldest) = awaited.commands.front() else {

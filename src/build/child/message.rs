@@ -255,6 +255,8 @@ enum Kind {
     Panicked,
     Io,
     Driver,
+    ProcessEnding,
+    Forked,
 }
 
 #[cfg(test)]

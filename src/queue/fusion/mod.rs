@@ -32,6 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub use crate::fusion::Internalization;
 use crate::fusion::{FusionReport, Trust};
 use crate::future::named_future;
+use crate::process;
 
 /// Whether launches that can run as one kernel do, for all scopes of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,7 +146,9 @@ impl Queue {
     pub fn start_fusion(&self) -> FusionScope {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (group, aborted) = (GroupId(NEXT.fetch_add(1, Relaxed)), Aborted::default());
-        self.scheduler.open_group(group, self.number, aborted.clone());
+        if !process::is_forked() {
+            self.scheduler.open_group(group, self.number, aborted.clone());
+        }
         FusionScope {
             queue: self.clone(),
             group,
@@ -164,7 +167,7 @@ impl Queue {
     /// Whether a fusion scope of this queue collects launches.
     #[must_use]
     pub fn is_fusing(&self) -> bool {
-        self.scheduler.is_fusing(self.number)
+        !process::is_forked() && self.scheduler.is_fusing(self.number)
     }
 }
 
@@ -179,6 +182,7 @@ impl FusionScope {
     /// As for [`Queue::submit`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if the scope was
     /// completed, canceled or discarded.
     pub fn submit(&self, launch: Launch) -> Result<Event> {
+        process::check()?;
         if self.has_ended.load(SeqCst) {
             return Err(Error::invalid(
                 "a launch is submitted to a fusion scope that was completed, canceled or discarded; \
@@ -306,7 +310,7 @@ impl FusionScope {
         let inquiry = |launches: &[&LaunchWork]| {
             (self.inquiry(launches, &self.settings()), Sketch::of(launches))
         };
-        let collects = !self.has_ended.load(SeqCst);
+        let collects = !self.has_ended.load(SeqCst) && !process::is_forked();
         let visited = collects.then(|| self.queue.scheduler.visit_group(self.group, inquiry));
         Examining::new(async move {
             match visited.flatten() {
@@ -358,7 +362,7 @@ impl FusionScope {
 
     /// Whether it had not ended before.
     fn end(&self) -> bool {
-        !self.has_ended.swap(true, SeqCst)
+        !self.has_ended.swap(true, SeqCst) && !process::is_forked()
     }
 
     fn settings(&self) -> MutexGuard<'_, Settings> {
@@ -369,7 +373,7 @@ impl FusionScope {
 impl Drop for FusionScope {
     fn drop(&mut self) {
         self.cancel();
-        if *self.is_discarded.get_mut() {
+        if *self.is_discarded.get_mut() && !process::is_forked() {
             self.queue.scheduler.forget_group(self.group);
         }
     }

@@ -34,6 +34,7 @@ use crate::buffer::{Freed, Region};
 use crate::build::BuildGraph;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
+use crate::process;
 use crate::queue::command::{Command, Submission, Work};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId, Poison, Why};
@@ -232,7 +233,9 @@ impl Scheduler {
                 timing_lane: None,
             }),
         });
-        scheduler.shared.reactor.look_after(&scheduler);
+        if !process::is_forked() {
+            scheduler.shared.reactor.look_after(&scheduler);
+        }
         scheduler
     }
 

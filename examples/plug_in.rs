@@ -1,0 +1,29 @@
+//! A plug-in: a library that an application loads, calls and unloads, and that computes on a device.
+//!
+//! Kiln's threads, and those of drivers, outlive the call. Kiln therefore keeps the library in memory
+//! once it has made a runtime, though the application unloads it.
+
+use futures::executor::block_on;
+use kiln::{CacheConfig, Image, Result, Runtime};
+
+const SOURCE: &str = "kernel void ones(global uint *x) { x[get_global_id(0)] = 1; }";
+
+const LENGTH: usize = 4096;
+
+/// Has the device of this number set 4096 elements to one, and gives their sum; zero if it cannot.
+#[unsafe(no_mangle)]
+pub extern "C" fn kiln_plug_in_sum(device: usize) -> u64 {
+    block_on(sum(device)).unwrap_or_default()
+}
+
+async fn sum(device: usize) -> Result<u64> {
+    let builder = Runtime::builder().cache(CacheConfig::memory_only());
+    let rt = builder.device(device.to_string()).build().await?;
+    let program = rt.build(&Image::opencl_c(SOURCE)).await?;
+    // SAFETY: the kernel writes one element for each work-item, and there are as many.
+    let ones = unsafe { program.kernel("ones")? };
+    let x = rt.buffer::<u32>(LENGTH)?;
+    let queue = rt.queue();
+    let _launched = queue.submit(ones.launch(LENGTH).args((&x,)))?;
+    Ok(queue.read(&x).await?.into_iter().map(u64::from).sum())
+}

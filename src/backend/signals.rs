@@ -1,0 +1,187 @@
+//! Signal handlers that drivers register, and that are taken back.
+//!
+//! PoCL (3.1) and Intel's runtime for CPUs (2026.22) contain LLVM, which registers handlers for 14 signals,
+//! among them SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2: PoCL when platforms are first
+//! listed, Intel's with the first context, other versions with the first compile. LLVM's handlers restore what
+//! was there before and send the signal again. An application whose own handler calls the one before
+//! it, as tokio's does, then dies of a SIGTERM that it wanted to handle.
+//!
+//! A driver is called inside a [`Watch`] while it may register handlers. Each handler that points into a
+//! library that was loaded meanwhile is the driver's, and is replaced by what was there before. A
+//! handler that points elsewhere is the application's, and stays. So does a handler for a fault that
+//! stays registered when it is called: PoCL needs such a one for SIGFPE, because kernels may divide by
+//! zero. LLVM's handlers for faults only serve once, for a report.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{c_int, c_void, dl_phdr_info, sigaction, size_t};
+
+/// The first and the last of the signals that are no real-time signals.
+const SIGNALS: Range<c_int> = 1..32;
+
+/// Signals that a thread causes by what it does.
+const FAULTS: [c_int; 7] = [
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGSEGV,
+    libc::SIGSYS,
+    libc::SIGTRAP,
+];
+
+static STATE: Mutex<State> =
+    Mutex::new(State { watches: 0, expected: Vec::new(), application: Vec::new(), loads: 0 });
+
+struct State {
+    /// Number of watches that are alive.
+    watches: usize,
+    /// What the application is known to have registered, as long as there are watches.
+    expected: Vec<(c_int, sigaction)>,
+    /// Where the program and the libraries that were loaded outside of watches lie.
+    application: Vec<Range<usize>>,
+    /// The loader's count of libraries at the end of the last watch.
+    loads: u64,
+}
+
+/// Keeps drivers from leaving signal handlers in the process.
+pub(super) struct Watch(());
+
+impl Watch {
+    pub(super) fn begin() -> Self {
+        let mut state = lock();
+        if state.watches == 0 {
+            state.note_libraries();
+            state.expected =
+                SIGNALS.filter_map(|number| Some((number, current(number)?))).collect();
+        }
+        state.watches += 1;
+        Self(())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut state = lock();
+        state.restore();
+        state.watches -= 1;
+        if state.watches == 0 {
+            state.loads = count_loads();
+        }
+    }
+}
+
+/// Takes back what drivers have registered so far. Does nothing without a [`Watch`].
+pub(super) fn restore() {
+    let mut state = lock();
+    if state.watches > 0 {
+        state.restore();
+    }
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// Libraries that were loaded since the last watch are the application's.
+    fn note_libraries(&mut self) {
+        if count_loads() != self.loads {
+            let known = &self.application;
+            let new = libraries();
+            let new: Vec<_> = new.into_iter().filter(|range| !known.contains(range)).collect();
+            self.application.extend(new);
+        }
+    }
+
+    fn restore(&mut self) {
+        for (number, expected) in &mut self.expected {
+            let Some(found) = current(*number) else { continue };
+            if is_same(&found, expected) {
+                continue;
+            }
+            let is_application =
+                self.application.iter().any(|range| range.contains(&found.sa_sigaction));
+            if is_application || is_default(&found) || is_needed(*number, &found) {
+                *expected = found;
+                continue;
+            }
+            let replaced = exchange(*number, expected);
+            // The application was quicker.
+            if let Some(other) = replaced.filter(|replaced| !is_same(replaced, &found)) {
+                exchange(*number, &other);
+                *expected = other;
+            }
+        }
+    }
+}
+
+/// Whether the driver cannot do without its handler.
+fn is_needed(number: c_int, found: &sigaction) -> bool {
+    FAULTS.contains(&number) && found.sa_flags & libc::SA_RESETHAND == 0
+}
+
+fn is_default(found: &sigaction) -> bool {
+    [libc::SIG_DFL, libc::SIG_IGN].contains(&found.sa_sigaction)
+}
+
+fn is_same(one: &sigaction, other: &sigaction) -> bool {
+    (one.sa_sigaction, one.sa_flags) == (other.sa_sigaction, other.sa_flags)
+}
+
+/// What is registered for a signal. `None` for a signal that cannot be handled.
+fn current(number: c_int) -> Option<sigaction> {
+    let mut found = MaybeUninit::uninit();
+    // SAFETY: there is room for the answer, and nothing is changed.
+    let told = unsafe { sigaction(number, ptr::null(), found.as_mut_ptr()) };
+    // SAFETY: the call succeeded, and so wrote the answer.
+    (told == 0).then(|| unsafe { found.assume_init() })
+}
+
+/// Registers what was registered before, and gives what that replaces.
+fn exchange(number: c_int, with: &sigaction) -> Option<sigaction> {
+    let mut replaced = MaybeUninit::uninit();
+    // SAFETY: the handler was registered before, and there is room for the answer.
+    let told = unsafe { sigaction(number, with, replaced.as_mut_ptr()) };
+    // SAFETY: the call succeeded, and so wrote the answer.
+    (told == 0).then(|| unsafe { replaced.assume_init() })
+}
+
+/// How many libraries have been loaded and unloaded so far.
+fn count_loads() -> u64 {
+    unsafe extern "C" fn count(info: *mut dl_phdr_info, _: size_t, loads: *mut c_void) -> c_int {
+        // SAFETY: the loader passes what the declaration says.
+        let info = unsafe { &*info };
+        // SAFETY: the caller passes a number.
+        unsafe { *loads.cast::<u64>() = info.dlpi_adds + info.dlpi_subs };
+        1
+    }
+    let mut loads = 0u64;
+    // SAFETY: the function takes what it is passed.
+    unsafe { libc::dl_iterate_phdr(Some(count), (&raw mut loads).cast()) };
+    loads
+}
+
+/// Where the program and all libraries lie.
+fn libraries() -> Vec<Range<usize>> {
+    unsafe extern "C" fn add(info: *mut dl_phdr_info, _: size_t, all: *mut c_void) -> c_int {
+        // SAFETY: the loader passes what the declaration says.
+        let info = unsafe { &*info };
+        // SAFETY: the caller passes a list.
+        let all = unsafe { &mut *all.cast::<Vec<Range<usize>>>() };
+        // SAFETY: a library has so many headers.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
+            let start = info.dlpi_addr as usize + header.p_vaddr as usize;
+            all.push(start..start + header.p_memsz as usize);
+        }
+        0
+    }
+    let mut all = Vec::new();
+    // SAFETY: the function takes what it is passed.
+    unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut all).cast()) };
+    all
+}

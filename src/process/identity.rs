@@ -1,0 +1,120 @@
+//! The process in which Kiln has started, and whether this is still that one.
+//!
+//! A child that `fork` made has a copy of all memory, but only one thread. Kiln's own threads and those
+//! of the drivers are missing there, and a lock that one of them held stays locked for ever. Public
+//! entries therefore compare the process first and touch nothing in a child.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::{process, ptr};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The identifier of this process, without a system call where the system can clear memory at a fork.
+pub(crate) fn id() -> u32 {
+    let Some(cached) = cached() else { return process::id() };
+    match cached.load(Relaxed) {
+        0 => {
+            let id = process::id();
+            cached.store(id, Relaxed);
+            id
+        }
+        id => id,
+    }
+}
+
+/// The memory that keeps the identifier; a child finds zero there. `None` if there is no such memory.
+fn cached() -> Option<&'static AtomicU32> {
+    static CACHED: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+    // Marks that the system has been asked in vain.
+    static NONE: AtomicU32 = AtomicU32::new(0);
+    let mut cached = CACHED.load(Acquire);
+    if cached.is_null() {
+        // No lock: a fork could happen while another thread holds it.
+        let new = wiped_at_fork().unwrap_or((&raw const NONE).cast_mut());
+        cached = match CACHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+            Ok(_) => new,
+            // One page stays unused where two threads were the first.
+            Err(earlier) => earlier,
+        };
+    }
+    // SAFETY: it points to `NONE` or to a page that is never unmapped.
+    let cached = unsafe { &*cached };
+    (!ptr::eq(cached, &raw const NONE)).then_some(cached)
+}
+
+/// A page that is zero, in this process and in each child until the child writes to it.
+#[cfg(target_os = "linux")]
+fn wiped_at_fork() -> Option<*mut AtomicU32> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    let length = rustix::param::page_size();
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the system chooses a place that nothing uses.
+    let page =
+        unsafe { mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE) }.ok()?;
+    // SAFETY: the page was mapped above, and nothing refers to it yet.
+    unsafe { madvise(page, length, Advice::LinuxWipeOnFork) }.ok()?;
+    Some(page.cast())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wiped_at_fork() -> Option<*mut AtomicU32> {
+    None
+}
+
+/// The process in which Kiln has started; zero before that.
+static STARTER: AtomicU32 = AtomicU32::new(0);
+
+/// Starts Kiln in this process, unless it has started. To be called before threads are started or drivers
+/// are called.
+///
+/// # Errors
+///
+/// As for [`check`].
+pub(crate) fn start() -> Result<()> {
+    match STARTER.compare_exchange(0, id(), Relaxed, Relaxed) {
+        Ok(_) => Ok(()),
+        Err(_) => check(),
+    }
+}
+
+/// Whether this is a child that was forked from a process in which Kiln had started.
+pub(crate) fn is_forked() -> bool {
+    let starter = STARTER.load(Relaxed);
+    starter != 0 && starter != id()
+}
+
+/// Fails in a child that was forked from a process in which Kiln had started.
+///
+/// # Errors
+///
+/// [`Forked`](ErrorKind::Forked).
+pub(crate) fn check() -> Result<()> {
+    if is_forked() { Err(forked()) } else { Ok(()) }
+}
+
+fn forked() -> Error {
+    let (child, parent) = (id(), STARTER.load(Relaxed));
+    Error::new(
+        ErrorKind::Forked,
+        format!(
+            "process {child} was forked from process {parent} after that had made a runtime or opened an \
+             image, and neither Kiln's threads nor drivers exist in a forked child; fork before that, \
+             or start another program in the child"
+        ),
+    )
+}
+
+/// The result of an operation that a forked child cannot complete.
+pub(crate) trait Unfinished {
+    fn of(error: Error) -> Self;
+}
+
+impl<T> Unfinished for Result<T> {
+    fn of(error: Error) -> Self {
+        Err(error)
+    }
+}
+
+impl Unfinished for () {
+    fn of(_: Error) {}
+}

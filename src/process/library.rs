@@ -1,0 +1,36 @@
+//! The library that contains this code: kept loaded once it has started threads.
+//!
+//! A plug-in that uses Kiln may be unloaded by `dlclose`. Kiln's threads, the handlers that it has
+//! registered for the end of the process, and the callbacks that drivers were given would then run in
+//! memory that is no longer there.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Keeps the library loaded until the process ends. Does nothing if this code is part of the program.
+pub(crate) fn pin_library() {
+    static IS_PINNED: AtomicBool = AtomicBool::new(false);
+    if !IS_PINNED.swap(true, Relaxed) {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        linux::pin();
+    }
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod linux {
+    use std::mem::MaybeUninit;
+
+    pub(super) fn pin() {
+        let mut found = MaybeUninit::<libc::Dl_info>::uninit();
+        let here = pin as *const () as *const libc::c_void;
+        // SAFETY: there is room for the answer.
+        if unsafe { libc::dladdr(here, found.as_mut_ptr()) } == 0 {
+            return;
+        }
+        // SAFETY: the call succeeded, and so wrote the answer.
+        let name = unsafe { found.assume_init() }.dli_fname;
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+        // The program itself is not found by its name, and cannot be unloaded either.
+        // SAFETY: the name is the loader's own; nothing is loaded, so no initializer runs.
+        unsafe { libc::dlopen(name, flags) };
+    }
+}

@@ -1,0 +1,395 @@
+//! The end of a process whose threads use devices: it neither crashes nor hangs, whoever ends it and
+//! however. Each case is a process of its own.
+
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+#[path = "support/children.rs"]
+mod children;
+mod support;
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use children::{Child, DEVICE, report, told};
+use futures::FutureExt;
+use futures::executor::block_on;
+use kiln::{Error, ErrorKind, Image, Result, Runtime};
+use support::SAXPY;
+
+/// Names what the threads of a child do when it ends.
+const WORK: &str = "KILN_TEST_WORK";
+
+/// Names how a child ends.
+const END: &str = "KILN_TEST_END";
+
+/// Sets the moment of the end.
+const DELAY: &str = "KILN_TEST_DELAY";
+
+/// The number of runs of each case of the soak.
+const RUNS: &str = "KILN_SOAK_RUNS";
+
+const WORKS: [&str; 5] = ["launches", "runtimes", "builds", "transfers", "wakers"];
+
+const ENDS: [&str; 3] = ["main returns", "a thread exits", "a waker exits"];
+
+/// Exit statuses of a child that has found a fault.
+const WRONG_ERROR: i32 = 70;
+const PANICKED: i32 = 71;
+
+fn child(device: usize, work: &str, end: &str, delay: u64) -> Child {
+    let variables = [
+        (DEVICE, device.to_string()),
+        (WORK, work.to_owned()),
+        (END, end.to_owned()),
+        (DELAY, delay.to_string()),
+        // glibc overwrites freed memory, so that its use fails each time.
+        ("MALLOC_PERTURB_", "165".to_owned()),
+    ];
+    Child::start("works_until_the_end", variables)
+}
+
+#[test]
+fn a_process_can_end_while_its_threads_use_a_device() {
+    block_on(support::on_each_device(async |rt| {
+        for (delay, work) in [5, 60, 300].into_iter().zip(WORKS.chunks(1).cycle()) {
+            child(rt.device().index(), work[0], ENDS[0], delay).report();
+        }
+        for work in WORKS {
+            for end in ENDS {
+                child(rt.device().index(), work, end, 20).report();
+            }
+        }
+    }));
+}
+
+#[test]
+fn a_forked_child_gets_errors_and_ends() {
+    block_on(support::on_each_device(async |rt| {
+        let report = Child::start_on(rt.device(), "forks_while_threads_use_the_device").report();
+        assert_eq!(report["children that went well"], FORKS);
+    }));
+}
+
+/// The number of children of one process.
+const FORKS: u64 = 20;
+
+#[test]
+#[ignore = "another test runs it"]
+fn forks_while_threads_use_the_device() {
+    let rt = block_on(runtime()).unwrap();
+    let program = block_on(rt.build(&Image::opencl_c(SAXPY)).into_future()).unwrap();
+    for thread in 0..2 {
+        let rt = rt.clone();
+        thread::spawn(move || {
+            for number in 0.. {
+                let _ = block_on(launch(&rt));
+                let _ = block_on(build(&rt, 1000 * thread + number % 4));
+            }
+        });
+    }
+    let mut well = 0;
+    for _ in 0..FORKS {
+        let buffer = rt.buffer::<u8>(64).unwrap();
+        let event = rt.queue().fill(&buffer, 1).unwrap();
+        let reading = rt.queue().read(&buffer);
+        let building = rt.build(&Image::opencl_c(SAXPY)).start();
+        let draining = rt.drain();
+        let (rt, program) = (rt.clone(), program.clone());
+        // SAFETY: the child has one thread, as it has to expect.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child if it hangs.
+            unsafe { libc::alarm(60) };
+            expect_forked("a build that was begun", block_on(building));
+            expect_forked("a read that was begun", block_on(reading));
+            block_on(draining);
+            use_after_fork(&rt);
+            expect_forked("a program", program.binary());
+            drop((event, buffer, program, rt));
+            process::exit(0);
+        }
+        let mut status = 0;
+        // SAFETY: the child is this process's own, and there is room for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's status");
+        well += 1;
+        block_on(event).unwrap();
+    }
+    report("children that went well", well);
+}
+
+fn expect_forked<T>(what: &str, result: Result<T>) {
+    match result {
+        Err(error) if error.kind() == ErrorKind::Forked => {
+            assert!(error.to_string().contains(&process::id().to_string()), "{error}");
+        }
+        // It may have ended before the fork.
+        Ok(_) if what.ends_with("was begun") => {}
+        Ok(_) => leave(WRONG_ERROR, &format!("{what} works in a forked child")),
+        Err(error) => leave(WRONG_ERROR, &format!("{what}: {error:?}")),
+    }
+}
+
+fn use_after_fork(rt: &Runtime) {
+    expect_forked("a runtime", block_on(runtime()));
+    expect_forked("a device", block_on(rt.on(rt.device())));
+    expect_forked("a buffer", rt.buffer::<u8>(64));
+    expect_forked("a buffer with elements", block_on(rt.buffer_from(vec![1u8; 64])));
+    expect_forked("a build", block_on(rt.build(&Image::opencl_c(SAXPY)).into_future()));
+    expect_forked("a key", rt.build(&Image::opencl_c(SAXPY)).key());
+    expect_forked("an image", block_on(Image::open("/dev/null")));
+    expect_forked("a marker", rt.queue().marker());
+    expect_forked("a host task", rt.queue().host_task(async {}));
+    block_on(rt.drain());
+    let _ = (rt.stats(), rt.queue().dot());
+    drop(rt.queue().start_fusion());
+    expect_forked("a trace", block_on(rt.trace_to("/dev/null").finish()));
+}
+
+#[test]
+fn a_thread_local_destructor_can_wait_for_a_command() {
+    block_on(support::on_each_device(async |rt| {
+        let (sender, ended) = mpsc::channel();
+        let rt = rt.clone();
+        let thread = thread::spawn(move || {
+            // Registered first, so destroyed last.
+            LATE.with(|late| {
+                late.0.replace(Some(Box::new(move || sender.send(wait(&rt)).unwrap())))
+            });
+            LATE.with(|late| late.0.borrow_mut().as_mut().unwrap()());
+        });
+        thread.join().unwrap();
+        for _ in 0..2 {
+            ended.try_recv().expect("it waited").unwrap();
+        }
+    }));
+}
+
+fn wait(rt: &Runtime) -> Result<()> {
+    let buffer = rt.buffer::<u8>(1 << 20)?;
+    rt.queue().fill(&buffer, 1)?.wait()?;
+    let image = Image::opencl_c(format!("{SAXPY} // in a destructor"));
+    let _key = rt.build(&image).key()?;
+    rt.queue().marker()?.wait()
+}
+
+type Job = Box<dyn FnMut()>;
+
+/// Does something when the thread ends.
+struct Late(RefCell<Option<Job>>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.get_mut() {
+            job();
+        }
+    }
+}
+
+thread_local!(static LATE: Late = const { Late(RefCell::new(None)) });
+
+#[test]
+fn a_plug_in_can_be_unloaded() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--offline", "--all-features", "--example", "plug_in"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(built.expect("cargo is there").success());
+    // Tests lie in `deps`, beside `examples`.
+    let tests = children::this_binary();
+    let library = tests.ancestors().nth(2).unwrap().join("examples/libplug_in.so");
+    block_on(support::on_each_device(async |rt| {
+        for end in ["main returns", "a thread exits"] {
+            let variables = [
+                (DEVICE, rt.device().index().to_string()),
+                (PLUG_IN, library.to_str().unwrap().to_owned()),
+                (END, end.to_owned()),
+            ];
+            let report = Child::start("loads_and_unloads_a_plug_in", variables).report();
+            assert_eq!(report["sum"], 3 * 4096);
+        }
+    }));
+}
+
+/// Names a library.
+const PLUG_IN: &str = "KILN_TEST_PLUG_IN";
+
+#[test]
+#[ignore = "another test runs it"]
+fn loads_and_unloads_a_plug_in() {
+    let name = CString::new(told(PLUG_IN)).unwrap();
+    let device: usize = told(DEVICE).parse().unwrap();
+    let mut sum = 0;
+    for _ in 0..3 {
+        // SAFETY: the initializers of the library are Rust's own and Kiln's.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!library.is_null(), "the plug-in can be loaded");
+        // SAFETY: the library is loaded.
+        let function = unsafe { libc::dlsym(library, c"kiln_plug_in_sum".as_ptr()) };
+        assert!(!function.is_null(), "the plug-in has the function");
+        // SAFETY: the plug-in defines the function with this type.
+        let function: extern "C" fn(usize) -> u64 = unsafe { std::mem::transmute(function) };
+        sum += function(device);
+        // SAFETY: nothing of the library is used by this process any more.
+        assert_eq!(unsafe { libc::dlclose(library) }, 0);
+        thread::sleep(Duration::from_millis(20));
+    }
+    report("sum", sum);
+    if told(END) == "a thread exits" {
+        thread::spawn(|| process::exit(0)).join().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "`make soak-exit` runs it"]
+#[allow(clippy::print_stderr, reason = "it counts")]
+fn soak() {
+    let runs: u64 = std::env::var(RUNS).map_or(1, |runs| runs.parse().expect("it is a number"));
+    block_on(support::on_each_device(async |rt| {
+        for work in WORKS {
+            for end in ENDS {
+                for run in 0..runs {
+                    child(rt.device().index(), work, end, run * 7 % 150).report();
+                }
+                eprintln!("{}: {work}, {end}: {runs} of {runs}", rt.device().platform);
+            }
+        }
+    }));
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn works_until_the_end() {
+    std::panic::set_hook(Box::new(|panic| leave(PANICKED, &panic.to_string())));
+    let delay = Duration::from_millis(told(DELAY).parse().unwrap());
+    let (work, end) = (told(WORK), told(END));
+    if end == "a waker exits" {
+        let rt = block_on(runtime()).unwrap();
+        thread::sleep(delay);
+        report("ends", 1);
+        end_in_a_waker(&rt);
+    }
+    for thread in 0..3 {
+        let work = work.clone();
+        thread::spawn(move || work_for_ever(&work, thread));
+    }
+    thread::sleep(delay);
+    report("ends", 1);
+    if end == "a thread exits" {
+        thread::spawn(|| process::exit(0)).join().unwrap();
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the parent shows it")]
+fn leave(status: i32, message: &str) -> ! {
+    eprintln!("{message}");
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(status) }
+}
+
+async fn runtime() -> Result<Runtime> {
+    support::builder().device(told(DEVICE)).build().await
+}
+
+/// A process that ends may refuse work, but only for that reason.
+fn check<T>(result: Result<T, Error>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) if error.kind() == ErrorKind::ProcessEnding => None,
+        Err(error) => leave(WRONG_ERROR, &format!("{error:?}")),
+    }
+}
+
+fn work_for_ever(work: &str, thread: usize) {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let mut count = 0;
+    loop {
+        count += 1;
+        if work == "runtimes" {
+            check(block_on(runtime()));
+            continue;
+        }
+        let Some(rt) = RUNTIME.get_or_init(|| check(block_on(runtime()))) else { return };
+        let done = match work {
+            "launches" => block_on(launch(rt)),
+            "builds" => block_on(build(rt, 1000 * thread + count)),
+            "transfers" => block_on(transfer(rt)),
+            _ => await_with_other_wakers(rt),
+        };
+        check(done);
+    }
+}
+
+async fn build(rt: &Runtime, number: usize) -> Result<()> {
+    let image = Image::opencl_c(format!("{SAXPY} constant int number = {number};"));
+    rt.build(&image).await.map(drop)
+}
+
+async fn launch(rt: &Runtime) -> Result<()> {
+    let program = rt.build(&Image::opencl_c(SAXPY)).await?;
+    // SAFETY: as in `support::kernel`.
+    let saxpy = unsafe { program.kernel("saxpy") }?;
+    let (x, y) = (rt.buffer::<f32>(4096)?, rt.buffer::<f32>(4096)?);
+    let queue = rt.queue();
+    for _ in 0..4 {
+        let _launched = queue.submit(saxpy.launch(4096).args((2.0f32, &x, &y)))?;
+    }
+    queue.submit(saxpy.launch(4096).args((2.0f32, &x, &y)))?.await
+}
+
+async fn transfer(rt: &Runtime) -> Result<()> {
+    let buffer = rt.buffer_from(vec![1u8; 4 << 20]).await?;
+    let half = buffer.slice(2 << 20..)?;
+    let _filled = rt.queue().fill(&half, 3)?;
+    rt.queue().read(&buffer).await.map(drop)
+}
+
+/// A waker that does something.
+struct Does(Box<dyn Fn() + Send + Sync>);
+
+impl Wake for Does {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+/// Polls events with a waker that is slow and uses the runtime.
+fn await_with_other_wakers(rt: &Runtime) -> Result<()> {
+    static WOKEN: AtomicU64 = AtomicU64::new(0);
+    let buffer = rt.buffer::<u8>(1 << 16)?;
+    let mut event = rt.queue().fill(&buffer, 1)?;
+    let has_woken = Arc::new(AtomicBool::new(false));
+    let (woken, other) = (has_woken.clone(), rt.clone());
+    let waker = Waker::from(Arc::new(Does(Box::new(move || {
+        WOKEN.fetch_add(1, SeqCst);
+        let _ = other.stats();
+        thread::sleep(Duration::from_micros(200));
+        woken.store(true, SeqCst);
+    }))));
+    loop {
+        if let Poll::Ready(outcome) = event.poll_unpin(&mut Context::from_waker(&waker)) {
+            return outcome;
+        }
+        while !has_woken.swap(false, SeqCst) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// The end comes where a driver may have called back.
+fn end_in_a_waker(rt: &Runtime) {
+    let waker = Waker::from(Arc::new(Does(Box::new(|| process::exit(0)))));
+    loop {
+        let buffer = rt.buffer::<u8>(4 << 20).unwrap();
+        let mut event = rt.queue().fill(&buffer, 1).unwrap();
+        let _ = event.poll_unpin(&mut Context::from_waker(&waker));
+        event.wait().unwrap();
+    }
+}
