@@ -1,16 +1,48 @@
 //! Locks between processes, on files. The system frees a lock with its holder, however that ends.
 //!
 //! They are only ever tried, never waited for: a thread that blocks on a lock cannot be called back.
+//!
+//! A lock belongs to the open file, which a forked child shares. So a lock is freed by a call, not by closing the
+//! file, and only by the process that took it; and a child gives its share up when it is
+//! forked, so that the lock does not outlive a parent that crashes.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
 use super::layout::open_own;
+use crate::process;
 
 /// A lock that is held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "closing the file frees the lock")] File);
+pub(crate) struct Lock {
+    file: File,
+    /// The process that took it.
+    holder: u32,
+    #[cfg(target_os = "linux")]
+    _unshared: unshared::Unshared,
+}
+
+impl Lock {
+    fn new(file: File) -> Self {
+        Self {
+            #[cfg(target_os = "linux")]
+            _unshared: unshared::Unshared::new(&file),
+            holder: process::id(),
+            file,
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.holder == process::id()
+            && let Err(error) = self.file.unlock()
+        {
+            tracing::debug!(%error, "a lock is freed only with its file");
+        }
+    }
+}
 
 /// How trying went.
 #[derive(Debug)]
@@ -35,7 +67,7 @@ pub(crate) fn try_lock(path: &Path) -> Try {
 /// Tries to lock an open file.
 pub(crate) fn try_lock_file(file: File) -> Try {
     match file.try_lock() {
-        Ok(()) => Try::Held(Lock(file)),
+        Ok(()) => Try::Held(Lock::new(file)),
         Err(TryLockError::WouldBlock) => Try::Busy,
         Err(TryLockError::Error(error)) => Try::Impossible(error),
     }
@@ -48,9 +80,132 @@ pub(super) fn keeping() -> OpenOptions {
     options
 }
 
+/// Files that forked children do not share.
+#[cfg(target_os = "linux")]
+mod unshared {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::sync::Once;
+    use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+    /// Descriptors of locked files, and [`NONE`]. More locks than this are shared with children.
+    static LOCKED: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
+
+    const NONE: i32 = -1;
+
+    #[derive(Debug)]
+    pub(super) struct Unshared(Option<&'static AtomicI32>);
+
+    impl Unshared {
+        pub(super) fn new(file: &File) -> Self {
+            static REGISTERED: Once = Once::new();
+            REGISTERED.call_once(|| {
+                // SAFETY: the handler only calls what a forked child may call.
+                let refused = unsafe { libc::pthread_atfork(None, None, Some(give_up)) };
+                if refused != 0 {
+                    tracing::debug!("forked children share locks");
+                }
+            });
+            let descriptor = file.as_raw_fd();
+            let take = |place: &&AtomicI32| {
+                place.compare_exchange(NONE, descriptor, SeqCst, SeqCst).is_ok()
+            };
+            Self(LOCKED.iter().find(take))
+        }
+    }
+
+    impl Drop for Unshared {
+        fn drop(&mut self) {
+            if let Some(place) = self.0 {
+                place.store(NONE, SeqCst);
+            }
+        }
+    }
+
+    /// In a forked child: has each descriptor stand for another file. Its owner, which may be a thread
+    /// that the child does not have, still closes it.
+    unsafe extern "C" fn give_up() {
+        // SAFETY: the name ends in NUL.
+        let other = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        for place in &LOCKED {
+            let descriptor = place.swap(NONE, SeqCst);
+            if descriptor != NONE && other >= 0 {
+                // SAFETY: both are descriptors of this process.
+                unsafe { libc::dup3(other, descriptor, libc::O_CLOEXEC) };
+            }
+        }
+        // SAFETY: nobody else has the descriptor. One that could not be opened is refused.
+        unsafe { libc::close(other) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Forks a child that only sleeps, and is killed at the end.
+    #[cfg(target_os = "linux")]
+    struct Sleeper(libc::pid_t);
+
+    #[cfg(target_os = "linux")]
+    impl Sleeper {
+        fn fork() -> Self {
+            // SAFETY: the child only makes system calls.
+            match unsafe { libc::fork() } {
+                0 => loop {
+                    // SAFETY: takes a number.
+                    unsafe { libc::sleep(60) };
+                },
+                child => {
+                    assert!(child > 0, "there is room for a process");
+                    Self(child)
+                }
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            // SAFETY: it is a child that nobody has waited for.
+            unsafe { libc::kill(self.0, libc::SIGKILL) };
+            // SAFETY: as above; its status is not wanted.
+            unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_forked_child_that_lives_on_does_not_prolong_a_lock() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("lock");
+        let Try::Held(held) = try_lock(&path) else { panic!("nobody else holds it") };
+        let _sleeper = Sleeper::fork();
+        assert!(matches!(try_lock(&path), Try::Busy), "the child frees nothing");
+        drop(held);
+        assert!(matches!(try_lock(&path), Try::Held(_)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_forked_child_has_no_share_in_a_lock() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("lock");
+        let Try::Held(held) = try_lock(&path) else { panic!("nobody else holds it") };
+        let child = Sleeper::fork();
+        let eventually = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let shares = || {
+            let files = std::fs::read_dir(format!("/proc/{}/fd", child.0)).expect("it lives");
+            let files = files.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+            files.into_iter().any(|file| file == path)
+        };
+        // It gives its share up when it first runs.
+        while shares() {
+            assert!(std::time::Instant::now() < eventually, "the child still has the file");
+            std::thread::yield_now();
+        }
+        drop(held);
+    }
 
     #[test]
     fn one_holds_it_until_it_is_dropped() {
