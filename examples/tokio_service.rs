@@ -10,7 +10,9 @@
 //! It shows how requests share builds: a handler just asks for the program that it needs. The first
 //! one compiles it, those that ask meanwhile await the same build, later ones find it in memory. It
 //! also shows that nothing needs to be done when a client goes away: axum drops the handler, and
-//! Kiln keeps what the device still uses.
+//! Kiln keeps what the device still uses. On SIGTERM or Ctrl-C the service takes no further requests,
+//! answers those that it has, and waits until the device has nothing left to do and all programs
+//! are stored.
 //!
 //! Run without arguments it sends itself many requests at once, checks every reply against the same
 //! computation on the host, and tells how many compiles there were.
@@ -81,14 +83,34 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(serve.as_deref().unwrap_or("127.0.0.1:0")).await?;
     let address = listener.local_addr()?;
     println!("listening on http://{address}");
-    let server = tokio::spawn(async move { axum::serve(listener, service).await });
     if serve.is_some() {
-        return Ok(server.await??);
+        axum::serve(listener, service).with_graceful_shutdown(termination()).await?;
+        println!("shutting down");
+        rt.drain().await;
+        return Ok(());
     }
+    tokio::spawn(async move { axum::serve(listener, service).await });
     check_service(address).await?;
     // Programs are stored behind the requests that asked for them.
     rt.drain().await;
     Ok(())
+}
+
+/// Completes when the service is to end. It does not matter that the drivers, which `Runtime::new` has
+/// loaded, register handlers for the same signals: Kiln takes these back.
+async fn termination() {
+    let interrupted = async { tokio::signal::ctrl_c().await.expect("Ctrl-C can be handled") };
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut terminated = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
+        tokio::select! {
+            () = interrupted => {}
+            _ = terminated.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    interrupted.await;
 }
 
 /// What all requests share. Both are handles, cheap to clone.

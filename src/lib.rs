@@ -171,6 +171,23 @@
 //! of `async-io`, a store that is too large one that collects while it needs to. Those that have nothing
 //! to do sleep.
 //!
+//! # Services: signals, shutdown, forks and plug-ins
+//!
+//! * **Signals.** Some OpenCL drivers register handlers for SIGTERM, SIGINT and others. Kiln takes these back
+//!   before [`Runtime::new`] or a build completes, so an application may register its own at any time before
+//!   or after. One that is registered during these calls also stays, but an application whose
+//!   handler calls the one before it, as `tokio::signal` does, registers it outside of the first ones.
+//! * **Shutdown.** Stop taking requests, finish those that remain, then await [`Runtime::drain`], as the example
+//!   `tokio_service` does. A process that ends without that ends well, too: on Linux with glibc, drivers take no new
+//!   work from then on ([`ErrorKind::ProcessEnding`]), and commands and calls have one second
+//!   to end. After that, or at once if a compiler runs, the process ends without the handlers that were
+//!   registered before the drivers' own.
+//! * **Forks.** Threads and drivers do not exist in a forked child: after Kiln has started in the parent, all that
+//!   needs them fails with [`ErrorKind::Forked`] in the child. Fork before, or start another program.
+//!   A child that ends while its parent had used a driver runs no further exit handlers.
+//! * **Plug-ins.** A library that contains Kiln stays in memory once it has made a runtime, though `dlclose` is
+//!   called.
+//!
 //! # Features
 //!
 //! * `opencl` (default): devices reached through OpenCL. The driver is loaded at run time: a program
