@@ -413,12 +413,13 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
         let mut lane = device.create_lane(false).unwrap();
         let memory = device.allocate(64).unwrap();
         write(&mut *lane, &*memory, 0, &[1.0; 16]);
+        let _call = exit::begin().unwrap();
         let raw = create_user_event(device.context.raw()).unwrap();
         // SAFETY: just created, and referenced here alone.
         let user = unsafe { OwnedEvent::new(raw) };
         let queue = Queue::create(&device.context, false).unwrap();
         let user: Arc<dyn NativeEvent> =
-            Arc::new(ClEvent::new(Handed::one(user), false, None, &queue));
+            Arc::new(ClEvent::new(Handed::one(user), false, None, None, &queue));
         assert!(matches!(user.progress(), Progress::Pending));
         let fill = Operation::Fill { memory: &*memory, offset: 0, bytes: 64, pattern: &[0; 4] };
         // SAFETY: the range is inside the memory, and the end is awaited below.
@@ -440,6 +441,7 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
 fn memory_is_not_released_while_there_are_commands() {
     on_every_device("memory_is_not_released_while_there_are_commands", |_, device| {
         let Some(spare) = &device.context.spare else { return };
+        let _call = exit::begin().unwrap();
         let raw = |memory: &Arc<dyn Memory>| ClMemory::of(&**memory).unwrap().raw();
         let mut lane = device.create_lane(false).unwrap();
         let [first, second] = [(); 2].map(|()| device.allocate(4096).unwrap());
