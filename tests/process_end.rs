@@ -2,6 +2,7 @@
 //! however. Each case is a process of its own.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
 #[path = "support/children.rs"]
 mod children;

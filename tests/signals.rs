@@ -1,6 +1,7 @@
 //! Signals belong to the application, though drivers register handlers of their own.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
 #[path = "support/children.rs"]
 mod children;
