@@ -11,7 +11,7 @@ mod support;
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::process::{self, Command};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -253,16 +253,20 @@ fn loads_and_unloads_a_plug_in() {
 #[allow(clippy::print_stderr, reason = "it counts")]
 fn soak() {
     let runs: u64 = std::env::var(RUNS).map_or(1, |runs| runs.parse().expect("it is a number"));
+    let faults = AtomicUsize::new(0);
     block_on(support::on_each_device(async |rt| {
         for work in WORKS {
             for end in ENDS {
-                for run in 0..runs {
-                    child(rt.device().index(), work, end, run * 7 % 150).report();
-                }
-                eprintln!("{}: {work}, {end}: {runs} of {runs}", rt.device().platform);
+                let run = |run| child(rt.device().index(), work, end, run * 7 % 150).status();
+                let failed: Vec<_> =
+                    (0..runs).map(run).filter(|status| !status.success()).collect();
+                let well = runs - failed.len() as u64;
+                eprintln!("{}: {work}, {end}: {well} of {runs} {failed:?}", rt.device().platform);
+                faults.fetch_add(failed.len(), SeqCst);
             }
         }
     }));
+    assert_eq!(faults.into_inner(), 0, "processes that did not end well");
 }
 
 #[test]

@@ -358,6 +358,7 @@ fn a_notification_may_come_late_and_may_panic() {
 #[test]
 fn commands_in_quick_succession_start_together() {
     on_every_device("commands_in_quick_succession_start_together", |_, device| {
+        let _call = exit::begin().unwrap();
         let burst = Burst::default();
         let start = Instant::now();
         let join = |micros| {
