@@ -181,7 +181,9 @@
 //!   `tokio_service` does. A process that ends without that ends well, too: on Linux with glibc, drivers take no new
 //!   work from then on ([`ErrorKind::ProcessEnding`]), and commands and calls have one second
 //!   to end. After that, or at once if a compiler runs, the process ends without the handlers that were
-//!   registered before the drivers' own.
+//!   registered before the drivers' own. While drivers are loaded for the first time, a thread that has never
+//!   called Kiln and is not the main thread should not end the process: it may still meet a driver's handlers
+//!   first.
 //! * **Forks.** Threads and drivers do not exist in a forked child: after Kiln has started in the parent, all that
 //!   needs them fails with [`ErrorKind::Forked`] in the child. Fork before, or start another program.
 //!   A child that ends while its parent had used a driver runs no further exit handlers.
