@@ -4,6 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -34,7 +35,8 @@ pub enum ErrorKind {
     /// An argument, a range, a slice or a length does not fit what it is used with; or it comes too
     /// late, such as for a fusion scope that has ended.
     InvalidArgument,
-    /// Memory or another resource of the device or the host is exhausted, for now.
+    /// Memory or another resource of the device or the host is exhausted, for now: threads, processes,
+    /// file descriptors, address space or disk.
     OutOfResources,
     /// The device stopped working; nothing that ran on it can be trusted.
     DeviceLost,
@@ -143,6 +145,13 @@ impl Error {
         Self::new(ErrorKind::Unsupported, message)
     }
 
+    /// The failure of a call to the system: [`OutOfResources`](ErrorKind::OutOfResources) if the system
+    /// has no more of something, else [`Io`](ErrorKind::Io).
+    pub(crate) fn of_system(message: impl Into<Cow<'static, str>>, error: io::Error) -> Self {
+        let kind = if is_exhaustion(&error) { ErrorKind::OutOfResources } else { ErrorKind::Io };
+        Self::new(kind, message).with_source(error)
+    }
+
     pub(crate) fn with_code(self, code: DriverCode) -> Self {
         self.map(|inner| inner.driver = Some(code))
     }
@@ -158,6 +167,11 @@ impl Error {
     /// The same error as one of circumstance, whatever its kind says.
     pub(crate) fn passing(self) -> Self {
         self.map(|inner| inner.passes = true)
+    }
+
+    /// The same error as one of another kind.
+    pub(crate) fn of_kind(self, kind: ErrorKind) -> Self {
+        self.map(|inner| inner.kind = kind)
     }
 
     /// The same error with `place` said before its message.
@@ -362,6 +376,20 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
     }
+}
+
+/// Whether the system has no more of something, such as memory, threads, file descriptors or disk.
+pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull, WouldBlock};
+    #[cfg(unix)]
+    if let Some(code) = rustix::io::Errno::from_io_error(error) {
+        use rustix::io::Errno;
+        if [Errno::MFILE, Errno::NFILE, Errno::NOBUFS].contains(&code) {
+            return true;
+        }
+    }
+    // The system starts no thread and no process: it says to try again.
+    matches!(error.kind(), FileTooLarge | OutOfMemory | QuotaExceeded | StorageFull | WouldBlock)
 }
 
 /// The text of a caught panic, as far as it was text. What else it was stays in memory: it is the

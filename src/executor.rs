@@ -8,12 +8,14 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
+use std::time::Duration;
 
 use async_executor::Executor;
+use async_io::Timer;
 use futures::FutureExt;
 
-use crate::error::outlast;
+use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
+use crate::threads::{self, no_thread};
 
 thread_local! {
     /// Whose tasks this thread runs.
@@ -39,7 +41,7 @@ type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 impl HostExecutor {
     pub(crate) fn new() -> Arc<Self> {
-        Self::with_start(|run| thread::Builder::new().name(THREAD.into()).spawn(run).map(drop))
+        Self::with_start(|run| threads::start(THREAD, run))
     }
 
     fn with_start(start: Start) -> Arc<Self> {
@@ -53,34 +55,49 @@ impl HostExecutor {
 
     /// Runs a future to its end. A panic, such as of a waker that the future wakes, ends that future
     /// only.
-    pub(crate) fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
-        if self.running.get().is_none() {
-            self.run();
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread to run it. The future
+    /// has been dropped then, which its owner may notice; the next call tries again.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<()> {
+        if let Err(error) = self.run() {
+            outlast("a future that was dropped", || drop(future));
+            return Err(error);
         }
         let handle = self.clone();
+        // It drops the future, which may panic, too.
+        #[expect(clippy::redundant_async_block, reason = "see above")]
+        let whole = async move { future.await };
         self.executor
             .spawn(async move {
-                if let Err(payload) = AssertUnwindSafe(future).catch_unwind().await {
-                    outlast("a task", || resume_unwind(payload));
+                if let Err(panic) = AssertUnwindSafe(whole).catch_unwind().await {
+                    outlast("a task", || resume_unwind(panic));
                 }
                 drop(handle);
             })
             .detach();
+        Ok(())
     }
 
-    /// Starts the thread. If the system gives none now, the next task tries again, and then all run.
-    fn run(&self) {
+    /// Starts the thread, unless it runs.
+    fn run(&self) -> Result<()> {
+        if self.running.get().is_some() {
+            return Ok(());
+        }
         let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.running.get().is_some() {
-            return;
+            return Ok(());
         }
         let (running, closed) = async_channel::bounded::<()>(1);
         let executor = self.executor.clone();
         let run = move || run_tasks(executor, closed.recv());
-        match (self.start)(Box::new(run)) {
-            Ok(()) => _ = self.running.set(running),
-            Err(error) => tracing::error!(%error, "no thread for host futures could be started"),
-        }
+        (self.start)(Box::new(run)).map_err(|error| no_thread().with_source(error))?;
+        self.running.get_or_init(|| running);
+        Ok(())
     }
 }
 
@@ -130,6 +147,20 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+/// Completes after some time.
+///
+/// # Errors
+///
+/// [`OutOfResources`](ErrorKind::OutOfResources) if the system has no thread or file descriptor for
+/// timers: the crate that has them panics then, and tries again with the next.
+pub(crate) async fn pause(time: Duration) -> Result<()> {
+    let paused = AssertUnwindSafe(Timer::after(time)).catch_unwind().await;
+    paused.map(drop).map_err(|panic| {
+        let message = format!("the system gave nothing for a timer: {}", panic_message(panic));
+        Error::new(ErrorKind::OutOfResources, message)
+    })
+}
+
 /// Waits for a future on whatever thread. An error if the system gives no thread for tasks that it may
 /// depend on.
 pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
@@ -142,7 +173,7 @@ pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
         // While a runner of tasks ends, others may miss those that it held: they look again for this.
         executor.spawn(async {}).detach();
     };
-    thread::Builder::new().name(THREAD.into()).spawn(run)?;
+    threads::start(THREAD, run)?;
     Ok(block_on(future))
 }
 
@@ -157,7 +188,7 @@ fn run_tasks<T>(executor: Arc<Executor<'static>>, over: impl Future<Output = T>)
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::sync::mpsc;
-    use std::time::Duration;
+    use std::thread;
 
     use super::*;
 
@@ -166,12 +197,14 @@ mod tests {
         let executor = HostExecutor::new();
         let (sender, told) = mpsc::channel();
         let asked = executor.clone();
-        executor.spawn(async move {
+        let first = executor.spawn(async move {
             let (answer, answered) = futures::channel::oneshot::channel();
-            asked.spawn(async move { answer.send(7).expect("somebody waits") });
+            let task = async move { answer.send(7).expect("somebody waits") };
+            asked.spawn(task).expect("there is a thread");
             let heard = wait_for(answered).expect("there is a thread");
             sender.send(heard).expect("the test waits");
         });
+        first.expect("there is a thread");
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(7)));
         assert_eq!(wait_for(std::future::ready(8)).expect("no thread is needed"), 8);
     }
@@ -181,16 +214,18 @@ mod tests {
         let executor = HostExecutor::new();
         let (answer, answered) = futures::channel::oneshot::channel();
         let (ended, first_ended) = futures::channel::oneshot::channel();
-        executor.spawn(async move {
+        let first = async move {
             let heard = wait_for(answered).expect("there is a thread");
             ended.send(heard).expect("the other task waits");
-        });
+        };
         let (sender, told) = mpsc::channel();
-        executor.spawn(async move {
+        let second = async move {
             answer.send(7).expect("the first task waits");
             let heard = wait_for(first_ended).expect("there is a thread");
             sender.send(heard).expect("the test waits");
-        });
+        };
+        executor.spawn(first).expect("there is a thread");
+        executor.spawn(second).expect("there is a thread");
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(Ok(Ok(7))));
     }
 
@@ -205,12 +240,24 @@ mod tests {
             Ok(())
         });
         let (sender, ran) = mpsc::channel();
-        for task in 0..2 {
-            assert!(ran.try_recv().is_err(), "there is no thread");
+        let task = |number| {
             let sender = sender.clone();
-            executor.spawn(async move { sender.send(task).expect("the test waits") });
-        }
-        let ran = [(); 2].map(|()| ran.recv_timeout(Duration::from_secs(60)));
-        assert_eq!(ran, [Ok(0), Ok(1)]);
+            async move { sender.send(number).expect("the test waits") }
+        };
+        let error = executor.spawn(task(0)).expect_err("there is no thread");
+        assert_eq!(error.kind(), ErrorKind::OutOfResources);
+        executor.spawn(task(1)).expect("there is one again");
+        assert_eq!(ran.recv_timeout(Duration::from_secs(60)), Ok(1));
+        assert!(ran.try_recv().is_err(), "the task without a thread was dropped");
+    }
+
+    #[test]
+    fn a_task_that_panics_keeps_the_others_going() {
+        let executor = HostExecutor::new();
+        executor.spawn(async { panic!("as it likes") }).expect("there is a thread");
+        let (sender, ran) = mpsc::channel();
+        let task = async move { sender.send(1).expect("the test waits") };
+        executor.spawn(task).expect("there is a thread");
+        assert_eq!(ran.recv_timeout(Duration::from_secs(60)), Ok(1));
     }
 }

@@ -16,6 +16,7 @@ use crate::future::named_future;
 use crate::includes::{includes_files, tells_time};
 use crate::process::{self, pin_library};
 use crate::spirv::{self, Symbol};
+use crate::threads;
 
 /// The bytes of the largest file that is read as a module.
 const LARGEST_FILE: u64 = 1 << 30;
@@ -129,14 +130,16 @@ impl Image {
         let started = process::start();
         OpenImage::new(async move {
             started?;
-            let file = path.clone();
-            let read = blocking::unblock(move || file::read(&file, Links::Follow, LARGEST_FILE));
-            let bytes = read.await.map_err(|error| {
-                let message = format!("cannot read the image {}", path.display());
-                Error::new(ErrorKind::Io, message).with_source(error)
-            })?;
-            let image = Self::from_content(bytes).map_err(|error| error.within(path.display()))?;
-            Ok(image.label(path.to_string_lossy()))
+            let opened = threads::run("kiln-open", move || {
+                let bytes = file::read(&path, Links::Follow, LARGEST_FILE).map_err(|error| {
+                    let message = format!("cannot read the image {}", path.display());
+                    Error::of_system(message, error)
+                })?;
+                let image =
+                    Self::from_content(bytes).map_err(|error| error.within(path.display()))?;
+                Ok(image.label(path.to_string_lossy()))
+            });
+            opened.await?
         })
     }
 
@@ -311,6 +314,8 @@ impl Image {
     /// * Parsing, linking and fusing SPIR-V, and translating it to OpenCL C, is Kiln's own code: it
     ///   stays in this process, in Rust. Translating OpenCL C to SPIR-V takes clang in a process of
     ///   its own, whoever the image is from.
+    /// * A compiler in this process has a stack of 16 MiB, twice that of a main thread. Text that is nested
+    ///   so deeply that this does not suffice ends the process; in a child, it ends the child.
     /// * Simulated devices have no driver; nothing of theirs is run in a child.
     #[must_use]
     pub fn untrusted(self) -> Self {

@@ -251,10 +251,12 @@ pub mod remote;
 #[cfg(not(feature = "remote"))]
 #[path = "remote/absent.rs"]
 mod remote;
+mod resources;
 mod runtime;
 mod spirv;
 mod stats;
 pub mod store;
+mod threads;
 mod warning;
 
 pub use bytemuck;

@@ -28,6 +28,7 @@ use crate::queue::{
     Event, FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload, Waits,
     drain, drain_within,
 };
+use crate::resources;
 use crate::stats::{Counters, Stats};
 
 /// The environment variable that selects the device.
@@ -298,6 +299,7 @@ impl RuntimeBuilder {
 
     fn start(self, pool: Pool) -> Result<Runtime> {
         let selector = self.selector()?;
+        resources::check_for_driver()?;
         let Discovered { adapters, unavailable } = discover(&self.backends())?;
         let devices: Vec<_> = adapters
             .iter()

@@ -40,6 +40,7 @@ use crate::device::{DeviceInfo, ImageFormat};
 use crate::error::outlast;
 use crate::error::{DriverCode, Error, Result};
 use crate::nd_range::NdRange;
+use crate::resources;
 
 /// Those that speak to drivers.
 pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
@@ -416,6 +417,9 @@ impl DeviceSlot {
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = self.opened.get() {
             return Ok(device);
+        }
+        if self.handle.runs_code {
+            resources::check_for_driver()?;
         }
         let device = self.adapter.open()?;
         Ok(self.opened.get_or_init(|| device))

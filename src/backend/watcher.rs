@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process;
+use crate::threads;
 
 /// How long it asks without a pause, and after the last end goes on looking for somebody who waits for
 /// the next: waking it would take longer than most commands.
@@ -76,10 +77,7 @@ struct State {
 
 impl Watcher {
     pub(super) fn new() -> Self {
-        Self::with_spawn(|shared| {
-            let thread = thread::Builder::new().name("kiln-watcher".to_owned());
-            thread.spawn(move || shared.run()).map(drop)
-        })
+        Self::with_spawn(|shared| threads::start("kiln-watcher", move || shared.run()))
     }
 
     fn with_spawn(spawn: Spawn) -> Self {

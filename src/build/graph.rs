@@ -15,7 +15,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tracing::field::Empty;
 
-use crate::backend::DeviceSlot;
+use crate::backend::{self, DeviceSlot};
 use crate::build::child::{Children, Target};
 use crate::build::disk::Disk;
 use crate::build::flight::{Flight, flight};
@@ -36,6 +36,7 @@ use crate::executor::HostExecutor;
 use crate::frontend::FrontEnd;
 use crate::image::Image;
 use crate::remote::Remote;
+use crate::resources;
 use crate::stats::{Counters, Stats};
 use crate::store::{Address, Pending};
 
@@ -211,10 +212,10 @@ impl BuildGraph {
             recipe.read_files(graph.children().limit())?;
             Ok(graph.ask_for_program(recipe, |_| pending))
         });
-        self.host().spawn(async move {
+        let landed = self.host().spawn(async move {
             lander.land(reading.await.flatten().unwrap_or_else(Answer::Refused));
         });
-        Answer::Reading(flight)
+        landed.map_or_else(Answer::Refused, |()| Answer::Reading(flight))
     }
 
     fn ask_for_program(
@@ -341,6 +342,14 @@ impl BuildGraph {
         &self.setting.pool
     }
 
+    /// Runs a task that owns a job. Without a thread for it the task is dropped, and the job, which is
+    /// dropped with it, ends its build with an error.
+    pub(super) fn run_later(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Err(error) = self.host().spawn(task) {
+            tracing::debug!(%error, "a build does not go on");
+        }
+    }
+
     /// Where tasks of the library's own wait.
     pub(super) fn host(&self) -> &Arc<HostExecutor> {
         &self.setting.host
@@ -369,6 +378,20 @@ impl BuildGraph {
 
     pub(super) fn slot(&self, recipe: &Recipe) -> &Arc<DeviceSlot> {
         &self.setting.devices[recipe.device()]
+    }
+
+    /// The device whose compiler is to be called.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening it, and [`OutOfResources`](ErrorKind::OutOfResources) where the compiler would
+    /// find nothing to work with.
+    pub(super) fn compiler(&self, recipe: &Recipe) -> Result<&Arc<dyn backend::Device>> {
+        // A simulated device's compiler is Kiln's own.
+        if self.device(recipe.device()).runs_code {
+            resources::check()?;
+        }
+        self.slot(recipe).open()
     }
 
     /// Completes when every build that was asked for has ended and is stored.

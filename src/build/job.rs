@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use async_io::Timer;
 use futures::channel::oneshot;
 use futures::future::{abortable, try_join_all};
 use tracing::field::display;
@@ -18,18 +17,21 @@ use crate::build::disk::{Disk, Miss, Turn, Waiting};
 use crate::build::graph::{BuildGraph, NodeId, Outcome};
 use crate::build::key::NodeKind;
 use crate::build::landing::Landing;
-use crate::build::pool::{catch_panic, let_others_run, no_thread};
+use crate::build::pool::{catch_panic, let_others_run};
 use crate::build::program::{Built, Origin, Told};
 use crate::build::recipe::{Part, Recipe, Way};
 use crate::build::record::{has_kernels, parameters};
+use crate::build::refusal::judge;
 use crate::build::signatures::Signatures;
 use crate::build::spirv::SpirV;
 use crate::build::stored::{self, Loaded, Packed};
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor;
 use crate::remote::{Answer, Coming, Heard, Question};
 use crate::store::{Entry, Lock};
+use crate::threads::no_thread;
 
 /// The pauses before a build that ran out of resources is tried again, after which it is given up.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
@@ -162,11 +164,13 @@ impl Job {
         }
     }
 
-    fn submit_after(self, pause: Duration) {
-        let host = self.graph.host().clone();
-        host.spawn(async move {
-            Timer::after(pause).await;
-            self.submit();
+    fn submit_after(mut self, pause: Duration) {
+        let graph = self.graph.clone();
+        graph.run_later(async move {
+            match executor::pause(pause).await {
+                Ok(()) => self.submit(),
+                Err(error) => _ = self.end(Err(error)),
+            }
         });
     }
 
@@ -197,9 +201,9 @@ impl Job {
         let (answer, waiting) = abortable(answer);
         self.landing.abort_when_claimed(waiting);
         self.remote = Remotely::Over("it was not there before the compile began".to_owned());
-        let host = self.graph.host().clone();
+        let graph = self.graph.clone();
         self.submit();
-        host.spawn(async move {
+        graph.run_later(async move {
             if let Ok(answer) = answer.await {
                 second.remote = Remotely::answered(answer);
                 second.submit();
@@ -238,8 +242,8 @@ impl Job {
         let links_here = !self.graph.has_child_compile(&self.recipe);
         let objects: Vec<_> = self.recipe.objects().filter(|_| links_here).map(ask).collect();
         let signatures = self.graph.signatures(&self.recipe);
-        let host = self.graph.host().clone();
-        host.spawn(async move {
+        let graph = self.graph.clone();
+        graph.run_later(async move {
             match try_join_all(objects).await {
                 Ok(objects) => {
                     self.objects = links_here.then_some(objects);
@@ -254,8 +258,8 @@ impl Job {
     /// Has the images translated, and goes on with what they become.
     fn submit_translated(mut self) {
         let translating = self.graph.in_spirv(&self.recipe);
-        let host = self.graph.host().clone();
-        host.spawn(async move {
+        let graph = self.graph.clone();
+        graph.run_later(async move {
             match translating.await {
                 Ok(recipe) => {
                     self.texts = Some(self.graph.parts_by(recipe.way(), &self.recipe));
@@ -403,12 +407,10 @@ impl Job {
     fn compile(&self) -> Outcome {
         let is_of_child =
             self.graph.has_child_compile(&self.recipe) || self.recipe.way() == Way::Translate;
-        let outcome = if is_of_child {
-            // A child that ran out of memory would again, and this process might go with it.
-            self.try_compile()
-        } else {
-            self.with_retries(|| self.try_compile())
-        };
+        let device = self.graph.device(self.recipe.device());
+        let attempt = || self.try_compile().map_err(|error| judge(error, device));
+        // A child that ran out of memory would again, and this process might go with it.
+        let outcome = if is_of_child { attempt() } else { self.with_retries(attempt) };
         outcome.map_err(|error| self.graph.explain(&self.recipe, error))
     }
 
@@ -448,7 +450,7 @@ impl Job {
                 compiles.add_one();
                 return self.in_child(Order::Build(source));
             }
-            let device = self.graph.slot(recipe).open()?;
+            let device = self.graph.compiler(recipe)?;
             compiles.add_one();
             let native = match recipe.kind() {
                 NodeKind::Object => device.compile(source),
@@ -468,7 +470,7 @@ impl Job {
     }
 
     fn link(&self, objects: &[Arc<Built>]) -> Outcome {
-        let device = self.graph.slot(&self.recipe).open()?;
+        let device = self.graph.compiler(&self.recipe)?;
         let counters = self.graph.counters();
         let link = |objects: &[Arc<Built>]| {
             counters.links.add_one();

@@ -9,6 +9,7 @@ use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
 use crate::process;
+use crate::threads::{self, no_thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -110,10 +111,7 @@ impl Workers {
 
     fn spawn(workers: &Arc<Self>, number: usize) -> io::Result<()> {
         let workers = Arc::clone(workers);
-        std::thread::Builder::new()
-            .name(format!("{}-{number}", workers.name))
-            .spawn(move || workers.work())
-            .map(drop)
+        threads::start(format!("{}-{number}", workers.name), move || workers.work())
     }
 
     fn work(&self) {
@@ -149,11 +147,6 @@ pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     // What a panic leaves behind half done is dropped with the call: nothing is used afterwards.
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
-}
-
-/// For what needs a thread and gets none.
-pub(crate) fn no_thread() -> Error {
-    Error::new(ErrorKind::OutOfResources, "the system gave no thread; ask again later")
 }
 
 /// Before work that nobody waits for: whoever was woken may have to run on this very processor.

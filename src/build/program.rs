@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
+use crate::threads;
 
 /// Where a program came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -315,9 +316,9 @@ impl Program {
     /// # Errors
     ///
     /// [`Driver`](ErrorKind::Driver) or [`OutOfResources`](ErrorKind::OutOfResources) if the driver
-    /// does not give it.
+    /// does not give it. `OutOfResources` also if the system gives no thread: some drivers compile then.
     pub fn binary(&self) -> Result<Vec<u8>> {
-        self.built.binary()
+        threads::call("kiln-binary", || self.built.binary())?
     }
 
     /// A kernel of the program, by name.

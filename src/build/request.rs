@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 
 use crate::build::flight::Flight;
 use crate::build::graph::{Answer, BuildGraph, Outcome};
-use crate::build::pool::no_thread;
 use crate::build::program::{Kernel, Origin, Program};
 use crate::build::recipe::{Recipe, SpecializationValue, Wanted, Way};
 use crate::device::Device;
@@ -16,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::executor::wait_for;
 use crate::image::Image;
 use crate::process;
+use crate::threads::no_thread;
 
 /// A program to be built, from [`Runtime::build`](crate::Runtime::build). Awaiting it, or
 /// [`start`](Self::start), asks for the build; until then nothing happens.
@@ -180,7 +180,8 @@ impl fmt::Debug for BuildRequest {
 /// # Errors
 ///
 /// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's or linker's log, if it
-///   refused the program. The failure is kept like a program: asking again gives the same error.
+///   refused the program. If the log names a place or a symbol of the program, the failure is kept like a
+///   program: asking again gives the same error. Otherwise asking again compiles again.
 ///   Without a log if no library, or more than one, exports what an image imports; asking again
 ///   looks at the libraries that are registered then.
 /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,

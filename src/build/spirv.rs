@@ -9,13 +9,14 @@ use futures::future::try_join_all;
 use crate::backend::{self, Kernel, Parameter};
 use crate::build::graph::{Answer, BuildGraph};
 use crate::build::link::describe;
-use crate::build::pool::{catch_panic, no_thread};
+use crate::build::pool::catch_panic;
 use crate::build::recipe::Recipe;
 use crate::build::unit::Unit;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frontend::{self, Tools, Translation};
 use crate::image::Image;
+use crate::threads::no_thread;
 
 /// A module as the graph holds it, in the place of a driver's program. Nothing of it can be launched.
 pub(super) struct SpirV {

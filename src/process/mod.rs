@@ -6,6 +6,7 @@
 
 mod identity;
 mod library;
+pub(crate) mod log;
 mod program;
 #[cfg(all(test, unix))]
 #[path = "../../tests/support/scripts.rs"]
@@ -21,7 +22,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use self::log::Cause;
 use crate::error::{Error, ErrorKind, Result};
+use crate::threads;
 
 pub(crate) use self::identity::{Unfinished, check, id, is_forked, start};
 pub(crate) use self::library::pin_library;
@@ -75,9 +78,7 @@ struct Group {
 pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<Ended> {
     let program = PathBuf::from(command.get_program());
     let name = program.display();
-    let failed = |what: &str, error: io::Error| {
-        Error::new(kind_of(&error), format!("{name}: {what}")).with_source(error)
-    };
+    let failed = |what: &str, error: io::Error| Error::of_system(format!("{name}: {what}"), error);
     let files = || -> io::Result<_> {
         let mut stdin = nameless()?;
         stdin.write_all(input)?;
@@ -139,22 +140,6 @@ fn nameless() -> io::Result<File> {
         return Ok(file.into());
     }
     tempfile::tempfile()
-}
-
-/// The kind of an error of the system.
-fn kind_of(error: &io::Error) -> ErrorKind {
-    #[cfg(unix)]
-    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
-        return ErrorKind::OutOfResources;
-    }
-    match error.kind() {
-        io::ErrorKind::OutOfMemory
-        | io::ErrorKind::WouldBlock
-        | io::ErrorKind::StorageFull
-        | io::ErrorKind::QuotaExceeded
-        | io::ErrorKind::FileTooLarge => ErrorKind::OutOfResources,
-        _ => ErrorKind::Io,
-    }
 }
 
 /// The reason why a program cannot be started, beside the system's.
@@ -241,7 +226,7 @@ impl Drop for Group {
             if since.elapsed() >= GRACE {
                 // Its end is nothing to wait for.
                 let reap = move || drop(child.wait());
-                drop(std::thread::Builder::new().name("kiln-reap".to_owned()).spawn(reap));
+                drop(threads::start("kiln-reap", reap));
                 return;
             }
             let [shortest, longest] = PAUSES;
@@ -262,16 +247,7 @@ pub(crate) fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// Messages of programs that lack memory, or room for what they write.
-const STARVED: [&str; 5] = [
-    "out of memory",
-    "bad_alloc",
-    "Cannot allocate memory",
-    "No space left on device",
-    "File too large",
-];
-
-/// Whether the system ended the program for want of memory, as far as that can be told.
+/// Whether the program failed because the system had no more of something, as far as that can be told.
 pub(crate) fn was_starved(ended: &Ended) -> bool {
     #[cfg(unix)]
     {
@@ -280,25 +256,5 @@ pub(crate) fn was_starved(ended: &Ended) -> bool {
             return true;
         }
     }
-    of_its_own(&ended.log).any(|line| STARVED.iter().any(|words| line.contains(words)))
-}
-
-/// What a compiler says of itself: no message about a place in its input, nor the lines that it quotes
-/// below one, up to that which points at something in them.
-fn of_its_own(log: &str) -> impl Iterator<Item = &str> {
-    let mut quotes = false;
-    log.lines().filter(move |line| {
-        let is_marker = line.contains(['^', '~']) && line.chars().all(|c| " \t|^~".contains(c));
-        let is_end = is_marker || line.ends_with(" generated.");
-        let is_quoted = quotes || speaks_of_a_place(line);
-        quotes = is_quoted && !is_end;
-        !is_quoted
-    })
-}
-
-/// Whether a line begins as `file:1:2: `.
-fn speaks_of_a_place(line: &str) -> bool {
-    let mut place = line.split(": ").next().unwrap_or_default().rsplit(':');
-    let mut is_number = || place.next().is_some_and(|part| part.parse::<u32>().is_ok());
-    is_number() && is_number()
+    log::cause(&ended.log) == Cause::Exhaustion
 }

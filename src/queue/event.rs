@@ -19,10 +19,10 @@ use super::scheduler::Scheduler;
 use super::waits::{self, Waiting};
 use crate::backend::{NativeEvent, Profile};
 use crate::buffer::Buffer;
-use crate::build::no_thread;
 use crate::error::{Error, Result, outlast};
 use crate::executor::wait_for;
 use crate::process;
+use crate::threads::no_thread;
 
 /// What the handles of a command, its callback and the DAG share. Its destructor may run in a
 /// driver's callback, so it owns nothing of a driver's, except until a callback that is late.

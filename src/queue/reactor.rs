@@ -11,6 +11,7 @@ use super::scheduler::Scheduler;
 use super::waits::{LOOK_EVERY, Waits};
 use crate::buffer::Freed;
 use crate::error::{Error, ErrorKind, Result, outlast};
+use crate::threads;
 
 /// What the reactor is asked to do.
 pub(crate) enum Post {
@@ -46,13 +47,11 @@ impl Reactor {
     pub(crate) fn start(waits: Arc<Waits>) -> Result<Arc<Self>> {
         let reactor = Self { mailbox: Arc::new(Mailbox::new()), schedulers: Arc::default() };
         let (mailbox, schedulers) = (reactor.mailbox.clone(), reactor.schedulers.clone());
-        std::thread::Builder::new()
-            .name("kiln-reactor".into())
-            .spawn(move || run(&mailbox, &schedulers, &waits))
-            .map_err(|error| {
-                Error::new(ErrorKind::OutOfResources, "the reactor thread could not be started")
-                    .with_source(error)
-            })?;
+        let run = move || run(&mailbox, &schedulers, &waits);
+        threads::start("kiln-reactor", run).map_err(|error| {
+            Error::new(ErrorKind::OutOfResources, "the reactor thread could not be started")
+                .with_source(error)
+        })?;
         Ok(Arc::new(reactor))
     }
 

@@ -18,7 +18,7 @@ use super::scheduler::Scheduler;
 use crate::backend::Profile;
 use crate::build::Pool;
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::file;
 use crate::future::named_future;
 use crate::process;
@@ -174,8 +174,8 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be written, and
-    /// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread.
+    /// From the future: [`Io`](crate::ErrorKind::Io) if the file cannot be written, and
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system gives no thread, or no room.
     pub fn finish(mut self) -> WriteTrace {
         if let Err(error) = process::check() {
             return WriteTrace::new(ready(Err(error)));
@@ -185,7 +185,7 @@ impl Trace {
         let writing = Pool::new("kiln-trace", 1).run(move || {
             file::write_output(&self.path, self.to_json(recorded)).map_err(|error| {
                 let message = format!("cannot write the trace {}", self.path.display());
-                Error::new(ErrorKind::Io, message).with_source(error)
+                Error::of_system(message, error)
             })
         });
         WriteTrace::new(async { writing.await? })

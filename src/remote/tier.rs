@@ -34,7 +34,7 @@ pub(crate) struct Remote(Arc<Inner>);
 
 struct Inner {
     service: Arc<Service>,
-    worker: OnceLock<Option<Arc<Worker>>>,
+    worker: OnceLock<Arc<Worker>>,
     queue: Arc<Queue>,
     behind: Behind,
     has_told_full: AtomicBool,
@@ -80,15 +80,17 @@ impl Remote {
     }
 
     fn worker(&self) -> Option<&Arc<Worker>> {
-        let start = || {
-            let started = Worker::start();
-            started
-                .inspect_err(|error| {
-                    tracing::warn!(%error, "no thread for the remote cache; it is not used");
-                })
-                .ok()
-        };
-        self.0.worker.get_or_init(start).as_ref()
+        let worker = &self.0.worker;
+        if worker.get().is_none() {
+            match Worker::start() {
+                // Another thread may have started one meanwhile: this one ends then.
+                Ok(started) => _ = worker.set(started),
+                Err(error) => {
+                    tracing::warn!(%error, "no thread for the remote cache; the next use tries again");
+                }
+            }
+        }
+        worker.get()
     }
 
     /// What asks for an entry; `None` where that is no use. Counts as a try of the service, so it is

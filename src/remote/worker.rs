@@ -8,6 +8,8 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 use tokio::runtime::{Builder, Handle};
 
+use crate::threads;
+
 /// So many objects are written at the same time.
 const WRITERS: usize = 4;
 
@@ -30,7 +32,7 @@ impl Worker {
             // A name that is still being looked up may take its time.
             runtime.shutdown_background();
         };
-        std::thread::Builder::new().name("kiln-remote".into()).spawn(work)?;
+        threads::start("kiln-remote", work)?;
         Ok(Arc::new(Self { runtime: handle, writes }))
     }
 

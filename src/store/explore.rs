@@ -199,7 +199,7 @@ fn refuse(unusable: &Unusable) -> Error {
 }
 
 fn cannot(what: &str, path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot {what} {}", path.display())).with_source(error)
+    Error::of_system(format!("cannot {what} {}", path.display()), error)
 }
 
 #[cfg(test)]

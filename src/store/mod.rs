@@ -102,6 +102,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{self, Links};
 use crate::stats::Counters;
+use crate::threads;
 use crate::warning;
 
 /// How far the stamp of an entry's last use may lag behind.
@@ -371,7 +372,7 @@ impl Store {
             }
             store.0.collecting.store(false, SeqCst);
         };
-        if let Err(error) = thread::Builder::new().name("kiln-collector".into()).spawn(run) {
+        if let Err(error) = threads::start("kiln-collector", run) {
             self.0.collecting.store(false, SeqCst);
             tracing::debug!(%error, "no thread for a collection; a later put tries again");
         }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::queue::Queue;
 use crate::backend::{Notify, exit};
 use crate::process;
+use crate::threads;
 
 /// A command takes long if it is awaited in one look and still in the next, so long after. With each
 /// shorter one, waking up would cost more than is won.
@@ -78,9 +79,8 @@ impl Helper {
         state.awaited.push(Awaited { queue, pending: until });
         if !state.started {
             let shared = Arc::clone(&self.shared);
-            let thread = thread::Builder::new().name("kiln-helper".to_owned());
-            match thread.spawn(move || shared.run()) {
-                Ok(_) => state.started = true,
+            match threads::start("kiln-helper", move || shared.run()) {
+                Ok(()) => state.started = true,
                 Err(error) => {
                     state.awaited.clear();
                     tracing::debug!(%error, "commands take longer without a helper");

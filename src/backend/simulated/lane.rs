@@ -5,13 +5,13 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use super::command::{Command, admit, perform};
 use super::event::Event;
 use super::shared::{Shared, code, count, lock};
 use crate::backend::{Lane, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result};
+use crate::threads;
 
 /// So many commands start without a flush.
 const BATCH: usize = 64;
@@ -32,14 +32,12 @@ impl ThreadedLane {
         let (to_thread, commands) = channel();
         let thread_shared = shared.clone();
         // The thread is detached: it ends by itself once the lane is dropped and the queue empty.
-        thread::Builder::new()
-            .name("kiln-simulated".to_owned())
-            .spawn(move || run_commands(&commands, &thread_shared))
-            .map_err(|error| {
-                Error::new(ErrorKind::OutOfResources, "cannot start a thread for a lane")
-                    .with_code(code(-6, "CL_OUT_OF_HOST_MEMORY"))
-                    .with_source(error)
-            })?;
+        let run = move || run_commands(&commands, &thread_shared);
+        threads::start("kiln-simulated", run).map_err(|error| {
+            Error::new(ErrorKind::OutOfResources, "cannot start a thread for a lane")
+                .with_code(code(-6, "CL_OUT_OF_HOST_MEMORY"))
+                .with_source(error)
+        })?;
         Ok(Self { shared: shared.clone(), profiling, queued: Vec::new(), to_thread })
     }
 

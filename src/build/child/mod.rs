@@ -28,6 +28,7 @@ use crate::backend::{self, Source};
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{self, Chosen, Ended, program_in};
+use crate::resources;
 use crate::store::KernelRecord;
 
 /// What a child gets to end, unless something else is asked for.
@@ -217,7 +218,9 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
     let program = program.display();
     let how = process::in_words(ended.status);
     let starved = || {
-        let message = format!("the build child `{program}` ran out of memory: it {how}");
+        let message = format!(
+            "the build child `{program}` ran out of memory or of another resource: it {how}"
+        );
         Error::new(ErrorKind::OutOfResources, message).with_log(ended.log.as_str())
     };
     let was_starved = !ended.status.success() && process::was_starved(&ended);
@@ -246,7 +249,8 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
         Some((Answer::Failed(failure), _)) => {
             Err(failure.into_error(|code| backend::driver_code(backend, code)))
         }
-        _ if was_starved => Err(starved()),
+        // A child has the limits of this process.
+        _ if was_starved || resources::check_for_process().is_err() => Err(starved()),
         _ => {
             let message = format!(
                 "the compiler fell over the program: its process, the build child `{program}`, \

@@ -10,6 +10,8 @@ use crate::build::pool::catch_panic;
 use crate::build::record::record;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
+use crate::resources;
+use crate::threads;
 
 /// Does what is asked for. An error is one of talking to the parent, who learns the rest.
 pub(super) fn serve() -> io::Result<()> {
@@ -28,7 +30,9 @@ pub(super) fn serve() -> io::Result<()> {
     }
     let (request, sections) = open(frame, Request::sections)
         .ok_or_else(|| unreadable("the request is not a whole one"))?;
-    let made = catch_panic(|| make(&request, &sections));
+    // A main thread's stack may be too small for a compiler.
+    let made = threads::call("kiln-compile", || catch_panic(|| make(&request, &sections)));
+    let made = made.and_then(|made| made);
     let (answer, binary) = match made {
         Ok((program, binary)) => {
             let kernels = program.kernels().iter();
@@ -80,7 +84,9 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
         let Form { format, options, constants } = form;
         Source { format: *format, code, options, constants }
     }
+    resources::check_for_driver()?;
     let device = find(request)?;
+    resources::check_for_process()?;
     let program = match (&request.task, sections) {
         (Task::Build(form), [code]) => device.build(&source(form, code))?,
         (Task::Link(forms), sections) if forms.len() == sections.len() => {

@@ -515,7 +515,7 @@ impl Completion {
         };
         let (sender, receiver) = oneshot::channel();
         let host = shared.host.clone();
-        host.spawn(async move {
+        let asked = host.spawn(async move {
             // A panic drops the completion, and the launches run.
             let found = AssertUnwindSafe(self.find_out(*inquiry, sketch)).catch_unwind().await;
             if let Ok(outcome) = found {
@@ -523,7 +523,10 @@ impl Completion {
                 let _ = sender.send(outcome);
             }
         });
-        Fusing::awaited(receiver)
+        match asked {
+            Ok(()) => Fusing::awaited(receiver),
+            Err(error) => Fusing::known(Err(error.within("fusing; the launches run one by one"))),
+        }
     }
 
     async fn find_out(self, inquiry: Inquiry, sketch: Sketch) -> Result<FusionOutcome> {

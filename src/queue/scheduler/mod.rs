@@ -302,17 +302,23 @@ impl Scheduler {
         for (gate, host) in gates.into_iter().zip(hosts) {
             let scheduler = self.clone();
             host.belongs_to(event.record());
-            self.shared.host.spawn(async move {
+            let waiting = self.shared.host.spawn(async move {
                 let outcome = catch_panic(Tracked::new(gate, host)).await;
                 scheduler.gate_ended(id, outcome);
             });
+            if let Err(error) = waiting {
+                self.gate_ended(id, Err(error));
+            }
         }
         if let Some(kernel) = kernel {
             let scheduler = self.clone();
-            self.shared.host.spawn(async move {
+            let waiting = self.shared.host.spawn(async move {
                 kernel.resolve().await;
                 scheduler.built(id);
             });
+            if let Err(error) = waiting {
+                self.gate_ended(id, Err(error));
+            }
         }
         event
     }

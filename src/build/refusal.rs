@@ -1,0 +1,74 @@
+//! Which failures of a driver's compiler are those of the program, and kept.
+
+use crate::device::Device;
+use crate::error::{Error, ErrorKind};
+use crate::process::log::{Cause, cause};
+use crate::resources;
+
+/// What a driver's error is, by the log that comes with it.
+///
+/// * A log that names a place in the text or a symbol of the program is a refusal, which is kept.
+/// * A log that says that something is used up, or one that shows no cause while something is, is a
+///   failure of circumstance of the kind [`OutOfResources`](ErrorKind::OutOfResources).
+/// * Anything else is a refusal that is not kept: the next request compiles again.
+///
+/// Errors of other kinds, those that Kiln itself made, and those of simulated devices, whose compiler is
+/// Kiln's own, stay as they are.
+pub(super) fn judge(error: Error, device: &Device) -> Error {
+    if device.runs_code { judge_log(error, || resources::check().is_err()) } else { error }
+}
+
+fn judge_log(error: Error, is_exhausted: impl FnOnce() -> bool) -> Error {
+    if error.kind() != ErrorKind::BuildFailed || error.driver_code().is_none() {
+        return error;
+    }
+    match cause(error.build_log().unwrap_or_default()) {
+        Cause::Program => error,
+        Cause::Exhaustion => exhausted(error),
+        Cause::Unknown if is_exhausted() => exhausted(error),
+        Cause::Unknown => error.passing(),
+    }
+}
+
+fn exhausted(error: Error) -> Error {
+    error
+        .of_kind(ErrorKind::OutOfResources)
+        .within("the driver's compiler ran out of a resource of the system")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::DriverCode;
+
+    fn refused(log: &str) -> Error {
+        let code = DriverCode { code: -11, name: "CL_BUILD_PROGRAM_FAILURE" };
+        Error::new(ErrorKind::BuildFailed, "refused").with_code(code).with_log(log)
+    }
+
+    #[test]
+    fn only_refusals_of_the_program_are_kept() {
+        let judged = |log: &str, is_exhausted| {
+            let error = judge_log(refused(log), || is_exhausted);
+            (error.kind(), error.is_deterministic())
+        };
+        let of_program = "1:1:5: error: use of undeclared identifier 'y'\n";
+        for is_exhausted in [false, true] {
+            assert_eq!(judged(of_program, is_exhausted), (ErrorKind::BuildFailed, true));
+            let used_up = "LLVM ERROR: out of memory\n";
+            assert_eq!(judged(used_up, is_exhausted), (ErrorKind::OutOfResources, false));
+        }
+        let other = "Failed to load the builtins rtl library\n";
+        assert_eq!(judged(other, true), (ErrorKind::OutOfResources, false));
+        assert_eq!(judged(other, false), (ErrorKind::BuildFailed, false));
+        assert_eq!(judged("", false), (ErrorKind::BuildFailed, false));
+    }
+
+    #[test]
+    fn what_kiln_says_itself_stays_as_it_is() {
+        let own = Error::new(ErrorKind::BuildFailed, "nobody exports `f`");
+        assert!(judge_log(own.clone(), || true).same(&own));
+        let other = Error::new(ErrorKind::Unsupported, "no SPIR-V").with_log("out of memory");
+        assert!(judge_log(other.clone(), || true).same(&other));
+    }
+}

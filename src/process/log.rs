@@ -1,0 +1,202 @@
+//! What the log of a compiler that failed speaks of: the program, or the system that it ran on.
+//!
+//! Compilers report both as the same failure. Intel's compiler for CPUs says that it failed to load a
+//! library of its own where the process has no file descriptors left. Such a failure must not be kept as
+//! that of the program.
+
+/// The cause of a compiler's failure, as far as its log shows one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The program: a place in its text, or one of its symbols, is named.
+    Program,
+    /// The system had no more of something, such as memory or files.
+    Exhaustion,
+    /// The log shows neither.
+    Unknown,
+}
+
+/// What compilers and the C library say where something is used up.
+const EXHAUSTION: [&str; 11] = [
+    "out of memory",
+    "memory exhausted",
+    "bad_alloc",
+    "Cannot allocate memory",
+    "No space left on device",
+    "File too large",
+    "Disk quota exceeded",
+    "Too many open files",
+    "Resource temporarily unavailable",
+    "pthread_create failed",
+    "thread constructor failed",
+];
+
+/// What linkers and assemblers say of a symbol or an option of the program, beside its name in quotes.
+const OF_SYMBOLS: [&str; 13] = [
+    "undefined",
+    "undeclared",
+    "unresolved",
+    "unknown",
+    "unsupported",
+    "invalid",
+    "redefin",
+    "defined",
+    "duplicate",
+    "mismatch",
+    "uses too much",
+    "recursi",
+    "no matching",
+];
+
+/// What linkers say of a symbol that they do not quote.
+const OF_NAMES: [&str; 4] = [
+    "cannot find symbol ",
+    "symbols not found: [",
+    "unresolved external ",
+    "undefined reference to ",
+];
+
+/// The cause that a log shows.
+pub(crate) fn cause(log: &str) -> Cause {
+    let is_exhausted = |line: &str| EXHAUSTION.iter().any(|words| contains(line, words));
+    if of_its_own(log).any(is_exhausted) || log.lines().any(is_unreadable_file) {
+        return Cause::Exhaustion;
+    }
+    let mut complaints = log.lines().filter(|line| is_complaint(line));
+    if complaints.any(|line| speaks_of_a_place(line) || speaks_of_a_symbol(line)) {
+        return Cause::Program;
+    }
+    Cause::Unknown
+}
+
+/// The lines in which a compiler speaks of itself: none about a place in its input, nor those that it
+/// quotes below one, up to the line that points at something in them.
+fn of_its_own(log: &str) -> impl Iterator<Item = &str> {
+    let mut quotes = false;
+    log.lines().filter(move |line| {
+        let is_marker = line.contains(['^', '~']) && line.chars().all(|c| " \t|^~".contains(c));
+        let is_end = is_marker || line.ends_with(" generated.");
+        let is_quoted = quotes || speaks_of_a_place(line);
+        quotes = is_quoted && !is_end;
+        !is_quoted
+    })
+}
+
+/// Whether a line says, of a place that includes a file, that the system did not open the file.
+fn is_unreadable_file(line: &str) -> bool {
+    line.contains("cannot open file '")
+        && EXHAUSTION.iter().any(|words| line.trim_end().ends_with(&format!("': {words}")))
+}
+
+/// Whether a line names a place in a text: `file:1:2: `, `1:2:3: `, `file(1): `, `file(1:2): ` or, as
+/// NVIDIA's assembler does, `input, line 1;`.
+fn speaks_of_a_place(line: &str) -> bool {
+    line.split(": ").any(|part| ends_with_place(part.trim_end_matches(':')))
+        || line.contains(" input, line ")
+}
+
+fn ends_with_place(part: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if let Some((_, place)) = part.strip_suffix(')').and_then(|part| part.rsplit_once('(')) {
+        return place.split([':', ',']).all(is_number);
+    }
+    let mut numbers = part.rsplitn(3, ':');
+    let mut next_is_number = || numbers.next().is_some_and(is_number);
+    next_is_number() && next_is_number()
+}
+
+/// Whether a line may tell why a compiler failed: no warning and no note is the reason.
+fn is_complaint(line: &str) -> bool {
+    !["warning:", "warning :", "note:", "remark:", "info:"].iter().any(|word| contains(line, word))
+}
+
+/// Whether a line complains of a symbol or an option that it quotes. A quoted path is not the program's.
+fn speaks_of_a_symbol(line: &str) -> bool {
+    if OF_NAMES.iter().any(|words| contains(line, words)) {
+        return true;
+    }
+    let says = OF_SYMBOLS.iter().any(|words| contains(line, words));
+    says && line
+        .split(['\'', '`', '"'])
+        .skip(1)
+        .step_by(2)
+        .any(|quoted| !quoted.is_empty() && !quoted.contains(['/', '\\']))
+}
+
+/// Whether a line contains some words, in whatever case.
+fn contains(line: &str, words: &str) -> bool {
+    line.to_ascii_lowercase().contains(&words.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_speak_of_the_program() {
+        let logs = [
+            // PoCL 3.1.
+            "error: /cache/tempfile_byLHln.cl:1:42: use of undeclared identifier 'absent'\n\
+             Device pthread-skylake-avx512-AMD EPYC failed to build the program\n",
+            "Error(s) while linking: \nCannot find symbol tone in kernel library\n\
+             Device pthread-skylake-avx512-AMD EPYC failed to build the program\n",
+            // Intel's runtime for CPUs.
+            "Compilation started\n1:1:42: error: use of undeclared identifier 'absent'\n    \
+             1 | kernel void bad(global uint *x) { x[0] = absent; }\n      \
+             |                                          ^~~~~~\nCompilation failed\n",
+            "Failed to build device program\nremark: <unknown>:0:0: 15 instructions in function\n\
+             CompilerException Failed to lookup symbol k\n\
+             JIT session error: Symbols not found: [ tone ]\n\
+             Failed to materialize symbols: { (main, { k }) }\n",
+            // NVIDIA.
+            "<kernel>:2:5: error: use of undeclared identifier 'absent'\n    absent = 1;\n    ^\n",
+            "ptxas application ptx input, line 20; error   : Arguments mismatch for instruction 'mov'\n\
+             ptxas fatal   : Ptx assembly aborted due to errors\n",
+            "ptxas fatal   : Unresolved extern function 'tone'\n",
+            "ptxas error   : Entry function 'k' uses too much shared data (0x10000 bytes, 0xc000 max)\n",
+            // clang, and compilers in its way and in that of Windows.
+            "<stdin>:1:1: error: unknown type name 'floa'\nfloa x;\n^\n1 error generated.\n",
+            "kernel.cl(12): error: expected an expression\n",
+            "error: undefined reference to `tone(float)'\n",
+        ];
+        for log in logs {
+            assert_eq!(cause(log), Cause::Program, "{log}");
+        }
+    }
+
+    #[test]
+    fn what_is_used_up_is_no_refusal() {
+        let logs = [
+            "LLVM ERROR: out of memory\n",
+            "terminate called after throwing an instance of 'std::bad_alloc'\n",
+            "clang: error: unable to make temporary file: No space left on device\n",
+            "<stdin>:1:10: fatal error: cannot open file '/include/a.h': Too many open files\n",
+            "<stdin>:3:4: warning: unused variable 'x'\nint x;\n    ^\n1 warning generated.\n\
+             clang: error: unable to execute command: Resource temporarily unavailable\n",
+        ];
+        for log in logs {
+            assert_eq!(cause(log), Cause::Exhaustion, "{log}");
+        }
+        // A program may say so itself.
+        let quoted = "<stdin>:1:1: error: expected ';'\nerror: f(\"out of memory\")\n      ^\n";
+        assert_eq!(cause(quoted), Cause::Program);
+        assert_eq!(cause("<stdin>:1:2: error: No space left on device\n"), Cause::Program);
+    }
+
+    #[test]
+    fn other_logs_show_no_cause() {
+        let logs = [
+            "",
+            "Failed to load the builtins rtl library\n",
+            "Compilation started\nCompilation failed\n",
+            "error: backend compiler failed build.\n",
+            // Neither a warning nor a remark is the reason, nor is a file of the compiler's own.
+            "1:3:4: warning: unused variable 'x'\nFailed to load the builtins rtl library\n",
+            "remark: <unknown>:0:0: 15 instructions in function\nFailed to build device program\n",
+            "/usr/bin/ld: symbol lookup error: /lib/libx.so: undefined symbol: f\n",
+            "Cannot load '/opt/lib/clbltfn.rtl': undefined\n",
+        ];
+        for log in logs {
+            assert_eq!(cause(log), Cause::Unknown, "{log}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Checks that the system still gives what drivers and their compilers need. They do not report it well:
+//! where files cannot be opened, Intel's compiler refuses the program, and PoCL ends the process.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use crate::error::Result;
+use crate::threads;
+
+/// Checks that a compiler finds some file descriptors and some address space. Takes a few microseconds.
+///
+/// # Errors
+///
+/// [`OutOfResources`](crate::ErrorKind::OutOfResources), with what there is no more of.
+pub(crate) fn check() -> Result<()> {
+    #[cfg(unix)]
+    {
+        unix::check_files()?;
+        unix::check_memory()?;
+    }
+    Ok(())
+}
+
+/// Also checks that a process or a thread can be started. Takes some 50 microseconds.
+///
+/// # Errors
+///
+/// As those of [`check`].
+pub(crate) fn check_for_process() -> Result<()> {
+    check()?;
+    threads::call("kiln-probe", || ())
+}
+
+/// Checks what drivers need when they are loaded, until that was there once: drivers for CPUs start a
+/// thread for each processor, and keep it.
+///
+/// # Errors
+///
+/// As those of [`check`].
+pub(crate) fn check_for_driver() -> Result<()> {
+    static WAS_THERE: AtomicBool = AtomicBool::new(false);
+    if WAS_THERE.load(Relaxed) {
+        return check();
+    }
+    check()?;
+    check_for_threads(thread::available_parallelism().map_or(1, NonZero::get))?;
+    WAS_THERE.store(true, Relaxed);
+    Ok(())
+}
+
+/// Checks that so many threads can run at a time.
+fn check_for_threads(count: usize) -> Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
+    // Each thread starts the next one, and waits for it.
+    threads::call("kiln-probe", || check_for_threads(count - 1))?
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::fs::File;
+    use std::io;
+    use std::os::fd::OwnedFd;
+    use std::ptr;
+    use std::sync::OnceLock;
+
+    use rustix::io::fcntl_dupfd_cloexec;
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    use crate::error::{Error, ErrorKind, Result};
+
+    /// The number of files that compilers have open at a time, and some more.
+    const FILES: usize = 16;
+
+    /// The bytes of address space that a compiler takes for a small program.
+    const MEMORY: usize = 64 << 20;
+
+    fn exhausted(what: &str, error: impl Into<io::Error>) -> Error {
+        let message = format!("the process has {what}; ask again when some are free");
+        Error::new(ErrorKind::OutOfResources, message).with_source(error.into())
+    }
+
+    pub(super) fn check_files() -> Result<()> {
+        static SOME_FILE: OnceLock<File> = OnceLock::new();
+        let failed = |error: io::Error| exhausted("no more file descriptors for a compiler", error);
+        let file = match SOME_FILE.get() {
+            Some(file) => file,
+            None => {
+                let opened = File::open("/dev/null").map_err(failed)?;
+                SOME_FILE.get_or_init(|| opened)
+            }
+        };
+        let mut copies: [Option<OwnedFd>; FILES] = [const { None }; FILES];
+        for copy in &mut copies {
+            *copy = Some(fcntl_dupfd_cloexec(file, 0).map_err(|error| failed(error.into()))?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_memory() -> Result<()> {
+        let failed = |error| exhausted("no more address space for a compiler", error);
+        // SAFETY: the system chooses a place where nothing is.
+        let reserved = unsafe {
+            mmap_anonymous(ptr::null_mut(), MEMORY, ProtFlags::empty(), MapFlags::PRIVATE)
+        };
+        let reserved = reserved.map_err(failed)?;
+        // SAFETY: it was reserved just now, and nobody else knows of it.
+        unsafe { munmap(reserved, MEMORY) }.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_with_resources_passes() {
+        check().expect("there are files and memory");
+        check_for_process().expect("there is a thread");
+        check_for_threads(8).expect("there are threads");
+        check_for_driver().expect("there are threads");
+        check_for_driver().expect("there are threads");
+    }
+}

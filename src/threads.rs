@@ -1,0 +1,115 @@
+//! Threads: started in one place, with stacks for compilers, and an error where the system gives none.
+
+use std::io;
+use std::thread::{self, Builder};
+
+use futures::channel::oneshot;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The size of each thread's stack. Compilers, and drivers with a compiler, recurse over the code that
+/// they are given. It is twice that of a main thread on Linux, so that Kiln builds what a program that
+/// calls the compiler on its main thread builds. The system provides what is used of it.
+const STACK: usize = 16 << 20;
+
+fn builder(name: impl Into<String>) -> Builder {
+    Builder::new().name(name.into()).stack_size(STACK)
+}
+
+/// Starts a thread that ends by itself.
+///
+/// # Errors
+///
+/// The system's, if it gives no thread. What was to run is dropped then.
+pub(crate) fn start(
+    name: impl Into<String>,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    builder(name).spawn(run).map(drop)
+}
+
+/// Runs a blocking call on a thread of its own. The call starts without the future being polled, and
+/// ends even if the future is dropped.
+///
+/// # Errors
+///
+/// From the future: [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread, and
+/// [`Panicked`](ErrorKind::Panicked) if the call panics.
+pub(crate) fn run<T, F>(name: &str, call: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let (sender, receiver) = oneshot::channel();
+    let started = start(name, move || {
+        // Perhaps nobody wants the result any more.
+        let _ = sender.send(call());
+    });
+    async move {
+        started.map_err(refused)?;
+        receiver.await.map_err(|oneshot::Canceled| {
+            Error::new(ErrorKind::Panicked, "a thread of Kiln's own panicked")
+        })
+    }
+}
+
+/// Runs a call on a thread with such a stack, and waits for its end. The thread's panic is the caller's.
+///
+/// # Errors
+///
+/// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread.
+pub(crate) fn call<T: Send>(name: &str, call: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let thread = builder(name).spawn_scoped(scope, call).map_err(refused)?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// The error of whoever needs a thread when the system refuses one.
+fn refused(error: io::Error) -> Error {
+    no_thread().with_source(error)
+}
+
+/// The error of what needs a thread and gets none.
+pub(crate) fn no_thread() -> Error {
+    Error::new(ErrorKind::OutOfResources, "the system gave no thread; ask again later")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use futures::executor::block_on;
+
+    use super::*;
+
+    /// More than a main thread has, and most of what threads get.
+    const ROOM: usize = 14 << 20;
+
+    /// Recurses until so much of the stack below `top` is used.
+    fn use_stack(top: usize) -> usize {
+        let frame = black_box([1u8; 4096]);
+        let is_used = top.abs_diff(frame.as_ptr().addr()) >= ROOM;
+        if is_used { 0 } else { use_stack(top) + usize::from(frame[0]) }
+    }
+
+    fn has_room() -> bool {
+        let top = 0u8;
+        use_stack((&raw const top).addr()) > ROOM / 4096 / 8
+    }
+
+    #[test]
+    fn every_thread_has_room_for_a_compiler() {
+        assert!(call("test", has_room).expect("there is a thread"));
+        assert!(block_on(run("test", has_room)).expect("there is a thread"));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        start("test", move || sender.send(has_room()).expect("the test waits")).expect("it starts");
+        assert_eq!(receiver.recv(), Ok(true));
+    }
+
+    #[test]
+    fn a_panic_is_told() {
+        let error = block_on(run("test", || panic!("in the call"))).expect_err("it panics");
+        assert_eq!(error.kind(), ErrorKind::Panicked);
+    }
+}

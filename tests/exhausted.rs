@@ -1,0 +1,238 @@
+//! Nothing left of some resource of the system, at every stage: an error of the kind `OutOfResources` for
+//! whoever is concerned, an end for everything, and success once there is some again.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails where something does")]
+#![allow(clippy::print_stderr, reason = "a log tells what came of each stage")]
+
+#[path = "support/children.rs"]
+mod children;
+mod support;
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use children::{Child, DEVICE, report, told};
+use futures::executor::block_on;
+use kiln::simulated::Simulator;
+use kiln::{CacheConfig, ErrorKind, FusionMode, Image, Kernel, Queue, Result, Runtime};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::{SAXPY, builder, on_each_device};
+use tempfile::TempDir;
+
+const RESOURCE: &str = "KILN_TEST_RESOURCE";
+
+/// A process that hangs for so many seconds is ended.
+const HANGS: u32 = 240;
+
+const REFUSED: &str = "kernel void bad(global uint *x) { x[0] = absent; }";
+
+/// Limits do not bind root. Before any thread depends on who the process is.
+fn become_nobody() {
+    const NOBODY: u32 = 65534;
+    // SAFETY: changes the ids of this process.
+    if unsafe { libc::getuid() } == 0 {
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) }, 0);
+    }
+    // SAFETY: has the system end this process should it hang.
+    unsafe { libc::alarm(HANGS) };
+}
+
+/// Does something while the system gives no more of a resource.
+fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
+    let (limit, left) = match resource {
+        "threads" => (Resource::Nproc, 0),
+        "files" => {
+            let lowest = fs::File::open("/dev/null").unwrap();
+            (Resource::Nofile, lowest.as_raw_fd() as u64)
+        }
+        "memory" => {
+            // Enough for two threads and what they do, but not for a compiler.
+            let pages = fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+            (Resource::As, pages * 4096 + (40 << 20))
+        }
+        _ => panic!("{resource} is unknown"),
+    };
+    let before = getrlimit(limit);
+    setrlimit(limit, Rlimit { current: Some(left), maximum: before.maximum }).unwrap();
+    let done = work();
+    setrlimit(limit, before).unwrap();
+    done
+}
+
+/// What the stages work with.
+struct Bench {
+    rt: Runtime,
+    queue: Queue,
+    kernel: Kernel,
+    folder: TempDir,
+}
+
+fn image(factor: u32) -> Image {
+    Image::opencl_c(format!("kernel void k(global uint *x) {{ x[get_global_id(0)] = {factor}u; }}"))
+}
+
+type Stage = (&'static str, fn(&Bench) -> Result<()>);
+
+const STAGES: [Stage; 11] = [
+    ("host task", |bench| bench.queue.host_task(async {})?.wait()),
+    ("host task that waits", |bench| {
+        let fill = bench.queue.fill(&bench.rt.buffer::<u32>(4)?, 1)?;
+        bench.queue.host_task(fill)?.wait()
+    }),
+    ("drain", |bench| {
+        block_on(bench.rt.drain());
+        Ok(())
+    }),
+    ("build", |bench| block_on(bench.rt.build(&image(1)).into_future()).map(drop)),
+    ("refusal", |bench| {
+        let error = block_on(bench.rt.build(&Image::opencl_c(REFUSED)).into_future());
+        match error.expect_err("it is wrong") {
+            error if error.kind() == ErrorKind::BuildFailed => {
+                assert!(error.to_string().contains("absent"), "{error}");
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }),
+    ("launch", |bench| {
+        let x = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        let y = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        block_on(bench.queue.submit(bench.kernel.launch(64).args((2.0f32, &x, &y)))?)?;
+        assert_eq!(block_on(bench.queue.read(&y).into_future())?, [3.0; 64]);
+        Ok(())
+    }),
+    ("launch of what still builds", |bench| {
+        let build = bench.rt.build(&image(2)).start();
+        // SAFETY: the kernel stays inside the buffer.
+        let kernel = unsafe { build.kernel("k") };
+        let x = bench.rt.buffer::<u32>(64)?;
+        block_on(bench.queue.submit(kernel.launch(64).args((&x,)))?)?;
+        assert_eq!(block_on(bench.queue.read(&x).into_future())?, [2; 64]);
+        Ok(())
+    }),
+    ("untrusted build", |bench| {
+        block_on(bench.rt.build(&image(3).untrusted()).into_future()).map(drop)
+    }),
+    ("fusion", |bench| {
+        let x = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        let y = block_on(bench.rt.buffer_from(vec![1.0f32; 64]).into_future())?;
+        let scope = bench.queue.start_fusion();
+        let submit = || scope.submit(bench.kernel.launch(64).args((2.0f32, &x, &y)));
+        let launches = [submit()?, submit()?];
+        let fused = block_on(scope.complete());
+        for launch in launches {
+            block_on(launch)?;
+        }
+        assert_eq!(block_on(bench.queue.read(&y).into_future())?, [5.0; 64]);
+        fused.map(drop)
+    }),
+    ("image", |bench| {
+        let path = bench.folder.path().join("image.cl");
+        block_on(Image::open(path).into_future()).map(drop)
+    }),
+    ("runtime", |_| {
+        block_on(Runtime::builder().cache(CacheConfig::memory_only()).build().into_future())
+            .map(drop)
+    }),
+];
+
+/// Has each stage done without the resource, and then with it.
+fn do_all(bench: &Bench) {
+    fs::write(bench.folder.path().join("image.cl"), SAXPY).unwrap();
+    let resource = told(RESOURCE);
+    let mut refused = 0;
+    for (name, stage) in STAGES {
+        let outcome = without(&resource, || stage(bench));
+        eprintln!("{name}: {outcome:?}");
+        if let Err(error) = outcome {
+            assert_eq!(error.kind(), ErrorKind::OutOfResources, "{name}: {error:?}");
+            assert!(!error.is_deterministic(), "{name}");
+            refused += 1;
+        }
+    }
+    without(&resource, || block_on(bench.rt.drain()));
+    for (name, stage) in STAGES {
+        stage(bench).unwrap_or_else(|error| panic!("{name}, with all resources: {error:?}"));
+    }
+    block_on(bench.rt.drain());
+    report("refused", refused);
+}
+
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn device_child() {
+    become_nobody();
+    let folder = TempDir::new().unwrap();
+    let cache = CacheConfig::at(folder.path().join("store"));
+    let builder = Runtime::builder().device(told(DEVICE)).cache(cache);
+    let builder = builder.fusion(FusionMode::Always).build_child(env!("CARGO_BIN_EXE_kiln"));
+    let rt = block_on(builder.build().into_future()).unwrap();
+    let program = block_on(rt.build(&Image::opencl_c(SAXPY)).into_future()).unwrap();
+    // SAFETY: the kernel stays inside its buffers.
+    let kernel = unsafe { program.kernel("saxpy") }.unwrap();
+    // The program is stored by then: a driver that is linking could not be helped.
+    block_on(rt.drain());
+    do_all(&Bench { queue: rt.queue(), rt, kernel, folder });
+}
+
+fn run(resource: &str) {
+    block_on(on_each_device(async |rt: Runtime| {
+        let driver = TempDir::new().unwrap();
+        fs::set_permissions(driver.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        let variables = [
+            (DEVICE, rt.device().index().to_string()),
+            (RESOURCE, resource.to_owned()),
+            ("POCL_CACHE_DIR", path(driver.path())),
+        ];
+        let (report, output) = Child::start("device_child", variables).report_and_output();
+        assert!(report["refused"] > 0, "{output}");
+        eprintln!("{output}");
+    }));
+}
+
+#[test]
+fn threads() {
+    run("threads");
+}
+
+#[test]
+fn file_descriptors() {
+    run("files");
+}
+
+#[test]
+fn address_space() {
+    run("memory");
+}
+
+/// On a runtime that has not run a task yet.
+#[test]
+#[ignore = "run by the other tests, in processes of their own"]
+fn first_task_child() {
+    become_nobody();
+    let simulator = Simulator::new();
+    let rt = block_on(builder().simulator(&simulator).build().into_future()).unwrap();
+    let queue = rt.queue();
+    let (task, drained) = without("threads", || {
+        let task = queue.host_task(async {}).unwrap();
+        (task.wait(), block_on(rt.drain()))
+    });
+    assert_eq!(task.expect_err("no thread runs it").kind(), ErrorKind::OutOfResources);
+    let () = drained;
+    queue.host_task(async {}).unwrap().wait().expect("there are threads again");
+    report("done", 1);
+}
+
+#[test]
+fn the_first_host_task_without_a_thread_fails() {
+    let none: [(&str, &str); 0] = [];
+    Child::start("first_task_child", none).report();
+}
