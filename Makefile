@@ -24,6 +24,12 @@ SCOPES = 4000
 soak-internalize: setup ## fuse SCOPES scopes of each kind, on both drivers, and want every intermediate buffer internalized
 	KILN_TEST_SCOPES=$(SCOPES) scripts/test --test released -- internalized
 
+# Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
+COLD_RUNS = 100
+
+soak-cold: setup ## launch and store fused kernels on a cold machine, again and again
+	KILN_COLD_RUNS=$(COLD_RUNS) scripts/test --test cold_launches -- cold_runs_end_well
+
 bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
@@ -100,4 +106,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-internalize test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rust
+.PHONY: help demo test soak-internalize soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rust

@@ -16,6 +16,7 @@ use super::event::WaitList;
 use super::handle::OwnedKernel;
 use super::memory::ClMemory;
 use super::program::ProgramObject;
+use super::variants::Variants;
 use super::{integer, text};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
 use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter};
@@ -39,6 +40,8 @@ pub(super) struct ClKernel {
 struct Bound {
     kernel: OwnedKernel,
     held: Vec<SetArgument>,
+    /// For a driver that compiles when kernels are launched.
+    variants: Option<Variants>,
 }
 
 impl ClKernel {
@@ -73,6 +76,7 @@ impl ClKernel {
             bound: Mutex::new(Bound {
                 kernel,
                 held: (0..count).map(|_| SetArgument::default()).collect(),
+                variants: program.context.info.is_pocl().then(Variants::default),
             }),
             _program: Arc::clone(program),
         })
@@ -99,7 +103,10 @@ impl ClKernel {
     ) -> Result<cl_event> {
         check_count(&self.name, self.parameters.len(), arguments.len())?;
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        let Bound { kernel, held } = &mut *bound;
+        let Bound { kernel, held, variants } = &mut *bound;
+        if let Some(variants) = variants {
+            variants.check(range)?;
+        }
         for (index, (argument, held)) in (0..).zip(zip(arguments, held)) {
             self.set(kernel.raw(), index, argument, held)?;
         }
@@ -213,7 +220,7 @@ impl Kernel for ClKernel {
 
     fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        let Bound { kernel, held } = &mut *bound;
+        let Bound { kernel, held, .. } = &mut *bound;
         match held.get_mut(index as usize) {
             Some(held) => self.set(kernel.raw(), index, argument, held),
             None => Ok(()),

@@ -10,6 +10,7 @@ use super::codes::{error, refused};
 use super::device::Context;
 use super::event::{ClEvent, Handed, WaitList};
 use super::fill::Manner;
+use super::gate::{self, Entering};
 use super::handle::OwnedEvent;
 use super::kernel::ClKernel;
 use super::memory::ClMemory;
@@ -146,6 +147,13 @@ impl Lane for ClLane {
         let burst = self.queue.burst.as_ref().filter(|_| wait.len() == 0);
         let start = burst.and_then(|burst| burst.join(&self.queue.context, Instant::now()));
         wait.add(start.as_ref());
+        let entering = match operation {
+            Operation::Launch { kernel, .. } if gate::concerns(&self.queue.context, *kernel) => {
+                Some(Entering::on(&self.queue)?)
+            }
+            _ => None,
+        };
+        wait.add(entering.as_ref().and_then(Entering::hold));
         // SAFETY: the caller promises what the callee asks for.
         let mut enqueued = unsafe { self.hand_over(operation, &wait) };
         // Memory is often given only when a command first uses it.
@@ -156,6 +164,7 @@ impl Lane for ClLane {
             // SAFETY: as above; nothing is left of the first attempt.
             enqueued = unsafe { self.hand_over(operation, &wait) };
         }
+        drop(entering);
         if let Some(burst) = burst {
             burst.joined();
         }

@@ -13,6 +13,7 @@ mod codes;
 mod device;
 mod event;
 mod fill;
+mod gate;
 mod handle;
 mod helper;
 mod kernel;
@@ -22,6 +23,7 @@ mod program;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod variants;
 mod watch;
 
 use std::sync::Arc;

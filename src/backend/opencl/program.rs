@@ -13,6 +13,7 @@ use opencl3::program::*;
 
 use super::codes::{build_kind, constant_kind, driver_code, error, error_of};
 use super::device::Context;
+use super::gate::{self, Closed};
 use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
 use super::text;
@@ -20,6 +21,7 @@ use crate::backend::arranging::{self, Kind};
 use crate::backend::{Kernel, Program, Source, exit};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
+use crate::resources;
 
 /// Without it, kernels built from source tell nothing of their parameters.
 const ARG_INFO: &str = "-cl-kernel-arg-info";
@@ -84,15 +86,27 @@ impl Program for ClProgram {
     }
 
     fn binary(&self) -> Result<Vec<u8>> {
-        let _compiling = Compiling::on(&self.object.context, Kind::Compile)?;
-        let device = &self.object.context.info.name;
+        let context = &self.object.context;
+        if context.info.is_pocl() {
+            // It compiles and links now, and ends the process if it cannot.
+            resources::check_for_process()?;
+        }
+        let is_confused = self.kernels.iter().any(|kernel| gate::concerns(context, &**kernel));
+        if is_confused {
+            // Before it is this thread's turn: a launch may take long, and others want to compile.
+            let _call = exit::begin()?;
+            gate::wait_for_launches()?;
+        }
+        let _compiling = Compiling::on(context, Kind::Compile)?;
+        let _closed = if is_confused { Some(Closed::new()?) } else { None };
+        let device = &context.info.name;
         let binaries =
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
                 error(code, format!("the driver of `{device}` does not give the program's binary"))
             })?;
         // One for each device, and there is one.
         let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
-        if binary.is_empty() || (self.object.context.info.is_pocl() && is_hollow(&binary)) {
+        if binary.is_empty() || (context.info.is_pocl() && is_hollow(&binary)) {
             return Err(Error::new(
                 ErrorKind::Driver,
                 format!("the driver of `{device}` has no binary of the program"),

@@ -65,7 +65,8 @@ impl Queue {
         }
     }
 
-    fn marker(&self) -> Result<OwnedEvent> {
+    /// An event that ends after all commands enqueued so far, which are started.
+    pub(super) fn marker(&self) -> Result<OwnedEvent> {
         // SAFETY: the queue is alive, and no events are given.
         let marker = unsafe { enqueue_marker_with_wait_list(self.raw(), 0, ptr::null()) };
         let marker = marker.map_err(|code| error(code, "the driver refused a marker"))?;

@@ -1,0 +1,141 @@
+//! Keeps launches apart from the fetching of binaries, for a driver that confuses the two.
+//!
+//! PoCL 3.1 keeps loaded kernels in one list for the whole process, and a launch that ends releases the
+//! first one in it that has its program's hash and its work-group size. Fetching a binary loads a variant
+//! of each kernel that requires a work-group size, or moves that variant to the front of the list. If a
+//! launch of the kernel runs meanwhile, its end releases the wrong variant, and PoCL aborts the process
+//! (`found->ref_count > 0`). Equal programs share their hash, whatever their contexts.
+//!
+//! So a fetch waits until the launches of such kernels have ended. Launches that are enqueued during the
+//! fetch wait for an event that is set after it: enqueuing never blocks.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status, wait_for_events};
+
+use super::codes::{driver_code, error};
+use super::device::Context;
+use super::handle::OwnedEvent;
+use super::queue::Queue;
+use crate::backend::Kernel;
+use crate::error::Result;
+
+static GATE: Mutex<Gate> =
+    Mutex::new(Gate { queues: Vec::new(), is_closed: false, held: Vec::new() });
+
+struct Gate {
+    /// The queues on which such kernels have been launched.
+    queues: Vec<Weak<Queue>>,
+    /// Whether a binary is being fetched.
+    is_closed: bool,
+    /// The event that launches wait for during a fetch, for each context that has any.
+    held: Vec<(Arc<Context>, OwnedEvent)>,
+}
+
+/// Each holder leaves the gate whole, even if the driver refuses something.
+fn gate() -> MutexGuard<'static, Gate> {
+    GATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the driver confuses the end of a launch of this kernel with the fetching of a binary.
+pub(super) fn concerns(context: &Context, kernel: &dyn Kernel) -> bool {
+    context.info.is_pocl() && kernel.required_work_group().is_some()
+}
+
+/// A launch that is being enqueued. No fetch begins before it is dropped.
+pub(super) struct Entering {
+    _gate: MutexGuard<'static, Gate>,
+    hold: Option<OwnedEvent>,
+}
+
+impl Entering {
+    /// Begins the enqueuing of a launch on `queue`.
+    pub(super) fn on(queue: &Arc<Queue>) -> Result<Self> {
+        let mut gate = gate();
+        let is_queue = |known: &Weak<Queue>| known.as_ptr() == Arc::as_ptr(queue);
+        if !gate.queues.iter().any(is_queue) {
+            gate.queues.retain(|known| known.strong_count() > 0);
+            gate.queues.push(Arc::downgrade(queue));
+        }
+        let hold = if gate.is_closed { Some(gate.hold(&queue.context)?) } else { None };
+        Ok(Self { _gate: gate, hold })
+    }
+
+    /// The event that the launch has to wait for, while a binary is being fetched.
+    pub(super) fn hold(&self) -> Option<&OwnedEvent> {
+        self.hold.as_ref()
+    }
+}
+
+impl Gate {
+    /// A reference to the event that launches in a context wait for.
+    fn hold(&mut self, context: &Arc<Context>) -> Result<OwnedEvent> {
+        let failed = |code| error(code, "the driver gave no event for a launch to wait for");
+        if let Some((_, event)) = self.held.iter().find(|(known, _)| Arc::ptr_eq(known, context)) {
+            return event.again().map_err(failed);
+        }
+        let raw = create_user_event(context.raw()).map_err(failed)?;
+        // SAFETY: just created, and referenced here alone.
+        let event = unsafe { OwnedEvent::new(raw) };
+        let hold = event.again().map_err(failed)?;
+        self.held.push((Arc::clone(context), event));
+        Ok(hold)
+    }
+
+    /// Events that end after all launches enqueued so far.
+    fn ends(&self) -> Result<Vec<OwnedEvent>> {
+        self.queues.iter().filter_map(Weak::upgrade).map(|queue| queue.marker()).collect()
+    }
+}
+
+/// Waits until the launches that were enqueued so far have ended. Holds up no others.
+pub(super) fn wait_for_launches() -> Result<()> {
+    let ends = gate().ends()?;
+    wait_for(&ends);
+    Ok(())
+}
+
+fn wait_for(ends: &[OwnedEvent]) {
+    let raw: Vec<_> = ends.iter().map(OwnedEvent::raw).collect();
+    if raw.is_empty() {
+        return;
+    }
+    if let Err(code) = wait_for_events(&raw) {
+        // Those whose commands failed have ended, too.
+        let code = driver_code(code);
+        tracing::debug!(%code, "waited for launches of which some failed");
+    }
+}
+
+/// Keeps the gate closed while a binary is fetched. There is one at a time: see `Compiling`.
+pub(super) struct Closed(());
+
+impl Closed {
+    /// Holds up further launches, and waits until the others have ended.
+    pub(super) fn new() -> Result<Self> {
+        let mut gate = gate();
+        // In one step: a marker behind a launch that is held up would never end.
+        let ends = gate.ends()?;
+        gate.is_closed = true;
+        drop(gate);
+        let closed = Self(());
+        wait_for(&ends);
+        Ok(closed)
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        let mut gate = gate();
+        gate.is_closed = false;
+        let held = mem::take(&mut gate.held);
+        drop(gate);
+        for (_, event) in held {
+            if let Err(code) = set_user_event_status(event.raw(), CL_COMPLETE) {
+                let code = driver_code(code);
+                tracing::warn!(%code, "the driver does not start a launch that was held up");
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The variants of a kernel that PoCL compiles when it is launched.
+//!
+//! PoCL compiles a kernel at the first launch with each size of work-groups, without an offset and with
+//! one, and again for larger ranges. Its linker is a process, and if that cannot be started, PoCL ends this
+//! process. So a launch that may compile is refused where the system gives nothing to compile with.
+
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::nd_range::NdRange;
+use crate::resources;
+
+/// The variants of one kernel that have been launched.
+#[derive(Default)]
+pub(super) struct Variants(SmallVec<[Variant; 2]>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Variant {
+    /// The size of work-groups; nothing if the driver chooses it.
+    local: SmallVec<[usize; 3]>,
+    has_offset: bool,
+    /// The largest dimension of the range.
+    width: usize,
+}
+
+impl Variant {
+    fn of(range: &NdRange) -> Self {
+        Self {
+            local: range.local().unwrap_or_default().into(),
+            has_offset: range.offset().iter().any(|&offset| offset != 0),
+            width: range.global().iter().copied().max().unwrap_or_default(),
+        }
+    }
+
+    fn serves(&self, other: &Self) -> bool {
+        self.local == other.local
+            && self.has_offset == other.has_offset
+            && self.width >= other.width
+    }
+}
+
+impl Variants {
+    /// Checks that a launch over `range` finds what compiling takes, unless nothing is to be compiled.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources), with what there is no more of.
+    pub(super) fn check(&mut self, range: &NdRange) -> Result<()> {
+        let variant = Variant::of(range);
+        if self.0.iter().any(|known| known.serves(&variant)) {
+            return Ok(());
+        }
+        resources::check_for_process()?;
+        self.0.retain(|known| !variant.serves(known));
+        self.0.push(variant);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_compiled_serves_smaller_ranges_of_its_kind() {
+        let of =
+            |width, local: &[usize], has_offset| Variant { local: local.into(), has_offset, width };
+        assert!(of(64, &[8], false).serves(&of(32, &[8], false)));
+        assert!(!of(64, &[8], false).serves(&of(128, &[8], false)));
+        assert!(!of(64, &[8], false).serves(&of(64, &[16], false)));
+        assert!(!of(64, &[8], false).serves(&of(64, &[], false)));
+        assert!(!of(64, &[8], false).serves(&of(64, &[8], true)));
+    }
+}
