@@ -153,11 +153,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 ///
 /// [`OutOfResources`](ErrorKind::OutOfResources) if the system has no thread or file descriptor for
 /// timers: the crate that has them panics then, and tries again with the next.
-pub(crate) async fn pause(time: Duration) -> Result<()> {
-    let paused = AssertUnwindSafe(Timer::after(time)).catch_unwind().await;
-    paused.map(drop).map_err(|panic| {
-        let message = format!("the system gave nothing for a timer: {}", panic_message(panic));
-        Error::new(ErrorKind::OutOfResources, message)
+pub(crate) fn pause(time: Duration) -> impl Future<Output = Result<()>> + Send + Unpin {
+    AssertUnwindSafe(Timer::after(time)).catch_unwind().map(|paused| {
+        paused.map(drop).map_err(|panic| {
+            let message = format!("the system gave nothing for a timer: {}", panic_message(panic));
+            Error::new(ErrorKind::OutOfResources, message)
+        })
     })
 }
 

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_io::Timer;
 use bytemuck::Pod;
 
 use crate::backend::{self, Adapter, Backend, DeviceSlot};
@@ -19,7 +18,7 @@ use crate::build::{
 use crate::config::CacheConfig;
 use crate::device::{Device, DeviceKind, Selector};
 use crate::error::{Error, ErrorKind, Result};
-use crate::executor::HostExecutor;
+use crate::executor::{HostExecutor, pause};
 use crate::frontend::FrontEnd;
 use crate::future::named_future;
 use crate::image::{Image, OpenImage};
@@ -684,7 +683,7 @@ impl Runtime {
             return DrainTimeout::new(ready(Err(error)));
         }
         let stored = self.inner.shared.graph.settled();
-        DrainTimeout::new(drain_within(self.markers(), stored, Timer::after(limit), limit))
+        DrainTimeout::new(drain_within(self.markers(), stored, pause(limit), limit))
     }
 
     /// Of each device, what ends after everything submitted so far.

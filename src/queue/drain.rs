@@ -4,7 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_io::Timer;
 use futures::future::{Either, select};
 
 use super::event::Event;
@@ -36,7 +35,7 @@ pub(crate) async fn drain(
 pub(crate) async fn drain_within(
     markers: Vec<Event>,
     stored: impl Future<Output = ()> + Send,
-    timer: Timer,
+    timer: impl Future<Output = Result<()>> + Send + Unpin,
     limit: Duration,
 ) -> Result<()> {
     let pending = markers.clone();
@@ -50,8 +49,9 @@ pub(crate) async fn drain_within(
         stored.await;
         Ok(())
     };
-    if let Either::Left((drained, _)) = select(Box::pin(drained), timer).await {
-        return drained;
+    match select(Box::pin(drained), timer).await {
+        Either::Left((drained, _)) => return drained,
+        Either::Right((paused, _)) => paused?,
     }
     let before = |marker: &Event| Scheduler::before(marker.record());
     let commands: Vec<_> = pending.iter().flat_map(before).collect();
