@@ -182,8 +182,7 @@ impl DeviceInfo {
                     words.contains(&pattern)
                 }
             };
-            let found =
-                COMMON_NAMES.iter().find(|(_, patterns)| patterns.iter().any(|p| is_in(&p)));
+            let found = COMMON_NAMES.iter().find(|(_, patterns)| patterns.iter().any(&is_in));
             found.map(|(name, _)| *name)
         })
     }
