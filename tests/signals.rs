@@ -79,7 +79,7 @@ fn serves_until_the_signal() {
         launched.await.unwrap();
         register_if("after launches");
         // SAFETY: sends this process a signal.
-        unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+        unsafe { libc::kill(std::process::id().cast_signed(), libc::SIGTERM) };
         match terminated {
             Some(mut terminated) => _ = terminated.recv().await,
             None => thread::sleep(Duration::from_secs(60)),

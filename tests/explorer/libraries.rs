@@ -220,9 +220,8 @@ fn objects_are_told_from_programs() {
     on_linked(async |bench, linked| {
         bench.json(linked.arguments(&["build"]));
         let Value::Array(lines) = bench.json(["cache", "ls"]) else { panic!("it is no array") };
-        let of_kind = |kind: &str| -> Vec<_> {
-            lines.iter().filter(|line| line["kind"] == kind).collect()
-        };
+        let of_kind =
+            |kind: &str| -> Vec<_> { lines.iter().filter(|line| line["kind"] == kind).collect() };
         let objects = of_kind("object");
         let [program] = *of_kind("program") else { panic!("{lines:?}") };
         // Texts are translated where there are tools for it, to compare the types of imports and exports.
