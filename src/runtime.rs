@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
-use crate::backend::{self, Adapter, Backend, DeviceSlot};
+use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
 use crate::buffer::{Buffer, Contents};
 use crate::build::{
     BuildGraph, BuildRequest, CHILD_LIMIT, Children, Disk, DuplicateExports, LookupTrace, Pool,
@@ -394,47 +394,6 @@ impl RuntimeBuilder {
         }
         backend::drivers()
     }
-}
-
-/// The devices that there are, and why the backends without any have none.
-struct Discovered {
-    adapters: Vec<Arc<dyn Adapter>>,
-    unavailable: Vec<(&'static str, Error)>,
-}
-
-/// The devices of all backends; if there is none, why.
-fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
-    let mut adapters = Vec::new();
-    let mut unavailable = Vec::new();
-    for backend in backends {
-        match backend.adapters() {
-            Ok(found) if found.is_empty() => {
-                let none = Error::new(ErrorKind::NoDevice, "its driver has no device");
-                unavailable.push((backend.name(), none));
-            }
-            Ok(found) => adapters.extend(found),
-            // A setting that cannot be used is never passed over, nor that no driver may be called.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Configuration | ErrorKind::ProcessEnding | ErrorKind::Forked
-                ) =>
-            {
-                return Err(error);
-            }
-            Err(error) => unavailable.push((backend.name(), error)),
-        }
-    }
-    if !adapters.is_empty() {
-        return Ok(Discovered { adapters, unavailable });
-    }
-    let tried = if unavailable.is_empty() {
-        "this build of Kiln has no backend; enable the feature `opencl` or `level-zero`".to_owned()
-    } else {
-        let each = unavailable.iter().map(|(name, error)| format!("{name}: {error}"));
-        format!("tried {}", each.collect::<Vec<_>>().join("; "))
-    };
-    Err(Error::new(ErrorKind::NoDevice, tried))
 }
 
 impl Runtime {

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::device::{DeviceInfo, ImageFormat};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::outlast;
-use crate::error::{DriverCode, Error, Result};
+use crate::error::{DriverCode, Error, ErrorKind, Result};
 use crate::nd_range::NdRange;
 use crate::resources;
 
@@ -50,6 +50,51 @@ pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
         #[cfg(feature = "level-zero")]
         Arc::new(level_zero::LevelZero),
     ]
+}
+
+/// The devices that were found, and for each backend without a device the reason.
+pub(crate) struct Discovered {
+    pub(crate) adapters: Vec<Arc<dyn Adapter>>,
+    pub(crate) unavailable: Vec<(&'static str, Error)>,
+}
+
+/// Finds the devices of all backends.
+///
+/// # Errors
+///
+/// [`NoDevice`](ErrorKind::NoDevice) with the reason of each backend if there is no device at all. A setting
+/// that cannot be used, or a process in which drivers take no calls any more, is an error in any case.
+pub(crate) fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
+    let mut adapters = Vec::new();
+    let mut unavailable = Vec::new();
+    for backend in backends {
+        match backend.adapters() {
+            Ok(found) if found.is_empty() => {
+                let none = Error::new(ErrorKind::NoDevice, "its driver has no device");
+                unavailable.push((backend.name(), none));
+            }
+            Ok(found) => adapters.extend(found),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Configuration | ErrorKind::ProcessEnding | ErrorKind::Forked
+                ) =>
+            {
+                return Err(error);
+            }
+            Err(error) => unavailable.push((backend.name(), error)),
+        }
+    }
+    if !adapters.is_empty() {
+        return Ok(Discovered { adapters, unavailable });
+    }
+    let tried = if unavailable.is_empty() {
+        "this build of Kiln has no backend; enable the feature `opencl` or `level-zero`".to_owned()
+    } else {
+        let each = unavailable.iter().map(|(name, error)| format!("{name}: {error}"));
+        format!("tried {}", each.collect::<Vec<_>>().join("; "))
+    };
+    Err(Error::new(ErrorKind::NoDevice, tried))
 }
 
 /// Prepares the end of the process, before drivers are used. To be called on a thread of the
