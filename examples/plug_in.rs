@@ -10,7 +10,7 @@ const SOURCE: &str = "kernel void ones(global uint *x) { x[get_global_id(0)] = 1
 
 const LENGTH: usize = 4096;
 
-/// Has the device of this number set 4096 elements to one, and gives their sum; zero if it cannot.
+/// Sets 4096 elements to one on the device of this number, and returns their sum; zero on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn kiln_plug_in_sum(device: usize) -> u64 {
     block_on(sum(device)).unwrap_or_default()

@@ -295,7 +295,7 @@ impl ElementType {
         self.scalar.size() * self.lanes
     }
 
-    /// What to give for it in place of an argument of this kind.
+    /// Names the value to give in place of an argument of this kind.
     fn instead(self, given: &ArgumentKind) -> String {
         let (name, example) = self.scalar.in_rust();
         let name = match self.lanes {

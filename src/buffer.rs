@@ -67,7 +67,7 @@ pub(crate) struct Freed {
     freeing: Mutex<()>,
 }
 
-/// What is left of a region, in the order in which it is freed.
+/// The handles that remain of a region, in the order in which they are freed.
 struct Unused {
     _view: Option<Arc<dyn Memory>>,
     _allocation: Option<Allocation>,

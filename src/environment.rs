@@ -57,7 +57,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// What to say of a variable that looks like one of Kiln's and is not.
+/// The warning about a variable that looks like one of Kiln's and is not.
 fn misspelling(name: &OsString) -> Option<String> {
     let name = name.to_string_lossy();
     let rest = name.strip_prefix(PREFIX)?;

@@ -218,7 +218,7 @@ impl Error {
         self.0.build_log.as_deref()
     }
 
-    /// What went wrong, without the compiler's messages, which [`build_log`](Self::build_log) has in
+    /// The error's text without the compiler's messages, which [`build_log`](Self::build_log) has in
     /// full.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -290,7 +290,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What a line of a compiler's log begins.
+/// The kind of message that a line of a compiler's log begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heading {
     Error,

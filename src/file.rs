@@ -6,7 +6,7 @@ use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// What to do about a symbolic link that a path leads to.
+/// Whether a symbolic link at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
     /// Open the link's target: for paths that a user gives.

@@ -56,7 +56,7 @@ fn has_word(directive: &[u8], words: &[&str]) -> bool {
     words.iter().any(has)
 }
 
-/// What is known of the files that a text may include.
+/// The names of the files that a text may include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Included {
     /// Over their names and contents.
@@ -213,7 +213,7 @@ fn path_of(named: &Path) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// What a file holds, if there is one. Only what says that it holds something is read: the files of
+/// The content of a file, if there is one. Files without a size are not read: those of
 /// `/proc` may never end.
 ///
 /// # Errors

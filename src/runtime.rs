@@ -471,7 +471,7 @@ impl Runtime {
     ///
     /// # Types
     ///
-    /// What is imported has to be declared as it is defined. Drivers do not all look: NVIDIA's links a call
+    /// An import has to be declared as its export is defined. Not all drivers check: NVIDIA's links a call
     /// with too few arguments, PoCL ends the process at the first launch. So the types of imports and exports
     /// are compared before anything is linked, and [`BuildFailed`](ErrorKind::BuildFailed) names both types
     /// and both images where they differ: in the result, in the number of parameters, in the width of a

@@ -1,4 +1,4 @@
-//! What the environment says of the cache: which directory is this user's, and which warnings an
+//! Settings of the cache from the environment: which directory is this user's, and which warnings an
 //! application without a subscriber shows. Each case is a process with an environment of its own.
 
 #![cfg(all(unix, feature = "simulated"))]
@@ -57,7 +57,7 @@ fn child() {
     report("failures", failures);
 }
 
-/// What a child reports and writes that has these variables and none else of its user's.
+/// The report and output of a child that has these variables and none else of its user's.
 fn run(variables: &[(&str, &str)]) -> (Report, String) {
     let mut command = Command::new(children::this_binary());
     for name in ["HOME", "XDG_CACHE_HOME", "KILN_CACHE", "KILN_CACHE_DIR", "KILN_WARNINGS"] {

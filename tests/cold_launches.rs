@@ -43,7 +43,7 @@ fn text(seed: u32) -> String {
     kernel("plus", &format!("+ (i ^ {seed}u)")) + &kernel("minus", &format!("- (i ^ {seed}u)"))
 }
 
-/// What a kernel of the text makes of one number, in so many launches.
+/// The result of a kernel of the text for one number, after a number of launches.
 fn expected(name: &str, seed: u32, launches: u32) -> u32 {
     let steps = (0..launches).flat_map(|_| 0..STEPS);
     steps.fold(1, |v: u32, i| {
@@ -98,7 +98,7 @@ fn cold_child() {
     });
 }
 
-/// As many cold runs as the environment asks for: see `make soak-cold`.
+/// Repeats cold runs as often as the environment asks: see `make soak-cold`.
 #[test]
 fn cold_runs_end_well() {
     let runs = std::env::var(RUNS_VARIABLE).map_or(RUNS, |runs| runs.parse().unwrap());

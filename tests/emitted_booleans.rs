@@ -22,7 +22,7 @@ fn input() -> Vec<u32> {
     (0..ITEMS as u32).map(|n| n.wrapping_mul(0x9e37_79b9) ^ n << 7).collect()
 }
 
-/// What a kernel stores for an item, in the order of its stores.
+/// The values that a kernel stores for an item, in the order of its stores.
 type Expected = Vec<Box<dyn Fn(u32) -> u32>>;
 
 /// A module with a kernel `k` that stores what is computed of `x`, the input of its item.
@@ -30,7 +30,7 @@ struct Maker {
     b: Builder,
     int: Word,
     x: Word,
-    /// Of the kernel: the output, and the position of the item's first result.
+    /// The kernel's output, and the position of the item's first result.
     out: (Word, Word),
     helpers: HashMap<&'static str, Word>,
     expected: Expected,

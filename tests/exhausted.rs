@@ -66,7 +66,7 @@ fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What the stages work with.
+/// The runtime, kernels and buffers that the stages use.
 struct Bench {
     rt: Runtime,
     queue: Queue,

@@ -1,4 +1,4 @@
-//! What bytes from elsewhere take of memory while they are read: a small multiple of their size.
+//! Memory that foreign bytes take while they are read: a small multiple of their size.
 //!
 //! Alone in its binary, and in one test: the allocator counts for the whole process.
 

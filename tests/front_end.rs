@@ -307,7 +307,7 @@ fn translates(path: &OsStr) {
 
 #[test]
 fn compilers_run_without_a_temporary_directory_and_with_ignored_children() {
-    // What it leaves running is killed, and would keep its log open.
+    // Processes that it leaves running are killed; they would keep its log open.
     let scripts = Scripts::new(
         "sleep 600 &\ntext=$(cat)\ncase \"$text\" in *hostile*) echo '1:1: error: no' >&2; exit 1;; \
          esac\nprintf '%s\\n' \"$text\"",

@@ -184,7 +184,7 @@ everywhere! {
     }
 }
 
-/// What the kernels of [`GROUPS`] make of numbers.
+/// The results of the kernels of [`GROUPS`] for numbers.
 fn turned_groups(numbers: &[f32]) -> Vec<f32> {
     let group = |group: &[f32]| group.iter().rev().map(|x| x.max(0.0)).collect::<Vec<_>>();
     numbers.chunks(64).flat_map(group).collect()

@@ -93,7 +93,7 @@ const CHAINS: &[&[(&str, f32)]] = &[
 const LLAMA: &str = "-cl-std=CL2.0 -cl-mad-enable -cl-unsafe-math-optimizations \
                      -cl-finite-math-only -cl-fast-relaxed-math";
 
-/// Those of darktable and llama.cpp, and each that compilers use in arithmetic.
+/// Options of darktable and llama.cpp, and each that compilers use in arithmetic.
 const OPTIONS: &[&str] = &[
     "",
     "-cl-fast-relaxed-math",

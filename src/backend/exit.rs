@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process;
 
-/// What drivers take.
+/// The calls that drivers take at present.
 static PHASE: AtomicU8 = AtomicU8::new(OPEN);
 
 const OPEN: u8 = 0;
@@ -171,7 +171,7 @@ pub(super) fn prepare_when_thread_ends() {
     linux::prepare_when_thread_ends();
 }
 
-/// Has the end of the process wait for commands.
+/// Makes the end of the process wait for commands.
 pub(super) fn look_after(commands: Weak<dyn Commands>) {
     prepare();
     prepare_when_thread_ends();

@@ -39,7 +39,7 @@ static STATE: Mutex<State> =
 struct State {
     /// Number of watches that are alive.
     watches: usize,
-    /// What the application is known to have registered, as long as there are watches.
+    /// Handlers that the application is known to have registered, as long as there are watches.
     expected: Vec<(c_int, sigaction)>,
     /// Where the program and the libraries that were loaded outside of watches lie.
     application: Vec<Range<usize>>,
@@ -132,7 +132,7 @@ fn is_same(one: &sigaction, other: &sigaction) -> bool {
     (one.sa_sigaction, one.sa_flags) == (other.sa_sigaction, other.sa_flags)
 }
 
-/// What is registered for a signal. `None` for a signal that cannot be handled.
+/// The handler of a signal. `None` for a signal that cannot be handled.
 fn current(number: c_int) -> Option<sigaction> {
     let mut found = MaybeUninit::uninit();
     // SAFETY: there is room for the answer, and nothing is changed.

@@ -384,7 +384,7 @@ impl BuildGraph {
     ///
     /// # Errors
     ///
-    /// Those of opening it, and [`OutOfResources`](ErrorKind::OutOfResources) where the compiler would
+    /// The errors of opening it, and [`OutOfResources`](ErrorKind::OutOfResources) where the compiler would
     /// find nothing to work with.
     pub(super) fn compiler(&self, recipe: &Recipe) -> Result<&Arc<dyn backend::Device>> {
         // A simulated device's compiler is Kiln's own.

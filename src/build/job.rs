@@ -231,8 +231,8 @@ impl Job {
         }
     }
 
-    /// Has the objects built, and what tells of their types, and goes on when all is there. No lock is
-    /// held meanwhile: they have locks of their own, and two processes could wait for each other.
+    /// Builds the objects and collects their types, and goes on when all are there. No lock is
+    /// held meanwhile: objects have locks of their own, and two processes could wait for each other.
     fn submit_with_objects(mut self) {
         let ask = |object: Recipe| {
             let name = object.image_in_words();

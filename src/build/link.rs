@@ -219,7 +219,7 @@ impl Libraries {
     }
 }
 
-/// What compilers and linkers say before the name of a function that is not there, in lower case.
+/// Words of compilers and linkers before the name of a missing function, in lower case.
 const NOT_THERE: [&str; 9] = [
     "implicit declaration of function",
     "undefined reference to",
@@ -232,7 +232,7 @@ const NOT_THERE: [&str; 9] = [
     "symbols not found",
 ];
 
-/// What compilers say before a name that is not declared, which may be a function's.
+/// Words of compilers before a name that is not declared, which may be a function's.
 const NOT_DECLARED: &str = "use of undeclared identifier";
 
 /// Whether a text calls a function of this name.

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::process::log::{Cause, cause};
 use crate::resources;
 
-/// What a driver's error is, by the log that comes with it.
+/// Classifies a driver's error by the log that comes with it.
 ///
 /// * A log that names a place in the text or a symbol of the program is a refusal, which is kept.
 /// * A log that says that something is used up, or one that shows no cause while something is, is a

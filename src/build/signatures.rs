@@ -25,7 +25,7 @@ impl Signatures {
     /// [`BuildFailed`](crate::ErrorKind::BuildFailed), naming both images, the symbol and both types.
     pub(super) fn check(&self) -> Result<()> {
         let parse = |(name, image): &(String, Image)| {
-            // What cannot be read is left to the driver.
+            // A module that cannot be read is left to the driver.
             Module::parse(image.code()).ok().map(|module| (name.clone(), module))
         };
         let modules: Vec<_> = self.0.iter().filter_map(parse).collect();

@@ -62,7 +62,7 @@ impl Operations {
         Self { forbids, ..Self::in_function(definitions, kernel.function) }
     }
 
-    /// Those of a function and of what that calls.
+    /// Accesses of a function and of the functions that it calls.
     pub(super) fn in_function(definitions: &Definitions<'_>, function: u32) -> Self {
         let module = definitions.module();
         let annotations = module.section(Section::Annotations).iter();

@@ -284,7 +284,7 @@ impl<'m> Writer<'_, 'm> {
         Ok(())
     }
 
-    /// What a function does, in the place of its call.
+    /// Replaces a call by the body of the function.
     fn call(
         &mut self,
         module: &mut Module,

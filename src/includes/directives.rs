@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::mem;
 
-/// What begins a directive.
+/// The characters that begin a directive.
 const INTRODUCERS: [&[u8]; 3] = [b"#", b"%:", b"??="];
 
 /// Length of the longest of them.
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// What one compiler takes for a comment, another does not.
+    /// Some compilers take it for a comment, others do not.
     #[test]
     fn each_reading_of_what_is_malformed_is_followed() {
         for text in [

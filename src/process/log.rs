@@ -1,4 +1,4 @@
-//! What the log of a compiler that failed speaks of: the program, or the system that it ran on.
+//! Classifies the log of a compiler that failed: is the program at fault, or the system that it ran on?
 //!
 //! Compilers report both as the same failure. Intel's compiler for CPUs says that it failed to load a
 //! library of its own where the process has no file descriptors left. Such a failure must not be kept as
@@ -15,7 +15,7 @@ pub(crate) enum Cause {
     Unknown,
 }
 
-/// What compilers and the C library say where something is used up.
+/// Words of compilers and the C library where a resource is exhausted.
 const EXHAUSTION: [&str; 11] = [
     "out of memory",
     "memory exhausted",
@@ -30,7 +30,7 @@ const EXHAUSTION: [&str; 11] = [
     "thread constructor failed",
 ];
 
-/// What linkers and assemblers say of a symbol or an option of the program, beside its name in quotes.
+/// Words of linkers and assemblers about a symbol or an option of the program, beside its quoted name.
 const OF_SYMBOLS: [&str; 13] = [
     "undefined",
     "undeclared",
@@ -47,7 +47,7 @@ const OF_SYMBOLS: [&str; 13] = [
     "no matching",
 ];
 
-/// What linkers say of a symbol that they do not quote.
+/// Words of linkers before a symbol that they do not quote.
 const OF_NAMES: [&str; 4] = [
     "cannot find symbol ",
     "symbols not found: [",

@@ -229,7 +229,7 @@ impl Signal {
     #[must_use = "dropping a waker runs foreign code"]
     pub(crate) fn leave(&self, seat: &mut Seat) -> Option<Waker> {
         let seat = mem::take(seat);
-        // Whoever settles a signal takes all wakers.
+        // Settling a signal takes all wakers.
         if seat == Seat::None || self.phase() == Phase::Settled {
             return None;
         }

@@ -59,7 +59,7 @@ pub(crate) enum Why {
     Refused,
     /// Something that it needs besides commands is not there, so what it should have written is missing.
     Missing,
-    /// What it reads is missing.
+    /// The data that it reads is missing.
     Data,
     /// A command that it was told to come after has failed.
     After,
@@ -83,7 +83,7 @@ struct Node<C> {
     after_ends: bool,
     /// Set once the command cannot succeed any more.
     poison: Option<Poison>,
-    /// What is missing again of what it writes if it is refused.
+    /// The parts of its outputs that are missing again if it is refused.
     underneath: Vec<Lacking>,
     /// The serial of the last command found to depend on this one, and the edge's place among that
     /// command's edges: finds doubles without a search.
@@ -424,7 +424,7 @@ impl<C> Dag<C> {
         Ended { command: node.command, outcome, why }
     }
 
-    /// What is missing once the command has ended like this: what it should have written, or if it was
+    /// The bytes that are missing once the command has ended like this: its outputs, or if it was
     /// refused, what was missing before it.
     fn lacking_after(
         &mut self,

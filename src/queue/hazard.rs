@@ -339,7 +339,7 @@ impl Hazards {
         self.retired.push(error);
     }
 
-    /// Has the errors dropped with those that nobody reads here any more.
+    /// Drops the errors together with those that nobody reads here any more.
     pub(crate) fn retire_all(&mut self, lacking: impl Iterator<Item = Lacking>) {
         self.retired.extend(lacking.filter_map(|lacking| lacking.because.error()));
     }

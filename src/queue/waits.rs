@@ -1,4 +1,4 @@
-//! Who waits for commands: host tasks whose wait could never end are told so, and waits that last
+//! Waits for commands: host tasks whose wait could never end get an error, and waits that last
 //! long are logged with the commands that hold them up.
 //!
 //! A command depends on earlier commands, which the DAG knows, and on its host futures, which may await
@@ -37,7 +37,7 @@ pub(crate) struct HostFuture {
     /// The record of its command, once that is added.
     record: OnceLock<Arc<Record>>,
     waits: Mutex<Vec<Wait>>,
-    /// What the future is polled with.
+    /// The waker that the future is polled with.
     waker: Mutex<Option<Arc<CountedWaker>>>,
 }
 

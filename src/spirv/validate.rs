@@ -1,4 +1,4 @@
-//! What all that reads and rewrites modules relies on, checked once, when a module is taken apart.
+//! Checks once, when a module is parsed, the properties that all reading and rewriting of modules relies on.
 //!
 //! The rules are those of the specification without which a walk over types or constants need not end.
 //! All else is read with care where it is used, and left to drivers to judge.

@@ -184,7 +184,7 @@ fn no_driver() -> Error {
     )
 }
 
-/// What a platform says of itself.
+/// The name, vendor and version of a platform.
 struct Platform {
     name: String,
     version: String,

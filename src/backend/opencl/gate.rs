@@ -102,7 +102,7 @@ fn wait_for(ends: &[OwnedEvent]) {
         return;
     }
     if let Err(code) = wait_for_events(&raw) {
-        // Those whose commands failed have ended, too.
+        // Launches whose commands failed have ended, too.
         let code = driver_code(code);
         tracing::debug!(%code, "waited for launches of which some failed");
     }

@@ -18,7 +18,7 @@ struct Line<'a> {
     platform: &'a str,
     kind: String,
     vendor: &'a str,
-    /// What its driver is commonly called, which selects it.
+    /// The common name of its driver, which selects it.
     common_name: Option<&'static str>,
     /// Whether it is the one that is used unless another is selected.
     default: bool,

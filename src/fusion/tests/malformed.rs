@@ -124,7 +124,7 @@ fn changed_modules_are_refused_or_taken_without_a_panic() {
     }
 }
 
-/// What one part of the compiler takes for the function is not what another does.
+/// Parts of the compiler would take different definitions for the function.
 #[test]
 fn a_kernel_whose_function_is_defined_twice_is_refused_by_its_id() {
     const FUNCTION: u32 = Op::Function as u32;

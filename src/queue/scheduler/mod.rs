@@ -570,7 +570,7 @@ impl Scheduler {
         if state.live == 0 {
             effects.keep_alive = state.keep_alive.take();
         }
-        // Whoever sees the end finds it counted, and no buffer held by the command.
+        // Once the end is visible, it is counted, and the command holds no buffer.
         self.publish(state);
         command.release();
         let armed = native.as_ref().is_some_and(|native| native.armed);

@@ -1,4 +1,4 @@
-//! What commands wait for: followed through the DAG and the host futures of commands.
+//! Follows what commands wait for through the DAG and the host futures of commands.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl State {
             if Some(id) == goal {
                 return true;
             }
-            // What the device has waits for no host future.
+            // A dispatched command waits for no host future.
             if command.record.is_dispatched() || !seen.insert(id) {
                 continue;
             }

@@ -152,7 +152,7 @@ struct Comparison<'a, 'm> {
 }
 
 impl<'m> Comparison<'_, 'm> {
-    /// What two ids are, if both modules tell.
+    /// The definitions of two ids, if both modules have them.
     fn get(&self, ids: [u32; 2]) -> Option<[Instruction<'m>; 2]> {
         let [one, other] = self.modules;
         Some([one.get(ids[0])?, other.get(ids[1])?])
@@ -166,7 +166,7 @@ impl<'m> Comparison<'_, 'm> {
         match pair.map(is_variable) {
             [true, true] => {
                 let pointers = words(pair, 0);
-                // Whoever declares a variable knows what it holds, unlike with other pointers.
+                // The declaration of a variable states its type exactly, unlike those of other pointers.
                 pointers.is_none_or(|types| {
                     self.types(types, 0)
                         && self.pointees(types).is_none_or(|pointees| self.types(pointees, 0))
@@ -199,7 +199,7 @@ impl<'m> Comparison<'_, 'm> {
         })
     }
 
-    /// What two typed pointers point to.
+    /// The types that two typed pointers point to.
     fn pointees(&self, pointers: [u32; 2]) -> Option<[u32; 2]> {
         words(self.get(pointers)?, 2)
     }
