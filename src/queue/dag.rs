@@ -397,6 +397,7 @@ impl<C> Dag<C> {
         let mut edges = self.graph.neighbors_directed(id.index, Outgoing).detach();
         while let Some((edge, index)) = edges.next(&self.graph) {
             let kind = self.graph[edge];
+            let lacking = self.lacking_before(index, id, &lacking);
             let dependent = &mut self.graph[index];
             dependent.blockers -= undispatched;
             if let Err(root) = &outcome {
@@ -442,6 +443,29 @@ impl<C> Dag<C> {
         written
             .map(|Use { allocation, bytes, .. }| Lacking::failed(allocation, bytes, root))
             .collect()
+    }
+
+    /// The bytes that a failed command leaves missing for a dependent: commands between the two may write
+    /// some of them.
+    fn lacking_before(
+        &self,
+        dependent: NodeIndex,
+        failed: NodeId,
+        lacking: &[Lacking],
+    ) -> SmallVec<[Lacking; 2]> {
+        let mut left = SmallVec::from(lacking);
+        if left.is_empty() {
+            return left;
+        }
+        for before in self.graph.neighbors_directed(dependent, Incoming) {
+            let node = &self.graph[before];
+            if node.serial > failed.serial {
+                for used in (self.uses_of)(&node.command) {
+                    left = left.into_iter().flat_map(|lacking| lacking.after(&used)).collect();
+                }
+            }
+        }
+        left
     }
 
     /// The command between these two was removed.

@@ -86,6 +86,19 @@ impl Lacking {
             && used.bytes.start < self.bytes.end
     }
 
+    /// The bytes that are still missing once a command has used some: a write puts an end to that.
+    pub(crate) fn after(self, used: &Use) -> impl Iterator<Item = Self> {
+        let overwritten = if used.access != Access::Read && self.touches(used) {
+            used.bytes.clone()
+        } else {
+            self.bytes.end..self.bytes.end
+        };
+        let Self { allocation, bytes, because } = self;
+        let parts = [bytes.start..overwritten.start, overwritten.end..bytes.end];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.map(move |bytes| Self { allocation, bytes, because: because.clone() })
+    }
+
     /// Whether a command with these uses writes some of the bytes.
     pub(crate) fn is_covered_by(&self, uses: &[Use]) -> bool {
         uses.iter().any(|used| used.access != Access::Read && self.touches(used))

@@ -16,7 +16,7 @@ use super::memory::LzMemory;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
-use crate::backend::{Argument, Kernel, Parameter};
+use crate::backend::{Argument, Kernel, Parameter, exit};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 
@@ -316,6 +316,7 @@ impl Kernel for LzKernel {
     }
 
     fn accepts(&self, index: u32, argument: &Argument<'_>) -> Result<()> {
+        let _call = exit::enter()?;
         self.set(&mut lock(&self.bound), index, argument)
     }
 }

@@ -96,15 +96,14 @@ pub(super) fn wait_for_launches() -> Result<()> {
     Ok(())
 }
 
+/// Waits for each event by a call of its own: one call takes the events of one context only.
 fn wait_for(ends: &[OwnedEvent]) {
-    let raw: Vec<_> = ends.iter().map(OwnedEvent::raw).collect();
-    if raw.is_empty() {
-        return;
-    }
-    if let Err(code) = wait_for_events(&raw) {
-        // Launches whose commands failed have ended, too.
-        let code = driver_code(code);
-        tracing::debug!(%code, "waited for launches of which some failed");
+    for end in ends {
+        if let Err(code) = wait_for_events(&[end.raw()]) {
+            // A launch that failed has ended, too.
+            let code = driver_code(code);
+            tracing::debug!(%code, "waited for launches of which one failed");
+        }
     }
 }
 

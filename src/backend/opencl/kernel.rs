@@ -19,7 +19,7 @@ use super::program::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
-use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter};
+use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter, exit};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 
@@ -219,6 +219,7 @@ impl Kernel for ClKernel {
     }
 
     fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
+        let _call = exit::enter()?;
         let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
         let Bound { kernel, held, .. } = &mut *bound;
         match held.get_mut(index as usize) {
