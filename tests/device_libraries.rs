@@ -562,7 +562,7 @@ fn what_exports_nothing_is_no_library() {
 }
 
 everywhere! {
-    async fn a_linker_s_refusal_is_kept_with_what_it_says(rt: Runtime) {
+    async fn a_linker_s_refusal_is_kept_if_it_names_the_symbol(rt: Runtime) {
         let rt = fresh(&rt).await;
         // States what it does not have.
         let liar = Image::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
@@ -572,8 +572,12 @@ everywhere! {
         assert_eq!(error.kind(), ErrorKind::BuildFailed);
         assert!(error.driver_code().is_some(), "{error}");
         let again = rt.build(&application).await.expect_err("as before");
-        assert!(again.same(&error));
-        assert_eq!(work(&rt), (2, 1));
+        assert_eq!(again.kind(), ErrorKind::BuildFailed);
+        // A refusal without a reason may be one of circumstance: PoCL gives no log of a failed link.
+        let names_symbol = error.build_log().is_some_and(|log| log.contains("scale"));
+        assert_eq!(error.is_deterministic(), names_symbol, "{error}");
+        assert_eq!(again.same(&error), names_symbol);
+        assert_eq!(work(&rt), (2, if names_symbol { 1 } else { 2 }));
     }
 }
 
