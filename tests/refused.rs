@@ -167,6 +167,39 @@ fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
 }
 
 #[test]
+fn what_was_written_between_a_failure_and_a_refused_launch_is_there() {
+    for simulator in [Simulator::new(), Simulator::immediate()] {
+        let simulator = teach(simulator);
+        block_on(async {
+            let rt = runtime(&simulator).await;
+            let queue = rt.queue();
+            let scale = kernel(&rt, "scale").await;
+            let [source, x] = [3u32, 1].map(|value| rt.buffer_from(vec![value; LEN]));
+            let (source, x) = (source.await.unwrap(), x.await.unwrap());
+            let [half, rest] = [0..LEN / 2, LEN / 2..LEN].map(|range| x.slice(range).unwrap());
+            let pause = simulator.pause();
+            simulator.fail_launches("scale", 1, Fault::Refused);
+            let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+            queue.fill(&half, 5).unwrap();
+            let builds = simulator.pause_builds();
+            let build = rt.build(&Image::opencl_c(format!("{KERNELS}\n#error no luck\n"))).start();
+            // SAFETY: a program that is never built touches nothing.
+            let duplicate = unsafe { build.kernel("duplicate") };
+            let launch = duplicate.launch(LEN).args((source.read(), x.write()));
+            let refused = queue.submit(launch).unwrap();
+            let (first, second) = (queue.read(&half), queue.read(&rest));
+            drop(pause);
+            let root = failed.await.expect_err("it was told to fail");
+            drop(builds);
+            refused.await.expect_err("it has no program");
+            assert_eq!(first.await.unwrap(), [5; LEN / 2]);
+            let error = second.await.expect_err("nothing was written there since the failure");
+            assert!(error.same(&root), "{error}");
+        });
+    }
+}
+
+#[test]
 fn a_command_that_was_not_run_says_so_and_names_the_failure() {
     let simulator = teach(Simulator::new());
     block_on(async {
