@@ -1,5 +1,6 @@
 //! Devices as applications see them: what they are, what they can do, how one is selected.
 
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod instructions;
 
 use std::fmt;
@@ -158,6 +159,7 @@ impl DeviceInfo {
     }
 
     /// The instructions of a device of this kind, as [`DeviceInfo::instructions`] tells them.
+    #[cfg(any(feature = "level-zero", feature = "opencl"))]
     pub(crate) fn instructions_of(kind: DeviceKind) -> String {
         if kind == DeviceKind::Cpu { instructions::of_host().to_owned() } else { String::new() }
     }

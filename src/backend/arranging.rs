@@ -41,7 +41,8 @@ pub(super) enum Kind {
     Compile,
     /// Makes a program of a binary, in less time than a look would be worth for each.
     Load,
-    /// Also so short.
+    /// Enqueues a launch, in as little time.
+    #[cfg(feature = "opencl")]
     Launch,
 }
 
@@ -63,7 +64,13 @@ impl Arranging {
             WATCHED.fetch_add(1, SeqCst);
         }
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        let may_register = is_watched || !matches!(kind, Kind::Load | Kind::Launch);
+        let is_short = match kind {
+            Kind::Load => true,
+            #[cfg(feature = "opencl")]
+            Kind::Launch => true,
+            Kind::Discover | Kind::Open | Kind::Compile => false,
+        };
+        let may_register = is_watched || !is_short;
         let arranging = Self {
             is_watched,
             since: Instant::now(),

@@ -137,6 +137,7 @@ pub(super) fn begin() -> Result<Call> {
 }
 
 /// Enters on behalf of a driver that calls back.
+#[cfg(feature = "opencl")]
 pub(super) fn called_back() -> Call {
     Call::new(&CALLS)
 }
