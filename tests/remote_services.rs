@@ -119,7 +119,9 @@ fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
         }
         assert_eq!((rt.stats().compiles, rt.stats().remote_writes), (10, 0));
     });
-    let told = listening.told(Level::WARN);
+    // Tests beside this one have warnings of other services.
+    let mut told = listening.told(Level::WARN);
+    told.retain(|warning| warning.contains("s3://elsewhere"));
     assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
     assert!(!format!("{told:?}").contains("hunter2"), "{told:#?}");
 }
@@ -148,7 +150,8 @@ fn webdav_that_refuses_the_password_is_an_error_and_told_once() {
         let stats = rt.stats();
         assert_eq!((stats.compiles, stats.remote_writes, stats.remote_misses), (10, 0, 0));
     });
-    let told = listening.told(Level::WARN);
+    let mut told = listening.told(Level::WARN);
+    told.retain(|warning| warning.contains(&webdav.address().to_string()));
     assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
     assert!(!format!("{told:?}").contains("swordfish"), "{told:#?}");
 }
@@ -189,7 +192,8 @@ fn a_directory_that_cannot_be_made_yet_is_used_once_it_can() {
         })
         .await;
     });
-    let told = listening.told(Level::WARN);
+    let mut told = listening.told(Level::WARN);
+    told.retain(|warning| warning.contains("remote: fs://"));
     assert_eq!(told.len(), 2, "one of reads, one of writes: {told:#?}");
 }
 

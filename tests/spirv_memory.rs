@@ -105,12 +105,14 @@ fn extremes() -> Vec<(&'static str, Builder)> {
         let module = module.op(Op::TypeInt, &[1, 32, 0]).op(Op::TypeFunction, &[2, 1]);
         module.fill(2, function)
     };
+    // Structs that hold each other, as deep as is taken.
+    let member = |n| if n % 250 == 0 { 1 } else { n + 3 };
     let mut far = new().fill(1, |m, n| m.op(Op::TypeVoid, &[n.wrapping_mul(0x9e37_79b1) >> 1]));
     far.0[3] = u32::MAX;
     vec![
         ("types", new().fill(1, |m, n| m.op(Op::TypeVoid, &[n]))),
         ("types, their ids far apart", far),
-        ("structs", int().fill(1, |m, n| m.op(Op::TypeStruct, &[n + 4, n + 3]))),
+        ("structs", int().fill(1, |m, n| m.op(Op::TypeStruct, &[n + 4, member(n)]))),
         ("constants", int().fill(1, |m, n| m.op(Op::Constant, &[1, n + 3, n]))),
         ("names", new().fill(1, |m, n| m.op(Op::Name, &[n, 0x61]))),
         (
