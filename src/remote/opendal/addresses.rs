@@ -3,10 +3,10 @@
 #[cfg(any(feature = "remote-s3", feature = "remote-webdav"))]
 mod http;
 
-use ::opendal::{Configurator, Operator, OperatorUri};
+use ::opendal::{Configurator, OperatorUri};
 use serde::Serialize;
 
-use super::client::{Client, Later};
+use super::client::Client;
 use crate::error::Result;
 use crate::remote::settings::Settings;
 use crate::remote::url::{Parsed, bad};
@@ -69,12 +69,12 @@ fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
         let beside = || format!("{}/tmp", root.trim_end_matches('/'));
         config.atomic_write_dir.get_or_insert_with(beside);
     }
-    Ok(Client::Later(Later::new(true, move || {
+    Ok(Client::Later(super::client::Later::new(true, move || {
         if !writes {
             // OpenDAL would create a missing directory.
             std::fs::metadata(&root).map_err(::opendal::raw::new_std_io_error)?;
         }
-        Operator::from_config(config.clone())
+        ::opendal::Operator::from_config(config.clone())
     })))
 }
 
