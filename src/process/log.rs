@@ -48,10 +48,11 @@ const OF_SYMBOLS: [&str; 13] = [
 ];
 
 /// Words of linkers before a symbol that they do not quote.
-const OF_NAMES: [&str; 4] = [
+const OF_NAMES: [&str; 5] = [
     "cannot find symbol ",
     "symbols not found: [",
     "unresolved external ",
+    "unresolved symbol <",
     "undefined reference to ",
 ];
 
@@ -147,6 +148,8 @@ mod tests {
              CompilerException Failed to lookup symbol k\n\
              JIT session error: Symbols not found: [ tone ]\n\
              Failed to materialize symbols: { (main, { k }) }\n",
+            // Intel's driver of Level Zero.
+            "Unresolved Symbol <tone>\n",
             // NVIDIA.
             "<kernel>:2:5: error: use of undeclared identifier 'absent'\n    absent = 1;\n    ^\n",
             "ptxas application ptx input, line 20; error   : Arguments mismatch for instruction 'mov'\n\
