@@ -49,7 +49,7 @@ everywhere! {
         let image = Image::open(&file).await.unwrap();
         let error = rt.build(&image).await.unwrap_err();
         says(&error, &[file.to_str().unwrap()]);
-        // What it imports.
+        // The error of a missing import names the label.
         let image = Image::opencl_c(SAXPY).importing(["nowhere"]).label("needy");
         let error = rt.build(&image).await.unwrap_err();
         says(&error, &["`needy`", "imports `nowhere`"]);

@@ -55,7 +55,7 @@ fn assert_names(error: &Error, images: [&Image; 2], types: [&str; 2]) {
     }
 }
 
-/// What clang translates tells its types.
+/// Whether the device takes texts whose types are known, since clang translates them.
 async fn takes_text(rt: &Runtime) -> bool {
     rt.device().formats.contains(&ImageFormat::OpenClC) && tools::has_clang()
 }

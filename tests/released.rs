@@ -23,7 +23,7 @@ fn scopes() -> usize {
     set.map_or(100, |scopes| scopes.parse().expect("KILN_TEST_SCOPES is a number"))
 }
 
-/// What is done with a scope's intermediate buffer before the scope uses it.
+/// A use of a scope's intermediate buffer before the scope uses it.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Write,

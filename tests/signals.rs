@@ -97,7 +97,7 @@ fn drivers_leave_no_handlers_behind() {
     }));
 }
 
-/// What is registered for each signal, but for SIGFPE, which PoCL needs.
+/// The handler of each signal except SIGFPE, which PoCL needs.
 fn registered() -> Vec<(i32, usize, i32)> {
     let numbers = (1..32).filter(|number| *number != libc::SIGFPE);
     let registered = numbers.filter_map(|number| {

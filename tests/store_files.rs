@@ -17,7 +17,7 @@ use kiln::{BuildKey, CacheConfig, ErrorKind, Image, Origin, Runtime, Stats};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-/// What may lie in the place of a file.
+/// Kinds of things that may lie in the place of a file.
 const KINDS: [&str; 6] = [
     "a pipe",
     "a socket",

@@ -34,7 +34,7 @@ enum Function {
 const FUNCTIONS: [Function; 4] =
     [Function::Clone, Function::Wake, Function::WakeByRef, Function::Drop];
 
-/// What wakers share of which one function panics while it is armed.
+/// State shared by wakers of which one function panics while it is armed.
 struct Bad {
     panics_in: Function,
     is_armed: AtomicBool,
@@ -151,7 +151,7 @@ fn one_bad_waker<F: Future + Unpin>(
     for bad in &bads {
         bad.is_armed.store(false, SeqCst);
     }
-    // Those that were polled with the wakers that panic go on as all others do.
+    // Futures that were polled with the wakers that panic go on as all others do.
     block_on(stays);
     block_on(polled_again);
 }

@@ -87,13 +87,13 @@ struct Scope {
 /// A part of a buffer, by its number.
 type Part = (usize, Range<usize>);
 
-/// What a command does, in the order of submission.
+/// The work of each command, in the order of submission.
 enum Step {
     Set(Part, Vec<u32>),
     Copy(Part, Part),
     /// With its number and the position of its event.
     Launch(u32, Part, Part, usize),
-    /// Of the next read.
+    /// Reads a part. Reads are numbered in the order of their steps.
     Read(Part),
 }
 
@@ -106,7 +106,7 @@ struct Case {
     /// By how many launches they stand for, less one.
     kernels: Vec<Kernel>,
     buffers: Vec<Buffer<u32>>,
-    /// What they hold before the first step.
+    /// The contents of the buffers before the first step.
     model: Vec<Vec<u32>>,
     steps: Vec<Step>,
     scopes: Vec<Scope>,
