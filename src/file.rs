@@ -130,7 +130,7 @@ fn check_type(file_type: FileType, is_taken: impl Fn(&FileType) -> bool) -> io::
 
 fn open_if(
     path: &Path,
-    mut options: OpenOptions,
+    options: OpenOptions,
     links: Links,
     is_taken: impl Fn(&FileType) -> bool,
 ) -> io::Result<(File, Metadata)> {
@@ -145,12 +145,7 @@ fn open_if(
         check_type(metadata.file_type(), &is_taken)?;
     }
     #[cfg(unix)]
-    {
-        use rustix::fs::OFlags;
-        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-        let flags = if links == Links::Refuse { flags | OFlags::NOFOLLOW } else { flags };
-        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
-    }
+    let options = without_waiting(options, links);
     let file = options.open(path).map_err(|error| {
         // Sockets, links and pipes without a reader cannot be opened at all.
         let refused = metadata().and_then(|there| check_type(there.file_type(), &is_taken));
@@ -159,6 +154,16 @@ fn open_if(
     let metadata = file.metadata()?;
     check_type(metadata.file_type(), is_taken)?;
     Ok((file, metadata))
+}
+
+/// Has a file opened at once, whatever it is.
+#[cfg(unix)]
+fn without_waiting(mut options: OpenOptions, links: Links) -> OpenOptions {
+    use rustix::fs::OFlags;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = if links == Links::Refuse { flags | OFlags::NOFOLLOW } else { flags };
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags.bits() as i32);
+    options
 }
 
 impl NotRegular {

@@ -9,7 +9,7 @@ mod children;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use children::{Child, Report, report, told};
@@ -241,7 +241,7 @@ fn a_trace_and_a_secret_are_not_awaited_from_a_pipe() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let directory = tempfile::tempdir().expect("there is room");
-    let pipe: PathBuf = directory.path().join("pipe");
+    let pipe = directory.path().join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("it is new");
     let cases: &[&[(&str, &str)]] = &[
         &[("KILN_CACHE_TRACE", text(&pipe))],

@@ -46,6 +46,18 @@ pub(super) enum Kind {
     Launch,
 }
 
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+impl Kind {
+    fn is_short(self) -> bool {
+        match self {
+            Self::Load => true,
+            #[cfg(feature = "opencl")]
+            Self::Launch => true,
+            Self::Discover | Self::Open | Self::Compile => false,
+        }
+    }
+}
+
 /// Lasts as long as a call.
 pub(super) struct Arranging {
     is_watched: bool,
@@ -63,19 +75,11 @@ impl Arranging {
             calls.fetch_add(1, SeqCst);
             WATCHED.fetch_add(1, SeqCst);
         }
-        #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        let is_short = match kind {
-            Kind::Load => true,
-            #[cfg(feature = "opencl")]
-            Kind::Launch => true,
-            Kind::Discover | Kind::Open | Kind::Compile => false,
-        };
-        let may_register = is_watched || !is_short;
         let arranging = Self {
             is_watched,
             since: Instant::now(),
             #[cfg(all(target_os = "linux", target_env = "gnu"))]
-            signals: may_register.then(signals::Watch::begin),
+            signals: (is_watched || !kind.is_short()).then(signals::Watch::begin),
         };
         if is_watched && !IS_LOOKING.swap(true, SeqCst) {
             let looking = thread::Builder::new().name("kiln-handlers".to_owned()).spawn(look);
