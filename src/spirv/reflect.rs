@@ -294,7 +294,7 @@ impl<'m> Index<'m> {
             type_name: declared.map(str::to_owned).or(type_name),
             address_space,
             access,
-            size: None,
+            size: self.value_size(ty),
         }
     }
 }

@@ -112,7 +112,8 @@ fn assert_parameters(module: &Reflection, kernel: &str, expected: &[Expected]) {
             type_name: type_name.map(str::to_owned),
             address_space,
             access,
-            size: None,
+            // The subject of a test of its own.
+            size: found.size,
         };
         assert_eq!(found, &expected);
     }
@@ -328,6 +329,27 @@ fn values_are_named_where_their_type_is_certain() {
     assert_eq!(vector(Op::TypeInt, &[8, 1], 4).as_deref(), Some("char4"));
     // A type that holds itself.
     assert_eq!(named(Op::TypeVector, &[1, 4]), None);
+}
+
+#[test]
+fn numbers_and_vectors_have_sizes_whatever_the_source_named_them() {
+    for (op, operands, size) in [
+        (Op::TypeInt, &[8, 0][..], Some(1)),
+        (Op::TypeInt, &[16, 1], Some(2)),
+        (Op::TypeInt, &[32, 0], Some(4)),
+        (Op::TypeFloat, &[64], Some(8)),
+        (Op::TypeInt, &[24, 0], None),
+        (Op::TypeStruct, &[], None),
+        (Op::TypePointer, &[StorageClass::CrossWorkgroup as u32, 9], None),
+        (Op::TypeSampler, &[], None),
+    ] {
+        assert_eq!(parameter(op, operands).size, size, "{op:?} {operands:?}");
+    }
+    for (count, size) in [(2, Some(8)), (3, Some(16)), (4, Some(16)), (16, Some(64)), (5, None)] {
+        let module = Builder::new().op(Op::TypeInt, &[9, 32, 0]).kernel("k");
+        let module = module.op(Op::TypeVector, &[1, 9, count]).function();
+        assert_eq!(parameter_of(&module).size, size, "{count} lanes");
+    }
 }
 
 #[test]

@@ -118,6 +118,18 @@ pub(super) trait Declarations {
         }
     }
 
+    /// The bytes of a number or vector passed by value. A vector of three takes the room of four.
+    fn value_size(&self, id: u32) -> Option<usize> {
+        match self.ty(id)? {
+            Type::Vector { component, count } => {
+                let (_, bytes) = constant_scalar(self.ty(component)?)?;
+                matches!(count, 2 | 3 | 4 | 8 | 16)
+                    .then(|| bytes * count.next_power_of_two() as usize)
+            }
+            scalar => constant_scalar(scalar).map(|(_, bytes)| bytes),
+        }
+    }
+
     fn struct_name(&self, id: u32) -> Option<String> {
         source_struct(self.name(id)?)
     }

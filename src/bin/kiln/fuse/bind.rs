@@ -202,7 +202,24 @@ impl<'a> Call<'a> {
             "ulong" | "unsigned long" | "size_t" => {
                 number!(whole_number::<u64>(text), "a whole number of 64 bits, not below 0")
             }
-            _ => Err(misfit("a structure, such as zeros:8, as its type is no number")),
+            _ => Err(misfit(&self.for_unknown_type(at))),
+        }
+    }
+
+    /// What to give for a parameter whose type is not named as OpenCL C names numbers: a struct, or a
+    /// number under a name that the source gave it.
+    fn for_unknown_type(&self, at: usize) -> String {
+        let number = "the number with its type behind it";
+        match self.parameters()[at].size {
+            Some(1) => format!("{number}: u8 or i8"),
+            Some(2) => format!("{number}: u16 or i16"),
+            Some(4) => format!("{number}: u32, i32 or f32"),
+            Some(8) => format!("{number}, u64, i64 or f64, or zeros:8"),
+            Some(bytes) => format!("zeros:{bytes}"),
+            None => format!(
+                "{number}, such as 3u32 or 3.0f32, or, for a struct, as many zeros as it has bytes, \
+                 such as zeros:8"
+            ),
         }
     }
 
