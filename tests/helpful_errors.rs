@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
+#[cfg(feature = "simulated")]
+#[path = "support/simulation.rs"]
+mod simulation;
 #[path = "support/specialized.rs"]
 mod specialized;
 mod support;
@@ -55,6 +58,32 @@ everywhere! {
         says(&error, &["`needy`", "imports `nowhere`"]);
         assert!(image.untrusted().get_label().is_some());
     }
+}
+
+#[cfg(feature = "simulated")]
+#[test]
+fn launches_that_fail_and_traces_name_the_image() {
+    let simulator = simulation::teach(kiln::simulated::Simulator::new());
+    futures::executor::block_on(async {
+        let rt = simulation::runtime(&simulator).await;
+        let image = Image::opencl_c(simulation::KERNELS).label("tone mapping");
+        let program = rt.build(&image).await.unwrap();
+        // SAFETY: the launch is within the buffer.
+        let scale = unsafe { program.kernel("scale") }.unwrap();
+        let x = rt.buffer::<u32>(16).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json");
+        let trace = rt.trace_to(&path);
+        simulator.fail_launches("scale", 1, kiln::simulated::Fault::Refused);
+        let failed = rt.queue().submit(scale.launch(16).args((2u32, &x))).unwrap();
+        says(&failed.await.unwrap_err(), &["`tone mapping`: ", "`scale`"]);
+        trace.finish().await.unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let launch = events.iter().find(|event| event["name"] == "scale").unwrap();
+        assert_eq!(launch["args"]["image"], "tone mapping");
+    });
 }
 
 everywhere! {

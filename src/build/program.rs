@@ -391,6 +391,11 @@ impl WeakKernel {
 }
 
 impl ResolvedKernel {
+    /// The label of the image that it is of, if it has one.
+    pub(crate) fn label(&self) -> Option<&str> {
+        self.built.recipe()?.label_of(self.native.name())
+    }
+
     pub(crate) fn downgrade(&self) -> WeakKernel {
         WeakKernel { built: Arc::downgrade(&self.built), index: self.index }
     }

@@ -409,7 +409,10 @@ impl Recipe {
 
     /// The images, by the beginnings of their digests.
     pub(crate) fn images_in_short(&self) -> String {
-        let each = self.units.iter().map(|unit| format!("{:.8}", unit.image.digest()));
+        let each = self.units.iter().map(|Unit { image, .. }| {
+            let label = image.get_label().map(|label| format!(" `{label}`")).unwrap_or_default();
+            format!("{:.8}{label}", image.digest())
+        });
         each.collect::<Vec<_>>().join(" ")
     }
 

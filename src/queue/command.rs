@@ -225,6 +225,12 @@ impl Work {
         }
     }
 
+    /// The label of the image that the launched kernel is of, if it has one.
+    pub(crate) fn image_label(&self) -> Option<&str> {
+        let Self::Launch(launch) = self else { return None };
+        launch.kernel.resolved()?.as_ref().ok()?.label()
+    }
+
     /// As a sentence begins with it.
     pub(crate) fn in_words(&self) -> String {
         match self {
@@ -509,13 +515,12 @@ impl LaunchWork {
     /// program still builds.
     pub(crate) fn check(&self, device: &Device) -> Option<Result<()>> {
         Some(match self.kernel.resolved()? {
-            Ok(kernel) => self.check_against(kernel, device).map_err(|error| {
-                let recipe = kernel.built.recipe();
-                match recipe.and_then(|recipe| recipe.label_of(kernel.native.name())) {
+            Ok(kernel) => {
+                self.check_against(kernel, device).map_err(|error| match kernel.label() {
                     Some(label) => error.within(format_args!("`{label}`")),
                     None => error,
-                }
-            }),
+                })
+            }
             Err(error) => Err(error.clone()),
         })
     }

@@ -64,6 +64,8 @@ struct Span {
     place: Option<Place>,
     serial: u64,
     label: String,
+    /// The label of the image that the launched kernel is of.
+    image: Option<Box<str>>,
     after: Vec<u64>,
     submitted: Instant,
     enqueued: Option<Instant>,
@@ -104,6 +106,7 @@ impl Timeline {
             place: command.record.place(),
             serial: id.serial(),
             label: command.work.label(),
+            image: command.work.image_label().map(Into::into),
             after: submitted.after,
             submitted: submitted.submitted,
             enqueued: submitted.enqueued,
@@ -228,6 +231,7 @@ impl Trace {
                     "ts": micros(start), "dur": micros(end - start),
                     "args": {
                         "command": span.serial, "queue": span.queue, "after": span.after,
+                        "image": span.image,
                         "submitted": micros(nanos(span.submitted)),
                         "failure": span.failure.as_ref().map(ToString::to_string),
                     },

@@ -599,11 +599,17 @@ impl Scheduler {
 }
 
 impl State {
-    /// The failure of a command on the device, with the command's name.
+    /// The failure of a command on the device, with the names of the command and of its image.
     fn named(&self, id: NodeId, error: Error) -> Error {
-        let Some(command) = self.dag.command(id) else { return error };
-        let label = command.work.label();
-        if error.message().contains(&label) { error } else { error.within(command.work.subject()) }
+        let Some(Command { work, .. }) = self.dag.command(id) else { return error };
+        let is_named = error.message().contains(&work.label());
+        let error = if is_named { error } else { error.within(work.subject()) };
+        match work.image_label() {
+            Some(image) if !error.message().contains(image) => {
+                error.within(format_args!("`{image}`"))
+            }
+            _ => error,
+        }
     }
 
     /// Nothing that the command names is ever freed: the device may still use it.
