@@ -42,14 +42,35 @@ use crate::error::{DriverCode, Error, ErrorKind, Result};
 use crate::nd_range::NdRange;
 use crate::resources;
 
-/// Those that speak to drivers.
+/// The backends that speak to drivers, with one that has no device for each that is left out.
 pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
     vec![
         #[cfg(feature = "opencl")]
         Arc::new(opencl::OpenCl),
+        #[cfg(not(feature = "opencl"))]
+        Arc::new(LeftOut("opencl")),
         #[cfg(feature = "level-zero")]
         Arc::new(level_zero::LevelZero),
+        #[cfg(not(feature = "level-zero"))]
+        Arc::new(LeftOut("level-zero")),
     ]
+}
+
+/// A backend that was not compiled in, by its feature's name, which is also the backend's.
+#[cfg(not(all(feature = "opencl", feature = "level-zero")))]
+struct LeftOut(&'static str);
+
+#[cfg(not(all(feature = "opencl", feature = "level-zero")))]
+impl Backend for LeftOut {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>> {
+        let Self(feature) = self;
+        let problem = format!("this build of Kiln leaves it out; enable the feature `{feature}`");
+        Err(Error::new(ErrorKind::NoDevice, problem))
+    }
 }
 
 /// The devices that were found, and for each backend without a device the reason.
@@ -88,13 +109,9 @@ pub(crate) fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
     if !adapters.is_empty() {
         return Ok(Discovered { adapters, unavailable });
     }
-    let tried = if unavailable.is_empty() {
-        "this build of Kiln has no backend; enable the feature `opencl` or `level-zero`".to_owned()
-    } else {
-        let each = unavailable.iter().map(|(name, error)| format!("{name}: {error}"));
-        format!("tried {}", each.collect::<Vec<_>>().join("; "))
-    };
-    Err(Error::new(ErrorKind::NoDevice, tried))
+    let each = unavailable.iter().map(|(name, error)| format!("{name}: {error}"));
+    let tried = each.collect::<Vec<_>>().join("; ");
+    Err(Error::new(ErrorKind::NoDevice, format!("tried {tried}")))
 }
 
 /// Prepares the end of the process, before drivers are used. To be called on a thread of the

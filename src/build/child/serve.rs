@@ -116,10 +116,10 @@ fn find(request: &Request) -> Result<Arc<dyn Device>> {
     let name = wanted("backend");
     let backend = backend::drivers().into_iter().find(|backend| backend.name() == name);
     let backend = backend.ok_or_else(|| {
-        let message = format!("the build child was built without the feature `{name}`");
+        let message = format!("the build child knows no backend `{name}`");
         Error::new(ErrorKind::NoDevice, message)
     })?;
-    let adapters = backend.adapters()?;
+    let adapters = backend.adapters().map_err(|error| error.within("the build child"))?;
     let is_wanted = |identity: [(&str, &str); 9]| {
         identity.iter().copied().eq(request.device.iter().map(|(name, value)| (&**name, &**value)))
     };
