@@ -96,10 +96,10 @@ fn what_is_refused_leaves_buffers_as_they_were() {
             let queue = rt.queue();
             let scale = kernel(&rt, "scale").await;
             let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
-            for fault in [Fault::OutOfResources, Fault::Refused] {
+            for _ in 0..2 {
                 let pause = simulator.pause();
                 let before = queue.fill(&x, 3).unwrap();
-                simulator.fail_enqueues(1, fault);
+                simulator.fail_enqueues(1, Fault::Refused);
                 let refused = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
                 let after = queue.submit(scale.launch(LEN).args((5u32, &x))).unwrap();
                 let other = rt.buffer::<u32>(LEN).unwrap();
@@ -117,6 +117,25 @@ fn what_is_refused_leaves_buffers_as_they_were() {
                 assert!(error.same(&root), "{error}");
                 queue.fill(&x, 3).unwrap().await.unwrap();
             }
+        });
+    }
+}
+
+#[test]
+fn what_a_launch_should_have_written_is_missing_if_resources_were() {
+    for fault in [Fault::OutOfResources, Fault::DeviceLost] {
+        let simulator = teach(Simulator::new());
+        block_on(async {
+            let rt = runtime(&simulator).await;
+            let queue = rt.queue();
+            let scale = kernel(&rt, "scale").await;
+            let x = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
+            simulator.fail_enqueues(1, fault);
+            let failed = queue.submit(scale.launch(LEN).args((2u32, &x))).unwrap();
+            let error = queue.read(&x).await.expect_err("the launch was not run");
+            assert!(error.same(&failed.await.unwrap_err()), "{error}");
+            queue.fill(&x, 3).unwrap().await.unwrap();
+            assert_eq!(queue.read(&x).await.unwrap(), [3; LEN]);
         });
     }
 }

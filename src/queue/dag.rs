@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::hazard::{Found, Hazards, Lacking, Use};
 use crate::backend::Access;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A command of a [`Dag`]: never equal to that of another command, ended or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +63,17 @@ pub(crate) enum Why {
     Data,
     /// A command that it was told to come after has failed.
     After,
+}
+
+impl Why {
+    /// Why a launch fails that this error kept from being started. One for which the device had no
+    /// resources could have been run: what it should have written is missing.
+    pub(crate) fn launch_failed(error: &Error) -> Self {
+        match error.kind() {
+            ErrorKind::OutOfResources | ErrorKind::DeviceLost => Self::Missing,
+            _ => Self::Refused,
+        }
+    }
 }
 
 /// The root cause for which a command fails without being run.

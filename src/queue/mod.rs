@@ -76,7 +76,8 @@ use crate::process;
 ///
 /// A launch that is refused before it runs changes nothing: its arguments do not fit, its program
 /// cannot be built, or the driver does not take it. It fails its own event and what was told to come
-/// after it. Commands that use its buffers find there what they held before.
+/// after it. Commands that use its buffers find there what they held before. Where the device had no
+/// resources for it, or was lost, what it should have written is missing.
 #[derive(Clone)]
 pub struct Queue {
     scheduler: Arc<Scheduler>,

@@ -50,7 +50,7 @@ impl Scheduler {
             Err(error) => {
                 let work = state.dag.command(id).map(|command| &command.work);
                 let why = match work {
-                    Some(Work::Launch(_)) => Why::Refused,
+                    Some(Work::Launch(_)) => Why::launch_failed(&error),
                     // It says what the buffer is to hold from here on.
                     _ => Why::Missing,
                 };

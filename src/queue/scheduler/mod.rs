@@ -455,7 +455,10 @@ impl Scheduler {
                     }
                     state.dag.open_gate(id, next);
                 }
-                Some(Err(error)) => state.dag.poison(id, error, Why::Refused, next),
+                Some(Err(error)) => {
+                    let why = Why::launch_failed(&error);
+                    state.dag.poison(id, error, why, next);
+                }
             }
         });
     }

@@ -200,9 +200,13 @@ impl Case {
 
     fn step(&mut self) {
         if self.has_faults && self.rng.u8(..10) == 0 {
-            match self.rng.usize(..3) {
+            match self.rng.usize(..4) {
                 0 => self.simulator.fail_enqueues(1, Fault::OutOfResources),
-                at => self.simulator.fail_launches(&format!("apply_{at}"), 1, Fault::Refused),
+                1 => self.simulator.fail_enqueues(1, Fault::Refused),
+                at => {
+                    let kernel = format!("apply_{}", at - 1);
+                    self.simulator.fail_launches(&kernel, 1, Fault::OutOfResources);
+                }
             }
             self.note("a fault to come");
         }
@@ -381,9 +385,9 @@ impl Case {
         let mut refused = Vec::new();
         for event in std::mem::take(&mut self.events) {
             let outcome = self.within("an event", event);
-            // Only the driver's refusals are out of resources, and others fail for these by name.
+            // Others are out of resources, or fail for a refused one and say so.
             refused.push(outcome.as_ref().is_err_and(|error| {
-                error.kind() == ErrorKind::OutOfResources && !error.message().contains("not run")
+                error.kind() == ErrorKind::Driver && !error.message().contains("not run")
             }));
             self.check("an event", outcome);
         }
