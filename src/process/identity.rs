@@ -10,6 +10,7 @@ use std::{process, ptr};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The identifier of this process, without a system call where the system can clear memory at a fork.
+#[inline]
 pub(crate) fn id() -> u32 {
     let Some(cached) = cached() else { return process::id() };
     match cached.load(Relaxed) {
@@ -23,19 +24,24 @@ pub(crate) fn id() -> u32 {
 }
 
 /// The memory that keeps the identifier; a child finds zero there. `None` if there is no such memory.
+#[inline]
 fn cached() -> Option<&'static AtomicU32> {
     static CACHED: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
     // Marks that the system has been asked in vain.
     static NONE: AtomicU32 = AtomicU32::new(0);
-    let mut cached = CACHED.load(Acquire);
-    if cached.is_null() {
+    #[cold]
+    fn find() -> *mut AtomicU32 {
         // No lock: a fork could happen while another thread holds it.
         let new = wiped_at_fork().unwrap_or((&raw const NONE).cast_mut());
-        cached = match CACHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
+        match CACHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => new,
             // One page stays unused where two threads were the first.
             Err(earlier) => earlier,
-        };
+        }
+    }
+    let mut cached = CACHED.load(Acquire);
+    if cached.is_null() {
+        cached = find();
     }
     // SAFETY: it points to `NONE` or to a page that is never unmapped.
     let cached = unsafe { &*cached };
@@ -78,6 +84,7 @@ pub(crate) fn start() -> Result<()> {
 }
 
 /// Whether this is a child that was forked from a process in which Kiln had started.
+#[inline]
 pub(crate) fn is_forked() -> bool {
     let starter = STARTER.load(Relaxed);
     starter != 0 && starter != id()
@@ -88,10 +95,12 @@ pub(crate) fn is_forked() -> bool {
 /// # Errors
 ///
 /// [`Forked`](ErrorKind::Forked).
+#[inline]
 pub(crate) fn check() -> Result<()> {
     if is_forked() { Err(forked()) } else { Ok(()) }
 }
 
+#[cold]
 fn forked() -> Error {
     let (child, parent) = (id(), STARTER.load(Relaxed));
     Error::new(

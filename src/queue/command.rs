@@ -40,9 +40,9 @@ pub(crate) struct Command {
     /// What it does for itself and all others of its group, in place of its own work.
     pub(crate) fused: Option<Box<LaunchWork>>,
     /// The launches that its work does the work of, if the DAG knows nothing else of them.
-    pub(crate) several: Option<Several>,
+    pub(crate) several: Option<Box<Several>>,
     /// The host futures that it waited for when it was submitted.
-    pub(crate) hosts: Vec<Arc<HostFuture>>,
+    pub(crate) hosts: Option<Box<[Arc<HostFuture>]>>,
     /// What times it.
     pub(crate) timed: Option<Arc<Stopwatch>>,
     /// Whether its start and end go into the timeline, and when it was submitted.
@@ -58,7 +58,7 @@ impl Command {
         traced: Option<Box<super::timeline::Submitted>>,
     ) -> Self {
         let (group, fused, several, timed) = (None, None, None, None);
-        let hosts = Vec::new();
+        let hosts = None;
         Self { work, record, queue, building, group, fused, several, hosts, timed, traced }
     }
 

@@ -84,7 +84,7 @@ pub(crate) enum Seat {
     /// It was the first: the callback wakes it directly.
     First,
     /// It came later: whoever settles the signal wakes it.
-    Later(usize),
+    Later(u32),
 }
 
 /// What a command's waiters sleep on.
@@ -112,7 +112,8 @@ struct Waiters {
 impl Waiters {
     fn add(&mut self, waker: Waker) -> Seat {
         if self.is_first_taken {
-            return Seat::Later(self.later.get_or_insert_default().insert(waker));
+            let key = self.later.get_or_insert_default().insert(waker);
+            return Seat::Later(u32::try_from(key).expect("wakers are fewer than bytes of memory"));
         }
         self.is_first_taken = true;
         self.first = Some(waker);
@@ -123,7 +124,7 @@ impl Waiters {
         match seat {
             Seat::None => None,
             Seat::First => self.first.as_ref(),
-            Seat::Later(key) => self.later.as_ref()?.get(*key),
+            Seat::Later(key) => self.later.as_ref()?.get(*key as usize),
         }
     }
 
@@ -133,7 +134,7 @@ impl Waiters {
             Seat::None => None,
             Seat::First => self.first.replace(waker),
             Seat::Later(key) => {
-                let there = self.later.as_mut()?.get_mut(*key)?;
+                let there = self.later.as_mut()?.get_mut(*key as usize)?;
                 Some(mem::replace(there, waker))
             }
         }
@@ -146,7 +147,7 @@ impl Waiters {
                 self.is_first_taken = false;
                 self.first.take()
             }
-            Seat::Later(key) => self.later.as_mut()?.try_remove(*key),
+            Seat::Later(key) => self.later.as_mut()?.try_remove(*key as usize),
         }
     }
 }

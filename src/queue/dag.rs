@@ -83,6 +83,22 @@ pub(crate) struct Poison {
     pub(crate) why: Why,
 }
 
+/// The failures of other commands that concern a command.
+#[derive(Debug, Default)]
+struct Failing {
+    /// Set once the command cannot succeed any more.
+    poison: Option<Poison>,
+    /// The parts of its outputs that are missing again if it is refused.
+    underneath: Vec<Lacking>,
+}
+
+impl Failing {
+    /// The command fails for this reason, unless it fails already.
+    fn poison(&mut self, root: &Error, why: Why) {
+        self.poison.get_or_insert_with(|| Poison { root: root.clone(), why });
+    }
+}
+
 #[derive(Debug)]
 struct Node<C> {
     command: C,
@@ -92,10 +108,8 @@ struct Node<C> {
     dispatched: bool,
     /// Whether it waits for the ends of what it depends on.
     after_ends: bool,
-    /// Set once the command cannot succeed any more.
-    poison: Option<Poison>,
-    /// The parts of its outputs that are missing again if it is refused.
-    underneath: Vec<Lacking>,
+    /// Most commands have none.
+    failing: Option<Box<Failing>>,
     /// The serial of the last command found to depend on this one, and the edge's place among that
     /// command's edges: finds doubles without a search.
     last_dependent: (u64, u32),
@@ -104,6 +118,16 @@ struct Node<C> {
     /// The live commands that were added right before and right after this one.
     older: NodeIndex,
     newer: NodeIndex,
+}
+
+impl<C> Node<C> {
+    fn failing(&mut self) -> &mut Failing {
+        self.failing.get_or_insert_default()
+    }
+
+    fn poison(&self) -> Option<&Poison> {
+        self.failing.as_ref()?.poison.as_ref()
+    }
 }
 
 /// What a command can do next, as [`Dag`] calls tell it. In the order in which it came about.
@@ -177,8 +201,7 @@ struct Finder<'a, C> {
     edges: &'a mut Vec<(NodeId, EdgeKind)>,
     found: &'a mut Vec<NodeId>,
     serial: u64,
-    poison: Option<Poison>,
-    underneath: Vec<Lacking>,
+    failing: Failing,
 }
 
 /// The node of a command, unless the command has ended.
@@ -202,21 +225,22 @@ fn fail_dependent<C>(
     uses_of: fn(&C) -> Uses,
 ) {
     if kind == EdgeKind::After {
-        dependent.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::After });
+        dependent.failing().poison(root, Why::After);
     }
     let is_refused = why == Some(Why::Refused);
     if kind != EdgeKind::Order && !is_refused {
-        dependent.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::Data });
+        dependent.failing().poison(root, Why::Data);
     }
     if lacking.is_empty() || dependent.dispatched {
         return;
     }
     let uses = uses_of(&dependent.command);
     if is_refused && let Some(root) = lacking.iter().find_map(|it| it.missed_by(&uses)) {
-        dependent.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::Data });
+        dependent.failing().poison(root, Why::Data);
     }
     // If it is refused itself, these bytes are as they were.
-    dependent.underneath.extend(lacking.iter().filter(|it| it.is_covered_by(&uses)).cloned());
+    let covered = lacking.iter().filter(|it| it.is_covered_by(&uses)).cloned();
+    dependent.failing().underneath.extend(covered);
 }
 
 impl<C> Found for Finder<'_, C> {
@@ -241,11 +265,11 @@ impl<C> Found for Finder<'_, C> {
     }
 
     fn fail(&mut self, root: &Error) {
-        self.poison.get_or_insert_with(|| Poison { root: root.clone(), why: Why::Data });
+        self.failing.poison(root, Why::Data);
     }
 
     fn cover(&mut self, lacking: Lacking) {
-        self.underneath.push(lacking);
+        self.failing.underneath.push(lacking);
     }
 }
 
@@ -271,8 +295,7 @@ impl<C> Dag<C> {
             blockers: gates,
             dispatched: false,
             after_ends: false,
-            poison: None,
-            underneath: Vec::new(),
+            failing: None,
             last_dependent: (0, 0),
             searched: 0,
             older: self.newest,
@@ -290,8 +313,7 @@ impl<C> Dag<C> {
             edges: &mut self.edges,
             found: &mut self.found,
             serial,
-            poison,
-            underneath: Vec::new(),
+            failing: Failing { poison, underneath: Vec::new() },
         };
         for (node, kind) in after {
             finder.depend(node, kind);
@@ -304,7 +326,7 @@ impl<C> Dag<C> {
                 }
             }
         }
-        let Finder { poison, underneath, .. } = finder;
+        let Failing { poison, underneath } = finder.failing;
         let mut blockers = gates;
         // The latest first: to end, a command is looked for in the list of each that comes after it, which
         // runs backwards, and most end in the order in which they were added.
@@ -315,8 +337,9 @@ impl<C> Dag<C> {
         }
         let node = &mut self.graph[index];
         node.blockers = blockers;
-        node.poison = poison;
-        node.underneath = underneath;
+        if poison.is_some() || !underneath.is_empty() {
+            node.failing = Some(Box::new(Failing { poison, underneath }));
+        }
         self.consider(id, next);
         id
     }
@@ -331,7 +354,7 @@ impl<C> Dag<C> {
     pub(crate) fn open_gate(&mut self, id: NodeId, next: &mut NextList) {
         if let Some(node) = self.node_mut(id) {
             node.blockers -= 1;
-            if node.poison.is_none() {
+            if node.poison().is_none() {
                 self.consider(id, next);
             }
         }
@@ -340,9 +363,9 @@ impl<C> Dag<C> {
     /// The command will fail with `root` instead of being dispatched, whatever its gates do.
     pub(crate) fn poison(&mut self, id: NodeId, root: Error, why: Why, next: &mut NextList) {
         if let Some(node) = self.node_mut(id)
-            && node.poison.is_none()
+            && node.poison().is_none()
         {
-            node.poison = Some(Poison { root, why });
+            node.failing().poison = Some(Poison { root, why });
             self.consider(id, next);
         } else {
             self.hazards.retire(root);
@@ -378,7 +401,7 @@ impl<C> Dag<C> {
         while let Some(index) = dependents.next_node(&self.graph) {
             let node = &mut self.graph[index];
             node.blockers -= 1;
-            if node.blockers == 0 && node.poison.is_none() {
+            if node.blockers == 0 && node.poison().is_none() {
                 next.push(Next::Dispatch(NodeId { index, serial: node.serial }));
             }
         }
@@ -395,7 +418,8 @@ impl<C> Dag<C> {
         let mut dependents: SmallVec<[NodeId; 8]> = SmallVec::new();
         let node = &mut self.graph[id.index];
         let undispatched = u32::from(!node.dispatched);
-        let (outcome, why) = match node.poison.take() {
+        let poison = node.failing.as_mut().and_then(|failing| failing.poison.take());
+        let (outcome, why) = match poison {
             Some(Poison { root, why }) => {
                 if let Err(own) = result {
                     self.hazards.retire(own);
@@ -407,13 +431,14 @@ impl<C> Dag<C> {
         let lacking = self.lacking_after(id, &outcome, why);
         let mut edges = self.graph.neighbors_directed(id.index, Outgoing).detach();
         while let Some((edge, index)) = edges.next(&self.graph) {
-            let kind = self.graph[edge];
-            let lacking = self.lacking_before(index, id, &lacking);
-            let dependent = &mut self.graph[index];
-            dependent.blockers -= undispatched;
             if let Err(root) = &outcome {
+                let lacking = self.lacking_before(index, id, &lacking);
+                let kind = self.graph[edge];
+                let dependent = &mut self.graph[index];
                 fail_dependent(dependent, kind, (root, why), &lacking, self.uses_of);
             }
+            let dependent = &mut self.graph[index];
+            dependent.blockers -= undispatched;
             if !dependent.dispatched {
                 dependents.push(NodeId { index, serial: dependent.serial });
             }
@@ -424,12 +449,15 @@ impl<C> Dag<C> {
             for used in (self.uses_of)(&node.command) {
                 self.hazards.writer_failed(id, &used, &lacking);
             }
+            self.hazards.retire_all(lacking);
         }
-        self.hazards.retire_all(lacking.into_iter().chain(node.underneath));
+        if let Some(failing) = node.failing {
+            self.hazards.retire_all(failing.underneath);
+        }
         // Adjacency lists run backwards; dependents go on in the order in which they were added.
         for dependent in dependents.into_iter().rev() {
             let node = &self.graph[dependent.index];
-            if undispatched > 0 || node.poison.is_some() || node.after_ends {
+            if undispatched > 0 || node.poison().is_some() || node.after_ends {
                 self.consider(dependent, next);
             }
         }
@@ -447,7 +475,7 @@ impl<C> Dag<C> {
         let Err(root) = outcome else { return SmallVec::new() };
         let node = &mut self.graph[id.index];
         if why == Some(Why::Refused) {
-            return std::mem::take(&mut node.underneath).into();
+            return std::mem::take(&mut node.failing().underneath).into();
         }
         let uses = (self.uses_of)(&node.command).into_iter();
         let written = uses.filter(|used| used.access != Access::Read);
@@ -496,7 +524,7 @@ impl<C> Dag<C> {
         if node.dispatched {
             return;
         }
-        if node.poison.is_some() {
+        if node.poison().is_some() {
             if self.is_first(id.index) {
                 next.push(Next::Fail(id));
             }
@@ -574,12 +602,12 @@ impl<C> Dag<C> {
 
     /// Why the command is known to fail.
     pub(crate) fn poison_of(&self, id: NodeId) -> Option<&Error> {
-        self.node(id)?.poison.as_ref().map(|poison| &poison.root)
+        self.node(id)?.poison().map(|poison| &poison.root)
     }
 
     /// Whether the command is known to fail.
     pub(crate) fn is_poisoned(&self, id: NodeId) -> bool {
-        self.node(id).is_some_and(|node| node.poison.is_some())
+        self.node(id).is_some_and(|node| node.poison().is_some())
     }
 
     fn node(&self, id: NodeId) -> Option<&Node<C>> {
@@ -602,7 +630,8 @@ impl<C> Dag<C> {
 
     /// Whether the command is there, not dispatched, and can still succeed.
     pub(crate) fn can_dispatch(&self, id: NodeId) -> bool {
-        let can = |node: &Node<C>| !node.dispatched && node.blockers == 0 && node.poison.is_none();
+        let can =
+            |node: &Node<C>| !node.dispatched && node.blockers == 0 && node.poison().is_none();
         self.node(id).is_some_and(can)
     }
 

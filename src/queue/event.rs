@@ -301,7 +301,8 @@ impl Clone for Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // A forked child may have inherited the lock from a thread that it does not have.
-        if !process::is_forked()
+        if self.seat != Seat::None
+            && !process::is_forked()
             && let Some(waker) = self.record.signal.leave(&mut self.seat)
         {
             // A panic here while another unwinds would abort the process.

@@ -221,16 +221,14 @@ impl Hazards {
                 for reader in segment.readers.drain(..) {
                     found.depend(reader, EdgeKind::Order);
                 }
-            }
-        }
-        if used.access != Access::Read {
-            for segment in &mut history.segments[covered.clone()] {
                 let because = std::mem::replace(&mut segment.writer, Writer::Command(id));
                 if matches!(because, Writer::Failed(_) | Writer::Lost(..)) {
                     let (allocation, bytes) = (used.allocation, segment.bytes.clone());
                     found.cover(Lacking { allocation, bytes, because });
                 }
             }
+        }
+        if used.access != Access::Read {
             let written = &mut history.segments[covered.start];
             written.bytes.end = used.bytes.end;
             if written.readers.spilled() {
@@ -353,8 +351,8 @@ impl Hazards {
     }
 
     /// Drops the errors together with those that nobody reads here any more.
-    pub(crate) fn retire_all(&mut self, lacking: impl Iterator<Item = Lacking>) {
-        self.retired.extend(lacking.filter_map(|lacking| lacking.because.error()));
+    pub(crate) fn retire_all(&mut self, lacking: impl IntoIterator<Item = Lacking>) {
+        self.retired.extend(lacking.into_iter().filter_map(|lacking| lacking.because.error()));
     }
 
     pub(crate) fn has_retired(&self) -> bool {

@@ -222,7 +222,8 @@ impl State {
         let queue = self.groups.remove(&group)?.queue;
         let last = records.pop()?;
         let mut command = Command::new(Work::Launch(launch), last, queue, false, None);
-        command.several = Some(Several { works, records, together: Arc::clone(together) });
+        let several = Several { works, records, together: Arc::clone(together) };
+        command.several = Some(Box::new(several));
         command.timed = stopwatch;
         let id = self.dag.add(command, &together.touched, [], 0, None, next);
         self.dag.command(id)?.records().for_each(|record| record.set_node(id));
@@ -246,7 +247,8 @@ impl Scheduler {
         effects: &mut Effects,
     ) {
         let Some(command) = state.dag.command_mut(id) else { return };
-        let Some(Several { works, mut records, .. }) = command.several.take() else { return };
+        let Some(several) = command.several.take() else { return };
+        let Several { works, mut records, .. } = *several;
         let queue = command.queue;
         let record = Record::new(command.record.weak_scheduler());
         records.push(mem::replace(&mut command.record, record));

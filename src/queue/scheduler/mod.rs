@@ -35,7 +35,7 @@ use crate::build::BuildGraph;
 use crate::error::{Error, Result};
 use crate::executor::{HostExecutor, runs_tasks};
 use crate::process;
-use crate::queue::command::{Command, Submission, Work};
+use crate::queue::command::{Command, Gate, Submission, Work};
 use crate::queue::completion::Wakers;
 use crate::queue::dag::{Dag, EdgeKind, Ended, Next, NextList, NodeId, Poison, Why};
 use crate::queue::event::{Event, Record, Status};
@@ -160,7 +160,7 @@ struct Added {
     work: Work,
     queue: u64,
     /// Host futures that it waits for.
-    hosts: Vec<Arc<HostFuture>>,
+    hosts: Option<Box<[Arc<HostFuture>]>>,
     /// Whether its program still builds.
     building: bool,
     group: Option<GroupId>,
@@ -295,11 +295,11 @@ impl Scheduler {
             }
             _ => None,
         };
-        let hosts: Vec<_> = gates.iter().map(|_| Arc::<HostFuture>::default()).collect();
+        let hosts = hosts_of(&gates);
         let added = Added { work, queue, hosts: hosts.clone(), building, group };
         let (event, id) = self.add(added, &after, |_| before(&after));
         let Some(id) = id else { return event };
-        for (gate, host) in gates.into_iter().zip(hosts) {
+        for (gate, host) in gates.into_iter().zip(hosts.into_iter().flatten()) {
             let scheduler = self.clone();
             host.belongs_to(event.record());
             let waiting = self.shared.host.spawn(async move {
@@ -326,7 +326,7 @@ impl Scheduler {
     /// Adds the zeroing of new memory, unless another command has come first.
     fn zero(self: &Arc<Self>, region: &Region) {
         let work = Work::Zero { region: Arc::new(region.whole_unheld()) };
-        let (hosts, building, group) = (Vec::new(), false, None);
+        let (hosts, building, group) = (None, false, None);
         let added = Added { work, queue: 0, hosts, building, group };
         self.add(added, &[], |_| (Edges::new(), None));
     }
@@ -336,7 +336,7 @@ impl Scheduler {
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
         let work = if queue.is_some() { Work::Marker } else { Work::Drain };
         let queue_number = queue.unwrap_or_default();
-        let (hosts, building, group) = (Vec::new(), false, None);
+        let (hosts, building, group) = (None, false, None);
         let added = Added { work, queue: queue_number, hosts, building, group };
         let (event, _) = self.add(added, &[], |state| {
             let belongs = |command: &Command| queue.is_none_or(|queue| command.queue == queue);
@@ -362,7 +362,7 @@ impl Scheduler {
         let record = Record::new(Arc::downgrade(self));
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
-        let waits = !hosts.is_empty() || building || traced.is_some() || !after.is_empty();
+        let waits = hosts.is_some() || building || traced.is_some() || !after.is_empty();
         let mut state = self.lock();
         if !work.claim() {
             return (event, None);
@@ -404,7 +404,8 @@ impl Scheduler {
                 let uses = work.uses();
                 let mut command = Command::new(work, record, queue, building, traced);
                 command.group = group;
-                let gates = hosts.len() + usize::from(building) + usize::from(group.is_some());
+                let gates = hosts.as_ref().map_or(0, |hosts| hosts.len());
+                let gates = gates + usize::from(building) + usize::from(group.is_some());
                 command.hosts = hosts;
                 if let Some(group) = group {
                     state.enter(group, &mut next);
@@ -599,6 +600,12 @@ impl Scheduler {
             see(id, command, &before);
         }
     }
+}
+
+/// What is known of each of these futures while a command waits for them.
+fn hosts_of(gates: &[Gate]) -> Option<Box<[Arc<HostFuture>]>> {
+    // Most commands wait for none.
+    (!gates.is_empty()).then(|| gates.iter().map(|_| Arc::default()).collect())
 }
 
 impl State {

@@ -102,7 +102,7 @@ impl State {
                 continue;
             }
             found.extend(self.dag.dependencies(id).map(|(before, ..)| before));
-            records.extend(command.hosts.iter().filter_map(|host| host.certain_wait()));
+            records.extend(command.hosts.iter().flatten().filter_map(|host| host.certain_wait()));
         }
         false
     }
@@ -113,7 +113,7 @@ impl State {
             _ if command.record.is_dispatched() => "which the device has not ended",
             _ if command.building => "whose program is being built",
             _ if command.group.is_some() => "whose fusion scope is not completed",
-            _ if !command.hosts.is_empty() => "whose host future has not completed",
+            _ if command.hosts.is_some() => "whose host future has not completed",
             _ => "which was not handed to the device",
         };
         Known { words: command.work.in_words(), queue: command.queue, state }
