@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use crate::backend::{Access, AddressSpace, Parameter, is_object};
 use crate::buffer::{Buffer, BufferArgument, Region};
 use crate::error::{Error, Result};
+use crate::signature::{Access, AddressSpace, Parameter, is_object};
 
 /// Local memory for a work-group, as a kernel's argument: `len` elements of `T`, whose contents
 /// nobody sees outside the work-group.

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytemuck::Pod;
 use concurrent_queue::ConcurrentQueue;
 
-use crate::backend::{Access, DeviceSlot, Memory};
+use crate::backend::{DeviceSlot, Memory};
 use crate::error::{Error, ErrorKind, Result};
+use crate::signature::Access;
 
 /// Elements of device memory: a handle, cheap to clone. The memory is freed when the last handle
 /// is gone and the last command that uses it has ended. NVIDIA's driver frees none until the device

@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 
 use rspirv::spirv::LinkageType;
 
-use crate::backend::Parameter;
 use crate::device::ImageFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,6 +14,8 @@ use crate::file::{self, Links};
 use crate::future::named_future;
 use crate::includes::{includes_files, tells_time};
 use crate::process::{self, pin_library};
+use crate::signature::Parameter;
+use crate::signature::SpecializationConstant;
 use crate::spirv::{self, Symbol};
 use crate::threads;
 
@@ -442,18 +443,4 @@ impl fmt::Debug for Image {
             .field("untrusted", &self.is_untrusted)
             .finish()
     }
-}
-
-/// A value of a SPIR-V module that is fixed when the module is built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SpecializationConstant {
-    /// Its `SpecId`.
-    pub id: u32,
-    /// Its name, where the module keeps names.
-    pub name: Option<String>,
-    /// Its type as OpenCL C writes it, such as `uint`.
-    pub type_name: String,
-    /// The value it has unless it is set, little-endian; its length is the constant's size.
-    pub default: Vec<u8>,
 }

@@ -253,6 +253,7 @@ pub mod remote;
 mod remote;
 mod resources;
 mod runtime;
+mod signature;
 mod spirv;
 mod stats;
 pub mod store;
@@ -262,9 +263,9 @@ mod warning;
 pub use bytemuck;
 
 pub use crate::args::{Argument, Arguments, Local};
+pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
-pub use crate::backend::{Access, AddressSpace, Parameter, Profile};
 pub use crate::buffer::{Buffer, BufferArgument};
 pub use crate::build::{
     Build, BuildRequest, DuplicateExports, Kernel, Origin, Program, SpecializationValue,
@@ -282,13 +283,14 @@ pub use crate::fusion::fuzzing as fusion_fuzzing;
 #[doc(hidden)]
 pub use crate::fusion::internals as fusion_internals;
 pub use crate::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
-pub use crate::image::{Image, OpenImage, SpecializationConstant};
+pub use crate::image::{Image, OpenImage};
 pub use crate::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::queue::{
     Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
     Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, RuntimeBuilder, Starting};
+pub use crate::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use crate::spirv::fuzzing as spirv_fuzzing;

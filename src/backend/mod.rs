@@ -41,6 +41,7 @@ use crate::error::outlast;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
 use crate::nd_range::NdRange;
 use crate::resources;
+use crate::signature::Parameter;
 
 /// The backends that speak to drivers, with one that has no device for each that is left out.
 pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
@@ -229,72 +230,6 @@ pub(crate) trait Kernel: Any + Send + Sync {
     fn accepts(&self, _index: u32, _argument: &Argument<'_>) -> Result<()> {
         Ok(())
     }
-}
-
-/// Where a parameter's bytes live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AddressSpace {
-    /// Device memory: the argument is a buffer.
-    Global,
-    /// Device memory that the kernel only reads: the argument is a buffer.
-    Constant,
-    /// Memory of the work-group: the argument is a [`Local`](crate::Local).
-    Local,
-    /// The argument is a value.
-    Private,
-}
-
-/// What a kernel or a command does with a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Only reads it.
-    Read,
-    /// Only writes it; what it held before does not matter.
-    Write,
-    /// Reads and writes it, or it is not known.
-    ReadWrite,
-}
-
-/// A parameter of a kernel, as far as the image or the driver tells.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Parameter {
-    /// Its name in the source.
-    pub name: Option<String>,
-    /// Its type as OpenCL C writes it, such as `float4*` or `uint`.
-    pub type_name: Option<String>,
-    /// Where its bytes live.
-    pub address_space: Option<AddressSpace>,
-    /// What the kernel's signature lets it do with a buffer.
-    pub access: Option<Access>,
-    /// The bytes of a value.
-    pub size: Option<usize>,
-}
-
-/// Whether a type, as OpenCL C writes it, is that of an image, a sampler or another object of
-/// OpenCL's, which launches cannot give.
-pub(crate) fn is_object(type_name: &str) -> bool {
-    matches!(
-        type_name,
-        "sampler_t"
-            | "queue_t"
-            | "event_t"
-            | "clk_event_t"
-            | "reserve_id_t"
-            | "image1d_t"
-            | "image1d_array_t"
-            | "image1d_buffer_t"
-            | "image2d_t"
-            | "image2d_array_t"
-            | "image2d_depth_t"
-            | "image2d_array_depth_t"
-            | "image2d_msaa_t"
-            | "image2d_array_msaa_t"
-            | "image2d_msaa_depth_t"
-            | "image2d_array_msaa_depth_t"
-            | "image3d_t"
-    )
 }
 
 /// A part of a device's memory.

@@ -10,7 +10,7 @@ use futures::channel::oneshot;
 use futures::future::{abortable, try_join_all};
 use tracing::field::display;
 
-use crate::backend::{Parameter, Program, Source};
+use crate::backend::{Program, Source};
 use crate::build::capabilities;
 use crate::build::child::Order;
 use crate::build::disk::{Disk, Miss, Turn, Waiting};
@@ -30,6 +30,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor;
 use crate::remote::{Answer, Coming, Heard, Question};
+use crate::signature::Parameter;
 use crate::store::{Entry, Lock};
 use crate::threads::no_thread;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::args::ElementType;
-use crate::backend::{self, Parameter};
+use crate::backend;
 use crate::build::link::near;
 use crate::build::recipe::{Part, Recipe};
 use crate::build::request::Build;
@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::image::Image;
+use crate::signature::Parameter;
 use crate::threads;
 
 /// Where a program came from.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::backend::{Parameter, Source};
+use crate::backend::Source;
 use crate::build::capabilities;
 use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
 use crate::build::link::{Libraries, describe, undefined_functions};
@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frontend::{Translation, options_for_device};
 use crate::image::Image;
 use crate::options::canonical_options;
+use crate::signature::Parameter;
 use crate::spirv::{self, Module};
 
 /// What was asked for, before the image's imports are resolved.

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::backend::{self, Access, AddressSpace, Parameter};
+use crate::backend;
+use crate::signature::{Access, AddressSpace, Parameter};
 use crate::store::{KernelRecord, ParameterRecord};
 
 /// A kernel with what is known of its parameters.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use futures::future::try_join_all;
 
-use crate::backend::{self, Kernel, Parameter};
+use crate::backend::{self, Kernel};
 use crate::build::graph::{Answer, BuildGraph};
 use crate::build::link::describe;
 use crate::build::pool::catch_panic;
@@ -16,6 +16,7 @@ use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frontend::{self, Tools, Translation};
 use crate::image::Image;
+use crate::signature::Parameter;
 use crate::threads::no_thread;
 
 /// A module as the graph holds it, in the place of a driver's program. Nothing of it can be launched.

@@ -14,12 +14,13 @@ use self::fake::{FakeAdapter, Script};
 use super::{
     BuildGraph, BuildRequest, CHILD_LIMIT, Children, DuplicateExports, Origin, Pool, Setting,
 };
-use crate::backend::{AddressSpace, DeviceSlot};
+use crate::backend::DeviceSlot;
 use crate::device::{Device, DeviceInfo, ImageFormat};
 use crate::error::{ErrorKind, Result};
 use crate::executor::HostExecutor;
 use crate::frontend::FrontEnd;
 use crate::image::Image;
+use crate::signature::AddressSpace;
 use crate::stats::{Counters, Stats};
 
 struct Bench {

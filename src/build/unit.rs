@@ -8,9 +8,10 @@ use crate::build::link::describe;
 use crate::build::recipe::GivenConstant;
 use crate::device::{Device, ImageFormat};
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::{Image, SpecializationConstant};
+use crate::image::Image;
 use crate::includes::{Included, included_files, options_include_files, options_tell_time};
 use crate::options::canonical_options;
+use crate::signature::SpecializationConstant;
 
 /// An image of a program, and what its compile depends on beside it.
 #[derive(Clone)]

@@ -17,12 +17,13 @@ use super::scheduler::{GroupId, Together};
 use super::stopwatch::Stopwatch;
 use super::waits::HostFuture;
 use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, Seal, describe};
-use crate::backend::{self, Access, AddressSpace, Operation, Parameter};
+use crate::backend::{self, Operation};
 use crate::buffer::{Buffer, Region};
 use crate::build::{Kernel, ResolvedKernel};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nd_range::{IntoNdSize, NdRange};
+use crate::signature::{Access, AddressSpace, Parameter};
 
 /// A future that a command waits for on the host. Boxed: it outlives the caller.
 pub(crate) type Gate = Pin<Box<dyn Future<Output = Result<()>> + Send>>;

@@ -38,9 +38,9 @@ use std::sync::Arc;
 
 use rspirv::spirv::LinkageType;
 
-use crate::backend::Parameter;
 use crate::error::Result;
-use crate::image::SpecializationConstant;
+use crate::signature::Parameter;
+use crate::signature::SpecializationConstant;
 use words::Words;
 
 pub(crate) use demands::{Demand, Demands, demands};

@@ -5,8 +5,8 @@ use rspirv::spirv::{Decoration, FunctionParameterAttribute, MAGIC_NUMBER, Op, St
 mod edit;
 
 use super::{Reflection, has_magic, private_memory, read};
-use crate::backend::{Access, AddressSpace, Parameter};
 use crate::error::ErrorKind;
+use crate::signature::{Access, AddressSpace, Parameter};
 
 const SAXPY: &[u8] = include_bytes!("../../tests/data/saxpy.spv");
 const MIXED: &[u8] = include_bytes!("../../tests/data/mixed.spv");

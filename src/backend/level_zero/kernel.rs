@@ -16,9 +16,10 @@ use super::memory::LzMemory;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
-use crate::backend::{Argument, Kernel, Parameter, exit};
+use crate::backend::{Argument, Kernel, exit};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
+use crate::signature::Parameter;
 
 pub(super) struct LzKernel {
     name: String,

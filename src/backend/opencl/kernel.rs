@@ -19,9 +19,10 @@ use super::program::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
-use crate::backend::{Access, AddressSpace, Argument, Kernel, Parameter, exit};
+use crate::backend::{Argument, Kernel, exit};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
+use crate::signature::{Access, AddressSpace, Parameter};
 
 pub(super) struct ClKernel {
     name: String,

@@ -10,9 +10,10 @@ use super::invocation::Bound;
 use super::memory::Region;
 use super::program::Code;
 use super::shared::{Behaviour, Shared, count, driver_error};
-use crate::backend::{AddressSpace, Argument, Kernel, NativeEvent, Operation};
+use crate::backend::{Argument, Kernel, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::nd_range::NdRange;
+use crate::signature::AddressSpace;
 
 /// An operation that waits for its turn.
 ///

@@ -9,9 +9,10 @@ use bytemuck::{Pod, cast_slice, cast_slice_mut, pod_read_unaligned};
 use super::memory::Region;
 use super::program::Code;
 use super::shared::Shared;
-use crate::backend::{Access, Argument};
+use crate::backend::Argument;
 use crate::error::Result;
 use crate::nd_range::NdRange;
+use crate::signature::Access;
 
 /// An argument of a launch that waits for its turn.
 pub(super) enum Bound {

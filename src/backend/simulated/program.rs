@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::device::MAX_WORK_GROUP_SIZE;
 use super::scan::{self, Scan};
 use super::shared::{Shared, Slot, code, count, driver_error, foreign, uncount};
-use crate::backend::{Kernel, Parameter, Program, Source};
+use crate::backend::{Kernel, Program, Source};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
+use crate::signature::Parameter;
 use crate::spirv;
 
 /// A kernel's name and, as far as the image tells, its parameters.

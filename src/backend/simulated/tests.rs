@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use super::memory::{FRESH, SLICE_ALIGNMENT};
 use super::*;
 use crate::backend::{
-    Access, Adapter, AddressSpace, Argument, Device, Kernel, Lane, Memory, NativeEvent, Operation,
-    Program, Progress, Source,
+    Adapter, Argument, Device, Kernel, Lane, Memory, NativeEvent, Operation, Program, Progress,
+    Source,
 };
 use crate::device::ImageFormat;
 use crate::error::Result;
 use crate::nd_range::{NdRange, NdSize};
+use crate::signature::{Access, AddressSpace};
 
 const SAXPY: &str =
     "kernel void saxpy(float a, global const float *x, global float *y) { /* ... */ }";

@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 
 use super::sketch::{Wishes, regions};
 use crate::args::ArgumentKind;
-use crate::backend::Access;
 use crate::buffer::Region;
 use crate::build::{Fusion, WeakKernel};
 use crate::fusion::Trust;
 use crate::nd_range::NdRange;
 use crate::queue::command::LaunchWork;
 use crate::queue::scheduler::Together;
+use crate::signature::Access;
 
 /// So many scopes of a queue are known.
 const SCOPES: usize = 8;
