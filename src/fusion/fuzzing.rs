@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rspirv::spirv::{Op, StorageClass};
 
 use super::{
-    Argument, Internalization, Memory, Place, Plan, Region, Slot, Trust, Width, access, fuse,
+    Argument, Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width, access,
+    fuse,
 };
 use crate::digest::Digest;
 use crate::nd_range::{NdRange, NdSize};
@@ -35,11 +36,13 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
         slots,
         constants: BTreeSet::new(),
         dead: (0..4).filter(|_| choices.below(2) == 0).map(Memory).collect(),
-        version,
         forms: BTreeMap::new(),
-        local_limit: [0, 256, 1 << 15, usize::MAX][choices.below(4)],
-        keeps_apart: choices.below(2) == 1,
-        orders_accesses: choices.below(2) == 1,
+        target: Target {
+            version,
+            local_memory: [0, 256, 1 << 15, usize::MAX][choices.below(4)],
+            separate_functions: choices.below(2) == 1,
+            order_own_accesses: choices.below(2) == 1,
+        },
     };
     for form in [Internalization::Private, Internalization::Local] {
         if choices.below(8) == 0 {

@@ -76,7 +76,7 @@ pub(super) fn shared(
     });
     let own = slots.iter().map(|slot| slot.groups.local_bytes).chain(arguments);
     let taken = own.fold(0, usize::saturating_add);
-    let mut left = plan.local_limit.saturating_sub(taken);
+    let mut left = plan.target.local_memory.saturating_sub(taken);
     let mut all = vec![Vec::new(); plan.slots.len()];
     for judgement in judgements {
         let Ok(locality) = &mut judgement.locality else { continue };

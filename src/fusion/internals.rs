@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Internalization, Memory, Place, Plan, Region, Slot, Trust, Width, plan};
-use crate::device::DeviceInfo;
+use super::{Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width, plan};
+use crate::device::{DeviceInfo, Workarounds};
 use crate::digest::Digest;
 use crate::error::Result;
 use crate::nd_range::NdRange;
@@ -72,26 +72,23 @@ pub struct Wishes {
     /// As many work-items' work one of the new kernel may do.
     pub width: usize,
     /// Whether launches stay functions of their own in a kernel with barriers.
-    pub keeps_apart: bool,
+    pub separate_functions: bool,
     /// Whether barriers order what a work-item itself does in memory.
-    pub orders_accesses: bool,
+    pub order_own_accesses: bool,
 }
 
 impl Wishes {
     /// What is right for a device.
     #[must_use]
     pub fn of(device: &DeviceInfo) -> Self {
-        Self {
-            keeps_apart: device.is_intels_cpu_runtime(),
-            orders_accesses: device.is_pocl(),
-            ..Self::default()
-        }
+        let Workarounds { separate_functions, order_own_accesses, .. } = Workarounds::of(device);
+        Self { separate_functions, order_own_accesses, ..Self::default() }
     }
 }
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { into: None, width: 1, keeps_apart: false, orders_accesses: true }
+        Self { into: None, width: 1, separate_functions: false, order_own_accesses: true }
     }
 }
 
@@ -157,10 +154,12 @@ pub fn fuse(
         constants: BTreeSet::new(),
         forms: dead.iter().filter_map(|&memory| Some((memory, wishes.into?))).collect(),
         dead,
-        version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
-        local_limit: LOCAL_LIMIT,
-        keeps_apart: wishes.keeps_apart,
-        orders_accesses: wishes.orders_accesses,
+        target: Target {
+            version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
+            local_memory: LOCAL_LIMIT,
+            separate_functions: wishes.separate_functions,
+            order_own_accesses: wishes.order_own_accesses,
+        },
     };
     let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
     let all: Vec<_> = modules.iter().collect();

@@ -48,7 +48,7 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     let programs: HashMap<_, _> = programs.collect();
     let kernel = |(at, slot): (usize, &Slot)| {
         let mut kernel = programs[&key(slot)].kernel(&slot.kernel)?;
-        kernel.inline_helpers(&shared(plan, at), plan.keeps_apart)?;
+        kernel.inline_helpers(&shared(plan, at), plan.target.separate_functions)?;
         Ok(kernel)
     };
     let slots = plan.slots.iter().enumerate();
@@ -195,9 +195,9 @@ impl Kernel {
     /// Inlines the helpers that are passed buffers of these parameters. Those stay that a driver which
     /// keeps launches apart may compile otherwise in another place. A module with instructions that are
     /// not known stays as it is.
-    fn inline_helpers(&mut self, shared: &BTreeSet<usize>, keeps_apart: bool) -> Result<()> {
+    fn inline_helpers(&mut self, shared: &BTreeSet<usize>, separate_functions: bool) -> Result<()> {
         let is_fixed = |definitions: &Definitions<'_>, function| {
-            keeps_apart && Operations::in_function(definitions, function).depend_on_place()
+            separate_functions && Operations::in_function(definitions, function).depend_on_place()
         };
         match inline_helpers(&mut self.module, self.function, shared, is_fixed) {
             Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),

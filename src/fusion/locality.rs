@@ -111,12 +111,12 @@ fn window(
     let first = low.div_euclid(align) * align;
     let size = (high - first + 3) / 4 * 4;
     match u32::try_from(size) {
-        Ok(bytes) if bytes as usize <= plan.local_limit.min(MAX_BYTES) => {
+        Ok(bytes) if bytes as usize <= plan.target.local_memory.min(MAX_BYTES) => {
             Ok(Locality { size: bytes, align: align as u32, factors, first, unit: 4 })
         }
         _ => Err(format!(
             "a work-group would need {size} bytes of local memory for it, and has {}",
-            plan.local_limit
+            plan.target.local_memory
         )),
     }
 }

@@ -66,7 +66,7 @@ use wide::Widening;
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
 pub use plan::Internalization;
-pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot};
+pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
 pub(crate) use wide::Width;
 
@@ -203,7 +203,7 @@ fn attempt(
         let injected = relied & &access::feeding(&definitions[at], kernel.function);
         let place = |&argument: &usize| Place { slot: at, argument };
         outcome.constants.extend(relied.iter().map(place));
-        if plan.keeps_apart && operations[at].estimates {
+        if plan.target.separate_functions && operations[at].estimates {
             // It would be compiled otherwise, with what is known beforehand.
             outcome.injected.retain(|injected| injected.slot != at);
         } else {
@@ -240,7 +240,7 @@ fn attempt(
         let kept = private.zip(access.location).and_then(|(of, at)| of.accesses.get(&at.offset));
         !gone.contains(&used.memory()) && kept.is_none_or(|kept| kept.in_memory)
     };
-    let unordered = match plan.orders_accesses {
+    let unordered = match plan.target.order_own_accesses {
         true => legality::unordered(plan, &slots, &ranges, goes_to_memory),
         false => Vec::new(),
     };
@@ -258,7 +258,7 @@ fn attempt(
     let mut parts = parts.collect::<Result<Vec<_>>>()?;
     let mut modes =
         Modes::join(kernels.iter().map(|kernel| (kernel.name.as_str(), &kernel.modes)))?;
-    if plan.keeps_apart
+    if plan.target.separate_functions
         && trust == Trust::ProofOnly
         && let Some(why) = contraction::alone(&plan.slots, &ranges, &operations)
     {
@@ -284,10 +284,10 @@ fn attempt(
     let mut whole = Part::merge(&parts)?;
     let may_meet =
         || !barriers.is_empty() || whole.has_barriers() || contraction::may_meet(&operations);
-    if plan.keeps_apart && may_meet() {
+    if plan.target.separate_functions && may_meet() {
         whole.keep_apart();
     }
-    version::lower(&mut whole.module, plan.version)?;
+    version::lower(&mut whole.module, plan.target.version)?;
     let decisions = entry::Decisions {
         plan,
         ranges: &ranges,

@@ -17,21 +17,28 @@ pub(crate) struct Plan {
     pub(crate) constants: BTreeSet<Place>,
     /// The memories whose contents nobody reads afterwards.
     pub(crate) dead: BTreeSet<Memory>,
-    /// The latest version of SPIR-V that the device takes, major and minor.
-    pub(crate) version: (u8, u8),
     /// The forms that were asked for, of memories whose form is not left to the compiler.
     pub(crate) forms: BTreeMap<Memory, Internalization>,
-    /// How many bytes of local memory a work-group may take, with what the kernels take.
-    pub(crate) local_limit: usize,
-    /// Whether the launches are to stay functions of their own in a kernel with barriers, and where a
-    /// compiler would find [other values](super::contraction) for what they calculate. In a kernel with
-    /// barriers it may use after one what was calculated before it, for another launch: Intel's runtime
-    /// for CPUs (2026.22) makes work-items the lanes of vectors, and a negated number that a barrier lies
-    /// between is then, for all lanes of a work-group, that of the last ones.
-    pub(crate) keeps_apart: bool,
-    /// Whether barriers are to order what a work-item itself does in memory, from launch to launch, for
-    /// a compiler that may not.
-    pub(crate) orders_accesses: bool,
+    /// The device that the kernel is for.
+    pub(crate) target: Target,
+}
+
+/// What the compiler has to know of a device and its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Target {
+    /// The latest version of SPIR-V that the device takes, major and minor.
+    pub(crate) version: (u8, u8),
+    /// Local memory of a work-group in bytes, of which the kernels themselves may take a part.
+    pub(crate) local_memory: usize,
+    /// Whether launches stay functions of their own in a kernel with barriers, and where a compiler would
+    /// find [other values](super::contraction) for what they calculate. In a kernel with barriers it may
+    /// use after one what was calculated before it, for another launch: Intel's runtime for CPUs (2026.22)
+    /// makes work-items the lanes of vectors, and a negated number that a barrier lies between is then,
+    /// for all lanes of a work-group, that of the last ones.
+    pub(crate) separate_functions: bool,
+    /// Whether barriers order a work-item's own accesses of memory, from launch to launch, for a compiler
+    /// that may reorder them.
+    pub(crate) order_own_accesses: bool,
 }
 
 /// What becomes of a buffer that a fused kernel does without.
@@ -205,11 +212,13 @@ mod tests {
             slots: vec![slot(memory(0), memory(1)), slot(memory(1), memory(2))],
             constants: BTreeSet::new(),
             dead: BTreeSet::from([memory(1)]),
-            version: (1, 2),
             forms: BTreeMap::new(),
-            local_limit: 0,
-            keeps_apart: false,
-            orders_accesses: false,
+            target: Target {
+                version: (1, 2),
+                local_memory: 0,
+                separate_functions: false,
+                order_own_accesses: false,
+            },
         }
     }
 

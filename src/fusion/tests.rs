@@ -59,11 +59,13 @@ fn plan(launches: &[Launch], range: impl Into<NdSize>, dead: &[u32]) -> Plan {
         slots: launches.iter().map(slot).collect(),
         constants: BTreeSet::new(),
         dead: dead.iter().map(|&memory| Memory(memory)).collect(),
-        version: (1, 6),
         forms: BTreeMap::new(),
-        local_limit: 1 << 15,
-        keeps_apart: false,
-        orders_accesses: true,
+        target: Target {
+            version: (1, 6),
+            local_memory: 1 << 15,
+            separate_functions: false,
+            order_own_accesses: true,
+        },
     }
 }
 

@@ -19,7 +19,7 @@ use super::program;
 use crate::backend::arranging::{Arranging, Kind};
 use crate::backend::watcher::Watcher;
 use crate::backend::{Device, Lane, Memory, Program, Source, exit};
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, Workarounds};
 use crate::error::Result;
 
 /// A context of one device. Everything that is made in it keeps it alive.
@@ -31,6 +31,7 @@ pub(super) struct Context {
     device: DeviceId,
     pub(super) version: Version,
     pub(super) info: Arc<DeviceInfo>,
+    pub(super) workarounds: Workarounds,
     /// For a driver that reports the ends of commands too late.
     pub(super) watcher: Option<Arc<Watcher>>,
     /// For a driver that counts on those who wait.
@@ -55,11 +56,11 @@ pub(super) struct ClDevice {
 
 impl ClDevice {
     pub(super) fn open(adapter: &ClAdapter) -> Result<Self> {
-        Self::open_with(adapter, is_nvidia(&adapter.info))
+        Self::open_with(adapter, Workarounds::of(&adapter.info))
     }
 
-    /// With what NVIDIA's driver needs done otherwise than others, or without.
-    pub(super) fn open_with(adapter: &ClAdapter, as_nvidia: bool) -> Result<Self> {
+    /// Opens a device with these workarounds.
+    pub(super) fn open_with(adapter: &ClAdapter, workarounds: Workarounds) -> Result<Self> {
         let _call = exit::begin()?;
         let _arranging = Arranging::of(Kind::Open);
         let ClAdapter { platform, device, version, ref info } = *adapter;
@@ -69,27 +70,20 @@ impl ClDevice {
         // SAFETY: just created, and referenced here alone.
         let context = unsafe { OwnedContext::new(raw) };
         let info = Arc::clone(info);
-        let spare = as_nvidia.then(|| SpareMemory::new(info.limits.global_memory));
-        let watcher = as_nvidia.then(|| Arc::new(Watcher::new()));
-        let helper = info.is_intels_cpu_runtime().then(Helper::new);
-        let has_launched = AtomicBool::new(!info.is_pocl());
-        let context =
-            Context { spare, context, device, version, info, watcher, helper, has_launched };
+        let spare = workarounds.defer_releases.then(|| SpareMemory::new(info.limits.global_memory));
+        let context = Context {
+            spare,
+            context,
+            device,
+            version,
+            watcher: workarounds.poll_for_ends.then(|| Arc::new(Watcher::new())),
+            helper: workarounds.help_execute.then(Helper::new),
+            has_launched: AtomicBool::new(!workarounds.expect_late_compiles),
+            info,
+            workarounds,
+        };
         Ok(Self { context: Arc::new(context) })
     }
-}
-
-/// Whether the driver is NVIDIA's (580.159), which
-///
-/// * reports the ends of commands up to 20 ms late (H100, `cargo bench --bench wake`; those of CPUs
-///   within 20 us), so that asking for them serves better: see [`watch`](super::watch);
-/// * crashes when of two views of a buffer that overlap and that kernels were given the older one is
-///   released first, and has whoever releases memory wait for all commands: see
-///   [`memory`](super::memory);
-/// * tells that work-groups have 256 work-items at most also of a kernel whose code asks for more: see
-///   [`kernel`](super::kernel).
-pub(super) fn is_nvidia(info: &DeviceInfo) -> bool {
-    info.platform.contains("NVIDIA")
 }
 
 impl Device for ClDevice {

@@ -4,12 +4,11 @@ use opencl3::command_queue::*;
 use smallvec::SmallVec;
 
 use super::codes::refused;
-use super::device::is_nvidia;
 use super::event::{Handed, WaitList};
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
 use super::queue::Queue;
-use crate::device::DeviceInfo;
+use crate::device::FillStrategy;
 use crate::error::Result;
 
 /// What copies repeat, if they do: a multiple of every pattern.
@@ -21,35 +20,7 @@ const WORTH_COPIES: usize = 256 << 10;
 /// What is copied at once, so that it is read from a cache.
 const LARGEST_COPY: usize = 4 << 20;
 
-/// What makes a driver's fills fast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Manner {
-    /// A pattern is repeated up to so many bytes.
-    widest: usize,
-    /// A pattern of equal bytes is made one byte.
-    narrows: bool,
-    /// The beginning is filled, and copied on.
-    copies: bool,
-}
-
-impl Manner {
-    /// The times are those of 64 MiB.
-    pub(super) fn of(info: &DeviceInfo) -> Self {
-        let plain = Self { widest: 1, narrows: false, copies: false };
-        if info.is_intels_cpu_runtime() {
-            // 2026.22: fills take 45 ms whatever the pattern, copies of their beginning 3 ms.
-            Self { copies: true, ..plain }
-        } else if info.is_pocl() {
-            // 3.1: one byte takes 2 ms, two take 11, four 6, and 128 take 4.
-            Self { widest: 128, narrows: true, ..plain }
-        } else if is_nvidia(info) {
-            // 580.159: one byte takes 0.19 ms, two take 0.11, eight or 16 take 0.05, and 128 take 0.37.
-            Self { widest: 16, ..plain }
-        } else {
-            plain
-        }
-    }
-
+impl FillStrategy {
     /// A pattern that fills the same, whose length divides the offset and the bytes if that of the
     /// given one does.
     fn pattern(self, given: &[u8], offset: usize, bytes: usize) -> SmallVec<[u8; 128]> {
@@ -133,14 +104,14 @@ impl Manner {
 mod tests {
     use super::*;
 
-    const POCL: Manner = Manner { widest: 128, narrows: true, copies: false };
-    const NVIDIA: Manner = Manner { widest: 16, narrows: false, copies: false };
-    const PLAIN: Manner = Manner { widest: 1, narrows: false, copies: false };
+    const POCL: FillStrategy = FillStrategy { widest: 128, narrows: true, copies: false };
+    const NVIDIA: FillStrategy = FillStrategy { widest: 16, narrows: false, copies: false };
+    const PLAIN: FillStrategy = FillStrategy { widest: 1, narrows: false, copies: false };
 
     #[test]
     fn patterns_are_repeated_as_far_as_the_range_allows() {
-        let length = |manner: Manner, given: &[u8], offset, bytes| {
-            let pattern = manner.pattern(given, offset, bytes);
+        let length = |strategy: FillStrategy, given: &[u8], offset, bytes| {
+            let pattern = strategy.pattern(given, offset, bytes);
             assert!(pattern.chunks(given.len()).all(|chunk| chunk == given));
             pattern.len()
         };

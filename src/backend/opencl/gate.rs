@@ -40,7 +40,7 @@ fn gate() -> MutexGuard<'static, Gate> {
 
 /// Whether the driver confuses the end of a launch of this kernel with the fetching of a binary.
 pub(super) fn concerns(context: &Context, kernel: &dyn Kernel) -> bool {
-    context.info.is_pocl() && kernel.required_work_group().is_some()
+    context.workarounds.separate_binary_fetches && kernel.required_work_group().is_some()
 }
 
 /// A launch that is being enqueued. No fetch begins before it is dropped.

@@ -11,7 +11,6 @@ use opencl3::kernel::*;
 use opencl3::types::cl_mem;
 
 use super::codes::{argument_kind, error, error_of};
-use super::device::is_nvidia;
 use super::event::WaitList;
 use super::handle::OwnedKernel;
 use super::memory::ClMemory;
@@ -52,6 +51,7 @@ impl ClKernel {
         // SAFETY: just created, and referenced here alone.
         let kernel = unsafe { OwnedKernel::new(raw) };
         let count = cl_uint::from(get_kernel_info(raw, CL_KERNEL_NUM_ARGS)?);
+        let workarounds = &program.context.workarounds;
         let device = program.context.device();
         let required = required_work_group(raw, device);
         let group = |what| {
@@ -62,12 +62,11 @@ impl ClKernel {
             name: name.to_string_lossy().into_owned(),
             parameters: (0..count).map(|index| reflect(raw, index)).collect(),
             images: (0..count).filter(|&index| is_image(raw, index)).collect(),
-            // NVIDIA's driver tells less than what the kernel's code asks for.
             max_work_group_size: group(CL_KERNEL_WORK_GROUP_SIZE)
                 .and_then(|size| usize::try_from(size).ok())
                 .filter(|&size| size > 0)
                 .map(|size| match required {
-                    Some(sizes) if is_nvidia(&program.context.info) => {
+                    Some(sizes) if workarounds.trust_required_group_size => {
                         sizes.iter().fold(1, |all: usize, &size| all.saturating_mul(size)).max(size)
                     }
                     _ => size,
@@ -77,7 +76,7 @@ impl ClKernel {
             bound: Mutex::new(Bound {
                 kernel,
                 held: (0..count).map(|_| SetArgument::default()).collect(),
-                variants: program.context.info.is_pocl().then(Variants::default),
+                variants: workarounds.expect_late_compiles.then(Variants::default),
             }),
             _program: Arc::clone(program),
         })

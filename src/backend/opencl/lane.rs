@@ -9,7 +9,6 @@ use opencl3::command_queue::*;
 use super::codes::{error, refused};
 use super::device::Context;
 use super::event::{ClEvent, Handed, WaitList};
-use super::fill::Manner;
 use super::gate::{self, Entering};
 use super::handle::OwnedEvent;
 use super::kernel::ClKernel;
@@ -18,11 +17,12 @@ use super::queue::Queue;
 use super::watch::LaneWatch;
 use crate::backend::arranging::{Arranging, Kind};
 use crate::backend::{Lane, NativeEvent, Operation, exit};
+use crate::device::FillStrategy;
 use crate::error::{ErrorKind, Result};
 
 pub(super) struct ClLane {
     queue: Arc<Queue>,
-    fills: Manner,
+    fills: FillStrategy,
     profiling: bool,
     enqueued: u64,
     watch: Option<Arc<LaneWatch>>,
@@ -33,7 +33,7 @@ impl ClLane {
         let _call = exit::begin()?;
         let queue = Queue::create(context, profiling)?;
         let watch = context.watcher.as_ref().map(LaneWatch::new);
-        let fills = Manner::of(&context.info);
+        let fills = context.workarounds.fills;
         Ok(Self { queue, fills, profiling, enqueued: 0, watch })
     }
 

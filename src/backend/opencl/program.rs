@@ -43,13 +43,10 @@ impl Compiling {
     /// Waits until it is this thread's turn, where the driver does not see to that itself. An error if
     /// the process ends.
     fn on(context: &Context, kind: Kind) -> Result<Self> {
-        // PoCL takes programs for one that are the same text but for comments, whatever their context,
-        // and keeps that in one file. Who builds or links it again removes the file first; who asks for
-        // its binary meanwhile gets one with nothing in it, and who loads that crashes.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         // A forked child may have inherited the lock from a thread that it does not have.
         drop(exit::begin()?);
-        let turn = (context.info.is_pocl())
+        let turn = (context.workarounds.serialize_builds)
             .then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Self { _call: arranging::compile(kind)?, _turn: turn })
     }
@@ -87,8 +84,7 @@ impl Program for ClProgram {
 
     fn binary(&self) -> Result<Vec<u8>> {
         let context = &self.object.context;
-        if context.info.is_pocl() {
-            // It compiles and links now, and ends the process if it cannot.
+        if context.workarounds.expect_late_compiles {
             resources::check_for_process()?;
         }
         let is_confused = self.kernels.iter().any(|kernel| gate::concerns(context, &**kernel));
@@ -106,7 +102,7 @@ impl Program for ClProgram {
             })?;
         // One for each device, and there is one.
         let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
-        if binary.is_empty() || (context.info.is_pocl() && is_hollow(&binary)) {
+        if binary.is_empty() || (context.workarounds.serialize_builds && is_hollow(&binary)) {
             return Err(Error::new(
                 ErrorKind::Driver,
                 format!("the driver of `{device}` has no binary of the program"),
@@ -347,9 +343,9 @@ fn create_kernels(object: &Arc<ProgramObject>) -> Result<Vec<Arc<dyn Kernel>>, c
 
 /// The program runs also if the driver does not tell.
 fn binary_size(object: &ProgramObject) -> Option<usize> {
-    let info = &object.context.info;
-    // PoCL compiles for the device only now, some 200 ms a kernel, and nobody asked for that.
-    if info.is_pocl() {
+    let Context { info, workarounds, .. } = &*object.context;
+    // The compile would take some 200 ms a kernel, for a size alone.
+    if workarounds.expect_late_compiles {
         return None;
     }
     match get_program_info(object.raw(), CL_PROGRAM_BINARY_SIZES) {

@@ -33,7 +33,7 @@ impl Queue {
         })?;
         // SAFETY: just created, and referenced here alone.
         let raw = unsafe { OwnedQueue::new(raw) };
-        let burst = context.info.is_pocl().then(Burst::default);
+        let burst = context.workarounds.enqueue_in_batches.then(Burst::default);
         let (last, context) = (OnceLock::new(), Arc::clone(context));
         let queue = Arc::new(Self { burst, raw, last, context });
         // The threads of this process are such a driver's device.

@@ -16,9 +16,10 @@ use super::handle::OwnedEvent;
 use super::memory::ClMemory;
 use super::queue::Queue;
 use crate::backend::*;
-use crate::device::{DeviceInfo, ImageFormat};
+use crate::device::{DeviceInfo, ImageFormat, Workarounds};
 use crate::error::{Error, ErrorKind};
 use crate::nd_range::{NdRange, NdSize};
+use crate::signature::{Access, AddressSpace};
 
 const SAXPY: &str = "
     kernel void saxpy(global float *y, global const float *x, float a) {
@@ -51,7 +52,12 @@ fn on_every_device(test: &str, run: impl Fn(&DeviceInfo, &ClDevice)) {
         for as_nvidia in [false, true] {
             let how = if as_nvidia { "as NVIDIA's driver needs it" } else { "plainly" };
             println!("{test} on {} ({}), {how}", adapter.info.name, adapter.info.platform);
-            run(&adapter.info, &ClDevice::open_with(&adapter, as_nvidia).unwrap());
+            let workarounds = Workarounds {
+                poll_for_ends: as_nvidia,
+                defer_releases: as_nvidia,
+                ..Workarounds::of(&adapter.info)
+            };
+            run(&adapter.info, &ClDevice::open_with(&adapter, workarounds).unwrap());
         }
     }
 }
@@ -391,7 +397,7 @@ fn commands_in_quick_succession_start_together() {
 #[test]
 fn commands_end_without_a_flush_if_many_come_and_with_one_else() {
     on_every_device("commands_end_without_a_flush", |info, device| {
-        if !info.is_pocl() {
+        if !Workarounds::of(info).enqueue_in_batches {
             return;
         }
         let mut lane = device.create_lane(false).unwrap();

@@ -99,7 +99,7 @@ fn in_words(plan: &Plan) -> String {
         text.push('\n');
     }
     _ = write!(text, "fixed {:?} as {:?}", plan.constants, plan.forms);
-    _ = write!(text, " local {}", plan.local_limit);
+    _ = write!(text, " local {}", plan.target.local_memory);
     text
 }
 

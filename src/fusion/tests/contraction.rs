@@ -105,7 +105,9 @@ fn inlined(bytes: &[u8]) -> Module {
 #[track_caller]
 fn are_apart(launches: &[Launch]) -> bool {
     let apart = |bytes: &[u8]| {
-        let plan = Plan { keeps_apart: true, orders_accesses: false, ..plan(launches, 64, &[1]) };
+        let mut plan = plan(launches, 64, &[1]);
+        plan.target.separate_functions = true;
+        plan.target.order_own_accesses = false;
         let outcome = fuse(&plan, &[&inlined(bytes)], Trust::ProofOnly, Width::ONE).unwrap();
         valid(&outcome.fused.unwrap()).contains("DontInline")
     };
@@ -121,9 +123,9 @@ fn what_is_calculated_otherwise_for_vectors_stays_apart_or_alone() {
         |kernel| [("squared", vec![src.clone(), a.clone()]), (kernel, vec![a.clone(), o.clone()])];
     assert!(are_apart(&launches("estimated")) && !are_apart(&launches("dotted")));
     let assert_alone = |bytes, mut plan: Plan, why: &str| {
-        plan.keeps_apart = false;
+        plan.target.separate_functions = false;
         fused(bytes, &plan);
-        plan.keeps_apart = true;
+        plan.target.separate_functions = true;
         let refused = fuse_in(bytes, &plan, Trust::ProofOnly).fused.unwrap_err();
         assert!(refused.starts_with(why), "{refused}");
     };
@@ -142,7 +144,7 @@ fn scalars_that_estimates_may_be_made_of_stay_arguments() {
         let mut plan = plan(&[("by_scalar", vec![buffer(0), int(4)])], 64, &[]);
         let place = Place { slot: 0, argument: 1 };
         assert_eq!(fuse_in(bytes, &plan, Trust::ProofOnly).injected, BTreeSet::from([place]));
-        plan.keeps_apart = true;
+        plan.target.separate_functions = true;
         let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
         assert!(outcome.fused.is_ok() && outcome.injected.is_empty());
         assert_eq!(outcome.constants, BTreeSet::from([place]));

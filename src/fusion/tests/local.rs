@@ -135,16 +135,16 @@ fn local_memory_is_limited() {
     let launches = [turn(0, 1), turn(1, 2), turn(2, 3)];
     for bytes in ALL_PATTERNS {
         let mut plan = grouped(&launches, &[1, 2]);
-        plan.local_limit = 512;
+        plan.target.local_memory = 512;
         let (fused, _) = assert_local(bytes, &plan, 256);
         assert_eq!(fused.local_bytes, 512);
-        plan.local_limit = 511;
+        plan.target.local_memory = 511;
         let outcome = fuse_in(bytes, &plan, Trust::ProofOnly);
         let why = "a work-group would need 256 bytes of local memory for it, and has 255";
         assert_eq!(outcome.judgements[2].why_in_memory().as_deref(), Some(why));
         let fused = outcome.fused.unwrap();
         assert_eq!(fused.local, BTreeSet::from([Memory(1)]));
-        plan.local_limit = 255;
+        plan.target.local_memory = 255;
         let why = "a work-group would need 256 bytes of local memory for it, and has 255";
         assert_in_memory(bytes, &plan, why);
     }
@@ -158,9 +158,9 @@ fn local_memory_of_kernels_counts() {
             [("turned", vec![buffer(0), buffer(1)]), ("by_group", vec![buffer(1), buffer(2)])];
         let mut plan = grouped(&launches, &[1]);
         plan.forms.insert(Memory(1), Internalization::Local);
-        plan.local_limit = 512;
+        plan.target.local_memory = 512;
         assert_local(bytes, &plan, 256);
-        plan.local_limit = 511;
+        plan.target.local_memory = 511;
         let why = "a work-group would need 256 bytes of local memory for it, and has 255";
         assert_in_memory(bytes, &plan, why);
     }

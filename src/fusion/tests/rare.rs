@@ -197,7 +197,8 @@ fn barriers_in_two_halves_are_barriers() {
     let launches = [("k", vec![buffer(0)]), ("k", vec![buffer(1)])];
     let mut plan = plan(&launches, 64, &[]);
     let four = Width { most: 4, least_left: 1 };
-    let apart = Plan { keeps_apart: true, ..plan.clone() };
+    let mut apart = plan.clone();
+    apart.target.separate_functions = true;
     let fused = fuse(&apart, &[&module], Trust::ProofOnly, four).unwrap().fused.unwrap();
     assert_eq!(fused.range.global(), [64]);
     let text = rspirv::dr::load_bytes(fused.module.assemble()).unwrap().disassemble();

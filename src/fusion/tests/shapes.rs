@@ -284,7 +284,7 @@ fn the_version_is_one_that_the_device_takes() {
     newer[4..8].copy_from_slice(&[0, 4, 1, 0]);
     for (most, expected) in [((1, 0), (1, 0)), ((1, 3), (1, 3)), ((1, 6), (1, 4))] {
         let mut plan = plan_of(&through(over(64), over(32)), &[]);
-        plan.version = most;
+        plan.target.version = most;
         let (fused, _) = fused(&newer, &plan);
         assert_eq!(fused.module.header.version, expected);
     }
@@ -292,7 +292,7 @@ fn the_version_is_one_that_the_device_takes() {
     let capability = [0x0002_0011_u32, 58].into_iter().flat_map(u32::to_le_bytes);
     newer.splice(20..20, capability);
     let mut plan = plan_of(&through(over(64), over(32)), &[]);
-    plan.version = (1, 0);
+    plan.target.version = (1, 0);
     let why = fuse_in(&newer, &plan, Trust::Caller).fused.unwrap_err();
     let said = "unsupported: the kernels use the capability SubgroupDispatch, which is of SPIR-V 1.1, but the device \
                 takes 1.0 at most";

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use crate::args::ArgumentKind;
 use crate::buffer::Region;
 use crate::build::{FusedKernel, Kernel, Query};
-use crate::device::{Device, spirv_versions};
+use crate::device::{Device, DeviceInfo, Workarounds, spirv_versions};
 use crate::digest::Digest;
 use crate::error::Result;
-use crate::fusion::{self, Argument, Internalization, Memory, Place, Plan, Slot, Trust};
+use crate::fusion::{self, Argument, Internalization, Memory, Place, Plan, Slot, Target, Trust};
 use crate::queue::command::LaunchWork;
 
 /// What a scope was told of its launches.
@@ -181,12 +181,8 @@ impl Outline {
             slots,
             constants: BTreeSet::new(),
             dead: dead.clone().map(|(memory, _)| memory).collect(),
-            // One that lists none gets no SPIR-V.
-            version: spirv_versions(&device.il_version).max().unwrap_or((1, 6)),
             forms: dead.filter_map(|(memory, form)| Some((memory, form?))).collect(),
-            local_limit: usize::try_from(device.limits.local_memory).unwrap_or(usize::MAX),
-            keeps_apart: device.is_intels_cpu_runtime(),
-            orders_accesses: device.is_pocl(),
+            target: target(device),
         };
         if self.fix_scalars {
             let scalars = plan.places().filter(|(_, a)| matches!(a, Argument::Scalar(_)));
@@ -254,5 +250,17 @@ impl Sketch {
 
     pub(super) fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.0.iter().map(|launch| &launch.kernel)
+    }
+}
+
+/// What the compiler has to know of a device.
+fn target(device: &DeviceInfo) -> Target {
+    let Workarounds { separate_functions, order_own_accesses, .. } = Workarounds::of(device);
+    Target {
+        // A device that lists no version gets no SPIR-V.
+        version: spirv_versions(&device.il_version).max().unwrap_or((1, 6)),
+        local_memory: usize::try_from(device.limits.local_memory).unwrap_or(usize::MAX),
+        separate_functions,
+        order_own_accesses,
     }
 }

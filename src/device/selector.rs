@@ -1,0 +1,162 @@
+//! Selection of a device by text.
+
+use super::{COMMON_NAMES, Device, DeviceInfo, DeviceKind};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Picks devices by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`, `accelerator`), the
+/// number of one that there is (`0`), the common name of a driver (`pocl`, `nvidia`), a part of the
+/// device's, the platform's or the vendor's name, or several of these
+/// joined by colons (`opencl:cpu`), all of which must fit. Case does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selector {
+    parts: Vec<String>,
+}
+
+impl Selector {
+    /// Whether it selects nothing.
+    pub(crate) fn is_any(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let parts: Vec<_> = text.split(':').map(|part| part.trim().to_lowercase()).collect();
+        if parts.iter().any(String::is_empty) {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!(
+                    "the device selector {text:?} has an empty part; write for example `opencl`, \
+                     `gpu`, `opencl:cpu`, `0`, or a part of the device's name"
+                ),
+            ));
+        }
+        Ok(Self { parts })
+    }
+
+    fn fits(&self, index: usize, count: usize, info: &DeviceInfo) -> bool {
+        let kind = info.kind.to_string();
+        self.parts.iter().all(|part| match part.parse::<usize>() {
+            // One or two digits always count devices, since they are in nearly every name; more may
+            // be a part of a name, as of an RTX 4090.
+            Ok(number) if number < count || part.len() < 3 => number == index,
+            _ => {
+                *part == kind
+                    || part == info.backend
+                    || info.common_name() == Some(part)
+                    || info.name.to_lowercase().contains(part)
+                    || info.platform.to_lowercase().contains(part)
+                    || info.vendor.to_lowercase().contains(part)
+            }
+        })
+    }
+
+    /// Whether a part is the common name of the device's driver.
+    fn names(&self, info: &DeviceInfo) -> bool {
+        info.common_name().is_some_and(|name| self.parts.iter().any(|part| part == name))
+    }
+
+    /// The best device that fits, or an error that lists those there are. Best: a GPU before any
+    /// other accelerator before a CPU, then more of the image formats, then the order of discovery.
+    ///
+    /// A driver's common name comes before all of that: PoCL on a processor of Intel's has `intel` in
+    /// its device's name, but Intel's own driver is meant. `unavailable` says why other APIs are absent.
+    pub(crate) fn select<'a>(
+        &self,
+        devices: &'a [Device],
+        unavailable: &[(&'static str, Error)],
+    ) -> Result<&'a Device> {
+        devices
+            .iter()
+            .filter(|device| self.fits(device.index, devices.len(), device))
+            .min_by_key(|device| {
+                let kind = match device.kind {
+                    DeviceKind::Gpu => 0,
+                    DeviceKind::Accelerator => 1,
+                    DeviceKind::Cpu => 2,
+                };
+                (!self.names(device), kind, usize::MAX - device.formats.len(), device.index)
+            })
+            .ok_or_else(|| {
+                let there: Vec<_> = devices.iter().map(|device| format!("{device:?}")).collect();
+                let absent: Vec<_> = unavailable
+                    .iter()
+                    .map(|(api, error)| format!("; {api} is not available: {}", error.message()))
+                    .collect();
+                Error::new(
+                    ErrorKind::NoDevice,
+                    format!(
+                        "no device fits the selector `{}`; there are: {}{}; select one by its number, its \
+                         API (`opencl`, `level-zero`), its kind (`gpu`, `cpu`), a common name of its \
+                         driver (such as {}), or a part of its own, its platform's or its vendor's name",
+                        self.parts.join(":"),
+                        there.join("; "),
+                        absent.concat(),
+                        COMMON_NAMES.map(|(name, _)| format!("`{name}`")).join(", ")
+                    ),
+                )
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn device(index: usize, platform: &str, vendor: &str, name: &str) -> Device {
+        let texts = [platform, vendor, name].map(str::to_owned);
+        let [platform, vendor, name] = texts;
+        let info = DeviceInfo { platform, vendor, name, ..DeviceInfo::fake() };
+        Device::new(index, Arc::new(info))
+    }
+
+    fn devices() -> Vec<Device> {
+        vec![
+            device(0, "Portable Computing Language", "GenuineIntel", "cpu-Intel(R) Xeon(R)"),
+            device(1, "Intel(R) OpenCL", "Intel(R) Corporation", "Intel(R) Xeon(R)"),
+            device(2, "NVIDIA CUDA", "NVIDIA Corporation", "H100"),
+            device(3, "rusticl", "AMD", "Radeon"),
+            device(4, "ARM Platform", "ARM", "Mali-G710"),
+            device(5, "Swarm", "Charmed", "unheard of"),
+            device(6, "Apple", "Apple", "M4"),
+        ]
+    }
+
+    #[test]
+    fn drivers_have_common_names_that_select_them() {
+        let devices = devices();
+        let names: Vec<_> = devices.iter().map(|device| device.common_name()).collect();
+        let expected = ["pocl", "intel", "nvidia", "amd", "mali", "", "apple"];
+        assert_eq!(names, expected.map(|name| Some(name).filter(|name| !name.is_empty())));
+        for (index, name) in expected.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let selected = Selector::parse(&name.to_uppercase()).expect("a name");
+            assert_eq!(
+                selected.select(&devices, &[]).expect("it is there").index(),
+                index,
+                "{name}"
+            );
+        }
+        // Parts of names, and another driver's device if the driver itself is not there.
+        for (text, index) in [("portable", 0), ("h100", 2), ("radeon", 3), ("genuineintel", 0)] {
+            let selected = Selector::parse(text).expect("a name");
+            assert_eq!(
+                selected.select(&devices, &[]).expect("it is there").index(),
+                index,
+                "{text}"
+            );
+        }
+        let intel = Selector::parse("intel").expect("a name");
+        assert_eq!(intel.select(&devices[..1], &[]).expect("it is there").index(), 0);
+    }
+
+    #[test]
+    fn what_fits_nothing_is_told_what_there_is_and_what_is_not() {
+        let absent = [("level-zero", Error::new(ErrorKind::NoDevice, "no loader"))];
+        let selector = Selector::parse("toaster").expect("a name");
+        let error = selector.select(&devices(), &absent).expect_err("there is none");
+        let text = error.to_string();
+        for words in ["`toaster`", "`pocl`", "`nvidia`", "level-zero is not available: no loader"] {
+            assert!(text.contains(words), "{words} is not in: {text}");
+        }
+    }
+}
