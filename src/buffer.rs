@@ -7,7 +7,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytemuck::Pod;
 use concurrent_queue::ConcurrentQueue;
@@ -15,6 +15,7 @@ use concurrent_queue::ConcurrentQueue;
 use crate::backend::{DeviceSlot, Memory};
 use crate::error::{Error, ErrorKind, Result};
 use crate::signature::Access;
+use crate::sync::lock;
 
 /// Elements of device memory: a handle, cheap to clone. The memory is freed when the last handle
 /// is gone and the last command that uses it has ended. NVIDIA's driver frees none until the device
@@ -99,7 +100,7 @@ impl Freed {
 
     /// Frees the unused memory, and waits for others that do. Calls the driver.
     pub(crate) fn free_unused(&self) {
-        let _freeing = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _freeing = lock(&self.freeing);
         self.is_noticed.store(false, SeqCst);
         while let Ok(unused) = self.unused.pop() {
             drop(unused);

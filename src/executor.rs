@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use async_io::Timer;
 use futures::FutureExt;
 
 use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
+use crate::sync::{ignore_poison, lock};
 use crate::threads::{self, no_thread};
 
 thread_local! {
@@ -88,7 +89,7 @@ impl HostExecutor {
         if self.running.get().is_some() {
             return Ok(());
         }
-        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = lock(&self.starting);
         if self.running.get().is_some() {
             return Ok(());
         }
@@ -124,7 +125,7 @@ impl Wake for Alarm {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        *self.is_woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.is_woken) = true;
         self.woken.notify_one();
     }
 }
@@ -140,10 +141,10 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        let is_woken = alarm.is_woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_woken = lock(&alarm.is_woken);
         let is_asleep = |is_woken: &mut bool| !*is_woken;
         let woken = alarm.woken.wait_while(is_woken, is_asleep);
-        *woken.unwrap_or_else(PoisonError::into_inner) = false;
+        *ignore_poison(woken) = false;
     }
 }
 

@@ -257,6 +257,7 @@ mod signature;
 mod spirv;
 mod stats;
 pub mod store;
+mod sync;
 mod threads;
 mod warning;
 

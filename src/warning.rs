@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::sync::lock;
 
 /// The environment variable that keeps warnings from standard error, by the value `off`.
 pub(crate) const VARIABLE: &str = "KILN_WARNINGS";
@@ -37,7 +39,7 @@ fn write(message: &str) {
 
 fn is_new(message: &str) -> bool {
     static SEEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut seen = lock(&SEEN);
     let seen = seen.get_or_insert_default();
     seen.len() < MOST && seen.insert(message.to_owned())
 }

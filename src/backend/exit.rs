@@ -187,7 +187,7 @@ mod linux {
     use std::ffi::{c_int, c_void};
     use std::ptr;
     use std::sync::atomic::{AtomicBool, Ordering::*};
-    use std::sync::{Mutex, PoisonError, Weak};
+    use std::sync::{Mutex, Weak};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -319,7 +319,7 @@ mod linux {
     }
 
     pub(super) fn look_after(commands: Weak<dyn Commands>) {
-        let mut all = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = crate::sync::lock(&COMMANDS);
         all.retain(|known| known.strong_count() > 0);
         all.push(commands);
     }
@@ -355,7 +355,7 @@ mod linux {
     }
 
     fn has_commands() -> bool {
-        let all = COMMANDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = crate::sync::lock(&COMMANDS);
         let alive: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         drop(all);
         alive.iter().any(|commands| commands.are_in_flight())

@@ -33,7 +33,7 @@ mod watcher;
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::device::{DeviceInfo, ImageFormat};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
@@ -42,6 +42,7 @@ use crate::error::{DriverCode, Error, ErrorKind, Result};
 use crate::nd_range::NdRange;
 use crate::resources;
 use crate::signature::Parameter;
+use crate::sync::lock;
 
 /// The backends that speak to drivers, with one that has no device for each that is left out.
 pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
@@ -411,7 +412,7 @@ impl DeviceSlot {
         if let Some(device) = self.opened.get() {
             return Ok(device);
         }
-        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.opening);
         if let Some(device) = self.opened.get() {
             return Ok(device);
         }

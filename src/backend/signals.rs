@@ -15,7 +15,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use libc::{c_int, c_void, dl_phdr_info, sigaction, size_t};
 
@@ -83,7 +83,7 @@ pub(super) fn restore() {
 }
 
 fn lock() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    crate::sync::lock(&STATE)
 }
 
 impl State {

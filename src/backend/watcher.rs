@@ -8,11 +8,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process;
+use crate::sync::{ignore_poison, lock};
 use crate::threads;
 
 /// How long it asks without a pause, and after the last end goes on looking for somebody who waits for
@@ -135,7 +136,7 @@ impl Drop for Watcher {
 impl Shared {
     /// Nothing here leaves the state half-changed when it panics.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn nudge(&self) {
@@ -197,9 +198,9 @@ impl Shared {
         match limit {
             _ if !may_sleep => {}
             Some(limit) => {
-                drop(self.wake.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner));
+                drop(ignore_poison(self.wake.wait_timeout(state, limit)));
             }
-            None => drop(self.wake.wait(state).unwrap_or_else(PoisonError::into_inner)),
+            None => drop(ignore_poison(self.wake.wait(state))),
         }
         self.sleeping.store(false, SeqCst);
     }
@@ -230,7 +231,7 @@ mod tests {
         fn look(&self) -> Found {
             // Nobody listens once a test is over.
             let _ = self.looks.send(());
-            let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let answers = lock(&self.answers);
             answers.recv().unwrap_or(Found::Nothing)
         }
     }

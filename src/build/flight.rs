@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::outlast;
@@ -43,7 +43,7 @@ pub(crate) fn flight<T>() -> (Flight<T>, Lander<T>) {
 /// Nothing foreign runs while this is held, so it is held for a few instructions, and a panic
 /// leaves nothing half done.
 fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    crate::sync::lock(shared)
 }
 
 impl<T> Lander<T> {
@@ -180,6 +180,6 @@ mod tests {
         lander.land(Err(Error::new(ErrorKind::DeviceLost, "it is gone")));
         assert!(other.peek().is_some());
         drop(other);
-        assert!(lock(&shared).outcome.is_none());
+        assert!(crate::sync::lock(&shared).outcome.is_none());
     }
 }

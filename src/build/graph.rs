@@ -7,7 +7,7 @@
 //! map, so no request slips between the two and builds a second time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use moka::notification::RemovalCause;
@@ -39,6 +39,7 @@ use crate::remote::Remote;
 use crate::resources;
 use crate::stats::{Counters, Stats};
 use crate::store::{Address, Pending};
+use crate::sync::{ignore_poison, lock};
 
 /// Names a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -421,7 +422,7 @@ impl BuildGraph {
 
     fn libraries(&self) -> RwLockReadGuard<'_, Libraries> {
         // No code of others runs under the lock, and a panic leaves a list that is whole.
-        self.libraries.read().unwrap_or_else(PoisonError::into_inner)
+        ignore_poison(self.libraries.read())
     }
 
     /// Adds to a compiler's refusal what it may have refused.
@@ -431,14 +432,13 @@ impl BuildGraph {
 
     /// Adds a device library. `false` if it was there.
     pub(crate) fn register(&self, image: &Image) -> Result<bool> {
-        self.libraries.write().unwrap_or_else(PoisonError::into_inner).register(image)
+        ignore_poison(self.libraries.write()).register(image)
     }
 
     /// Removes a device library, and the programs linked with it that nobody uses. `false` if it was
     /// not there.
     pub(crate) fn unregister(&self, image: &Image) -> bool {
-        let removed =
-            self.libraries.write().unwrap_or_else(PoisonError::into_inner).unregister(image);
+        let removed = ignore_poison(self.libraries.write()).unregister(image);
         if removed {
             let digest = image.digest();
             self.drop_idle(|built| {
@@ -525,7 +525,7 @@ impl BuildGraph {
 
     fn flights(&self) -> MutexGuard<'_, HashMap<NodeId, Flight<Outcome>>> {
         // Each holder changes the map in one call: a panic leaves nothing half done.
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.flights)
     }
 
     /// Made where the build is asked for, so that it stands below the caller's span.

@@ -1,8 +1,8 @@
 //! The end of a flight that two jobs may race for: one that compiles, and one that loads what the
 //! remote cache sent meanwhile.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::stream::AbortHandle;
@@ -10,6 +10,7 @@ use futures::stream::AbortHandle;
 use crate::build::flight::Lander;
 use crate::build::graph::Outcome;
 use crate::store::Pending;
+use crate::sync::lock;
 
 /// What the jobs of a flight share.
 pub(super) struct Landing {
@@ -65,9 +66,4 @@ impl Landing {
     pub(super) fn found_newer(&self) {
         self.has_newer.store(true, SeqCst);
     }
-}
-
-/// Each holder replaces the contents in one step: a panic leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

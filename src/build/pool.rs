@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
 use crate::process;
+use crate::sync::{ignore_poison, lock};
 use crate::threads::{self, no_thread};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -90,7 +91,7 @@ impl Pool {
 impl Workers {
     /// Jobs do not run under the lock: nothing panics there.
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     /// Starts a thread, which is counted already. A failure to is harmless while there are others;
@@ -127,7 +128,7 @@ impl Workers {
     fn next(&self) -> Option<Job> {
         let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_closed;
         let queue = self.bell.wait_while(self.lock(), idle);
-        queue.unwrap_or_else(PoisonError::into_inner).jobs.pop_front()
+        ignore_poison(queue).jobs.pop_front()
     }
 }
 

@@ -43,12 +43,13 @@ mod translate;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use self::find::{CLANG, LLVM_SPIRV, Places};
 use crate::error::{Error, Result};
 use crate::process::Chosen;
+use crate::sync::lock;
 
 pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
@@ -124,7 +125,7 @@ impl FrontEnd {
     ///
     /// As [`Tools::find`].
     pub(crate) fn tools(&self) -> Result<&Arc<Tools>> {
-        let _one_at_a_time = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.searching);
         if let Some(tools) = self.tools.get() {
             return Ok(tools);
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
@@ -22,6 +22,7 @@ use crate::buffer::Buffer;
 use crate::error::{Error, Result, outlast};
 use crate::executor::wait_for;
 use crate::process;
+use crate::sync::lock;
 use crate::threads::no_thread;
 
 /// What the handles of a command, its callback and the DAG share. Its destructor may run in a
@@ -139,7 +140,7 @@ impl Record {
     /// The late callback has come.
     pub(crate) fn take_early(&self) -> Option<Arc<dyn NativeEvent>> {
         let early = &self.remains.get()?.early;
-        early.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(early).take()
     }
 
     fn outcome(&self) -> Option<Result<()>> {
@@ -348,7 +349,7 @@ impl<T: Pod> Future for Read<T> {
         match &mut self.state {
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
             Ok((event, slot)) => event.poll_settled(context).map_ok(|()| {
-                let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut slot = lock(slot);
                 slot.take().expect("polled after it was ready")
             }),
         }

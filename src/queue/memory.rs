@@ -1,12 +1,12 @@
 //! Host memory that commands read and write.
 
 use std::mem::MaybeUninit;
-use std::sync::PoisonError;
 
 use bytemuck::Pod;
 
 use super::event::ReadSlot;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 /// Memory from here on is large. Allocators map it anew each time, glibc's as well, and give it back to
 /// the system when it is freed.
@@ -61,7 +61,7 @@ impl<T: Pod + Send> HostTarget for Landing<T> {
         // SAFETY: the caller vouches that there are so many, for which there was room; and whatever
         // bytes they are made of, they are elements.
         unsafe { elements.set_len(self.len) };
-        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(elements);
+        *lock(&self.slot) = Some(elements);
     }
 }
 

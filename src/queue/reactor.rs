@@ -1,7 +1,7 @@
 //! The one thread of a runtime that looks after its commands in flight: it settles what ended,
 //! hands over what waited, frees what is left, and watches for callbacks that never come.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::command::{Command, Work};
@@ -11,6 +11,7 @@ use super::scheduler::Scheduler;
 use super::waits::{LOOK_EVERY, Waits};
 use crate::buffer::Freed;
 use crate::error::{Error, ErrorKind, Result, outlast};
+use crate::sync::lock;
 use crate::threads;
 
 /// What the reactor is asked to do.
@@ -56,7 +57,7 @@ impl Reactor {
     }
 
     pub(crate) fn look_after(&self, scheduler: &Arc<Scheduler>) {
-        let mut schedulers = self.schedulers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut schedulers = lock(&self.schedulers);
         schedulers.retain(|known| known.strong_count() > 0);
         schedulers.push(Arc::downgrade(scheduler));
     }
@@ -107,7 +108,7 @@ fn run(mailbox: &Mailbox<Post>, schedulers: &Mutex<Vec<Weak<Scheduler>>>, waits:
             outlast("what followed the end of a command", || attend(post));
         }
         let busy = || {
-            let schedulers = schedulers.lock().unwrap_or_else(PoisonError::into_inner);
+            let schedulers = lock(schedulers);
             let alive = schedulers.iter().filter_map(Weak::upgrade);
             alive.filter(|scheduler| scheduler.live() > 0).collect::<Vec<_>>()
         };

@@ -1,11 +1,12 @@
 //! Times commands together, on the device's own clock.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::backend::Profile;
+use crate::sync::lock;
 
 /// What is to be told: how long the device had to do with some commands.
 pub(crate) type Tell = Box<dyn Fn(Duration) + Send + Sync>;
@@ -37,7 +38,7 @@ impl Stopwatch {
 
     /// One of the commands has ended.
     pub(crate) fn ended(&self, profile: Option<Profile>) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = lock(&self.watched);
         watched.left = watched.left.saturating_sub(1);
         match (&mut watched.spans, profile) {
             (Some(spans), Some(profile)) => spans.push((profile.started, profile.ended)),

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use std::future::ready;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use serde_json::json;
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::file;
 use crate::future::named_future;
 use crate::process;
+use crate::sync::lock;
 
 /// The commands that ended while somebody recorded.
 pub(crate) struct Timeline {
@@ -131,7 +132,7 @@ impl Timeline {
     }
 
     fn lock(&self) -> MutexGuard<'_, Recorded> {
-        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.recorded)
     }
 }
 

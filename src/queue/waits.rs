@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::command::Gate;
 use super::event::Record;
 use super::scheduler::{Known, Scheduler};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 thread_local! {
     /// The host future that this thread polls.
@@ -68,10 +69,6 @@ impl Wake for CountedWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         self.0.wake_by_ref();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HostFuture {

@@ -1,7 +1,7 @@
 //! One service: its objects read and written, with time-outs inside retries, and what that tells
 //! of its health.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use super::record::Record;
 use super::settings::Settings;
 use crate::stats::Counters;
 use crate::store::{Address, Entry, SUFFIX};
+use crate::sync::lock;
 use crate::warning;
 
 /// The pauses before a try that failed is repeated, before jitter.
@@ -87,7 +88,7 @@ impl Service {
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.health)
     }
 
     /// How long a build waits for the answer to a try that begins now.

@@ -1,8 +1,10 @@
 //! What happens behind callers, and waiting for it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use async_channel::{Receiver, Sender};
+
+use crate::sync::lock;
 
 /// Work behind callers, in batches: waiting closes a batch, so that it never waits for what is begun
 /// later.
@@ -22,7 +24,7 @@ pub(crate) struct Pending(#[expect(dead_code, reason = "dropping it tells the en
 
 impl Behind {
     fn lock(&self) -> MutexGuard<'_, Batches> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) fn begin(&self) -> Pending {

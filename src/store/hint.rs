@@ -6,13 +6,14 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use super::layout::{Layout, open_own};
 use super::lock::{Try, keeping, try_lock};
 use crate::file::{self, Links};
+use crate::sync::lock;
 
 /// The length of the file: what the store holds, when that was counted, and the beginning of a digest
 /// over both.
@@ -92,7 +93,7 @@ impl HintFile {
     }
 
     fn carried(&self) -> MutexGuard<'_, i64> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.carried)
     }
 
     /// Replaces the hint by a count of bytes that began when it was `before`. What was added meanwhile

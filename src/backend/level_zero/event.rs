@@ -17,10 +17,10 @@ use super::codes::{Code, check};
 use super::device::Context;
 use super::handle::{OwnedEvent, OwnedPool};
 use super::lane::LaneState;
-use super::lock;
 use super::memory::Staging;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, exit, tell};
 use crate::error::{Error, Result};
+use crate::sync::lock;
 
 /// How many events the driver makes room for at once.
 const BATCH: u32 = 128;

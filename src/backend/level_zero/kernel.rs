@@ -11,7 +11,6 @@ use super::bindings::*;
 use super::codes::{Code, check};
 use super::handle::{OwnedKernel, OwnedModule};
 use super::lane::WaitList;
-use super::lock;
 use super::memory::LzMemory;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
@@ -20,6 +19,7 @@ use crate::backend::{Argument, Kernel, exit};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 use crate::signature::Parameter;
+use crate::sync::lock;
 
 pub(super) struct LzKernel {
     name: String,

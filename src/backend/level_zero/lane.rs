@@ -15,11 +15,11 @@ use super::device::Context;
 use super::event::{Destination, Due, LzEvent, RawEvent};
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
-use super::lock;
 use super::memory::{LzMemory, Staging};
 use crate::backend::watcher::{Found, Watched};
 use crate::backend::{Lane, NativeEvent, Operation, exit};
 use crate::error::{Error, Result};
+use crate::sync::lock;
 
 /// Reads of more bytes are copied to where they go by the watcher, so that nobody else waits for that.
 const READ_BY_ANYBODY: usize = 64 << 10;

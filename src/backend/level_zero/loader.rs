@@ -1,11 +1,12 @@
 //! Level Zero's loader: opened at run time, its functions looked up by name.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use libloading::Library;
 
 use super::bindings::*;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 #[cfg(windows)]
 pub(super) const LIBRARY: &str = "ze_loader.dll";
@@ -127,7 +128,7 @@ fn missing(name: &str) -> Error {
 pub(super) fn api() -> Result<&'static Api> {
     static API: OnceLock<Api> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = lock(&LOADING);
     if let Some(api) = API.get() {
         return Ok(api);
     }

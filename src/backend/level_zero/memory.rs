@@ -16,9 +16,9 @@ use super::bindings::*;
 use super::codes::check;
 use super::device::Context;
 use super::handle::OwnedMemory;
-use super::lock;
 use crate::backend::{Memory, check_view, exit};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 /// What the device's compiler may assume of where a buffer starts, and no page is smaller.
 const ALIGNMENT: usize = 4096;

@@ -27,7 +27,7 @@ mod program;
 mod ze_info;
 
 use std::ffi::c_char;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::backend::{Adapter, Backend};
 use crate::error::{DriverCode, Result};
@@ -59,9 +59,4 @@ fn text(characters: &[c_char]) -> String {
     let bytes: &[u8] = bytemuck::cast_slice(characters);
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
-}
-
-/// Nothing here leaves a lock's contents half-changed when it panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

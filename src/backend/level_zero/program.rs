@@ -10,10 +10,11 @@ use super::device::Context;
 use super::handle::OwnedModule;
 use super::kernel::LzKernel;
 use super::ze_info::{Signatures, signatures};
-use super::{lock, objects, text};
+use super::{objects, text};
 use crate::backend::{Kernel, Program, Source, arranging};
 use crate::device::{ImageFormat, spirv_versions};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 /// What Intel's driver calls the kernel under which it keeps the addresses of exported functions.
 const SYMBOL_TABLE: &str = "Intel_Symbol_Table_Void_Program";

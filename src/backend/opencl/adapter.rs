@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::CStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use libloading::Library;
 use opencl3::device::*;
@@ -19,6 +19,7 @@ use crate::backend::arranging::{Arranging, Kind};
 use crate::backend::{Adapter, Device, exit};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 const LOADER: &str = if cfg!(target_os = "windows") {
     "OpenCL.dll"
@@ -67,7 +68,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     // PoCL 3.1 sets its devices up when they are first listed and lets a second thread see them half
     // done.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = lock(&ONE_AT_A_TIME);
     check_chosen_loader()?;
     let _call = exit::begin()?;
     let _arranging = Arranging::of(Kind::Discover);

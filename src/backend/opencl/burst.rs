@@ -7,7 +7,7 @@
 //! they are a few, before one that comes after a pause, or with the next flush, which comes before
 //! anybody sleeps until they have ended.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status};
@@ -16,6 +16,7 @@ use super::codes::driver_code;
 use super::device::Context;
 use super::handle::OwnedEvent;
 use crate::backend::exit;
+use crate::sync::lock;
 
 /// No more time is between commands in quick succession. Some 10 us lie between small fused chains.
 const QUICK: Duration = Duration::from_micros(30);
@@ -82,7 +83,7 @@ impl Burst {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -10,7 +10,7 @@
 //! fetch wait for an event that is set after it: enqueuing never blocks.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status, wait_for_events};
 
@@ -20,6 +20,7 @@ use super::handle::OwnedEvent;
 use super::queue::Queue;
 use crate::backend::Kernel;
 use crate::error::Result;
+use crate::sync::lock;
 
 static GATE: Mutex<Gate> =
     Mutex::new(Gate { queues: Vec::new(), is_closed: false, held: Vec::new() });
@@ -35,7 +36,7 @@ struct Gate {
 
 /// Each holder leaves the gate whole, even if the driver refuses something.
 fn gate() -> MutexGuard<'static, Gate> {
-    GATE.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&GATE)
 }
 
 /// Whether the driver confuses the end of a launch of this kernel with the fetching of a binary.

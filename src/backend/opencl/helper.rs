@@ -9,13 +9,14 @@
 //! more. An event would keep what its command used until then, so none is kept here.
 
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
 use super::queue::Queue;
 use crate::backend::{Notify, exit};
 use crate::process;
+use crate::sync::{ignore_poison, lock};
 use crate::threads;
 
 /// A command takes long if it is awaited in one look and still in the next, so long after. With each
@@ -113,7 +114,7 @@ impl Drop for Helper {
 impl Shared {
     /// Nothing here leaves the state half-changed when it panics.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn run(&self) {
@@ -141,7 +142,7 @@ impl Shared {
             let mut state = self.lock();
             state.asleep = true;
             let is_idle = |state: &mut State| state.awaited.is_empty() && !state.closed;
-            state = self.wake.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+            state = ignore_poison(self.wake.wait_while(state, is_idle));
             state.asleep = false;
         }
         thread::sleep(PAUSE);

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ffi::{CStr, c_void};
 use std::iter::zip;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use opencl3::command_queue::{cl_command_queue, cl_event, enqueue_nd_range_kernel};
 use opencl3::kernel::*;
@@ -22,6 +22,7 @@ use crate::backend::{Argument, Kernel, exit};
 use crate::error::{Error, Result};
 use crate::nd_range::NdRange;
 use crate::signature::{Access, AddressSpace, Parameter};
+use crate::sync::lock;
 
 pub(super) struct ClKernel {
     name: String,
@@ -102,7 +103,7 @@ impl ClKernel {
         wait: &WaitList,
     ) -> Result<cl_event> {
         check_count(&self.name, self.parameters.len(), arguments.len())?;
-        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bound = lock(&self.bound);
         let Bound { kernel, held, variants } = &mut *bound;
         if let Some(variants) = variants {
             variants.check(range)?;
@@ -220,7 +221,7 @@ impl Kernel for ClKernel {
 
     fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
         let _call = exit::enter()?;
-        let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bound = lock(&self.bound);
         let Bound { kernel, held, .. } = &mut *bound;
         match held.get_mut(index as usize) {
             Some(held) => self.set(kernel.raw(), index, argument, held),

@@ -8,7 +8,7 @@ use std::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use opencl3::memory::{
     CL_BUFFER_CREATE_TYPE_REGION, CL_MEM_READ_WRITE, cl_buffer_region, cl_mem, create_buffer,
@@ -20,6 +20,7 @@ use super::device::Context;
 use super::handle::OwnedMemory;
 use crate::backend::{Memory, check_view, exit};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 /// A whole buffer, or a view of one. Commands on a view count from where it starts.
 pub(super) struct ClMemory {
@@ -57,7 +58,7 @@ struct KeptView {
 
 impl Piece {
     fn kept(&self) -> MutexGuard<'_, Vec<KeptView>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 }
 
@@ -149,7 +150,7 @@ impl SpareMemory {
     }
 
     fn pieces(&self) -> MutexGuard<'_, Pieces> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pieces)
     }
 
     /// How many bytes are kept.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use opencl3::error_codes::{
     CL_BUILD_PROGRAM_FAILURE, CL_INVALID_KERNEL_NAME, CL_INVALID_PROGRAM,
@@ -22,6 +22,7 @@ use crate::backend::{Kernel, Program, Source, exit};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::resources;
+use crate::sync::lock;
 
 /// Without it, kernels built from source tell nothing of their parameters.
 const ARG_INFO: &str = "-cl-kernel-arg-info";
@@ -46,8 +47,7 @@ impl Compiling {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         // A forked child may have inherited the lock from a thread that it does not have.
         drop(exit::begin()?);
-        let turn = (context.workarounds.serialize_builds)
-            .then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
+        let turn = (context.workarounds.serialize_builds).then(|| lock(&ONE_AT_A_TIME));
         Ok(Self { _call: arranging::compile(kind)?, _turn: turn })
     }
 }

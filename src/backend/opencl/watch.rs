@@ -1,11 +1,12 @@
 //! The commands of a lane whose ends are asked for, since the driver would report them too late.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::handle::OwnedEvent;
 use crate::backend::watcher::{Found, Watched, Watcher};
 use crate::backend::{Notify, exit, tell};
+use crate::sync::lock;
 
 pub(super) struct LaneWatch {
     awaited: Mutex<Awaited>,
@@ -50,7 +51,7 @@ impl LaneWatch {
     }
 
     fn lock(&self) -> MutexGuard<'_, Awaited> {
-        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.awaited)
     }
 }
 

@@ -5,11 +5,12 @@ use std::mem;
 use std::sync::atomic::{
     AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use super::shared::{Shared, count, foreign, lock, uncount};
+use super::shared::{Shared, count, foreign, uncount};
 use crate::backend::{NativeEvent, Notify, Profile, Progress, tell};
 use crate::error::{Error, Result};
+use crate::sync::{ignore_poison, lock};
 
 const PENDING: u8 = 0;
 const COMPLETE: u8 = 1;
@@ -129,7 +130,7 @@ impl Event {
         if self.is_pending() {
             let callbacks = lock(&self.callbacks);
             let ended = self.ended.wait_while(callbacks, |_| self.is_pending());
-            drop(ended.unwrap_or_else(PoisonError::into_inner));
+            drop(ignore_poison(ended));
         }
     }
 }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use super::command::{Command, admit, perform};
 use super::event::Event;
-use super::shared::{Shared, code, count, lock};
+use super::shared::{Shared, code, count};
 use crate::backend::{Lane, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 use crate::threads;
 
 /// So many commands start without a flush.

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use super::shared::{Shared, code, count, driver_error, foreign, lock, uncount};
+use super::shared::{Shared, code, count, driver_error, foreign, uncount};
 use crate::backend::Memory;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 
 /// Where views may start: at multiples of this, as on many devices.
 pub(super) const SLICE_ALIGNMENT: usize = 128;

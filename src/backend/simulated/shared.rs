@@ -3,13 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lane::Backlog;
 use super::{Counts, Fault, Invocation};
 use crate::error::{DriverCode, Error, ErrorKind};
+use crate::sync::{ignore_poison, lock};
 
 /// What a kernel does.
 pub(super) type Behaviour = Arc<dyn Fn(&mut Invocation<'_>) + Send + Sync>;
@@ -105,7 +106,7 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn set_behaviour(&self, behaviour: Behaviour) {
-        let mut slot = self.behaviour.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = ignore_poison(self.behaviour.write());
         let replaced = slot.replace(behaviour);
         self.registered.store(true, SeqCst);
         // What the old closure owns is dropped outside the lock: it may use the simulator.
@@ -117,7 +118,7 @@ impl Slot {
         if !self.registered.load(SeqCst) {
             return None;
         }
-        self.behaviour.read().unwrap_or_else(PoisonError::into_inner).clone()
+        ignore_poison(self.behaviour.read()).clone()
     }
 }
 
@@ -234,7 +235,7 @@ impl Gate {
         if self.is_closed() {
             let closers = lock(&self.closers);
             let open = self.opened.wait_while(closers, |closers| *closers > 0);
-            drop(open.unwrap_or_else(PoisonError::into_inner));
+            drop(ignore_poison(open));
         }
     }
 }
@@ -282,11 +283,6 @@ pub(super) fn count(counter: &AtomicU64) {
 /// Counts one less of what `counter` counts.
 pub(super) fn uncount(counter: &AtomicU64) {
     counter.fetch_sub(1, Relaxed);
-}
-
-/// Nothing here leaves a lock's contents half-changed when it panics.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn code(code: i32, name: &'static str) -> DriverCode {

@@ -13,7 +13,7 @@ mod timing;
 mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
@@ -28,6 +28,7 @@ use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust, Wi
 use crate::image::Image;
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
+use crate::sync::lock;
 pub(crate) use query::Query;
 use source::Source;
 use timing::Timing;
@@ -103,14 +104,14 @@ impl Fusions {
     /// The outcome, if it is known.
     fn get(&self, query: &Query) -> Option<Arc<Fusion>> {
         let variants = self.0.get(&query.key)?;
-        let variants = variants.lock().unwrap_or_else(PoisonError::into_inner);
+        let variants = lock(&variants);
         variants.iter().find(|fusion| fusion.holds_for(query)).cloned()
     }
 
     /// Keeps an outcome, unless somebody else was first, whose is given then.
     fn keep(&self, query: &Query, fusion: Fusion) -> Arc<Fusion> {
         let variants = self.0.get_with(query.key.clone(), Variants::default);
-        let mut variants = variants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut variants = lock(&variants);
         if let Some(known) = variants.iter().find(|fusion| fusion.holds_for(query)) {
             return Arc::clone(known);
         }

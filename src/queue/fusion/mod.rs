@@ -10,7 +10,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytemuck::Pod;
 use futures::FutureExt;
@@ -33,6 +33,7 @@ pub use crate::fusion::Internalization;
 use crate::fusion::{FusionReport, Trust};
 use crate::future::named_future;
 use crate::process;
+use crate::sync::lock;
 
 /// Whether launches that can run as one kernel do, for all scopes of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -366,7 +367,7 @@ impl FusionScope {
     }
 
     fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.settings)
     }
 }
 
@@ -405,7 +406,7 @@ named_future! {
 }
 
 fn recents(queue: &Queue) -> MutexGuard<'_, Recents> {
-    queue.recents.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&queue.recents)
 }
 
 /// What a look at a scope's launches tells.

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::error::Result;
 use crate::queue::command::Work;
 use crate::queue::dag::NodeId;
 use crate::queue::lane::Place;
+use crate::sync::lock;
 use crate::threads::no_thread;
 
 /// A transfer of more bytes is moved in pieces.
@@ -79,12 +80,12 @@ impl Movers {
     }
 
     fn take_lane(&self, slot: &DeviceSlot, profiling: bool) -> Result<Box<dyn Lane>> {
-        let kept = self.lanes.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = lock(&self.lanes).pop();
         kept.map_or_else(|| slot.open()?.create_lane(profiling), Ok)
     }
 
     fn keep_lane(&self, lane: Box<dyn Lane>) {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+        lock(&self.lanes).push(lane);
     }
 }
 
