@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use kiln::fusion_internals::{Argument, Launch, Wishes, fuse, range};
+use kiln::internal::fusion::{Argument, Launch, Wishes, fuse, range};
 use kiln::{
     Buffer, CacheConfig, DeviceKind, Event, FusionMode, Image, Internalization, Kernel, NdSize,
     Queue, Result, Runtime,

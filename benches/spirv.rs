@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use kiln::spirv_internals::{link, reassemble};
+use kiln::internal::spirv::{link, reassemble};
 use peak_alloc::PeakAlloc;
 use rspirv::spirv::{
     AddressingModel, Capability, Decoration, ExecutionModel, LinkageType, MAGIC_NUMBER,

@@ -242,6 +242,9 @@ mod fusion;
 mod future;
 mod image;
 mod includes;
+#[cfg(feature = "internal")]
+#[doc(hidden)]
+pub mod internal;
 mod nd_range;
 mod options;
 mod process;
@@ -276,13 +279,6 @@ pub use crate::config::CacheConfig;
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
-#[doc(hidden)]
-pub use crate::frontend::internals as frontend_internals;
-#[cfg(any(test, fuzzing))]
-#[doc(hidden)]
-pub use crate::fusion::fuzzing as fusion_fuzzing;
-#[doc(hidden)]
-pub use crate::fusion::internals as fusion_internals;
 pub use crate::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
 pub use crate::image::{Image, OpenImage};
 pub use crate::nd_range::{IntoNdSize, NdRange, NdSize};
@@ -292,9 +288,4 @@ pub use crate::queue::{
 };
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, RuntimeBuilder, Starting};
 pub use crate::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
-#[cfg(any(test, fuzzing))]
-#[doc(hidden)]
-pub use crate::spirv::fuzzing as spirv_fuzzing;
-#[doc(hidden)]
-pub use crate::spirv::internals as spirv_internals;
 pub use crate::stats::Stats;

@@ -410,6 +410,7 @@ impl Runtime {
     }
 
     /// Its builds, and the position of its device among them.
+    #[cfg(feature = "internal")]
     pub(crate) fn graph(&self) -> (&Arc<BuildGraph>, usize) {
         (&self.inner.shared.graph, self.device)
     }

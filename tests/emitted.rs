@@ -6,7 +6,7 @@ mod support;
 use std::cell::RefCell;
 use std::sync::Mutex;
 
-use kiln::spirv_internals::emit;
+use kiln::internal::spirv::emit;
 use kiln::{Buffer, Image, ImageFormat, Kernel, Local, Program, Queue, Runtime};
 
 macro_rules! modules {

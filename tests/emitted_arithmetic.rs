@@ -6,7 +6,7 @@ mod support;
 use std::cell::RefCell;
 use std::sync::Mutex;
 
-use kiln::spirv_internals::emit;
+use kiln::internal::spirv::emit;
 use kiln::{Image, ImageFormat, Runtime};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, InsertPoint, Instruction, Operand};

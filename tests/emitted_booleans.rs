@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::HashMap;
 
-use kiln::spirv_internals::emit;
+use kiln::internal::spirv::emit;
 use kiln::{ErrorKind, Image};
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, InsertPoint, Instruction, Operand};

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use children::{Child, report, told};
 use futures::future::join_all;
-use kiln::frontend_internals::spirv_of;
+use kiln::internal::translate::spirv_of;
 use kiln::simulated::Simulator;
 use kiln::store::Checked;
 use kiln::{CacheConfig, Error, ErrorKind, Image, ImageFormat, Runtime};

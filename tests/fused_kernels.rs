@@ -2,8 +2,8 @@
 
 mod support;
 
-use kiln::fusion_internals::{Argument, Fused, Launch, Wishes, fuse, range};
-use kiln::spirv_internals::emit;
+use kiln::internal::fusion::{Argument, Fused, Launch, Wishes, fuse, range};
+use kiln::internal::spirv::emit;
 use kiln::{Buffer, Image, Internalization, Kernel, NdRange, NdSize, Program, Runtime};
 
 const OPTIMISED: [&[u8]; 2] =

@@ -23,8 +23,8 @@ use std::sync::Mutex;
 use cases::{CELL, CELLS, Case, Value, case};
 use fastrand::Rng;
 use kernels::{Kernel, PRELUDE, pool};
-use kiln::fusion_internals::{Fused, Wishes, fuse};
-use kiln::spirv_internals::{emit, link};
+use kiln::internal::fusion::{Fused, Wishes, fuse};
+use kiln::internal::spirv::{emit, link};
 use kiln::{Buffer, ErrorKind, Image, ImageFormat, Local, NdRange, Program, Runtime};
 use tools::{has_clang, has_tool};
 

@@ -4,7 +4,7 @@
 mod libraries;
 mod support;
 
-use kiln::spirv_internals::link;
+use kiln::internal::spirv::link;
 use kiln::{ErrorKind, Image, ImageFormat, Kernel, Runtime};
 use libraries::{application, expect, function, library, register};
 

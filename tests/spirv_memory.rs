@@ -2,7 +2,7 @@
 //!
 //! Alone in its binary, and in one test: the allocator counts for the whole process.
 
-use kiln::spirv_internals::{link, reassemble};
+use kiln::internal::spirv::{link, reassemble};
 use peak_alloc::PeakAlloc;
 use rspirv::spirv::{
     AddressingModel, Capability, Decoration, ExecutionMode, ExecutionModel, LinkageType,

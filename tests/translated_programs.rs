@@ -8,7 +8,7 @@ mod support;
 mod tools;
 
 use children::{Child, DEVICE, report, told};
-use kiln::frontend_internals::spirv_of;
+use kiln::internal::translate::spirv_of;
 use kiln::{CacheConfig, ErrorKind, Image, ImageFormat, Local, Origin, Program, Runtime};
 use tools::has_clang;
 

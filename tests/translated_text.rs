@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bytemuck::Pod;
-use kiln::frontend_internals::{options_for_device, spirv_of};
+use kiln::internal::translate::{options_for_device, spirv_of};
 use kiln::store::Checked;
 use kiln::{
     CacheConfig, ErrorKind, FusionMode, FusionOutcome, Image, ImageFormat, Kernel, Runtime,
@@ -207,7 +207,7 @@ async fn assert_same(rt: &Runtime, options: &str, text: &str) {
 
 /// A module in each form in which the device takes it.
 fn taken(rt: &Runtime, spirv: Image) -> Vec<Image> {
-    let emitted = kiln::spirv_internals::emit(spirv.code()).expect("it can be emitted");
+    let emitted = kiln::internal::spirv::emit(spirv.code()).expect("it can be emitted");
     let mut images = vec![spirv, Image::opencl_c(emitted)];
     images.retain(|image| rt.device().formats.contains(&image.format()));
     images

@@ -9,7 +9,7 @@ mod input;
 
 use arbitrary::Arbitrary;
 use input::Module;
-use kiln::spirv_internals::emit;
+use kiln::internal::spirv::emit;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

@@ -8,7 +8,7 @@ mod input;
 
 use arbitrary::Arbitrary;
 use input::Module;
-use kiln::fusion_fuzzing::exercise;
+use kiln::internal::fuzzing::fusion::exercise;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

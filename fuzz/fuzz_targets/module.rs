@@ -9,7 +9,7 @@ mod input;
 
 use arbitrary::Arbitrary;
 use input::Module;
-use kiln::spirv_fuzzing::exercise;
+use kiln::internal::fuzzing::spirv::exercise;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]

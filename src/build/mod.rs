@@ -50,4 +50,5 @@ pub(crate) use graph::{BuildGraph, Setting};
 pub(crate) use pool::{Pool, catch_panic};
 pub(crate) use program::{ResolvedKernel, WeakKernel};
 pub(crate) use trace::LookupTrace;
+#[cfg(feature = "internal")]
 pub(crate) use unit::Unit;

@@ -32,7 +32,6 @@
 mod by_component;
 mod dimensions;
 mod find;
-pub mod internals;
 mod options;
 mod repair;
 mod target;

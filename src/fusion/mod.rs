@@ -27,7 +27,6 @@ mod form;
 pub mod fuzzing;
 mod inlining;
 mod internalize;
-pub mod internals;
 mod isolate;
 mod legality;
 mod locality;

@@ -20,7 +20,6 @@ pub mod fuzzing;
 mod grammar;
 mod index;
 mod intern;
-pub mod internals;
 mod merge;
 mod module;
 mod prune;

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
 use fastrand::Rng;
-use kiln::fusion_internals::{self, Argument};
+use kiln::internal::fusion::{self, Argument};
 use kiln::{NdRange, NdSize};
 
 use super::kernels::{GROUP, Kernel, Kind, Parameter};
@@ -48,7 +48,7 @@ pub enum Value {
 
 impl Launch {
     /// As the compiler for fused kernels gets it.
-    pub fn planned(&self, pool: &[Kernel]) -> fusion_internals::Launch {
+    pub fn planned(&self, pool: &[Kernel]) -> fusion::Launch {
         let argument = |value: &Value| match *value {
             Value::Buffer(buffer, cell) => {
                 Argument::Buffer { buffer, offset: cell * CELL, length: (CELLS - cell) * CELL }
@@ -57,7 +57,7 @@ impl Launch {
             Value::Factor(factor) => Argument::Scalar(factor.to_le_bytes().into()),
             Value::Local(bytes) => Argument::Local(bytes),
         };
-        fusion_internals::Launch {
+        fusion::Launch {
             module: 0,
             kernel: pool[self.kernel].name.clone(),
             range: self.range,
@@ -69,8 +69,7 @@ impl Launch {
 
 fn range(global: &[usize], offset: Option<usize>, local: Option<&[usize]>) -> NdRange {
     let offset = offset.map(NdSize::from);
-    fusion_internals::range(size(global), offset, local.map(size))
-        .expect("the dimensions are equal")
+    fusion::range(size(global), offset, local.map(size)).expect("the dimensions are equal")
 }
 
 /// Where the launches of a case run.

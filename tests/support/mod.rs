@@ -10,7 +10,7 @@ use std::thread;
 
 use kiln::{
     CacheConfig, ErrorKind, Image, ImageFormat, Kernel, Launch, NdRange, NdSize, Program, Runtime,
-    RuntimeBuilder, frontend_internals,
+    RuntimeBuilder, internal::translate,
 };
 
 /// `y[i] += a * x[i]`.
@@ -128,7 +128,7 @@ pub async fn image_for(rt: &Runtime, source: &str) -> Image {
     }
     // Another one translates, so that this one has not done anything.
     let other = builder().device(rt.device().index().to_string()).build().await;
-    let spirv = frontend_internals::spirv_of(&other.expect("it starts"), &image, "").await;
+    let spirv = translate::spirv_of(&other.expect("it starts"), &image, "").await;
     spirv.expect("the source is right")
 }
 

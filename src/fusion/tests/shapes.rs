@@ -3,7 +3,7 @@
 use rspirv::spirv::{BuiltIn, Decoration};
 
 use super::*;
-use crate::fusion::internals::range;
+use crate::internal::fusion::range;
 
 const SHAPES: &[u8] = include_bytes!("../../../tests/data/shapes.spv");
 const SHAPES_UNOPTIMISED: &[u8] = include_bytes!("../../../tests/data/shapes_O0.spv");

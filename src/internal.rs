@@ -1,0 +1,279 @@
+//! The one way into Kiln for its own tests, benchmarks and fuzz targets.
+//!
+//! It is not part of the public interface: it exists only with the feature `internal`, and changes without
+//! notice.
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing {
+    //! Entry points of the fuzz targets in `fuzz/`, which are built with `--cfg fuzzing`.
+
+    pub use crate::fusion::fuzzing as fusion;
+    pub use crate::spirv::fuzzing as spirv;
+}
+
+pub mod spirv {
+    //! The SPIR-V compiler on plain bytes.
+
+    use crate::emit;
+    use crate::error::Result;
+    use crate::spirv::{Input, Module, Options, merge, read};
+
+    /// Reads what a module says of itself, takes it apart and assembles it again.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if it is no module.
+    pub fn reassemble(bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let (bytes, reflection) = read(bytes)?;
+        std::hint::black_box(reflection);
+        Ok(Module::parse(bytes)?.assemble())
+    }
+
+    /// Links modules, given with the names that errors call them by.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reassemble`], and [`BuildFailed`](crate::ErrorKind::BuildFailed) if the modules do not
+    /// fit together.
+    pub fn link(modules: &[(&str, &[u8])], keep_exports: bool) -> Result<Vec<u8>> {
+        let mut parsed = Vec::new();
+        for &(name, bytes) in modules {
+            parsed.push((name, Module::parse(bytes).map_err(|error| error.within(name))?));
+        }
+        let inputs: Vec<_> = parsed.iter().map(|(name, module)| Input { name, module }).collect();
+        let merged = merge(&inputs, Options { keep_exports, allow_unresolved: false })?;
+        Ok(merged.module.assemble())
+    }
+
+    /// Translates a module to OpenCL C 1.2.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`reassemble`], and [`Unsupported`](crate::ErrorKind::Unsupported) for what OpenCL C
+    /// cannot express.
+    pub fn emit(bytes: &[u8]) -> Result<String> {
+        emit::opencl_c(&Module::parse(bytes)?)
+    }
+}
+
+pub mod translate {
+    //! Translation of OpenCL C to SPIR-V.
+
+    use std::future::Future;
+
+    use crate::build::Unit;
+    use crate::error::Result;
+    use crate::frontend;
+    use crate::image::Image;
+    use crate::runtime::Runtime;
+
+    /// The SPIR-V of an image for the runtime's device, with the options of a build.
+    pub fn spirv_of(
+        runtime: &Runtime,
+        image: &Image,
+        options: &str,
+    ) -> impl Future<Output = Result<Image>> + Send + use<> {
+        let (graph, device) = runtime.graph();
+        graph.spirv_of(&Unit::with_options(image.clone(), options), device)
+    }
+
+    /// What of the options goes along with the SPIR-V.
+    ///
+    /// # Errors
+    ///
+    /// For options that cannot be taken apart.
+    pub fn options_for_device(options: &str) -> Result<String> {
+        frontend::options_for_device(options)
+    }
+}
+
+pub mod fusion {
+    //! Fusion of launches that are described by plain data.
+
+    use std::collections::{BTreeSet, HashMap};
+
+    use crate::device::{DeviceInfo, Workarounds};
+    use crate::digest::Digest;
+    use crate::error::Result;
+    use crate::fusion::{Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width};
+    use crate::nd_range::{NdRange, NdSize};
+    use crate::spirv::Module;
+
+    /// A launch of a module's kernel.
+    #[derive(Clone, Debug)]
+    pub struct Launch {
+        /// The index of the module.
+        pub module: usize,
+        /// The kernel's name.
+        pub kernel: String,
+        /// Its work-items.
+        pub range: NdRange,
+        /// In order.
+        pub arguments: Vec<Argument>,
+        /// The values of specialization constants.
+        pub constants: Vec<(u32, Vec<u8>)>,
+    }
+
+    /// An argument of a launch.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Argument {
+        /// Of a buffer of a number, so many bytes from an offset on.
+        Buffer {
+            /// The number.
+            buffer: u32,
+            /// In bytes.
+            offset: usize,
+            /// In bytes.
+            length: usize,
+        },
+        /// As bytes.
+        Scalar(Vec<u8>),
+        /// Local memory of so many bytes.
+        Local(usize),
+    }
+
+    /// A kernel made of several.
+    #[derive(Debug)]
+    pub struct Fused {
+        /// Its module.
+        pub spirv: Vec<u8>,
+        /// Its name.
+        pub kernel: String,
+        /// Its work-items.
+        pub range: NdRange,
+        /// The arguments that it takes, each by its launch and its place among the arguments of that.
+        pub parameters: Vec<(usize, usize)>,
+        /// The buffers of which something is kept in variables.
+        pub kept: Vec<u32>,
+        /// Those that it does without.
+        pub internalized: Vec<u32>,
+        /// Those of them that are local memory of work-groups.
+        pub local: Vec<u32>,
+        /// How many barriers are between the launches.
+        pub barriers: usize,
+    }
+
+    /// How launches are to be fused.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Wishes {
+        /// What all dead buffers are to become, or stay in memory; what is provable if it is not given.
+        pub into: Option<Internalization>,
+        /// As many work-items' work one of the new kernel may do.
+        pub width: usize,
+        /// Whether launches stay functions of their own in a kernel with barriers.
+        pub separate_functions: bool,
+        /// Whether barriers order what a work-item itself does in memory.
+        pub order_own_accesses: bool,
+    }
+
+    impl Wishes {
+        /// What is right for a device.
+        #[must_use]
+        pub fn of(device: &DeviceInfo) -> Self {
+            let Workarounds { separate_functions, order_own_accesses, .. } =
+                Workarounds::of(device);
+            Self { separate_functions, order_own_accesses, ..Self::default() }
+        }
+    }
+
+    impl Default for Wishes {
+        fn default() -> Self {
+            Self { into: None, width: 1, separate_functions: false, order_own_accesses: true }
+        }
+    }
+
+    /// The local memory of a work-group, which every device has that is no embedded one.
+    const LOCAL_LIMIT: usize = 32 << 10;
+
+    /// An nd-range of a global size, an offset and a local size.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if they differ in their dimensions.
+    pub fn range(global: NdSize, offset: Option<NdSize>, local: Option<NdSize>) -> Result<NdRange> {
+        let mut range = NdRange::from(global);
+        offset.map_or(Ok(()), |offset| range.set_offset(offset))?;
+        local.map_or(Ok(()), |local| range.set_local(local))?;
+        Ok(range)
+    }
+
+    /// Fuses launches. `dead` are the buffers whose contents nobody reads afterwards. Else says why not.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if something is no module, and
+    /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) or
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit the modules.
+    pub fn fuse(
+        modules: &[&[u8]],
+        launches: &[Launch],
+        dead: &[u32],
+        wishes: Wishes,
+    ) -> Result<Result<Fused, String>> {
+        let modules =
+            modules.iter().map(|&module| Module::parse(module)).collect::<Result<Vec<_>>>()?;
+        let mut numbers = HashMap::new();
+        let mut originals = Vec::new();
+        let mut memory = |number: u32| {
+            *numbers.entry(number).or_insert_with(|| {
+                originals.push(number);
+                Memory(originals.len() as u32 - 1)
+            })
+        };
+        let mut slots = Vec::new();
+        for launch in launches {
+            let arguments = launch.arguments.iter().map(|argument| match argument {
+                &Argument::Buffer { buffer, offset, length } => {
+                    crate::fusion::Argument::Buffer(Region {
+                        memory: memory(buffer),
+                        offset,
+                        length,
+                    })
+                }
+                Argument::Scalar(bytes) => crate::fusion::Argument::Scalar(bytes.clone()),
+                Argument::Local(bytes) => crate::fusion::Argument::Local(*bytes),
+            });
+            slots.push(Slot {
+                module: launch.module,
+                kernel: launch.kernel.clone(),
+                range: launch.range,
+                arguments: arguments.collect(),
+                constants: launch.constants.clone(),
+            });
+        }
+        let dead: BTreeSet<_> = dead.iter().map(|&buffer| memory(buffer)).collect();
+        let plan = Plan {
+            modules: vec![Digest([0; 32]); modules.len()],
+            slots,
+            constants: BTreeSet::new(),
+            forms: dead.iter().filter_map(|&memory| Some((memory, wishes.into?))).collect(),
+            dead,
+            target: Target {
+                version: modules.iter().map(|module| module.header.version).max().unwrap_or((1, 0)),
+                local_memory: LOCAL_LIMIT,
+                separate_functions: wishes.separate_functions,
+                order_own_accesses: wishes.order_own_accesses,
+            },
+        };
+        let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
+        let all: Vec<_> = modules.iter().collect();
+        let width = Width { most: wishes.width, least_left: 0 };
+        let outcome = crate::fusion::fuse(&plan, &all, Trust::ProofOnly, width)?;
+        let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
+        let kept = kept.map(|judgement| number(judgement.memory)).collect();
+        Ok(outcome.fused.map(|fused| {
+            let first =
+                |places: &Vec<Place>| places.first().map(|place| (place.slot, place.argument));
+            Fused {
+                spirv: fused.module.assemble(),
+                kernel: fused.kernel,
+                range: fused.range,
+                parameters: fused.parameters.iter().filter_map(first).collect(),
+                kept,
+                internalized: fused.internalized.into_iter().map(number).collect(),
+                local: fused.local.into_iter().map(number).collect(),
+                barriers: fused.barriers.len(),
+            }
+        }))
+    }
+}
