@@ -49,7 +49,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, StorageClass};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::nd_range::NdRange;
 use crate::spirv::Module;
 use crate::spirv::edit::{Definitions, Section};
@@ -166,8 +166,8 @@ pub(crate) fn fuse(
         fused: Err(String::new()),
     };
     outcome.fused = match attempt(plan, modules, trust, width, &mut outcome) {
-        Err(error) if error.kind() == crate::ErrorKind::Unsupported => Err(error.to_string()),
-        Err(error) if error.kind() == crate::ErrorKind::BuildFailed => Err(error.to_string()),
+        Err(error) if error.kind() == ErrorKind::Unsupported => Err(error.to_string()),
+        Err(error) if error.kind() == ErrorKind::BuildFailed => Err(error.to_string()),
         Err(error) => return Err(error),
         Ok(fused) => fused,
     };

@@ -2,18 +2,22 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use super::bindings::*;
 use super::clock::Clock;
 use super::codes::{Code, check};
+use super::context::Context;
 use super::device::LzDevice;
-use super::extensions;
-use super::handle::{DeviceHandle, DriverHandle};
+use super::event::{EventPool, Kind};
+use super::handle::{DeviceHandle, DriverHandle, OwnedContext};
 use super::loader::{Api, INSTALL, LIBRARY, api};
-use super::{NAME, text};
-use crate::backend::arranging::{Arranging, Kind};
+use super::memory::StagingPool;
+use super::{NAME, extensions, text};
+use crate::backend::arranging::{self, Arranging};
+use crate::backend::watcher::Watcher;
 use crate::backend::{Adapter, Device, exit};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::{Error, ErrorKind, Result};
@@ -45,7 +49,46 @@ impl Adapter for LzAdapter {
     }
 
     fn open(&self) -> Result<Arc<dyn Device>> {
-        Ok(Arc::new(LzDevice::open(self)?))
+        Ok(Arc::new(self.open_device()?))
+    }
+}
+
+impl LzAdapter {
+    fn open_device(&self) -> Result<LzDevice> {
+        let _call = exit::begin()?;
+        let _arranging = Arranging::of(arranging::Kind::Open);
+        let Self { api, driver, device, ordinal, ref clock, has_counted_events, ref info } = *self;
+        let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
+        // Both came together. A driver that is older takes the flag for such a list, and ignores it.
+        let has_ordered_lists = has_counted_events;
+        let description =
+            ze_context_desc_t { stype: ZE_STRUCTURE_TYPE_CONTEXT_DESC, ..Default::default() };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the driver is alive, and the description is one.
+        let created =
+            unsafe { (api.zeContextCreate)(driver.0, &raw const description, &raw mut raw) };
+        check(created)
+            .map_err(|code| code.error(format!("the device `{}` cannot be opened", info.name)))?;
+        // SAFETY: just created, and known here alone.
+        let context = unsafe { OwnedContext::new(api, raw) };
+        let context = Context {
+            api,
+            device,
+            ordinal,
+            clock: clock.clone(),
+            info: Arc::clone(info),
+            watcher: Watcher::new(),
+            has_ordered_lists,
+            events: [EventPool::new(events), EventPool::new(Kind::Stamped)],
+            staging: StagingPool::default(),
+            lost: OnceLock::new(),
+            in_flight: AtomicUsize::new(0),
+            context: Arc::new(context),
+        };
+        let context = Arc::new(context);
+        let commands: Weak<Context> = Arc::downgrade(&context);
+        exit::look_after(commands);
+        Ok(LzDevice { context })
     }
 }
 
@@ -53,7 +96,7 @@ impl Adapter for LzAdapter {
 pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let api = api()?;
     let _call = exit::begin()?;
-    let _arranging = Arranging::of(Kind::Discover);
+    let _arranging = Arranging::of(arranging::Kind::Discover);
     let drivers = drivers(api).map_err(|code| {
         let message = format!("the Level Zero loader `{LIBRARY}` finds no driver; {INSTALL}");
         code.error_of(ErrorKind::NoDevice, message)

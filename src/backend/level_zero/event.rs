@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::bindings::*;
 use super::codes::{Code, check};
-use super::device::Context;
+use super::context::Context;
 use super::handle::{OwnedEvent, OwnedPool};
 use super::lane::LaneState;
 use super::memory::Staging;

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::bindings::*;
 use super::codes::{Code, check};
-use super::device::Context;
+use super::context::Context;
 use super::event::{Destination, Due, LzEvent, RawEvent};
 use super::handle::OwnedList;
 use super::kernel::LzKernel;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use super::bindings::*;
 use super::codes::check;
-use super::device::Context;
+use super::context::Context;
 use super::handle::OwnedMemory;
 use crate::backend::{Memory, check_view, exit};
 use crate::error::{Error, ErrorKind, Result};

@@ -14,6 +14,7 @@ mod adapter;
 mod bindings;
 mod clock;
 mod codes;
+mod context;
 mod device;
 mod event;
 mod extensions;

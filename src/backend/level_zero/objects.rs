@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::codes::{Code, check};
-use super::device::Context;
+use super::context::Context;
 use super::program::{self, LzProgram, Modules, one_at_a_time, take_log};
 use super::ze_info::signatures;
 use crate::backend::{Kernel, Program, Source, arranging};

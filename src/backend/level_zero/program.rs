@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::bindings::*;
 use super::codes::{Code, check};
-use super::device::Context;
+use super::context::Context;
 use super::handle::OwnedModule;
 use super::kernel::LzKernel;
 use super::ze_info::{Signatures, signatures};

@@ -1,10 +1,12 @@
 //! Finding devices, and what they say of themselves.
 
-use std::env;
 use std::ffi::CStr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::{env, ptr};
 
 use libloading::Library;
+use opencl3::context::context::{CL_CONTEXT_PLATFORM, cl_context_properties, create_context};
 use opencl3::device::*;
 use opencl3::error_codes::{CL_PLATFORM_NOT_FOUND_KHR, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::platform::platform::{
@@ -12,12 +14,16 @@ use opencl3::platform::platform::{
 };
 
 use super::codes::{driver_code, error, error_of};
+use super::context::Context;
 use super::device::ClDevice;
-use super::handle::{DeviceId, PlatformId};
+use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
+use super::helper::Helper;
+use super::memory::SpareMemory;
 use super::{NAME, integer, text};
 use crate::backend::arranging::{Arranging, Kind};
+use crate::backend::watcher::Watcher;
 use crate::backend::{Adapter, Device, exit};
-use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
+use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -59,7 +65,35 @@ impl Adapter for ClAdapter {
     }
 
     fn open(&self) -> Result<Arc<dyn Device>> {
-        Ok(Arc::new(ClDevice::open(self)?))
+        Ok(Arc::new(self.open_with(Workarounds::of(&self.info))?))
+    }
+}
+
+impl ClAdapter {
+    /// Opens the device with these workarounds.
+    pub(super) fn open_with(&self, workarounds: Workarounds) -> Result<ClDevice> {
+        let _call = exit::begin()?;
+        let _arranging = Arranging::of(Kind::Open);
+        let Self { platform, device, version, ref info } = *self;
+        let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
+        let raw = create_context(&[device.0], properties.as_ptr(), None, ptr::null_mut())
+            .map_err(|code| error(code, format!("the device `{}` cannot be opened", info.name)))?;
+        // SAFETY: just created, and referenced here alone.
+        let context = unsafe { OwnedContext::new(raw) };
+        let info = Arc::clone(info);
+        let spare = workarounds.defer_releases.then(|| SpareMemory::new(info.limits.global_memory));
+        let context = Context {
+            spare,
+            context,
+            device,
+            version,
+            watcher: workarounds.poll_for_ends.then(|| Arc::new(Watcher::new())),
+            helper: workarounds.help_execute.then(Helper::new),
+            has_launched: AtomicBool::new(!workarounds.expect_late_compiles),
+            info,
+            workarounds,
+        };
+        Ok(ClDevice { context: Arc::new(context) })
     }
 }
 
@@ -198,26 +232,6 @@ impl Platform {
                 .map_or_else(|_| UNKNOWN.to_owned(), |answer| text(&answer))
         };
         Self { name: ask(CL_PLATFORM_NAME), version: ask(CL_PLATFORM_VERSION) }
-    }
-}
-
-/// A version of OpenCL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version {
-    pub(super) major: u32,
-    pub(super) minor: u32,
-}
-
-impl Version {
-    /// Reads `OpenCL 3.0 and what the vendor adds`.
-    fn parse(text: &str) -> Option<Self> {
-        let (major, minor) =
-            text.strip_prefix("OpenCL ")?.split_whitespace().next()?.split_once('.')?;
-        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
-    }
-
-    pub(super) fn at_least(self, major: u32, minor: u32) -> bool {
-        self >= Self { major, minor }
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status};
 
 use super::codes::driver_code;
-use super::device::Context;
+use super::context::Context;
 use super::handle::OwnedEvent;
 use crate::backend::exit;
 use crate::sync::lock;

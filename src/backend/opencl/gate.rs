@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status, wait_for_events};
 
 use super::codes::{driver_code, error};
-use super::device::Context;
+use super::context::Context;
 use super::handle::OwnedEvent;
 use super::queue::Queue;
 use crate::backend::Kernel;

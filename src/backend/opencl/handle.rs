@@ -123,3 +123,23 @@ pub(super) struct PlatformId(pub(super) cl_platform_id);
 unsafe impl Send for PlatformId {}
 // SAFETY: as above.
 unsafe impl Sync for PlatformId {}
+
+/// A version of OpenCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+}
+
+impl Version {
+    /// Reads `OpenCL 3.0 and what the vendor adds`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (major, minor) =
+            text.strip_prefix("OpenCL ")?.split_whitespace().next()?.split_once('.')?;
+        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+
+    pub(super) fn at_least(self, major: u32, minor: u32) -> bool {
+        self >= Self { major, minor }
+    }
+}

@@ -7,7 +7,7 @@ use std::time::Instant;
 use opencl3::command_queue::*;
 
 use super::codes::{error, refused};
-use super::device::Context;
+use super::context::Context;
 use super::event::{ClEvent, Handed, WaitList};
 use super::gate::{self, Entering};
 use super::handle::OwnedEvent;

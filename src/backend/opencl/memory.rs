@@ -16,7 +16,7 @@ use opencl3::memory::{
 };
 
 use super::codes::{allocation_kind, error, error_of};
-use super::device::Context;
+use super::context::Context;
 use super::handle::OwnedMemory;
 use crate::backend::{Memory, check_view, exit};
 use crate::error::{Error, ErrorKind, Result};

@@ -10,6 +10,7 @@
 mod adapter;
 mod burst;
 mod codes;
+mod context;
 mod device;
 mod event;
 mod fill;

@@ -12,7 +12,7 @@ use opencl3::error_codes::{
 use opencl3::program::*;
 
 use super::codes::{build_kind, constant_kind, driver_code, error, error_of};
-use super::device::Context;
+use super::context::Context;
 use super::gate::{self, Closed};
 use super::handle::OwnedProgram;
 use super::kernel::ClKernel;

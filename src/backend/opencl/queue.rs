@@ -8,7 +8,7 @@ use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 
 use super::burst::Burst;
 use super::codes::{driver_code, error};
-use super::device::Context;
+use super::context::Context;
 use super::handle::{OwnedEvent, OwnedQueue};
 use crate::backend::exit;
 use crate::device::DeviceKind;

@@ -57,7 +57,7 @@ fn on_every_device(test: &str, run: impl Fn(&DeviceInfo, &ClDevice)) {
                 defer_releases: as_nvidia,
                 ..Workarounds::of(&adapter.info)
             };
-            run(&adapter.info, &ClDevice::open_with(&adapter, workarounds).unwrap());
+            run(&adapter.info, &adapter.open_with(workarounds).unwrap());
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::buffer::Region;
 use crate::build::{FusedKernel, Kernel, Query};
 use crate::device::{Device, DeviceInfo, Workarounds, spirv_versions};
 use crate::digest::Digest;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fusion::{self, Argument, Internalization, Memory, Place, Plan, Slot, Target, Trust};
 use crate::queue::command::LaunchWork;
 
@@ -148,7 +148,7 @@ impl Outline {
             let kernel = match launch.kernel.resolved() {
                 Some(Ok(kernel)) => kernel,
                 Some(Err(error)) => return Err(error.clone()),
-                None => return Err(crate::Error::invalid("a program is not there yet")),
+                None => return Err(Error::invalid("a program is not there yet")),
             };
             let program = Digest(*kernel.built.key().as_bytes());
             let known = modules.iter().position(|&known| known == program);

@@ -12,6 +12,7 @@ use super::{Aborted, GroupId, Together, United};
 use crate::backend::simulated::{Fault, Simulator};
 use crate::buffer::Buffer;
 use crate::build::{Kernel, Program};
+use crate::error::Result;
 use crate::image::Image;
 use crate::queue::command::LaunchWork;
 use crate::queue::{Event, Queue};
@@ -106,7 +107,7 @@ impl Bench {
         self.queue.scheduler.run_as_one(GROUP, unite, &lost, None)
     }
 
-    fn contents(&self) -> crate::Result<Vec<u32>> {
+    fn contents(&self) -> Result<Vec<u32>> {
         block_on(async { self.queue.read(&self.x).await })
     }
 

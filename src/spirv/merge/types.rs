@@ -16,7 +16,7 @@ use super::super::intern::source_name;
 use super::super::words::Instruction;
 use super::resolve::Pair;
 use super::{Ids, Source, failed};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The types that a function has, where they are not those that its callers have for it.
 #[derive(Clone, Default, PartialEq)]
@@ -139,7 +139,7 @@ fn fit(first: &Symbol<'_, '_>, second: &Symbol<'_, '_>, ids: &Ids) -> Option<Sig
     Some(Signature { returned: casts.next().flatten(), parameters: casts.collect() })
 }
 
-fn mismatch(sources: &[Source<'_>], pair: &Pair) -> crate::Error {
+fn mismatch(sources: &[Source<'_>], pair: &Pair) -> Error {
     let [first, second] = [pair.first, pair.second].map(|(index, id)| {
         let source = &sources[index];
         (source.name, in_words(source, id))

@@ -1,0 +1,86 @@
+//! The context of an opened device.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+use super::bindings::*;
+use super::clock::Clock;
+use super::codes::{Code, check};
+use super::event::EventPool;
+use super::handle::{DeviceHandle, OwnedContext};
+use super::loader::Api;
+use super::memory::StagingPool;
+use crate::backend::exit;
+use crate::backend::watcher::Watcher;
+use crate::device::DeviceInfo;
+use crate::error::{Error, ErrorKind};
+
+/// A context of one device. Everything that is made in it keeps it alive.
+pub(super) struct Context {
+    pub(super) api: &'static Api,
+    pub(super) device: DeviceHandle,
+    pub(super) ordinal: u32,
+    pub(super) clock: Clock,
+    pub(super) info: Arc<DeviceInfo>,
+    pub(super) watcher: Watcher,
+    /// Whether command lists keep the order by themselves.
+    pub(super) has_ordered_lists: bool,
+    /// Of events, without timestamps and with.
+    pub(super) events: [EventPool; 2],
+    pub(super) staging: StagingPool,
+    pub(super) lost: OnceLock<Error>,
+    /// How many commands have been enqueued whose end nobody has found.
+    pub(super) in_flight: AtomicUsize,
+    /// After all that was made in it.
+    pub(super) context: Arc<OwnedContext>,
+}
+
+impl Context {
+    pub(super) fn raw(&self) -> ze_context_handle_t {
+        self.context.raw()
+    }
+
+    /// Why nothing that runs on the device will ever end, if that is so.
+    pub(super) fn loss(&self) -> Option<&Error> {
+        self.lost.get()
+    }
+
+    /// The error of a code, which is remembered if it tells that the device is lost.
+    pub(super) fn error(&self, code: Code, message: impl Into<String>) -> Error {
+        if code.is_loss() {
+            return self.lose(code);
+        }
+        code.error(message.into())
+    }
+
+    /// From now on the device counts as lost: its commands fail, and it takes no more.
+    pub(super) fn lose(&self, code: Code) -> Error {
+        let lost = self.lost.get_or_init(|| {
+            let name = &self.info.name;
+            let message =
+                format!("the device `{name}` was lost; make a new runtime to use it again");
+            code.error_of(ErrorKind::DeviceLost, message)
+        });
+        // Whoever waits for commands on lanes that nobody asks about is told as well.
+        self.watcher.nudge();
+        lost.clone()
+    }
+
+    /// Asks the driver whether the device still works.
+    pub(super) fn check(&self) {
+        let Ok(_call) = exit::enter() else { return };
+        // SAFETY: the device is alive.
+        let status = unsafe { (self.api.zeDeviceGetStatus)(self.device.0) };
+        if let Err(code) = check(status)
+            && code.is_loss()
+        {
+            self.lose(code);
+        }
+    }
+}
+
+impl exit::Commands for Context {
+    fn are_in_flight(&self) -> bool {
+        self.in_flight.load(SeqCst) > 0
+    }
+}
