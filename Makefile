@@ -33,7 +33,10 @@ soak-cold: setup ## launch and store fused kernels on a cold machine, again and 
 bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
-lint: fmt clippy docs ## check formatting, lints and docs
+lint: fmt clippy docs rooms ## check formatting, lints, docs and rooms
+
+rooms: ## check that each room of `src` uses only rooms below it
+	scripts/check-rooms
 
 # The name is our own: several dependencies take a plain `--cfg loom` for theirs and no longer compile.
 loom: rust ## check the concurrent parts under every interleaving
@@ -106,4 +109,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-internalize soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rust
+.PHONY: help demo test soak-internalize soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms rust

@@ -15,8 +15,8 @@ use async_io::Timer;
 use futures::FutureExt;
 
 use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
+use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
-use crate::threads::{self, no_thread};
 
 thread_local! {
     /// Whose tasks this thread runs.

@@ -7,16 +7,16 @@
 pub mod fuzzing {
     //! Entry points of the fuzz targets in `fuzz/`, which are built with `--cfg fuzzing`.
 
-    pub use crate::fusion::fuzzing as fusion;
-    pub use crate::spirv::fuzzing as spirv;
+    pub use crate::compiler::fusion::fuzzing as fusion;
+    pub use crate::compiler::spirv::fuzzing as spirv;
 }
 
 pub mod spirv {
     //! The SPIR-V compiler on plain bytes.
 
-    use crate::emit;
+    use crate::compiler::opencl_c;
+    use crate::compiler::spirv::{Input, Module, Options, merge, read};
     use crate::error::Result;
-    use crate::spirv::{Input, Module, Options, merge, read};
 
     /// Reads what a module says of itself, takes it apart and assembles it again.
     ///
@@ -52,7 +52,7 @@ pub mod spirv {
     /// Those of [`reassemble`], and [`Unsupported`](crate::ErrorKind::Unsupported) for what OpenCL C
     /// cannot express.
     pub fn emit(bytes: &[u8]) -> Result<String> {
-        emit::opencl_c(&Module::parse(bytes)?)
+        opencl_c::opencl_c(&Module::parse(bytes)?)
     }
 }
 
@@ -61,11 +61,11 @@ pub mod translate {
 
     use std::future::Future;
 
-    use crate::build::Unit;
+    use crate::build_graph::Unit;
     use crate::error::Result;
-    use crate::frontend;
-    use crate::image::Image;
     use crate::runtime::Runtime;
+    use crate::source::image::Image;
+    use crate::source::translate;
 
     /// The SPIR-V of an image for the runtime's device, with the options of a build.
     pub fn spirv_of(
@@ -83,7 +83,7 @@ pub mod translate {
     ///
     /// For options that cannot be taken apart.
     pub fn options_for_device(options: &str) -> Result<String> {
-        frontend::options_for_device(options)
+        translate::options_for_device(options)
     }
 }
 
@@ -92,12 +92,14 @@ pub mod fusion {
 
     use std::collections::{BTreeSet, HashMap};
 
+    use crate::compiler::fusion::{
+        Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width,
+    };
+    use crate::compiler::nd_range::{NdRange, NdSize};
+    use crate::compiler::spirv::Module;
     use crate::device::{DeviceInfo, Workarounds};
     use crate::digest::Digest;
     use crate::error::Result;
-    use crate::fusion::{Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width};
-    use crate::nd_range::{NdRange, NdSize};
-    use crate::spirv::Module;
 
     /// A launch of a module's kernel.
     #[derive(Clone, Debug)]
@@ -224,14 +226,14 @@ pub mod fusion {
         for launch in launches {
             let arguments = launch.arguments.iter().map(|argument| match argument {
                 &Argument::Buffer { buffer, offset, length } => {
-                    crate::fusion::Argument::Buffer(Region {
+                    crate::compiler::fusion::Argument::Buffer(Region {
                         memory: memory(buffer),
                         offset,
                         length,
                     })
                 }
-                Argument::Scalar(bytes) => crate::fusion::Argument::Scalar(bytes.clone()),
-                Argument::Local(bytes) => crate::fusion::Argument::Local(*bytes),
+                Argument::Scalar(bytes) => crate::compiler::fusion::Argument::Scalar(bytes.clone()),
+                Argument::Local(bytes) => crate::compiler::fusion::Argument::Local(*bytes),
             });
             slots.push(Slot {
                 module: launch.module,
@@ -258,7 +260,7 @@ pub mod fusion {
         let number = |memory: Memory| originals.get(memory.0 as usize).copied().unwrap_or_default();
         let all: Vec<_> = modules.iter().collect();
         let width = Width { most: wishes.width, least_left: 0 };
-        let outcome = crate::fusion::fuse(&plan, &all, Trust::ProofOnly, width)?;
+        let outcome = crate::compiler::fusion::fuse(&plan, &all, Trust::ProofOnly, width)?;
         let kept = outcome.judgements.iter().filter(|judgement| judgement.promotion.is_ok());
         let kept = kept.map(|judgement| number(judgement.memory)).collect();
         Ok(outcome.fused.map(|fused| {

@@ -216,7 +216,7 @@
 //! What an application does not set, these variables say, read once when a runtime is built. An empty
 //! one counts as unset.
 //!
-#![doc = include_str!("environment.md")]
+#![doc = include_str!("docs/environment.md")]
 //!
 //! Kiln warns of a variable whose name begins with `KILN_` and is not in this list, with the nearest name
 //! that is, and of a cache that cannot be used. Such warnings go to [`tracing`]; where the application
@@ -227,65 +227,49 @@
 
 mod args;
 mod backend;
-mod buffer;
-mod build;
-mod config;
+mod build_graph;
+mod cache;
+mod compiler;
 mod device;
 mod digest;
-mod emit;
-mod environment;
 mod error;
 mod executor;
-mod file;
-mod frontend;
-mod fusion;
 mod future;
-mod image;
-mod includes;
 #[cfg(feature = "internal")]
 #[doc(hidden)]
 pub mod internal;
-mod nd_range;
-mod options;
 mod process;
 mod queue;
-#[cfg(feature = "remote")]
-pub mod remote;
-#[cfg(not(feature = "remote"))]
-#[path = "remote/absent.rs"]
-mod remote;
-mod resources;
 mod runtime;
-mod signature;
-mod spirv;
+mod source;
 mod stats;
-pub mod store;
 mod sync;
-mod threads;
-mod warning;
 
 pub use bytemuck;
 
+pub use crate::args::buffer::{Buffer, BufferArgument};
 pub use crate::args::{Argument, Arguments, Local};
 pub use crate::backend::Profile;
 #[cfg(feature = "simulated")]
 pub use crate::backend::simulated;
-pub use crate::buffer::{Buffer, BufferArgument};
-pub use crate::build::{
+pub use crate::build_graph::{
     Build, BuildRequest, DuplicateExports, Kernel, Origin, Program, SpecializationValue,
     build_child,
 };
-pub use crate::config::CacheConfig;
+pub use crate::cache::config::CacheConfig;
+#[cfg(feature = "remote")]
+pub use crate::cache::remote;
+pub use crate::cache::store;
+pub use crate::compiler::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
+pub use crate::compiler::nd_range::{IntoNdSize, NdRange, NdSize};
+pub use crate::compiler::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
 pub use crate::device::{Device, DeviceInfo, DeviceKind, ImageFormat, Limits};
 pub use crate::digest::{BuildKey, Digest};
 pub use crate::error::{DriverCode, Error, ErrorKind, Result};
-pub use crate::fusion::{BufferReport, FusionReport, LaunchReport, PairReport, Verdict};
-pub use crate::image::{Image, OpenImage};
-pub use crate::nd_range::{IntoNdSize, NdRange, NdSize};
 pub use crate::queue::{
     Event, Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, IntoOutcome,
     Launch, Queue, Read, Status, Trace, Unfused, Upload, WriteTrace,
 };
 pub use crate::runtime::{Drain, DrainTimeout, Runtime, RuntimeBuilder, Starting};
-pub use crate::signature::{Access, AddressSpace, Parameter, SpecializationConstant};
+pub use crate::source::image::{Image, OpenImage};
 pub use crate::stats::Stats;

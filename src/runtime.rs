@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
+use crate::args::buffer::{Buffer, Contents};
 use crate::backend::{self, Backend, DeviceSlot, Discovered, discover};
-use crate::buffer::{Buffer, Contents};
-use crate::build::{
+use crate::build_graph::{
     BuildGraph, BuildRequest, CHILD_LIMIT, Children, Disk, DuplicateExports, LookupTrace, Pool,
     Setting,
 };
-use crate::config::CacheConfig;
+use crate::cache::config::CacheConfig;
 use crate::device::{Device, DeviceKind, Selector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::{HostExecutor, pause};
-use crate::frontend::FrontEnd;
 use crate::future::named_future;
-use crate::image::{Image, OpenImage};
+use crate::process::resources;
 use crate::process::{self, pin_library};
 use crate::queue::{
     Event, FusionMode, Options, Queue, Reactor, Scheduler, Shared, Timeline, Trace, Upload, Waits,
     drain, drain_within,
 };
-use crate::resources;
+use crate::source::image::{Image, OpenImage};
+use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 
 /// The environment variable that selects the device.

@@ -16,7 +16,7 @@ use remote::services::Redis;
 use remote::warnings::Listening;
 use tracing::Level;
 
-/// The bytes of a trailer, which is told of in `src/remote/envelope.rs`.
+/// The bytes of a trailer, which is told of in `src/cache/remote/envelope.rs`.
 const TRAILER: usize = 80;
 
 /// An object whose file is this, without authentication.

@@ -15,7 +15,7 @@ use kiln::store::fuzzing::{decode, decode_for, encode};
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::xxh3_128;
 
-// Offsets in the footer, as `src/store/entry.rs` documents them.
+// Offsets in the footer, as `src/cache/store/entry.rs` documents them.
 const FOOTER: usize = 80;
 const KEY: usize = 16;
 const CHECKSUM: usize = 48;

@@ -15,7 +15,7 @@ use kiln::store::Manifest;
 use kiln::store::fuzzing::encode;
 use libfuzzer_sys::fuzz_target;
 
-/// The bytes of a trailer, and of the parts of it, as `src/remote/envelope.rs` documents them.
+/// The bytes of a trailer, and of the parts of it, as `src/cache/remote/envelope.rs` documents them.
 const TRAILER: usize = 80;
 const DIGEST: usize = 32;
 const TAG: usize = 32;

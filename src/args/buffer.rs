@@ -13,8 +13,8 @@ use bytemuck::Pod;
 use concurrent_queue::ConcurrentQueue;
 
 use crate::backend::{DeviceSlot, Memory};
+use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
-use crate::signature::Access;
 use crate::sync::lock;
 
 /// Elements of device memory: a handle, cheap to clone. The memory is freed when the last handle

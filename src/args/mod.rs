@@ -1,5 +1,7 @@
 //! Kernel arguments: from Rust values to checked bytes.
 
+pub(crate) mod buffer;
+
 use std::any::TypeId;
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,9 +10,9 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use smallvec::SmallVec;
 
-use crate::buffer::{Buffer, BufferArgument, Region};
+use self::buffer::{Buffer, BufferArgument, Region};
+use crate::compiler::signature::{Access, AddressSpace, Parameter, is_object};
 use crate::error::{Error, Result};
-use crate::signature::{Access, AddressSpace, Parameter, is_object};
 
 /// Local memory for a work-group, as a kernel's argument: `len` elements of `T`, whose contents
 /// nobody sees outside the work-group.

@@ -2,7 +2,7 @@
 //!
 //! Drivers do so when they are loaded, with their first contexts, with the first compiles and, where they
 //! compile at a launch, with the first launches. Kiln takes handlers of signals [back](super::signals), and
-//! has its own handler for the [end of the process](super::exit) run before those of a driver. Such calls
+//! has its own handler for the [end of the process](super::shutdown) run before those of a driver. Such calls
 //! take up to a second. Until they return, a thread does both again and again, so that neither a
 //! signal nor the end of the process meets more than what was registered in the last moment.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::exit;
+use super::shutdown;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use super::signals;
 use crate::error::Result;
@@ -100,7 +100,7 @@ impl Drop for Arranging {
             WATCHED.fetch_sub(1, SeqCst);
         }
         if self.is_watched || self.since.elapsed() > MAY_REGISTER {
-            exit::prepare();
+            shutdown::prepare();
         }
     }
 }
@@ -109,12 +109,12 @@ impl Drop for Arranging {
 pub(super) struct Compiling {
     // Declared first: the handlers are seen to before the call counts as over.
     _arranging: Arranging,
-    _call: exit::Call,
+    _call: shutdown::Call,
 }
 
 /// Enters a driver's compiler. Fails like [`exit::begin`].
 pub(super) fn compile(kind: Kind) -> Result<Compiling> {
-    let call = exit::compile()?;
+    let call = shutdown::compile()?;
     Ok(Compiling { _arranging: Arranging::of(kind), _call: call })
 }
 
@@ -124,7 +124,7 @@ fn look() {
         while WATCHED.load(SeqCst) > 0 {
             #[cfg(all(target_os = "linux", target_env = "gnu"))]
             signals::restore();
-            exit::prepare();
+            shutdown::prepare();
             thread::sleep(pause);
             pause = (pause + pause / GROWTH).min(PAUSES[1]);
         }

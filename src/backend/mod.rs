@@ -12,14 +12,16 @@
 
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod arranging;
-#[cfg(any(feature = "level-zero", feature = "opencl"))]
-mod exit;
 #[cfg(feature = "level-zero")]
 pub(crate) mod level_zero;
 #[cfg(feature = "opencl")]
 pub(crate) mod opencl;
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod poller;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod set_argument;
+#[cfg(any(feature = "level-zero", feature = "opencl"))]
+mod shutdown;
 #[cfg(all(
     target_os = "linux",
     target_env = "gnu",
@@ -28,20 +30,18 @@ mod set_argument;
 mod signals;
 #[cfg(feature = "simulated")]
 pub mod simulated;
-#[cfg(any(feature = "level-zero", feature = "opencl"))]
-mod watcher;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::Parameter;
 use crate::device::{DeviceInfo, ImageFormat};
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 use crate::error::outlast;
 use crate::error::{DriverCode, Error, ErrorKind, Result};
-use crate::nd_range::NdRange;
-use crate::resources;
-use crate::signature::Parameter;
+use crate::process::resources;
 use crate::sync::lock;
 
 /// The backends that speak to drivers, with one that has no device for each that is left out.
@@ -121,8 +121,8 @@ pub(crate) fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
 pub(crate) fn prepare_for_end() {
     #[cfg(any(feature = "level-zero", feature = "opencl"))]
     {
-        exit::prepare();
-        exit::prepare_when_thread_ends();
+        shutdown::prepare();
+        shutdown::prepare_when_thread_ends();
     }
 }
 

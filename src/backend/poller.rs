@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process;
+use crate::process::threads;
 use crate::sync::{ignore_poison, lock};
-use crate::threads;
 
 /// How long it asks without a pause, and after the last end goes on looking for somebody who waits for
 /// the next: waking it would take longer than most commands.

@@ -1,9 +1,9 @@
 //! Whether a device can do what a module asks of it, before a compiler sees the module: some end
 //! the process where they do not know an extension.
 
+use crate::compiler::spirv::{self, Demand};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::spirv::{self, Demand};
 
 /// Checks a module, called `name`, against what the device says of itself. What it does not tell is
 /// left to the driver.

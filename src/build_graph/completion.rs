@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures::stream::AbortHandle;
 
-use crate::build::flight::Lander;
-use crate::build::graph::Outcome;
-use crate::store::Pending;
+use super::graph::Outcome;
+use super::shared_outcome::Lander;
+use crate::cache::store::Pending;
 use crate::sync::lock;
 
 /// What the jobs of a flight share.

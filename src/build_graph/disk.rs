@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::build::program::Built;
-use crate::build::stored::Loaded;
+use super::entry_codec::Loaded;
+use super::program::Built;
+use crate::cache::store::{Address, Entry, Lock, Lookup, Pending, Store, Try};
 use crate::digest::BuildKey;
 use crate::error::Result;
 use crate::stats::Counters;
-use crate::store::{Address, Entry, Lock, Lookup, Pending, Store, Try};
 
 /// The shortest and the longest pause, before jitter, between two looks at another process's build.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];

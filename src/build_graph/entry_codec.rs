@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::kernel_record::{has_kernels, parameters, record};
+use super::key::{EMITTER, NodeKind};
+use super::plan::Part;
+use super::program::{Built, Origin, Teller, Told};
+use super::translated::SpirV;
 use crate::backend::{DeviceSlot, Source};
-use crate::build::key::{EMITTER, NodeKind};
-use crate::build::program::{Built, Origin, Teller, Told};
-use crate::build::recipe::Part;
-use crate::build::record::{has_kernels, parameters, record};
-use crate::build::spirv::SpirV;
+use crate::cache::store::{Entry, Manifest, encode};
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
-use crate::image::Image;
-use crate::store::{Entry, Manifest, encode};
+use crate::source::image::Image;
 
 /// What the driver makes of an entry.
 pub(crate) enum Loaded {

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::build::key::{ConstantBytes, UnitFields};
-use crate::build::link::describe;
-use crate::build::recipe::GivenConstant;
+use super::key::{ConstantBytes, UnitFields};
+use super::link::describe;
+use super::plan::GivenConstant;
+use crate::compiler::options::canonical_options;
+use crate::compiler::signature::SpecializationConstant;
 use crate::device::{Device, ImageFormat};
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::Image;
-use crate::includes::{Included, included_files, options_include_files, options_tell_time};
-use crate::options::canonical_options;
-use crate::signature::SpecializationConstant;
+use crate::source::image::Image;
+use crate::source::includes::{Included, included_files, options_include_files, options_tell_time};
 
 /// An image of a program, and what its compile depends on beside it.
 #[derive(Clone)]

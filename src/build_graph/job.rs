@@ -10,29 +10,29 @@ use futures::channel::oneshot;
 use futures::future::{abortable, try_join_all};
 use tracing::field::display;
 
+use super::capabilities;
+use super::child::Order;
+use super::completion::Landing;
+use super::disk::{Disk, Miss, Turn, Waiting};
+use super::entry_codec::{self, Loaded, Packed};
+use super::graph::{BuildGraph, NodeId, Outcome};
+use super::kernel_record::{has_kernels, parameters};
+use super::key::NodeKind;
+use super::plan::{Part, Recipe, Way};
+use super::pool::{catch_panic, let_others_run};
+use super::program::{Built, Origin, Told};
+use super::refusal::judge;
+use super::signatures::Signatures;
+use super::translated::SpirV;
 use crate::backend::{Program, Source};
-use crate::build::capabilities;
-use crate::build::child::Order;
-use crate::build::disk::{Disk, Miss, Turn, Waiting};
-use crate::build::graph::{BuildGraph, NodeId, Outcome};
-use crate::build::key::NodeKind;
-use crate::build::landing::Landing;
-use crate::build::pool::{catch_panic, let_others_run};
-use crate::build::program::{Built, Origin, Told};
-use crate::build::recipe::{Part, Recipe, Way};
-use crate::build::record::{has_kernels, parameters};
-use crate::build::refusal::judge;
-use crate::build::signatures::Signatures;
-use crate::build::spirv::SpirV;
-use crate::build::stored::{self, Loaded, Packed};
+use crate::cache::remote::{Answer, Coming, Heard, Question};
+use crate::cache::store::{Entry, Lock};
+use crate::compiler::signature::Parameter;
 use crate::device::ImageFormat;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor;
-use crate::remote::{Answer, Coming, Heard, Question};
-use crate::signature::Parameter;
-use crate::store::{Entry, Lock};
-use crate::threads::no_thread;
+use crate::process::threads::no_thread;
 
 /// The pauses before a build that ran out of resources is tried again, after which it is given up.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
@@ -402,7 +402,7 @@ impl Job {
 
     fn load_entry(&self, entry: &Entry, origin: Origin) -> Result<Loaded> {
         let slot = self.graph.slot(&self.recipe);
-        stored::load(entry, origin, slot, self.recipe.kind(), || self.parts(&self.recipe))
+        entry_codec::load(entry, origin, slot, self.recipe.kind(), || self.parts(&self.recipe))
     }
 
     fn compile(&self) -> Outcome {
@@ -603,7 +603,7 @@ impl Job {
             }
             let fields = self.graph.key_fields(recipe);
             let tools: Vec<_> = recipe.translation().into_iter().flat_map(|t| t.tools()).collect();
-            let packed = match stored::pack(&built.key(), built, fields, &tools, took) {
+            let packed = match entry_codec::pack(&built.key(), built, fields, &tools, took) {
                 Ok(packed) => packed,
                 Err(error) => {
                     self.graph.counters().disk_skips.add_one();

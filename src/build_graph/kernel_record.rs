@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::backend;
-use crate::signature::{Access, AddressSpace, Parameter};
-use crate::store::{KernelRecord, ParameterRecord};
+use crate::cache::store::{KernelRecord, ParameterRecord};
+use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
 /// A kernel with what is known of its parameters.
 pub(super) fn record(name: &str, parameters: &[Parameter]) -> KernelRecord {

@@ -284,7 +284,7 @@ pub(crate) struct UnitFields<'a> {
     pub(crate) included: Option<Digest>,
     /// Sorted by id.
     pub(crate) constants: &'a [(u32, ConstantBytes)],
-    /// Canonical: see [`canonical_options`](crate::options::canonical_options).
+    /// Canonical: see [`canonical_options`](crate::compiler::options::canonical_options).
     pub(crate) options: &'a str,
 }
 

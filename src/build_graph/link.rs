@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::device::ImageFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::Image;
+use crate::source::image::Image;
 
 /// What to do where several libraries export a symbol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::capabilities;
+use super::input::{Constants, Unit, constants_in_words, is_emitted, is_translated};
+use super::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
+use super::link::{Libraries, describe, undefined_functions};
+use super::program::Teller;
 use crate::backend::Source;
-use crate::build::capabilities;
-use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
-use crate::build::link::{Libraries, describe, undefined_functions};
-use crate::build::program::Teller;
-use crate::build::unit::{Constants, Unit, constants_in_words, is_emitted, is_translated};
+use crate::compiler::opencl_c;
+use crate::compiler::options::canonical_options;
+use crate::compiler::signature::Parameter;
+use crate::compiler::spirv::{self, Module};
 use crate::device::{Device, ImageFormat};
 use crate::digest::{BuildKey, Digest};
-use crate::emit;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frontend::{Translation, options_for_device};
-use crate::image::Image;
-use crate::options::canonical_options;
-use crate::signature::Parameter;
-use crate::spirv::{self, Module};
+use crate::source::image::Image;
+use crate::source::translate::{Translation, options_for_device};
 
 /// What was asked for, before the image's imports are resolved.
 #[derive(Clone)]
@@ -513,7 +513,7 @@ impl Recipe {
 
     fn with_fields<T>(&self, device: &DeviceKey, read: impl FnOnce(&ProgramFields<'_>) -> T) -> T {
         let units: SmallVec<[UnitFields<'_>; 1]> = self.units.iter().map(Unit::fields).collect();
-        let emitter = self.is_emitted.then_some(emit::VERSION);
+        let emitter = self.is_emitted.then_some(opencl_c::VERSION);
         let front_end = self.translation().map(Translation::fields).unwrap_or_default();
         read(&ProgramFields {
             kind: self.kind(),
@@ -553,14 +553,14 @@ impl Recipe {
         };
         let options = self.options();
         if self.is_emitted {
-            let text = emit::specialized(&Module::parse(&*code)?, &constants)?;
+            let text = opencl_c::specialized(&Module::parse(&*code)?, &constants)?;
             capabilities::check_translated(&code, text.demands, &self.describe(), device)?;
             let text = text.code;
             tracing::trace!(%text, "translated to OpenCL C");
             return build(&Source {
                 format: ImageFormat::OpenClC,
                 code: text.as_bytes(),
-                options: &emit::options(options),
+                options: &opencl_c::options(options),
                 constants: &[],
             });
         }

@@ -9,8 +9,8 @@ use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result, outlast, panic_message};
 use crate::process;
+use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
-use crate::threads::{self, no_thread};
 
 type Job = Box<dyn FnOnce() + Send>;
 

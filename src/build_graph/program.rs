@@ -4,18 +4,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
+use super::link::near;
+use super::plan::{Part, Recipe};
+use super::request::Build;
+use super::translated::SpirV;
 use crate::args::ElementType;
 use crate::backend;
-use crate::build::link::near;
-use crate::build::recipe::{Part, Recipe};
-use crate::build::request::Build;
-use crate::build::spirv::SpirV;
+use crate::compiler::signature::Parameter;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::Image;
-use crate::signature::Parameter;
-use crate::threads;
+use crate::process::threads;
+use crate::source::image::Image;
 
 /// Where a program came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::process::log::{Cause, cause};
-use crate::resources;
+use crate::process::resources;
 
 /// Classifies a driver's error by the log that comes with it.
 ///

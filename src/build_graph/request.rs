@@ -5,17 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use crate::build::flight::Flight;
-use crate::build::graph::{Answer, BuildGraph, Outcome};
-use crate::build::program::{Kernel, Origin, Program};
-use crate::build::recipe::{Recipe, SpecializationValue, Wanted, Way};
+use super::graph::{Answer, BuildGraph, Outcome};
+use super::plan::{Recipe, SpecializationValue, Wanted, Way};
+use super::program::{Kernel, Origin, Program};
+use super::shared_outcome::Flight;
 use crate::device::Device;
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
 use crate::executor::wait_for;
-use crate::image::Image;
 use crate::process;
-use crate::threads::no_thread;
+use crate::process::threads::no_thread;
+use crate::source::image::Image;
 
 /// A program to be built, from [`Runtime::build`](crate::Runtime::build). Awaiting it, or
 /// [`start`](Self::start), asks for the build; until then nothing happens.
@@ -125,7 +125,7 @@ impl BuildRequest {
     ///
     /// As for [`key`](Self::key).
     ///
-    /// [`EntryInfo::name`]: crate::store::EntryInfo::name
+    /// [`EntryInfo::name`]: crate::cache::store::EntryInfo::name
     pub fn entry_name(&self) -> Result<String> {
         self.recipe().map(|recipe| {
             let key = self.graph.key(&recipe);

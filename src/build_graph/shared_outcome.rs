@@ -118,7 +118,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::build::graph::Outcome;
+    use crate::build_graph::graph::Outcome;
     use crate::error::{Error, ErrorKind};
 
     /// Counts its wakes, each of which polls the flight again, as an executor may at once.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use crate::build::graph::BuildGraph;
-use crate::build::link::describe;
-use crate::build::recipe::Recipe;
-use crate::build::unit::Unit;
+use super::graph::BuildGraph;
+use super::input::Unit;
+use super::link::describe;
+use super::plan::Recipe;
+use crate::compiler::spirv::{Input, Module, check_signatures};
 use crate::device::ImageFormat;
 use crate::error::Result;
-use crate::image::Image;
-use crate::spirv::{Input, Module, check_signatures};
+use crate::source::image::Image;
 
 /// Images in SPIR-V with the names that messages call them by, as far as there is SPIR-V of them.
 pub(super) struct Signatures(Vec<(String, Image)>);

@@ -15,12 +15,12 @@ use super::{
     BuildGraph, BuildRequest, CHILD_LIMIT, Children, DuplicateExports, Origin, Pool, Setting,
 };
 use crate::backend::DeviceSlot;
+use crate::compiler::signature::AddressSpace;
 use crate::device::{Device, DeviceInfo, ImageFormat};
 use crate::error::{ErrorKind, Result};
 use crate::executor::HostExecutor;
-use crate::frontend::FrontEnd;
-use crate::image::Image;
-use crate::signature::AddressSpace;
+use crate::source::image::Image;
+use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 
 struct Bench {

@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::config::TraceTo;
+use crate::cache::config::TraceTo;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file;
+use crate::process::file;
 
 /// Where lines go. Each is written in one call, so that those of several processes stay apart.
 pub(crate) struct LookupTrace(Sink);

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use futures::channel::oneshot;
 use futures::future::try_join_all;
 
+use super::graph::{Answer, BuildGraph};
+use super::input::Unit;
+use super::link::describe;
+use super::plan::Recipe;
+use super::pool::catch_panic;
 use crate::backend::{self, Kernel};
-use crate::build::graph::{Answer, BuildGraph};
-use crate::build::link::describe;
-use crate::build::pool::catch_panic;
-use crate::build::recipe::Recipe;
-use crate::build::unit::Unit;
+use crate::compiler::signature::Parameter;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::frontend::{self, Tools, Translation};
-use crate::image::Image;
-use crate::signature::Parameter;
-use crate::threads::no_thread;
+use crate::process::threads::no_thread;
+use crate::source::image::Image;
+use crate::source::translate::{self, Tools, Translation};
 
 /// A module as the graph holds it, in the place of a driver's program. Nothing of it can be launched.
 pub(super) struct SpirV {
@@ -187,7 +187,7 @@ impl BuildGraph {
         if let Some(flaw) = image.flaw() {
             return Err(flaw.clone());
         }
-        let limit = frontend::LIMIT;
+        let limit = translate::LIMIT;
         let translation = Translation::new(tools, limit, unit.options(), self.device(device))?;
         let image = if image.includes_files() {
             let expanded = translation.expand(image.code());

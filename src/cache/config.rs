@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::directory::Directory;
+use crate::cache::remote::Remote;
+use crate::cache::store::{Durability, Settings, Store};
 use crate::device::DeviceInfo;
-use crate::environment;
 use crate::error::{Error, ErrorKind, Result};
-use crate::remote::Remote;
+use crate::process::environment;
+use crate::process::warning;
 use crate::stats::Counters;
-use crate::store::{Durability, Settings, Store};
-use crate::warning;
 
 const MODE: &str = "KILN_CACHE";
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";

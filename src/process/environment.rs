@@ -1,14 +1,14 @@
 //! The environment variables that Kiln reads, and a check for names that look like one of them.
 //!
-//! `environment.md` is the table of the documentation, and the check reads the names from it.
+//! `docs/environment.md` is the table of the documentation, and the check reads the names from it.
 
 use std::ffi::OsString;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::warning;
+use crate::process::warning;
 
 /// The variables that users set, as the documentation lists them.
-const TABLE: &str = include_str!("environment.md");
+const TABLE: &str = include_str!("../docs/environment.md");
 
 /// Variables that Kiln's own tests, benches and scripts read, and those by which its processes tell
 /// each other something.

@@ -4,15 +4,20 @@
 //! without a name, in memory where the system can. [`program`] finds the programs, and [`watcher`] learns
 //! how a child ended where the application ignores SIGCHLD.
 
+pub(crate) mod environment;
+pub(crate) mod file;
 mod identity;
 mod library;
 pub(crate) mod log;
 mod program;
+pub(crate) mod resources;
 #[cfg(all(test, unix))]
 #[path = "../../tests/support/scripts.rs"]
 pub(crate) mod scripts;
 #[cfg(all(test, unix))]
 mod tests;
+pub(crate) mod threads;
+pub(crate) mod warning;
 #[cfg(unix)]
 mod watcher;
 
@@ -24,7 +29,6 @@ use std::time::{Duration, Instant};
 
 use self::log::Cause;
 use crate::error::{Error, ErrorKind, Result};
-use crate::threads;
 
 pub(crate) use self::identity::{Unfinished, check, id, is_forked, start};
 pub(crate) use self::library::pin_library;

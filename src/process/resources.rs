@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::error::Result;
-use crate::threads;
+use crate::process::threads;
 
 /// Checks that a compiler finds some file descriptors and some address space. Takes a few microseconds.
 ///

@@ -11,19 +11,19 @@ use smallvec::SmallVec;
 use super::dag::Uses;
 use super::event::{Event, Record};
 use super::hazard::Use;
-use super::host::{IntoOutcome, ToOutcome};
-use super::memory::{HostSource, HostTarget};
+use super::host_memory::{HostSource, HostTarget};
+use super::host_task::{IntoOutcome, ToOutcome};
 use super::scheduler::{GroupId, Together};
 use super::stopwatch::Stopwatch;
 use super::waits::HostFuture;
+use crate::args::buffer::{Buffer, Region};
 use crate::args::{Argument, ArgumentKind, ArgumentList, Arguments, Seal, describe};
 use crate::backend::{self, Operation};
-use crate::buffer::{Buffer, Region};
-use crate::build::{Kernel, ResolvedKernel};
+use crate::build_graph::{Kernel, ResolvedKernel};
+use crate::compiler::nd_range::{IntoNdSize, NdRange};
+use crate::compiler::signature::{Access, AddressSpace, Parameter};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::nd_range::{IntoNdSize, NdRange};
-use crate::signature::{Access, AddressSpace, Parameter};
 
 /// A future that a command waits for on the host. Boxed: it outlives the caller.
 pub(crate) type Gate = Pin<Box<dyn Future<Output = Result<()>> + Send>>;

@@ -14,8 +14,8 @@ use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
 
 use super::hazard::{Found, Hazards, Lacking, Use};
+use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
-use crate::signature::Access;
 
 /// A command of a [`Dag`]: never equal to that of another command, ended or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,16 +14,16 @@ use bytemuck::Pod;
 
 use super::completion::{Phase, Seat, Signal, Wakers};
 use super::dag::NodeId;
-use super::lane::{Native, Place};
+use super::native_queue::{Native, Place};
 use super::scheduler::Scheduler;
 use super::waits::{self, Waiting};
+use crate::args::buffer::Buffer;
 use crate::backend::{NativeEvent, Profile};
-use crate::buffer::Buffer;
 use crate::error::{Error, Result, outlast};
 use crate::executor::wait_for;
 use crate::process;
+use crate::process::threads::no_thread;
 use crate::sync::lock;
-use crate::threads::no_thread;
 
 /// What the handles of a command, its callback and the DAG share. Its destructor may run in a
 /// driver's callback, so it owns nothing of a driver's, except until a callback that is late.

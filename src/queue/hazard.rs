@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::dag::{EdgeKind, NodeId};
+use crate::compiler::signature::Access;
 use crate::error::Error;
-use crate::signature::Access;
 
 /// A range of bytes of an allocation, and what a command does with it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ mod drain;
 mod event;
 mod fusion;
 mod hazard;
-mod host;
-mod lane;
-mod memory;
+mod host_memory;
+mod host_task;
+mod native_queue;
 mod reactor;
 mod scheduler;
 mod stopwatch;
@@ -34,16 +34,16 @@ use self::fusion::Recents;
 pub use self::fusion::{
     Examining, Fusing, FusionMode, FusionOutcome, FusionScope, Internalization, Unfused,
 };
-pub use self::host::IntoOutcome;
-use self::host::ToOutcome;
-use self::memory::Landing;
+use self::host_memory::Landing;
+pub use self::host_task::IntoOutcome;
+use self::host_task::ToOutcome;
 pub(crate) use self::reactor::Reactor;
 use self::scheduler::GroupId;
 pub(crate) use self::scheduler::{Options, Scheduler, Shared};
 pub(crate) use self::timeline::Timeline;
 pub use self::timeline::{Trace, WriteTrace};
 pub(crate) use self::waits::Waits;
-use crate::buffer::{Buffer, Region};
+use crate::args::buffer::{Buffer, Region};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process;
@@ -191,7 +191,7 @@ impl Queue {
             || size > LARGEST_PATTERN
             || !buffer.region().bytes().start.is_multiple_of(size)
         {
-            let mut elements = memory::room_for(buffer.len(), "a fill")?;
+            let mut elements = host_memory::room_for(buffer.len(), "a fill")?;
             elements.resize(buffer.len(), value);
             return Ok(
                 self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) })

@@ -9,10 +9,10 @@ use super::completion::{Mailbox, Urgency};
 use super::event::Record;
 use super::scheduler::Scheduler;
 use super::waits::{LOOK_EVERY, Waits};
-use crate::buffer::Freed;
+use crate::args::buffer::Freed;
 use crate::error::{Error, ErrorKind, Result, outlast};
+use crate::process::threads;
 use crate::sync::lock;
-use crate::threads;
 
 /// What the reactor is asked to do.
 pub(crate) enum Post {

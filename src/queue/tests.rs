@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::dag::{Dag, EdgeKind, Next, NextList, NodeId, Poison, Uses, Why};
 use super::hazard::Use;
+use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind};
-use crate::signature::Access;
 
 /// A number, and what it uses.
 type Command = (usize, Vec<Use>);

@@ -13,15 +13,15 @@ use serde_json::json;
 
 use super::command::Command;
 use super::dag::NodeId;
-use super::lane::Place;
+use super::native_queue::Place;
 use super::scheduler::Scheduler;
 use crate::backend::Profile;
-use crate::build::Pool;
+use crate::build_graph::Pool;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::file;
 use crate::future::named_future;
 use crate::process;
+use crate::process::file;
 use crate::sync::lock;
 
 /// The commands that ended while somebody recorded.

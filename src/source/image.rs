@@ -7,17 +7,17 @@ use std::sync::{Arc, OnceLock};
 
 use rspirv::spirv::LinkageType;
 
+use crate::compiler::signature::Parameter;
+use crate::compiler::signature::SpecializationConstant;
+use crate::compiler::spirv::{self, Symbol};
 use crate::device::ImageFormat;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{self, Links};
 use crate::future::named_future;
-use crate::includes::{includes_files, tells_time};
+use crate::process::file::{self, Links};
+use crate::process::threads;
 use crate::process::{self, pin_library};
-use crate::signature::Parameter;
-use crate::signature::SpecializationConstant;
-use crate::spirv::{self, Symbol};
-use crate::threads;
+use crate::source::includes::{includes_files, tells_time};
 
 /// The bytes of the largest file that is read as a module.
 const LARGEST_FILE: u64 = 1 << 30;

@@ -16,10 +16,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::compiler::options::words;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{self, Links};
-use crate::options::words;
+use crate::process::file::{self, Links};
 use directives::each_directive;
 
 pub(crate) use time::{options_tell_time, tells_time};

@@ -1,4 +1,4 @@
-//! The form of entries, written down a second time, from the description in `src/store/entry.rs`:
+//! The form of entries, written down a second time, from the description in `src/cache/store/entry.rs`:
 //! what the tests forge must not depend on what they test.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]

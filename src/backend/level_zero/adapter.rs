@@ -17,8 +17,8 @@ use super::loader::{Api, INSTALL, LIBRARY, api};
 use super::memory::StagingPool;
 use super::{NAME, extensions, text};
 use crate::backend::arranging::{self, Arranging};
-use crate::backend::watcher::Watcher;
-use crate::backend::{Adapter, Device, exit};
+use crate::backend::poller::Watcher;
+use crate::backend::{Adapter, Device, shutdown};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -55,7 +55,7 @@ impl Adapter for LzAdapter {
 
 impl LzAdapter {
     fn open_device(&self) -> Result<LzDevice> {
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let _arranging = Arranging::of(arranging::Kind::Open);
         let Self { api, driver, device, ordinal, ref clock, has_counted_events, ref info } = *self;
         let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
@@ -87,7 +87,7 @@ impl LzAdapter {
         };
         let context = Arc::new(context);
         let commands: Weak<Context> = Arc::downgrade(&context);
-        exit::look_after(commands);
+        shutdown::look_after(commands);
         Ok(LzDevice { context })
     }
 }
@@ -95,7 +95,7 @@ impl LzAdapter {
 /// All devices that can be used, of all drivers. What cannot be used does not hide the rest.
 pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let api = api()?;
-    let _call = exit::begin()?;
+    let _call = shutdown::begin()?;
     let _arranging = Arranging::of(arranging::Kind::Discover);
     let drivers = drivers(api).map_err(|code| {
         let message = format!("the Level Zero loader `{LIBRARY}` finds no driver; {INSTALL}");

@@ -10,8 +10,8 @@ use super::event::EventPool;
 use super::handle::{DeviceHandle, OwnedContext};
 use super::loader::Api;
 use super::memory::StagingPool;
-use crate::backend::exit;
-use crate::backend::watcher::Watcher;
+use crate::backend::poller::Watcher;
+use crate::backend::shutdown;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
 
@@ -68,7 +68,7 @@ impl Context {
 
     /// Asks the driver whether the device still works.
     pub(super) fn check(&self) {
-        let Ok(_call) = exit::enter() else { return };
+        let Ok(_call) = shutdown::enter() else { return };
         // SAFETY: the device is alive.
         let status = unsafe { (self.api.zeDeviceGetStatus)(self.device.0) };
         if let Err(code) = check(status)
@@ -79,7 +79,7 @@ impl Context {
     }
 }
 
-impl exit::Commands for Context {
+impl shutdown::Commands for Context {
     fn are_in_flight(&self) -> bool {
         self.in_flight.load(SeqCst) > 0
     }

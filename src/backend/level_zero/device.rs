@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use super::lane::LzLane;
 use super::memory::LzMemory;
+use super::native_queue::LzLane;
 use super::{objects, program};
 use crate::backend::{Device, Lane, Memory, Program, Source};
 use crate::error::Result;

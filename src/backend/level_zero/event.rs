@@ -16,9 +16,9 @@ use super::bindings::*;
 use super::codes::{Code, check};
 use super::context::Context;
 use super::handle::{OwnedEvent, OwnedPool};
-use super::lane::LaneState;
 use super::memory::Staging;
-use crate::backend::{NativeEvent, Notify, Profile, Progress, exit, tell};
+use super::native_queue::LaneState;
+use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -294,7 +294,7 @@ impl NativeEvent for LzEvent {
         if !self.is_complete() {
             return None;
         }
-        let _call = exit::enter().ok()?;
+        let _call = shutdown::enter().ok()?;
         let context = &self.lane.context;
         let mut times = ze_kernel_timestamp_result_t::default();
         // SAFETY: the event is alive and signalled, and of a pool with timestamps.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::bindings::*;
 use super::codes::check;
 use super::loader::Api;
-use crate::backend::exit;
+use crate::backend::shutdown;
 
 macro_rules! owned {
     ($(#[$attribute:meta])* $name:ident, $raw:ty, $destroy:ident) => {
@@ -27,7 +27,7 @@ macro_rules! owned {
 
             /// For a call of the driver, which is made inside an [`exit::Call`].
             pub(super) fn raw(&self) -> $raw {
-                debug_assert!(exit::is_inside(), "a driver is called without a `Call`");
+                debug_assert!(shutdown::is_inside(), "a driver is called without a `Call`");
                 self.raw
             }
         }
@@ -37,7 +37,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                let Ok(_call) = exit::enter() else { return };
+                let Ok(_call) = shutdown::enter() else { return };
                 // SAFETY: the object is this value's own, and it ends here.
                 let destroyed = unsafe { (self.api.$destroy)(self.raw) };
                 if let Err(code) = check(destroyed) {
@@ -103,7 +103,7 @@ unsafe impl Sync for OwnedMemory {}
 
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
-        let Ok(_call) = exit::enter() else { return };
+        let Ok(_call) = shutdown::enter() else { return };
         // SAFETY: the memory is this value's own, and no command uses it any more.
         let freed = unsafe { (self.api.zeMemFree)(self.context.raw(), self.start) };
         if let Err(code) = check(freed) {

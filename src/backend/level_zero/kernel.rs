@@ -10,15 +10,15 @@ use super::adapter::next;
 use super::bindings::*;
 use super::codes::{Code, check};
 use super::handle::{OwnedKernel, OwnedModule};
-use super::lane::WaitList;
 use super::memory::LzMemory;
+use super::native_queue::WaitList;
 use super::program::Modules;
 use super::ze_info::{Kind, Known};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
-use crate::backend::{Argument, Kernel, exit};
+use crate::backend::{Argument, Kernel, shutdown};
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::Parameter;
 use crate::error::{Error, Result};
-use crate::nd_range::NdRange;
-use crate::signature::Parameter;
 use crate::sync::lock;
 
 pub(super) struct LzKernel {
@@ -317,7 +317,7 @@ impl Kernel for LzKernel {
     }
 
     fn accepts(&self, index: u32, argument: &Argument<'_>) -> Result<()> {
-        let _call = exit::enter()?;
+        let _call = shutdown::enter()?;
         self.set(&mut lock(&self.bound), index, argument)
     }
 }

@@ -16,7 +16,7 @@ use super::bindings::*;
 use super::codes::check;
 use super::context::Context;
 use super::handle::OwnedMemory;
-use crate::backend::{Memory, check_view, exit};
+use crate::backend::{Memory, check_view, shutdown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -53,7 +53,7 @@ impl LzMemory {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let description = ze_device_mem_alloc_desc_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
             ..Default::default()

@@ -5,7 +5,7 @@
 //!
 //! What the API leaves to its caller, this backend does: it keeps events and what they wait for until
 //! the commands have ended ([event]), copies host memory through the driver's own ([memory]), finds
-//! out when commands end ([watcher](crate::backend::watcher)), and keeps from the compiler what makes
+//! out when commands end ([watcher](crate::backend::poller)), and keeps from the compiler what makes
 //! it end the process ([program]). A list can call the host when a command ends, but by one more
 //! command, which has to be submitted, too, and which the device waits for: on an imitated GPU that
 //! took half as long again as to look at an event.
@@ -20,9 +20,9 @@ mod event;
 mod extensions;
 mod handle;
 mod kernel;
-mod lane;
 mod loader;
 mod memory;
+mod native_queue;
 mod objects;
 mod program;
 mod ze_info;

@@ -16,8 +16,8 @@ use super::event::{Destination, Due, LzEvent, RawEvent};
 use super::handle::OwnedList;
 use super::kernel::LzKernel;
 use super::memory::{LzMemory, Staging};
-use crate::backend::watcher::{Found, Watched};
-use crate::backend::{Lane, NativeEvent, Operation, exit};
+use crate::backend::poller::{Found, Watched};
+use crate::backend::{Lane, NativeEvent, Operation, shutdown};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -79,7 +79,7 @@ impl LaneState {
         if let Some(lost) = self.context.loss() {
             return self.fail(lost);
         }
-        let _call = match exit::enter() {
+        let _call = match shutdown::enter() {
             Ok(call) => call,
             Err(error) => return self.fail(&error),
         };
@@ -150,7 +150,7 @@ impl Watched for LaneState {
         }
         // What is watched is in flight: both are taken out under the same lock.
         let Some(oldest) = oldest else { return Found::Ended };
-        let _call = match exit::enter() {
+        let _call = match shutdown::enter() {
             Ok(call) => call,
             Err(error) => {
                 self.fail(&error);
@@ -175,7 +175,7 @@ impl LzLane {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let description = ze_command_queue_desc_t {
             stype: ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
             pNext: ptr::null(),
@@ -329,7 +329,7 @@ impl Lane for LzLane {
         if let Some(lost) = context.loss() {
             return Err(lost.clone());
         }
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let mut wait = WaitList::new(wait)?;
         if !context.has_ordered_lists {
             // What has been taken out has ended.

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::signature::{AddressSpace, is_object};
+use crate::compiler::signature::{AddressSpace, is_object};
 
 /// The type of the section, `SHT_ZEBIN_ZEINFO`.
 const SECTION: u32 = 0xff00_0011;

@@ -16,13 +16,13 @@ use opencl3::platform::platform::{
 use super::codes::{driver_code, error, error_of};
 use super::context::Context;
 use super::device::ClDevice;
+use super::finish_worker::Helper;
 use super::handle::{DeviceId, OwnedContext, PlatformId, Version};
-use super::helper::Helper;
 use super::memory::SpareMemory;
 use super::{NAME, integer, text};
 use crate::backend::arranging::{Arranging, Kind};
-use crate::backend::watcher::Watcher;
-use crate::backend::{Adapter, Device, exit};
+use crate::backend::poller::Watcher;
+use crate::backend::{Adapter, Device, shutdown};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits, Workarounds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
@@ -72,7 +72,7 @@ impl Adapter for ClAdapter {
 impl ClAdapter {
     /// Opens the device with these workarounds.
     pub(super) fn open_with(&self, workarounds: Workarounds) -> Result<ClDevice> {
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let _arranging = Arranging::of(Kind::Open);
         let Self { platform, device, version, ref info } = *self;
         let properties = [CL_CONTEXT_PLATFORM, platform.0 as cl_context_properties, 0];
@@ -104,7 +104,7 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = lock(&ONE_AT_A_TIME);
     check_chosen_loader()?;
-    let _call = exit::begin()?;
+    let _call = shutdown::begin()?;
     let _arranging = Arranging::of(Kind::Discover);
     let platforms = match get_platform_ids() {
         Ok(platforms) if platforms.is_empty() => return Err(no_driver()),

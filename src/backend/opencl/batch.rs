@@ -15,7 +15,7 @@ use opencl3::event::{CL_COMPLETE, create_user_event, set_user_event_status};
 use super::codes::driver_code;
 use super::context::Context;
 use super::handle::OwnedEvent;
-use crate::backend::exit;
+use crate::backend::shutdown;
 use crate::sync::lock;
 
 /// No more time is between commands in quick succession. Some 10 us lie between small fused chains.
@@ -99,7 +99,7 @@ impl State {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        let Ok(_call) = exit::enter() else { return };
+        let Ok(_call) = shutdown::enter() else { return };
         self.begin();
     }
 }

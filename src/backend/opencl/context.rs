@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use opencl3::context::context::cl_context;
 use opencl3::types::cl_device_id;
 
+use super::finish_worker::Helper;
 use super::handle::{DeviceId, OwnedContext, Version};
-use super::helper::Helper;
 use super::memory::SpareMemory;
-use crate::backend::watcher::Watcher;
+use crate::backend::poller::Watcher;
 use crate::device::{DeviceInfo, Workarounds};
 
 /// A context of one device. Everything that is made in it keeps it alive.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::context::Context;
-use super::lane::ClLane;
 use super::memory::ClMemory;
+use super::native_queue::ClLane;
 use super::program;
 use crate::backend::{Device, Lane, Memory, Program, Source};
 use crate::error::Result;

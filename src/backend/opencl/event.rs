@@ -15,7 +15,7 @@ use super::handle::{OwnedEvent, failed};
 use super::queue::Queue;
 use super::watch::LaneWatch;
 use crate::backend::arranging::Arranging;
-use crate::backend::{NativeEvent, Notify, Profile, Progress, exit, tell};
+use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
 use crate::error::{Error, Result};
 
 /// What the driver was given for one operation: commands that run one after the other.
@@ -79,7 +79,7 @@ impl Drop for ClEvent {
 
 impl NativeEvent for ClEvent {
     fn progress(&self) -> Progress {
-        let _call = match exit::enter() {
+        let _call = match shutdown::enter() {
             Ok(call) => call,
             Err(error) => return Progress::Unknown(error),
         };
@@ -94,7 +94,7 @@ impl NativeEvent for ClEvent {
 
     fn is_seen_ended(&self) -> Option<bool> {
         self.watch.as_ref()?;
-        let _call = exit::enter().ok()?;
+        let _call = shutdown::enter().ok()?;
         Some(!self.event.is_pending())
     }
 
@@ -103,7 +103,7 @@ impl NativeEvent for ClEvent {
         if !self.profiling || !matches!(self.progress(), Progress::Complete) {
             return None;
         }
-        let _call = exit::enter().ok()?;
+        let _call = shutdown::enter().ok()?;
         let first = self.first.as_ref().unwrap_or(&self.event);
         Some(Profile {
             queued: time(first, CL_PROFILING_COMMAND_QUEUED)?,
@@ -114,7 +114,7 @@ impl NativeEvent for ClEvent {
     }
 
     fn notify(&self, notify: Notify) -> Result<()> {
-        let _call = exit::enter()?;
+        let _call = shutdown::enter()?;
         if let Some((lane, position)) = &self.watch {
             let event = self.event.again().map_err(|code| {
                 error(code, "the driver does not keep the event of a command that is awaited")
@@ -152,7 +152,7 @@ extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `notify` leaked this box for this call, which the driver makes once.
     let Callback { notify, reported } = *unsafe { Box::from_raw(data.cast::<Callback>()) };
     reported.store(status.min(0), SeqCst);
-    let _call = exit::called_back();
+    let _call = shutdown::called_back();
     tell(notify);
 }
 

@@ -14,10 +14,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::queue::Queue;
-use crate::backend::{Notify, exit};
+use crate::backend::{Notify, shutdown};
 use crate::process;
+use crate::process::threads;
 use crate::sync::{ignore_poison, lock};
-use crate::threads;
 
 /// A command takes long if it is awaited in one look and still in the next, so long after. With each
 /// shorter one, waking up would cost more than is won.
@@ -126,7 +126,7 @@ impl Shared {
             seen.retain(Awaited::is_pending);
             if let Some(queue) = seen.pop().and_then(|long| long.queue.upgrade()) {
                 looks = 0;
-                let Ok(_call) = exit::enter() else { return };
+                let Ok(_call) = shutdown::enter() else { return };
                 queue.finish();
             }
             seen.extend(awaited);

@@ -12,7 +12,7 @@ use opencl3::program::{cl_program, release_program};
 use opencl3::types::{cl_device_id, cl_int, cl_platform_id};
 
 use super::codes::{command_kind, driver_code, error, error_of};
-use crate::backend::{Progress, exit};
+use crate::backend::{Progress, shutdown};
 use crate::error::Error;
 
 macro_rules! owned {
@@ -30,7 +30,7 @@ macro_rules! owned {
 
             /// For a call of the driver, which is made inside an [`exit::Call`].
             pub(super) fn raw(&self) -> $raw {
-                debug_assert!(exit::is_inside(), "a driver is called without a `Call`");
+                debug_assert!(shutdown::is_inside(), "a driver is called without a `Call`");
                 self.0
             }
         }
@@ -40,7 +40,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                let Ok(_call) = exit::enter() else { return };
+                let Ok(_call) = shutdown::enter() else { return };
                 // SAFETY: the reference is this value's own, and it ends here.
                 let released = unsafe { $release(self.0) };
                 if let Err(code) = released {

@@ -18,10 +18,10 @@ use super::program::ProgramObject;
 use super::variants::Variants;
 use super::{integer, text};
 use crate::backend::set_argument::{Given, SetArgument, check_count, not_an_image};
-use crate::backend::{Argument, Kernel, exit};
+use crate::backend::{Argument, Kernel, shutdown};
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::{Access, AddressSpace, Parameter};
 use crate::error::{Error, Result};
-use crate::nd_range::NdRange;
-use crate::signature::{Access, AddressSpace, Parameter};
 use crate::sync::lock;
 
 pub(super) struct ClKernel {
@@ -220,7 +220,7 @@ impl Kernel for ClKernel {
     }
 
     fn accepts(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
-        let _call = exit::enter()?;
+        let _call = shutdown::enter()?;
         let mut bound = lock(&self.bound);
         let Bound { kernel, held, .. } = &mut *bound;
         match held.get_mut(index as usize) {

@@ -18,7 +18,7 @@ use opencl3::memory::{
 use super::codes::{allocation_kind, error, error_of};
 use super::context::Context;
 use super::handle::OwnedMemory;
-use crate::backend::{Memory, check_view, exit};
+use crate::backend::{Memory, check_view, shutdown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
@@ -97,7 +97,7 @@ impl Whole {
 impl Drop for Whole {
     fn drop(&mut self) {
         // Memory that can no longer be released is not kept for others either.
-        let Ok(_call) = exit::enter() else { return };
+        let Ok(_call) = shutdown::enter() else { return };
         // SAFETY: taken once, here, and not used again.
         let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
         match &self.context.spare {
@@ -233,7 +233,7 @@ impl Pieces {
 
 impl ClMemory {
     pub(super) fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self> {
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let info = &context.info;
         // NVIDIA's driver takes any size and fails at the first use.
         let most = info.limits.global_memory;
@@ -342,7 +342,7 @@ impl ClMemory {
 impl Memory for ClMemory {
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>> {
         check_view(&self.whole.context.info, self.bytes, offset, bytes)?;
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         Ok(Arc::new(self.part(offset, bytes)?))
     }
 }

@@ -8,18 +8,18 @@
 //! table of an older driver ends before them, and not every loader checks.
 
 mod adapter;
-mod burst;
+mod batch;
 mod codes;
 mod context;
 mod device;
 mod event;
 mod fill;
+mod finish_worker;
 mod gate;
 mod handle;
-mod helper;
 mod kernel;
-mod lane;
 mod memory;
+mod native_queue;
 mod program;
 mod queue;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::memory::ClMemory;
 use super::queue::Queue;
 use super::watch::LaneWatch;
 use crate::backend::arranging::{Arranging, Kind};
-use crate::backend::{Lane, NativeEvent, Operation, exit};
+use crate::backend::{Lane, NativeEvent, Operation, shutdown};
 use crate::device::FillStrategy;
 use crate::error::{ErrorKind, Result};
 
@@ -30,7 +30,7 @@ pub(super) struct ClLane {
 
 impl ClLane {
     pub(super) fn create(context: &Arc<Context>, profiling: bool) -> Result<Self> {
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let queue = Queue::create(context, profiling)?;
         let watch = context.watcher.as_ref().map(LaneWatch::new);
         let fills = context.workarounds.fills;
@@ -142,7 +142,7 @@ impl Lane for ClLane {
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>> {
-        let _call = exit::begin()?;
+        let _call = shutdown::begin()?;
         let mut wait = WaitList::new(wait)?;
         let burst = self.queue.burst.as_ref().filter(|_| wait.len() == 0);
         let start = burst.and_then(|burst| burst.join(&self.queue.context, Instant::now()));
@@ -178,7 +178,7 @@ impl Lane for ClLane {
     }
 
     fn flush(&mut self) -> Result<()> {
-        let _call = exit::enter()?;
+        let _call = shutdown::enter()?;
         self.queue.flush()
     }
 }

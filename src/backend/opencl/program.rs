@@ -18,10 +18,10 @@ use super::handle::OwnedProgram;
 use super::kernel::ClKernel;
 use super::text;
 use crate::backend::arranging::{self, Kind};
-use crate::backend::{Kernel, Program, Source, exit};
+use crate::backend::{Kernel, Program, Source, shutdown};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::resources;
+use crate::process::resources;
 use crate::sync::lock;
 
 /// Without it, kernels built from source tell nothing of their parameters.
@@ -46,7 +46,7 @@ impl Compiling {
     fn on(context: &Context, kind: Kind) -> Result<Self> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         // A forked child may have inherited the lock from a thread that it does not have.
-        drop(exit::begin()?);
+        drop(shutdown::begin()?);
         let turn = (context.workarounds.serialize_builds).then(|| lock(&ONE_AT_A_TIME));
         Ok(Self { _call: arranging::compile(kind)?, _turn: turn })
     }
@@ -90,7 +90,7 @@ impl Program for ClProgram {
         let is_confused = self.kernels.iter().any(|kernel| gate::concerns(context, &**kernel));
         if is_confused {
             // Before it is this thread's turn: a launch may take long, and others want to compile.
-            let _call = exit::begin()?;
+            let _call = shutdown::begin()?;
             gate::wait_for_launches()?;
         }
         let _compiling = Compiling::on(context, Kind::Compile)?;

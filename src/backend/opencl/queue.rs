@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use opencl3::command_queue::*;
 use opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
 
-use super::burst::Burst;
+use super::batch::Burst;
 use super::codes::{driver_code, error};
 use super::context::Context;
 use super::handle::{OwnedEvent, OwnedQueue};
-use crate::backend::exit;
+use crate::backend::shutdown;
 use crate::device::DeviceKind;
 use crate::error::Result;
 
@@ -39,7 +39,7 @@ impl Queue {
         // The threads of this process are such a driver's device.
         if queue.context.info.kind == DeviceKind::Cpu {
             let commands: Weak<Self> = Arc::downgrade(&queue);
-            exit::look_after(commands);
+            shutdown::look_after(commands);
         }
         Ok(queue)
     }
@@ -101,9 +101,9 @@ fn create_queue(
     unsafe { create_command_queue(context.raw(), context.device(), flags) }
 }
 
-impl exit::Commands for Queue {
+impl shutdown::Commands for Queue {
     fn are_in_flight(&self) -> bool {
-        let Ok(_call) = exit::enter() else { return false };
+        let Ok(_call) = shutdown::enter() else { return false };
         self.last.get_or_init(|| self.marker().ok()).as_ref().is_some_and(OwnedEvent::is_pending)
     }
 }

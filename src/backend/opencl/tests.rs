@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use opencl3::event::{create_user_event, set_user_event_status};
 
 use super::adapter::discover;
-use super::burst::Burst;
+use super::batch::Burst;
 use super::device::ClDevice;
 use super::event::{ClEvent, Handed};
 use super::handle::OwnedEvent;
 use super::memory::ClMemory;
 use super::queue::Queue;
 use crate::backend::*;
+use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::signature::{Access, AddressSpace};
 use crate::device::{DeviceInfo, ImageFormat, Workarounds};
 use crate::error::{Error, ErrorKind};
-use crate::nd_range::{NdRange, NdSize};
-use crate::signature::{Access, AddressSpace};
 
 const SAXPY: &str = "
     kernel void saxpy(global float *y, global const float *x, float a) {
@@ -364,7 +364,7 @@ fn a_notification_may_come_late_and_may_panic() {
 #[test]
 fn commands_in_quick_succession_start_together() {
     on_every_device("commands_in_quick_succession_start_together", |_, device| {
-        let _call = exit::begin().unwrap();
+        let _call = shutdown::begin().unwrap();
         let burst = Burst::default();
         let start = Instant::now();
         let join = |micros| {
@@ -420,7 +420,7 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
         let mut lane = device.create_lane(false).unwrap();
         let memory = device.allocate(64).unwrap();
         write(&mut *lane, &*memory, 0, &[1.0; 16]);
-        let _call = exit::begin().unwrap();
+        let _call = shutdown::begin().unwrap();
         let raw = create_user_event(device.context.raw()).unwrap();
         // SAFETY: just created, and referenced here alone.
         let user = unsafe { OwnedEvent::new(raw) };
@@ -448,7 +448,7 @@ fn a_failed_event_is_told_and_holds_up_nobody() {
 fn memory_is_not_released_while_there_are_commands() {
     on_every_device("memory_is_not_released_while_there_are_commands", |_, device| {
         let Some(spare) = &device.context.spare else { return };
-        let _call = exit::begin().unwrap();
+        let _call = shutdown::begin().unwrap();
         let raw = |memory: &Arc<dyn Memory>| ClMemory::of(&**memory).unwrap().raw();
         let mut lane = device.create_lane(false).unwrap();
         let [first, second] = [(); 2].map(|()| device.allocate(4096).unwrap());

@@ -6,9 +6,9 @@
 
 use smallvec::SmallVec;
 
+use crate::compiler::nd_range::NdRange;
 use crate::error::Result;
-use crate::nd_range::NdRange;
-use crate::resources;
+use crate::process::resources;
 
 /// The variants of one kernel that have been launched.
 #[derive(Default)]

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::handle::OwnedEvent;
-use crate::backend::watcher::{Found, Watched, Watcher};
-use crate::backend::{Notify, exit, tell};
+use crate::backend::poller::{Found, Watched, Watcher};
+use crate::backend::{Notify, shutdown, tell};
 use crate::sync::lock;
 
 pub(super) struct LaneWatch {
@@ -57,7 +57,7 @@ impl LaneWatch {
 
 impl Watched for LaneWatch {
     fn look(&self) -> Found {
-        let Ok(_call) = exit::enter() else { return Found::Pending };
+        let Ok(_call) = shutdown::enter() else { return Found::Pending };
         let oldest = {
             let mut awaited = self.lock();
             let Some(oldest) = awaited.commands.front() else {

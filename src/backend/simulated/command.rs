@@ -11,9 +11,9 @@ use super::memory::Region;
 use super::program::Code;
 use super::shared::{Behaviour, Shared, count, driver_error};
 use crate::backend::{Argument, Kernel, NativeEvent, Operation};
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::AddressSpace;
 use crate::error::{Error, ErrorKind, Result, panic_message};
-use crate::nd_range::NdRange;
-use crate::signature::AddressSpace;
 
 /// An operation that waits for its turn.
 ///

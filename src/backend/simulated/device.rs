@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::lane::{ImmediateLane, ThreadedLane};
 use super::memory::{Region, SLICE_ALIGNMENT};
+use super::native_queue::{ImmediateLane, ThreadedLane};
 use super::program;
 use super::shared::{Shared, count};
 use crate::backend::{Adapter, Backend, Device, Lane, Memory, Program, Source};

@@ -10,9 +10,9 @@ use super::memory::Region;
 use super::program::Code;
 use super::shared::Shared;
 use crate::backend::Argument;
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::Access;
 use crate::error::Result;
-use crate::nd_range::NdRange;
-use crate::signature::Access;
 
 /// An argument of a launch that waits for its turn.
 pub(super) enum Bound {

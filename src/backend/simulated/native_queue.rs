@@ -11,8 +11,8 @@ use super::event::Event;
 use super::shared::{Shared, code, count};
 use crate::backend::{Lane, NativeEvent, Operation};
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::threads;
 use crate::sync::lock;
-use crate::threads;
 
 /// So many commands start without a flush.
 const BATCH: usize = 64;

@@ -9,10 +9,10 @@ use super::device::MAX_WORK_GROUP_SIZE;
 use super::scan::{self, Scan};
 use super::shared::{Shared, Slot, code, count, driver_error, foreign, uncount};
 use crate::backend::{Kernel, Program, Source};
+use crate::compiler::signature::Parameter;
+use crate::compiler::spirv;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::signature::Parameter;
-use crate::spirv;
 
 /// A kernel's name and, as far as the image tells, its parameters.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! it passes over.
 
 use super::program::Signature;
-use crate::signature::{Access, AddressSpace, Parameter};
+use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
 /// What a source tells.
 #[derive(Debug, Default)]

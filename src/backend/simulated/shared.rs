@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lane::Backlog;
+use super::native_queue::Backlog;
 use super::{Counts, Fault, Invocation};
 use crate::error::{DriverCode, Error, ErrorKind};
 use crate::sync::{ignore_poison, lock};

@@ -19,10 +19,10 @@ use crate::backend::{
     Adapter, Argument, Device, Kernel, Lane, Memory, NativeEvent, Operation, Program, Progress,
     Source,
 };
+use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::signature::{Access, AddressSpace};
 use crate::device::ImageFormat;
 use crate::error::Result;
-use crate::nd_range::{NdRange, NdSize};
-use crate::signature::{Access, AddressSpace};
 
 const SAXPY: &str =
     "kernel void saxpy(float a, global const float *x, global float *y) { /* ... */ }";

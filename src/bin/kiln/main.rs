@@ -6,7 +6,7 @@ mod args;
 mod build;
 mod cache;
 mod devices;
-#[path = "../../file.rs"]
+#[path = "../../process/file.rs"]
 #[allow(dead_code, reason = "the library uses what is left")]
 mod file;
 mod fuse;

@@ -10,9 +10,9 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::cache::store::{self, KernelRecord};
 use crate::device::ImageFormat;
 use crate::error::{DriverCode, Error, ErrorKind};
-use crate::store::{self, KernelRecord};
 
 /// Begins every message.
 const MAGIC: &[u8; 16] = b"KILN BUILD CHILD";

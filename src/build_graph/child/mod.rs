@@ -25,11 +25,11 @@ use std::time::Duration;
 use message::{Answer, Form, Greeting, Request, Task, shortened};
 
 use crate::backend::{self, Source};
+use crate::cache::store::KernelRecord;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::resources;
 use crate::process::{self, Chosen, Ended, program_in};
-use crate::resources;
-use crate::store::KernelRecord;
 
 /// What a child gets to end, unless something else is asked for.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::message::{Answer, Failure, Form, Greeting, Request, Task, open, seal};
 use crate::backend::{self, Device, Program, Source};
-use crate::build::pool::catch_panic;
-use crate::build::record::record;
+use crate::build_graph::kernel_record::record;
+use crate::build_graph::pool::catch_panic;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
-use crate::resources;
-use crate::threads;
+use crate::process::resources;
+use crate::process::threads;
 
 /// Does what is asked for. An error is one of talking to the parent, who learns the rest.
 pub(super) fn serve() -> io::Result<()> {

@@ -19,15 +19,15 @@ use std::time::Duration;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
-use crate::build::graph::{BuildGraph, Outcome};
-use crate::build::program::Kernel;
-use crate::build::recipe::Wanted;
+use super::graph::{BuildGraph, Outcome};
+use super::plan::Wanted;
+use super::program::Kernel;
+use crate::compiler::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust, Width};
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::spirv::Module;
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fusion::{self, Argument, FusionReport, Memory, Place, Plan, Trust, Width};
-use crate::image::Image;
-use crate::nd_range::NdRange;
-use crate::spirv::Module;
+use crate::source::image::Image;
 use crate::sync::lock;
 pub(crate) use query::Query;
 use source::Source;
@@ -96,7 +96,7 @@ impl Fusions {
     }
 
     /// Forgets all, and with them their programs.
-    pub(in crate::build) fn clear(&self) {
+    pub(in crate::build_graph) fn clear(&self) {
         self.0.invalidate_all();
         self.0.run_pending_tasks();
     }

@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
+use crate::compiler::fusion::{Internalization, Place, Trust};
+use crate::compiler::nd_range::NdRange;
 use crate::digest::BuildKey;
-use crate::fusion::{Internalization, Place, Trust};
-use crate::nd_range::NdRange;
 
 /// Launches to look a fusion up by. The same for the same launches, whatever their buffers are
 /// called; the values of scalars are beside it, for only few of them count.
@@ -124,7 +124,7 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nd_range::NdSize;
+    use crate::compiler::nd_range::NdSize;
 
     fn query(describe: impl FnOnce(&mut Query)) -> Query {
         let mut query = Query::new(0, Trust::ProofOnly, false, 1);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::build::graph::BuildGraph;
-use crate::build::program::{Kernel, ResolvedKernel};
+use crate::build_graph::graph::BuildGraph;
+use crate::build_graph::program::{Kernel, ResolvedKernel};
+use crate::compiler::options::without_relaxed;
+use crate::compiler::spirv::Module;
 use crate::device::ImageFormat;
 use crate::error::{Error, Result};
-use crate::frontend::options_for_device;
-use crate::options::without_relaxed;
-use crate::spirv::Module;
+use crate::source::translate::options_for_device;
 
 /// A program as one module.
 pub(super) struct Source {

@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::trial::Fastest;
-use crate::build::graph::BuildGraph;
-use crate::build::key::TimingFields;
+use crate::build_graph::graph::BuildGraph;
+use crate::build_graph::key::TimingFields;
+use crate::cache::store::{Address, Lookup, Manifest, encode};
+use crate::compiler::fusion::{Argument, Plan};
 use crate::digest::{BuildKey, Digest};
-use crate::fusion::{Argument, Plan};
-use crate::store::{Address, Lookup, Manifest, encode};
 
 /// Where the times of one plan are kept.
 pub(super) struct Timing {

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::backend::{self, Source};
+use crate::compiler::signature::Parameter;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::signature::Parameter;
 
 /// What the fake device does and has done. Programs are as large as their source text.
 #[derive(Default)]

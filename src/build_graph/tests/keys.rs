@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 
-use crate::build::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
+use crate::build_graph::key::{ConstantBytes, DeviceKey, NodeKind, ProgramFields, UnitFields};
 use crate::device::DeviceInfo;
 use crate::digest::Digest;
-use crate::image::Image;
+use crate::source::image::Image;
 
 struct Inputs {
     kind: NodeKind,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{CacheConfig, Mode, Variables};
+use crate::cache::remote::Remote;
 use crate::error::Result;
-use crate::remote::Remote;
-use crate::stats::Counters;
 #[cfg(not(feature = "remote"))]
-use crate::warning;
+use crate::process::warning;
+use crate::stats::Counters;
 
 const URL: &str = "KILN_CACHE_REMOTE";
 
@@ -47,12 +47,12 @@ mod chosen {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Environment, bad};
-    use crate::error::{Error, ErrorKind};
-    use crate::file::{self, Links};
+    use crate::cache::config::{Environment, bad};
     #[cfg(feature = "remote-opendal")]
-    use crate::remote::opendal::RemoteOperator;
-    use crate::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
+    use crate::cache::remote::opendal::RemoteOperator;
+    use crate::cache::remote::{RemoteAccess, RemoteStore, Secret, Settings, parse_duration};
+    use crate::error::{Error, ErrorKind};
+    use crate::process::file::{self, Links};
 
     const ACCESS: &str = "KILN_CACHE_REMOTE_ACCESS";
     const BUDGET: &str = "KILN_CACHE_REMOTE_BUDGET";
@@ -65,7 +65,7 @@ mod chosen {
 
     /// What an application has set.
     #[derive(Clone, Default)]
-    pub(in crate::config) struct Choice {
+    pub(in crate::cache::config) struct Choice {
         place: Option<Place>,
         access: Option<RemoteAccess>,
         budget: Option<Duration>,
@@ -82,12 +82,12 @@ mod chosen {
         Operator(RemoteOperator),
     }
 
-    /// The [remote cache](crate::remote), with the feature `remote`.
+    /// The [remote cache](crate::cache::remote), with the feature `remote`.
     impl CacheConfig {
         /// The address of the remote cache, whatever the environment says:
         /// `redis://host:6379/kiln`, `s3://bucket/prefix?region=eu-central-1`,
         /// `webdav://host/path` or `fs:///directory`, each with the feature of its service. The
-        /// [guide](crate::remote#addresses) has their settings.
+        /// [guide](crate::cache::remote#addresses) has their settings.
         ///
         /// The runtime fails to start with [`Configuration`](ErrorKind::Configuration) if the
         /// address is not right; whether the service answers is not looked at.
@@ -98,7 +98,7 @@ mod chosen {
 
         /// Uses the service behind an OpenDAL operator as the remote cache, for OpenDAL's other
         /// services and layers, with the feature `remote-opendal`. The module
-        /// [`kiln::remote::opendal`](crate::remote::opendal) re-exports the version of OpenDAL that fits.
+        /// [`kiln::remote::opendal`](crate::cache::remote::opendal) re-exports the version of OpenDAL that fits.
         ///
         /// Kiln repeats requests and limits their time itself, and calls the operator on its own thread
         /// with a runtime of tokio: an operator that blocks that thread holds up the remote cache, not
@@ -166,7 +166,7 @@ mod chosen {
             Ok(remote.map(RemoteStore::new))
         }
 
-        pub(in crate::config) fn remote_cache(
+        pub(in crate::cache::config) fn remote_cache(
             &self,
             mode: Mode,
             variables: &impl Variables,

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::future::Ready;
 use std::time::Duration;
 
-use crate::store::{Address, Pending};
+use crate::cache::store::{Address, Pending};
 
 pub(crate) use self::answer::{Answer, Coming, Heard};
 

@@ -2,7 +2,7 @@
 
 use futures::channel::oneshot;
 
-use crate::store::Entry;
+use crate::cache::store::Entry;
 
 /// An answer to come. It comes in the end, whatever becomes of the service; fails if there is
 /// nothing to be had.

@@ -18,8 +18,8 @@
 
 use std::fmt;
 
+use crate::cache::store::{Entry, Unusable, decode_for};
 use crate::digest::BuildKey;
-use crate::store::{Entry, Unusable, decode_for};
 
 /// The version of the form.
 const VERSION: u32 = 1;
@@ -165,7 +165,7 @@ pub(crate) fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Manifest, encode};
+    use crate::cache::store::{Manifest, encode};
 
     const KEY: BuildKey = BuildKey([7; 32]);
 

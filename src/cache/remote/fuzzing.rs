@@ -2,8 +2,8 @@
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "it is no part of the interface")]
 
 use super::envelope::{self, Refused, Secret};
+use crate::cache::store::Entry;
 use crate::digest::BuildKey;
-use crate::store::Entry;
 
 pub fn seal(file: Vec<u8>, secret: Option<&[u8]>) -> Vec<u8> {
     envelope::seal(file, secret.map(Secret::new).as_ref())

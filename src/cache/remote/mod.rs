@@ -1,23 +1,24 @@
 //! The remote cache: programs shared between the machines of a fleet, through a storage service
 //! that is there already.
 //!
-//! It lies below the [disk](crate::store): what neither memory nor disk has is asked of the
+//! It lies below the [disk](crate::cache::store): what neither memory nor disk has is asked of the
 //! service, and what is built here is added to it behind the caller. The service is Redis, S3, WebDAV
 //! or a directory, each with a feature of its own, or any other that Apache OpenDAL accesses, with the
 //! feature `remote-opendal`.
-#![doc = include_str!("../docs/fleet.md")]
+#![doc = include_str!("../../docs/fleet.md")]
 
 mod answer;
 mod breaker;
+mod envelope;
 #[cfg_attr(
     not(any(feature = "remote-opendal", feature = "remote-redis")),
     expect(dead_code, reason = "no service is built in")
 )]
-mod cause;
-mod envelope;
+mod error_source;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod latency;
 #[cfg_attr(
     not(any(feature = "remote-opendal", feature = "remote-redis")),
     expect(dead_code, reason = "no service is built in")
@@ -25,7 +26,6 @@ pub mod fuzzing;
 mod objects;
 #[cfg(feature = "remote-opendal")]
 pub mod opendal;
-mod record;
 #[cfg(feature = "remote-redis")]
 mod redis;
 mod service;

@@ -29,7 +29,7 @@ use redis::{
 use tokio::sync::Mutex;
 
 use self::connect::Node;
-use super::cause;
+use super::error_source;
 use super::objects::{Limits, Objects, Outcome};
 use super::service::Failure;
 use super::settings::Settings;
@@ -291,15 +291,15 @@ impl From<RedisError> for Failure {
                  `cluster_endpoints=host:port`",
                 Never,
             ),
-            Io if cause::is_distrust(&error) => ("the two do not agree on TLS", Never),
+            Io if error_source::is_distrust(&error) => ("the two do not agree on TLS", Never),
             Io if replies::is_too_large(&error) => ("it sends more than was asked for", Later),
             Io | ClusterConnectionNotFound => ("it cannot be reached", Soon),
             Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => ("it is not ready", Soon),
             _ => ("it answers with an error", Later),
         };
         Self {
-            reason: format!("{what}: {}", cause::in_words(&error)),
-            is_timeout: cause::is_timeout(&error),
+            reason: format!("{what}: {}", error_source::in_words(&error)),
+            is_timeout: error_source::is_timeout(&error),
             is_temporary: hope == Soon,
             is_permanent: hope == Never,
         }

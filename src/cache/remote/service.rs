@@ -9,13 +9,13 @@ use tokio::time::{sleep, timeout};
 
 use super::breaker::{Breaker, Change, Try};
 use super::envelope::{self, Refused};
+use super::latency::Record;
 use super::objects::{Limits, Objects};
-use super::record::Record;
 use super::settings::Settings;
+use crate::cache::store::{Address, Entry, SUFFIX};
+use crate::process::warning;
 use crate::stats::Counters;
-use crate::store::{Address, Entry, SUFFIX};
 use crate::sync::lock;
-use crate::warning;
 
 /// The pauses before a try that failed is repeated, before jitter.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::envelope::Secret;
 
-/// What is done with a [remote cache](crate::remote).
+/// What is done with a [remote cache](crate::cache::remote).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RemoteAccess {

@@ -4,9 +4,9 @@ use super::envelope::{Refused, TRAILER};
 use super::service::Found;
 use super::settings::RemoteAccess;
 use super::tier::Remote;
+use crate::cache::store::{Address, Entry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
-use crate::store::{Address, Entry};
 
 /// A remote cache, to look into it and to move entries there and back: from
 /// [`CacheConfig::open_remote`](crate::CacheConfig::open_remote).
@@ -79,7 +79,7 @@ impl RemoteStore {
         self.0.service().settings.secret.is_some()
     }
 
-    /// Asks for the entry of a [name](crate::store::EntryInfo::name), with one request.
+    /// Asks for the entry of a [name](crate::cache::store::EntryInfo::name), with one request.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl RemoteStore {
         })
     }
 
-    /// Writes an entry under its [name](crate::store::EntryInfo::name), in the place of what is
+    /// Writes an entry under its [name](crate::cache::store::EntryInfo::name), in the place of what is
     /// there.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl RemoteStore {
         Putting::new(async move { put?.await.map(drop) })
     }
 
-    /// Lists the [names](crate::store::EntryInfo::name) of all entries, in no order. `None` of a
+    /// Lists the [names](crate::cache::store::EntryInfo::name) of all entries, in no order. `None` of a
     /// service that cannot be listed, such as Redis.
     ///
     /// # Errors

@@ -20,9 +20,9 @@ use super::service::{Failure, Found, Of, Service, path};
 use super::settings::Settings;
 use super::url::{Located, locate};
 use super::worker::Worker;
+use crate::cache::store::{Address, Behind, Pending};
 use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::stats::Counters;
-use crate::store::{Address, Behind, Pending};
 
 /// What may be waiting to be written: so many objects, of so many bytes together.
 const QUEUE: [u64; 2] = [1024, 256 << 20];

@@ -3,7 +3,7 @@
 //! Addresses hold passwords: messages show the scheme, host and path of an address only.
 
 #[cfg(all(test, feature = "remote-fs"))]
-#[path = "../../tests/support/share.rs"]
+#[path = "../../../tests/support/share.rs"]
 mod share;
 
 use std::collections::HashMap;

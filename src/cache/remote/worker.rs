@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_channel::{Receiver, Sender};
 use tokio::runtime::{Builder, Handle};
 
-use crate::threads;
+use crate::process::threads;
 
 /// So many objects are written at the same time.
 const WRITERS: usize = 4;

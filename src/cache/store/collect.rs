@@ -13,7 +13,7 @@ use super::layout::{Layout, key_of, subfolders};
 use super::lock::{Try, try_lock_file};
 use super::publish::unique;
 use crate::digest::BuildKey;
-use crate::file::{self, Links};
+use crate::process::file::{self, Links};
 
 /// An entry stamped so recently stays, whatever the limit: those who wait for its build come for it.
 pub(crate) const YOUNG: Duration = Duration::from_secs(5);
@@ -254,7 +254,7 @@ mod tests {
             let layout = Layout::new(directory.path());
             layout.create().expect("it can be written");
             let key = BuildKey([7; 32]);
-            let path = layout.entry(&crate::store::Address { device: [1; 8], key });
+            let path = layout.entry(&crate::cache::store::Address { device: [1; 8], key });
             fs::create_dir_all(path.parent().expect("it has one")).expect("it can be written");
             fs::write(path, "old").expect("it can be written");
             let found = scan(&layout).next().expect("it is there");

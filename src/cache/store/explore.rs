@@ -12,7 +12,7 @@ use super::publish::publish;
 use super::{BESIDE_PAYLOAD, Store, collect_now};
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{self, Links};
+use crate::process::file::{self, Links};
 
 /// An entry as it lies in the store; its contents may or may not verify.
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ fn cannot(what: &str, path: &Path, error: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::entry::encode;
+    use crate::cache::store::entry::encode;
 
     const KEY: BuildKey = BuildKey([0xAB; 32]);
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::digest::BuildKey;
 use crate::error::{Error, Result};
-use crate::file::{self, Links};
+use crate::process::file::{self, Links};
 
 /// The end of an entry's name.
 pub(crate) const SUFFIX: &str = ".kiln";

@@ -62,17 +62,17 @@
 //! each process builds for itself. A directory on the local disk is faster, and is what `/var/cache`
 //! and `XDG_CACHE_HOME` are for.
 
-mod behind;
 mod collect;
 mod entry;
 mod explore;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
-mod hint;
 mod layout;
 mod lock;
 mod publish;
+mod task_tracker;
+mod usage;
 
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
@@ -87,23 +87,23 @@ pub use self::entry::{Entry, KernelRecord, Manifest, ParameterRecord, Unusable};
 pub use self::explore::{Checked, EntryInfo};
 pub use self::publish::Durability;
 
-pub(crate) use self::behind::{Behind, Pending};
 pub(crate) use self::entry::{decode_for, encode, kernels};
 pub(crate) use self::layout::Address;
 #[cfg(feature = "remote")]
 pub(crate) use self::layout::SUFFIX;
 pub(crate) use self::lock::{Lock, Try};
+pub(crate) use self::task_tracker::{Behind, Pending};
 
 use self::collect::{Goal, YOUNG, collect};
-use self::hint::HintFile;
 use self::layout::Layout;
 use self::publish::{Published, publish};
+use self::usage::HintFile;
 use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::file::{self, Links};
+use crate::process::file::{self, Links};
+use crate::process::threads;
+use crate::process::warning;
 use crate::stats::Counters;
-use crate::threads;
-use crate::warning;
 
 /// How far the stamp of an entry's last use may lag behind.
 const STAMP_EVERY: Duration = Duration::from_secs(600);

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::entry::{self, FOOTER};
 use super::layout::{Layout, is_missing, make_folder};
-use crate::file::{self, Links};
+use crate::process::file::{self, Links};
 
 /// How sure it is that a put survives a crash of the whole machine. Whatever it is, a crash leaves
 /// an entry whole or absent: one that was torn does not verify.

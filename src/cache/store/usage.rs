@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use super::layout::{Layout, open_own};
 use super::lock::{Try, keeping, try_lock};
-use crate::file::{self, Links};
+use crate::process::file::{self, Links};
 use crate::sync::lock;
 
 /// The length of the file: what the store holds, when that was counted, and the beginning of a digest

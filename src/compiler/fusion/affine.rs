@@ -1,6 +1,6 @@
 //! Integers as functions of the work-item: affine in its ids, up to a bounded rest.
 
-use crate::nd_range::NdRange;
+use crate::compiler::nd_range::NdRange;
 
 /// The work-items of a launch, in three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -440,7 +440,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::nd_range::NdSize;
+    use crate::compiler::nd_range::NdSize;
 
     fn space(global: impl Into<NdSize>, local: Option<usize>) -> Space {
         let mut range = NdRange::from(global.into());

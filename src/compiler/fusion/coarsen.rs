@@ -20,10 +20,10 @@ use rspirv::spirv::{BuiltIn, Op};
 use super::merge::Part;
 use super::ranges::{Ranges, Shape};
 use super::remap::{Definition, number, of_groups};
+use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Instruction, Interner, Role, Stream, ids};
 use crate::error::{Error, Result};
-use crate::nd_range::{NdRange, NdSize};
-use crate::spirv::Module;
-use crate::spirv::edit::{Instruction, Interner, Role, Stream, ids};
 
 /// What a device is served best with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

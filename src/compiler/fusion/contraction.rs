@@ -31,11 +31,11 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FPFastMathMode, Op, OpenclStd100Op as Extended};
 
-use super::isolate::Kernel;
+use super::extract::Kernel;
 use super::legality::Examined;
 use super::plan::{Argument, Memory, Slot};
 use super::ranges::{Mapping, Ranges, Shape};
-use crate::spirv::edit::{Definitions, Instruction, Section};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 
 /// A slot's operations whose bytes OpenCL leaves open.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::access::Bytes;
-use super::form::{Form, Id, Space};
+use super::affine::{Form, Id, Space};
 use super::legality::Examined;
 use super::plan::{Argument, Memory, Plan};
 use super::ranges::{Ranges, Shape};
@@ -150,7 +150,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::nd_range::{NdRange, NdSize};
+    use crate::compiler::nd_range::{NdRange, NdSize};
 
     #[test]
     fn rows_are_lines() {

@@ -2,9 +2,9 @@
 
 use rspirv::spirv::{FunctionControl, Op};
 
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Instruction, Interner, Stream};
 use crate::error::Result;
-use crate::spirv::Module;
-use crate::spirv::edit::{Instruction, Interner, Stream};
 
 /// The declaration of a function while its body is rewritten.
 pub(super) struct Declaration {

@@ -9,18 +9,18 @@ use rspirv::spirv::{
 
 use super::declaration::Declaration;
 use super::legality::Judgement;
-use super::locality::Locality;
+use super::local_legality::Locality;
+use super::local_memory::{self, Shared};
 use super::merge::{Modes, Whole, require};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{Private, element_width};
 use super::ranges::Ranges;
 use super::remap::{Global, group_id};
-use super::share::{self, Shared};
-use crate::error::{Error, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
     Function, Interner, Section, Stream, complete_interfaces, literal_words, string_words,
 };
+use crate::error::{Error, Result};
 
 /// What the entry is made by.
 pub(super) struct Decisions<'a> {
@@ -383,10 +383,10 @@ impl Writer<'_> {
     /// Where a parameter's memory begins, from the first element of the work-group's part.
     fn origin(&mut self, body: &mut Stream, shared: &Shared) -> Result<u32> {
         let Locality { factors, unit, .. } = *self.locality(shared.memory)?;
-        let width = share::address_width(self.module);
+        let width = local_memory::address_width(self.module);
         let int = self.interner.type_id(self.module, Op::TypeInt, &[width, 0])?;
         let unit = i128::from(unit);
-        let words = share::literal(shared.first / unit, width);
+        let words = local_memory::literal(shared.first / unit, width);
         let mut sum = self.interner.constant_id(self.module, Op::Constant, int, &words)?;
         if factors == [0; 3] {
             return Ok(sum);
@@ -400,7 +400,7 @@ impl Writer<'_> {
                 body.push(Op::UConvert, [int, converted, id]);
                 id = converted;
             }
-            let words = share::literal(factor / unit, width);
+            let words = local_memory::literal(factor / unit, width);
             let factor = self.interner.constant_id(self.module, Op::Constant, int, &words)?;
             let (product, rest) = (self.module.fresh_id()?, self.module.fresh_id()?);
             body.push(Op::IMul, [int, product, id, factor]);

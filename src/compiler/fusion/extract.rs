@@ -13,11 +13,11 @@ use super::inlining::inline_helpers;
 use super::merge::Modes;
 use super::plan::{Argument, Plan, Slot};
 use super::specialize::specialize;
-use crate::error::{Error, ErrorKind, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Instruction, References, Section, Stream,
 };
+use crate::error::{Error, ErrorKind, Result};
 
 /// What a slot's program is made of: a module, and the values of its specialization constants.
 fn key(slot: &Slot) -> (usize, &[(u32, Vec<u8>)]) {

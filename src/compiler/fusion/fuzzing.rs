@@ -9,10 +9,10 @@ use super::{
     Argument, Internalization, Memory, Place, Plan, Region, Slot, Target, Trust, Width, access,
     fuse,
 };
+use crate::compiler::nd_range::{NdRange, NdSize};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
-use crate::nd_range::{NdRange, NdSize};
-use crate::spirv::Module;
-use crate::spirv::edit::Section;
 
 /// Sizes that mean something to somebody.
 const SIZES: [usize; 14] =

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, FunctionParameterAttribute, Op, StorageClass};
 
-use crate::error::{Error, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
     Context as _, Definitions, ExtendedSet, Function, Instruction, Role, Section, Stream, located,
 };
+use crate::error::{Error, Result};
 
 /// Maximum number of words of a function in which calls are replaced.
 const MAX_WORDS: usize = 1 << 16;

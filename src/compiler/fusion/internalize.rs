@@ -3,11 +3,11 @@
 
 use super::access::Access;
 use super::legality::{Examined, Judgement};
+use super::local_memory::{self, Shared};
 use super::plan::{Argument, Memory, Place, Plan, Region};
 use super::promote::{self, Private};
 use super::ranges::Ranges;
-use super::share::{self, Shared};
-use crate::spirv::edit::Definitions;
+use crate::compiler::spirv::edit::Definitions;
 
 /// For each slot, the parameters some of whose accesses go to variables. A memory that could do without
 /// its buffer, but whose kernels do more with the address than is followed, keeps that buffer, and is
@@ -98,7 +98,7 @@ pub(super) fn shared(
                 continue;
             }
             let first = region.offset as i128 - locality.first;
-            match share::check(&definitions[place.slot], examined, place.argument, first) {
+            match local_memory::check(&definitions[place.slot], examined, place.argument, first) {
                 Ok(unit) => {
                     locality.unit = locality.unit.min(unit);
                     found.push((place, first));

@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use super::access::{Access, Accesses, Bytes, Kind, OfGroups};
-use super::form::Space;
-use super::locality::{Locality, locality};
+use super::affine::Space;
+use super::coordinates::View;
+use super::local_legality::{Locality, locality};
 use super::plan::{Internalization, Memory, Place, Plan};
-use super::privacy::{Promotion, promotion};
+use super::private_legality::{Promotion, promotion};
 use super::ranges::Ranges;
-use super::shapes::View;
 
 /// What is known of a slot's kernel.
 pub(super) struct Examined {

@@ -6,10 +6,10 @@
 //! are needed for the memory itself.
 
 use super::access::{Kind, MAX_ALIGN};
-use super::form::{Form, Space};
+use super::affine::{Form, Space};
+use super::coordinates::View;
 use super::legality::{Examined, Use, never_meet};
 use super::plan::{Memory, Plan};
-use super::shapes::View;
 
 /// How a memory becomes a local variable of each work-group.
 #[derive(Clone, Debug, PartialEq, Eq)]

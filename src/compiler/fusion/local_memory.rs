@@ -2,7 +2,7 @@
 //!
 //! The parameter becomes a pointer to the variable, and one behind all others tells where the
 //! parameter's memory would begin in it, in elements: mostly before it, for the variable is only the
-//! [part](super::locality) of one work-group. What calculated addresses calculates numbers of elements
+//! [part](super::local_legality) of one work-group. What calculated addresses calculates numbers of elements
 //! instead, and each access goes to the element of its number. So no pointer is made that points
 //! outside of the variable.
 
@@ -16,9 +16,9 @@ use super::legality::Examined;
 use super::merge::require;
 use super::plan::Memory;
 use super::promote::{Moved, Uses, uses};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 use crate::error::{Error, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 
 /// A parameter that becomes local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

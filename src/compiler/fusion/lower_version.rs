@@ -2,9 +2,9 @@
 
 use rspirv::spirv::{Capability, Decoration, ExecutionMode, LoopControl, MemoryAccess, Op};
 
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 use crate::error::{Error, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Section};
 
 /// Major and minor.
 type Version = (u8, u8);

@@ -6,12 +6,12 @@ use rspirv::spirv::{
     Capability, Decoration, ExecutionMode, FunctionControl, LinkageType, Op, StorageClass,
 };
 
-use super::isolate::Kernel;
+use super::extract::Kernel;
 use super::ranges::Sizes;
 use super::remap::is_barrier;
+use crate::compiler::spirv::edit::{Instruction, Linkage, Section, Stream, string_words};
+use crate::compiler::spirv::{Input, Module, Options, merge};
 use crate::error::{Error, ErrorKind, Result};
-use crate::spirv::edit::{Instruction, Linkage, Section, Stream, string_words};
-use crate::spirv::{Input, Module, Options, merge};
 
 /// A slot's module with nothing in it but the kernel, as a function that is exported.
 pub(super) struct Part {

@@ -19,55 +19,55 @@
 //!    between them where work-groups pass values on, for the device's [version] of SPIR-V.
 
 mod access;
+mod affine;
+mod coarsen;
 mod contraction;
+mod coordinates;
 mod declaration;
 mod entry;
-mod form;
+mod extract;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod inlining;
 mod internalize;
-mod isolate;
 mod legality;
-mod locality;
+mod local_legality;
+mod local_memory;
+mod lower_version;
 mod merge;
 mod plan;
-mod privacy;
+mod private_legality;
 mod promote;
 mod ranges;
 mod remap;
 mod report;
-mod shapes;
-mod share;
 mod specialize;
 #[cfg(test)]
 mod tests;
-mod version;
-mod wide;
 
 use std::collections::{BTreeSet, HashMap};
 
 use rspirv::spirv::{Op, StorageClass};
 
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Section};
 use crate::error::{Error, ErrorKind, Result};
-use crate::nd_range::NdRange;
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Section};
 use access::Value;
+use affine::Space;
+use coarsen::Widening;
 use contraction::Operations;
-use form::Space;
 use internalize::internalized;
 use legality::Examined;
 use merge::{Modes, Part};
 use ranges::Shape;
-use wide::Widening;
 
+pub(crate) use coarsen::Width;
 pub(crate) use legality::Judgement;
 pub use legality::Verdict;
 pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
-pub(crate) use wide::Width;
 
 /// What came of a plan.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ fn attempt(
     width: Width,
     outcome: &mut Outcome,
 ) -> Result<Result<Fused, String>> {
-    let kernels = isolate::kernels(plan, modules)?;
+    let kernels = extract::kernels(plan, modules)?;
     let demanded: Vec<_> = kernels.iter().map(|kernel| kernel.modes.local_size()).collect();
     let ranges = ranges::join(&plan.slots, &demanded)?;
     let mut printing = kernels.iter().filter(|kernel| kernel.prints());
@@ -197,7 +197,7 @@ fn attempt(
     for (at, (slot, kernel)) in plan.slots.iter().zip(&kernels).enumerate() {
         let space = Space::new(&ranges.slots[at].range);
         let examined = examine(slot, &definitions[at], kernel.function, &space);
-        let examined = examined.map_err(|error| isolate::within(at, slot, error))?;
+        let examined = examined.map_err(|error| extract::within(at, slot, error))?;
         let relied = &examined.accesses.constants;
         let injected = relied & &access::feeding(&definitions[at], kernel.function);
         let place = |&argument: &usize| Place { slot: at, argument };
@@ -218,7 +218,7 @@ fn attempt(
             guard: mapping.guard,
         }
     }));
-    let views = shapes::unify(plan, &ranges, &mut slots);
+    let views = coordinates::unify(plan, &ranges, &mut slots);
     outcome.judgements = legality::judge(plan, &slots, &views);
     for Judgement { verdict, .. } in &outcome.judgements {
         match verdict {
@@ -248,7 +248,7 @@ fn attempt(
     let part = |at: usize, number: usize| {
         let mut part = Part::new(&kernels[at], number, |module, function| {
             promote::promote(module, function, &privates[at])?;
-            share::share(module, function, &shared[at])
+            local_memory::share(module, function, &shared[at])
         })?;
         remap::remap(&mut part.module, &kernels[at].name, &ranges.slots[at], &ranges)?;
         Ok::<_, Error>(part)
@@ -286,7 +286,7 @@ fn attempt(
     if plan.target.separate_functions && may_meet() {
         whole.keep_apart();
     }
-    version::lower(&mut whole.module, plan.target.version)?;
+    lower_version::lower(&mut whole.module, plan.target.version)?;
     let decisions = entry::Decisions {
         plan,
         ranges: &ranges,
@@ -319,7 +319,7 @@ fn attempt(
 fn unite_scalars(outcome: &mut Outcome) {
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
-    for equal in privacy::united(equal.collect::<Vec<_>>()) {
+    for equal in private_legality::united(equal.collect::<Vec<_>>()) {
         // One that is fixed fixes the others.
         if equal.is_disjoint(&outcome.constants) {
             outcome.equal.insert(equal);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::compiler::nd_range::NdRange;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::nd_range::NdRange;
 
 /// Launches to run as one kernel, in the order in which they were submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -191,7 +191,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nd_range::NdSize;
+    use crate::compiler::nd_range::NdSize;
 
     fn plan(factor: f32, first: u32) -> Plan {
         let region = |memory| Argument::Buffer(Region { memory, offset: 0, length: 64 });

@@ -15,10 +15,10 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::access::{Bytes, Condition, Kind, MAX_ALIGN, Symbol};
-use super::form::{Form, Space};
+use super::affine::{Form, Space};
+use super::coordinates::View;
 use super::legality::{Examined, Use};
 use super::plan::{Argument, Memory, Place, Plan};
-use super::shapes::View;
 
 /// How a memory's contents become a variable of each work-item.
 #[derive(Clone, Debug, PartialEq, Eq)]

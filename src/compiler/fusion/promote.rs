@@ -1,7 +1,7 @@
 //! Accesses to buffers that become accesses to a variable of the work-item.
 //!
 //! Every such access is, in every work-item, a constant number of bytes behind the first of those
-//! that the work-item has [to itself](super::privacy). So a pointer to the variable becomes a
+//! that the work-item has [to itself](super::private_legality). So a pointer to the variable becomes a
 //! parameter of the kernel's function, and each access goes to that constant place in it, beside
 //! memory or instead of it. A parameter for memory that is no longer used is what becomes that
 //! pointer; what calculated addresses from it is dropped.
@@ -14,10 +14,12 @@ use super::access::{Layout, Layouts, MAX_ALIGN};
 use super::declaration::Declaration;
 use super::merge::require;
 use super::plan::Memory;
-use super::privacy::Kept;
+use super::private_legality::Kept;
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Interner, Role, Section, Stream, ids, located,
+};
 use crate::error::{Error, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Interner, Role, Section, Stream, ids, located};
 
 /// A parameter some of whose accesses go to a variable.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@
 //! driver take that of the others.
 
 use super::plan::Slot;
+use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::error::{Error, Result};
-use crate::nd_range::{NdRange, NdSize};
 
 /// The nd-range of the fused kernel, and what becomes of each slot's.
 #[derive(Clone, Debug, PartialEq, Eq)]

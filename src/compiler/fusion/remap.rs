@@ -9,12 +9,12 @@ use rspirv::spirv::{BuiltIn, Decoration, FunctionControl, LinkageType, Op, Stora
 
 use super::access::Layouts;
 use super::ranges::{Mapping, Ranges, Shape, Sizes, padded};
-use crate::error::{Error, Result};
-use crate::nd_range::NdRange;
-use crate::spirv::Module;
-use crate::spirv::edit::{
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
     Function, Instruction, Interner, Role, Section, Stream, ids, located, string_words,
 };
+use crate::error::{Error, Result};
 
 /// What a kernel gets for one of the device's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::Outcome;
 use super::legality::{Judgement, Verdict};
 use super::plan::{Internalization, Memory, Place, Plan, Slot};
-use crate::emit;
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::opencl_c;
+use crate::compiler::spirv::Module;
 use crate::error::{Error, ErrorKind, Result};
-use crate::nd_range::NdRange;
-use crate::spirv::Module;
 
 /// What is known of launches that were to run as one: the verdict on every buffer, and on every two
 /// launches that share it, and the code of the kernel that they became. Cheap to clone; its display is
@@ -185,7 +185,7 @@ impl FusionReport {
     /// [`Unsupported`](ErrorKind::Unsupported) for what OpenCL C cannot express.
     pub fn opencl_c(&self) -> Result<String> {
         match self.spirv() {
-            Some(module) => emit::opencl_c(&Module::parse(module)?),
+            Some(module) => opencl_c::opencl_c(&Module::parse(module)?),
             None => Err(Error::new(ErrorKind::InvalidArgument, "there is no fused kernel")),
         }
     }

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, Op};
 
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Section, Stream, literal_words};
 use crate::error::{Error, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{Section, Stream, literal_words};
 
 /// Makes all of a module's specialization constants plain ones: those that `values` names at their
 /// bytes, the others at their defaults. The module is only copied if there are any.
@@ -20,7 +20,7 @@ pub(super) fn specialize<'m>(
     module: &'m Module,
     values: &[(u32, Vec<u8>)],
 ) -> Result<Cow<'m, Module>> {
-    let is_id = |i: &crate::spirv::edit::Instruction<'_>| {
+    let is_id = |i: &crate::compiler::spirv::edit::Instruction<'_>| {
         i.op() == Some(Op::Decorate) && i.word(1) == Some(Decoration::SpecId as u32)
     };
     let annotations = module.section(Section::Annotations).iter().filter(is_id);

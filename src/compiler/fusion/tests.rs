@@ -8,9 +8,9 @@ use std::process::Command;
 use rspirv::binary::Disassemble;
 
 use super::*;
+use crate::compiler::nd_range::NdSize;
 use crate::digest::Digest;
 use crate::error::ErrorKind;
-use crate::nd_range::NdSize;
 
 mod contraction;
 mod groups;
@@ -23,10 +23,10 @@ mod rare;
 mod shapes;
 mod wide;
 
-const OPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion.spv");
-const UNOPTIMISED: &[u8] = include_bytes!("../../tests/data/fusion_O0.spv");
-const PATTERNS: &[u8] = include_bytes!("../../tests/data/patterns.spv");
-const ALL_PATTERNS: [&[u8]; 2] = [PATTERNS, include_bytes!("../../tests/data/patterns_O0.spv")];
+const OPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion.spv");
+const UNOPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion_O0.spv");
+const PATTERNS: &[u8] = include_bytes!("../../../tests/data/patterns.spv");
+const ALL_PATTERNS: [&[u8]; 2] = [PATTERNS, include_bytes!("../../../tests/data/patterns_O0.spv")];
 const ALL: [&[u8]; 2] = [OPTIMISED, UNOPTIMISED];
 
 const LENGTH: usize = 1 << 12;
@@ -319,7 +319,7 @@ fn slices_of_one_memory_may_overlap_as_several_types() {
     for bytes in ALL {
         for offset in [0, 128, 256] {
             let (fused, _) = fused(bytes, &plan(&launches(offset), 32, &[]));
-            let text = crate::emit::opencl_c(&fused.module).unwrap();
+            let text = crate::compiler::opencl_c::opencl_c(&fused.module).unwrap();
             assert!(text.contains("may_alias"), "{offset}: {text}");
         }
     }

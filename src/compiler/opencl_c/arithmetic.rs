@@ -6,8 +6,8 @@ use super::constants::{Place, lane_of_bool, signed_literal};
 use super::function::{Body, initializer};
 use super::types::{Lanes, Scalar, Space, Type};
 use super::{malformed, operand, unsupported};
+use crate::compiler::spirv::edit::{Context as _, ExtendedSet, Instruction};
 use crate::error::Result;
-use crate::spirv::edit::{Context as _, ExtendedSet, Instruction};
 
 impl<'m> Body<'_, 'm> {
     /// Any instruction that neither begins nor ends a block.

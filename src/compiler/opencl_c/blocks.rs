@@ -14,8 +14,8 @@ use rspirv::spirv::Op;
 use super::function::Body;
 use super::types::{Lanes, Scalar};
 use super::{malformed, operand};
+use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
-use crate::spirv::edit::Instruction;
 
 /// A block of a function.
 pub(super) struct Block<'m> {

@@ -6,8 +6,8 @@ use super::arithmetic::unsigned;
 use super::function::Body;
 use super::types::{Scalar, Type};
 use super::{malformed, operand, unsupported};
+use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
-use crate::spirv::edit::Instruction;
 
 /// What gives a built-in value of a dimension.
 fn function_of(built_in: BuiltIn) -> Option<&'static str> {

@@ -4,8 +4,8 @@ use rspirv::spirv::Op;
 
 use super::types::{Lanes, Scalar, Space, Type};
 use super::{Emitter, malformed, operand, unsupported};
+use crate::compiler::spirv::edit::{Instruction, Section};
 use crate::error::Result;
-use crate::spirv::edit::{Instruction, Section};
 
 /// Where a constant stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use super::constants::{Place, bounded};
 use super::generic::Spaces;
 use super::types::{Scalar, Space, Type};
 use super::{Emitter, malformed, operand, unsupported};
+use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
-use crate::spirv::edit::Instruction;
 
 /// Calls deeper than this are not what a compiler makes, and need a large stack to be followed.
 const DEPTH: usize = 64;

@@ -11,9 +11,9 @@ use rspirv::spirv::{Op, StorageClass};
 
 use super::types::Space;
 use super::{Emitter, operand, unsupported};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Function, Instruction, Section, ids};
 use crate::error::Result;
-use crate::spirv::Module;
-use crate::spirv::edit::{Function, Instruction, Section, ids};
 
 /// The address spaces of values by level: of the pointer, of the pointer that it points to, ...
 pub(super) type Spaces = HashMap<u32, Vec<Space>>;

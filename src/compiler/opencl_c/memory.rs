@@ -5,8 +5,8 @@ use rspirv::spirv::{MemoryAccess, Op, StorageClass};
 use super::function::Body;
 use super::types::{Scalar, Space, Type, pointer_to};
 use super::{malformed, operand, unsupported};
+use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
-use crate::spirv::edit::Instruction;
 
 /// The memory operands of an instruction, as far as they matter here.
 #[derive(Clone, Copy, Debug, Default)]

@@ -42,9 +42,11 @@ use rspirv::spirv::{
     StorageClass,
 };
 
+use crate::compiler::spirv::edit::{
+    Definitions, Function, Instruction, Location, Section, invalid,
+};
+use crate::compiler::spirv::{Demand, Module};
 use crate::error::{Error, Result};
-use crate::spirv::edit::{Definitions, Function, Instruction, Location, Section, invalid};
-use crate::spirv::{Demand, Module};
 use names::Names;
 use types::Space;
 

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use rspirv::spirv::{Op, OpenclStd100Op as Std};
 
 use super::is_identifier;
-use crate::spirv::Module;
-use crate::spirv::edit::Section;
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::Section;
 
 #[derive(Debug, Default)]
 pub(super) struct Names {

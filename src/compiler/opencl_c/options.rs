@@ -1,6 +1,6 @@
 //! Build options for emitted text.
 
-use crate::options::words;
+use crate::compiler::options::words;
 
 /// Those of a program's build options that a driver's compiler gets with emitted text.
 ///

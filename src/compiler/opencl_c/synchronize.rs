@@ -8,9 +8,9 @@ use rspirv::spirv::{MemorySemantics, Op, Scope};
 use super::function::Body;
 use super::types::{Lanes, Scalar, Space};
 use super::{malformed, operand, unsupported};
+use crate::compiler::spirv::Demand;
+use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
-use crate::spirv::Demand;
-use crate::spirv::edit::Instruction;
 
 impl Body<'_, '_> {
     /// Whether it is such an instruction.

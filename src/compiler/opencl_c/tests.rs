@@ -11,19 +11,19 @@ use rspirv::spirv::{
 use super::constants::{Place, literal, signed_literal};
 use super::types::{Lanes, Scalar};
 use super::{VERSION, opencl_c, specialized};
+use crate::compiler::spirv::Module;
 use crate::error::{ErrorKind, Result};
-use crate::spirv::Module;
 
-const SAXPY: &[u8] = include_bytes!("../../tests/data/saxpy.spv");
-const SWITCHES: &[u8] = include_bytes!("../../tests/data/switches.spv");
-const OPERATIONS: &[u8] = include_bytes!("../../tests/data/operations.spv");
-const CONTROL: &[u8] = include_bytes!("../../tests/data/emitted/control_O2.spv");
-const GENERIC: &[u8] = include_bytes!("../../tests/data/emitted/generic_O0.spv");
-const ARITHMETIC: &[u8] = include_bytes!("../../tests/data/emitted/arithmetic_O2.spv");
-const BITS: &[u8] = include_bytes!("../../tests/data/emitted/bits.spv");
-const GROUPS: &[u8] = include_bytes!("../../tests/data/emitted/groups_O0.spv");
-const UNCOMMON: &[u8] = include_bytes!("../../tests/data/emitted/uncommon.spv");
-const MEMORY: &[u8] = include_bytes!("../../tests/data/emitted/memory_O0.spv");
+const SAXPY: &[u8] = include_bytes!("../../../tests/data/saxpy.spv");
+const SWITCHES: &[u8] = include_bytes!("../../../tests/data/switches.spv");
+const OPERATIONS: &[u8] = include_bytes!("../../../tests/data/operations.spv");
+const CONTROL: &[u8] = include_bytes!("../../../tests/data/emitted/control_O2.spv");
+const GENERIC: &[u8] = include_bytes!("../../../tests/data/emitted/generic_O0.spv");
+const ARITHMETIC: &[u8] = include_bytes!("../../../tests/data/emitted/arithmetic_O2.spv");
+const BITS: &[u8] = include_bytes!("../../../tests/data/emitted/bits.spv");
+const GROUPS: &[u8] = include_bytes!("../../../tests/data/emitted/groups_O0.spv");
+const UNCOMMON: &[u8] = include_bytes!("../../../tests/data/emitted/uncommon.spv");
+const MEMORY: &[u8] = include_bytes!("../../../tests/data/emitted/memory_O0.spv");
 
 fn emit(bytes: &[u8]) -> Result<String> {
     opencl_c(&Module::parse(bytes)?)
@@ -147,12 +147,18 @@ fn names_that_the_language_uses_have_the_id_behind() {
 
 #[test]
 fn what_cannot_be_expressed_is_named() {
-    refused(include_bytes!("../../tests/data/application.spv"), "function `bump`, which no module");
     refused(
-        include_bytes!("../../tests/data/inferred.spv"),
+        include_bytes!("../../../tests/data/application.spv"),
+        "function `bump`, which no module",
+    );
+    refused(
+        include_bytes!("../../../tests/data/inferred.spv"),
         "inferred: Kiln cannot express OpTypeImage in OpenCL C 1.2",
     );
-    refused(include_bytes!("../../tests/data/function_pointers.spv"), "OpFunctionPointerCallINTEL");
+    refused(
+        include_bytes!("../../../tests/data/function_pointers.spv"),
+        "OpFunctionPointerCallINTEL",
+    );
 }
 
 #[test]
@@ -316,7 +322,7 @@ fn what_is_said_of_a_group_is_not_repeated_for_each_member() {
 
 #[test]
 fn values_that_swap_in_a_loop_are_read_before_they_are_written() {
-    let text = emit(include_bytes!("../../tests/data/emitted/phis.spv")).unwrap();
+    let text = emit(include_bytes!("../../../tests/data/emitted/phis.spv")).unwrap();
     let (reads, writes) = (text.find(" next_").unwrap(), text.find(" = next_").unwrap());
     assert!(reads < writes, "{text}");
 }

@@ -10,8 +10,8 @@ use std::fmt;
 use rspirv::spirv::{Decoration, Op, StorageClass};
 
 use super::{Emitter, malformed, operand, unsupported};
+use crate::compiler::spirv::Demand;
 use crate::error::Result;
-use crate::spirv::Demand;
 
 /// An address space of OpenCL C 1.2, which has no generic one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,7 +13,6 @@
 //!
 //! Memory and time are linear in the size of the module, whatever its header claims.
 
-mod demands;
 mod describe;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -24,6 +23,7 @@ mod merge;
 mod module;
 mod prune;
 mod reflect;
+mod requirements;
 mod sizes;
 mod stream;
 #[cfg(test)]
@@ -37,14 +37,14 @@ use std::sync::Arc;
 
 use rspirv::spirv::LinkageType;
 
+use crate::compiler::signature::Parameter;
+use crate::compiler::signature::SpecializationConstant;
 use crate::error::Result;
-use crate::signature::Parameter;
-use crate::signature::SpecializationConstant;
 use words::Words;
 
-pub(crate) use demands::{Demand, Demands, demands};
 pub(crate) use merge::{Input, Merged, Options, VERSION as MERGER, check_signatures, merge};
 pub(crate) use module::Module;
+pub(crate) use requirements::{Demand, Demands, demands};
 pub(crate) use sizes::private_memory;
 
 /// What reads and rewrites modules elsewhere.

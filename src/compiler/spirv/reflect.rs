@@ -13,8 +13,8 @@ use super::module::Linkage;
 use super::types::{Declarations, Type, constant_scalar};
 use super::words::{Instruction, Words};
 use super::{Reflection, Symbol};
-use crate::signature::SpecializationConstant;
-use crate::signature::{Access, AddressSpace, Parameter};
+use crate::compiler::signature::SpecializationConstant;
+use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
 /// Longer names of types and values are dropped. Many parameters can refer to one name, so that
 /// without a limit a small module could ask for much memory.

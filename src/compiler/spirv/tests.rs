@@ -5,30 +5,30 @@ use rspirv::spirv::{Decoration, FunctionParameterAttribute, MAGIC_NUMBER, Op, St
 mod edit;
 
 use super::{Reflection, has_magic, private_memory, read};
+use crate::compiler::signature::{Access, AddressSpace, Parameter};
 use crate::error::ErrorKind;
-use crate::signature::{Access, AddressSpace, Parameter};
 
-const SAXPY: &[u8] = include_bytes!("../../tests/data/saxpy.spv");
-const MIXED: &[u8] = include_bytes!("../../tests/data/mixed.spv");
-const INFERRED: &[u8] = include_bytes!("../../tests/data/inferred.spv");
+const SAXPY: &[u8] = include_bytes!("../../../tests/data/saxpy.spv");
+const MIXED: &[u8] = include_bytes!("../../../tests/data/mixed.spv");
+const INFERRED: &[u8] = include_bytes!("../../../tests/data/inferred.spv");
 
 /// From several compilers, optimisers and formats of debug information, and written by hand.
 const ALL: [(&str, &[u8]); 15] = [
     ("saxpy", SAXPY),
     ("mixed", MIXED),
     ("inferred", INFERRED),
-    ("application", include_bytes!("../../tests/data/application.spv")),
-    ("library", include_bytes!("../../tests/data/library.spv")),
-    ("library_O0", include_bytes!("../../tests/data/library_O0.spv")),
-    ("library_debug", include_bytes!("../../tests/data/library_debug.spv")),
-    ("library_legacy_debug", include_bytes!("../../tests/data/library_legacy_debug.spv")),
-    ("application_intel", include_bytes!("../../tests/data/application_intel.spv")),
-    ("library_intel", include_bytes!("../../tests/data/library_intel.spv")),
-    ("library_intel_debug", include_bytes!("../../tests/data/library_intel_debug.spv")),
-    ("application_inferred", include_bytes!("../../tests/data/application_inferred.spv")),
-    ("library_inferred", include_bytes!("../../tests/data/library_inferred.spv")),
-    ("switches", include_bytes!("../../tests/data/switches.spv")),
-    ("operations", include_bytes!("../../tests/data/operations.spv")),
+    ("application", include_bytes!("../../../tests/data/application.spv")),
+    ("library", include_bytes!("../../../tests/data/library.spv")),
+    ("library_O0", include_bytes!("../../../tests/data/library_O0.spv")),
+    ("library_debug", include_bytes!("../../../tests/data/library_debug.spv")),
+    ("library_legacy_debug", include_bytes!("../../../tests/data/library_legacy_debug.spv")),
+    ("application_intel", include_bytes!("../../../tests/data/application_intel.spv")),
+    ("library_intel", include_bytes!("../../../tests/data/library_intel.spv")),
+    ("library_intel_debug", include_bytes!("../../../tests/data/library_intel_debug.spv")),
+    ("application_inferred", include_bytes!("../../../tests/data/application_inferred.spv")),
+    ("library_inferred", include_bytes!("../../../tests/data/library_inferred.spv")),
+    ("switches", include_bytes!("../../../tests/data/switches.spv")),
+    ("operations", include_bytes!("../../../tests/data/operations.spv")),
 ];
 
 const KERNEL: u32 = rspirv::spirv::ExecutionModel::Kernel as u32;

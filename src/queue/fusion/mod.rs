@@ -1,8 +1,8 @@
 //! Fusion scopes: launches that are collected to run as one kernel.
 
 mod outcome;
+mod plan;
 mod recent;
-mod sketch;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -18,19 +18,19 @@ use futures::channel::oneshot;
 use smallvec::SmallVec;
 
 pub use self::outcome::{Fusing, FusionOutcome, Unfused};
+use self::plan::{Outline, Sketch, Wishes};
 use self::recent::Recent;
 pub(crate) use self::recent::Recents;
-use self::sketch::{Outline, Sketch, Wishes};
 use super::Queue;
 use super::command::{Launch, LaunchWork};
 use super::event::Event;
 use super::scheduler::{Aborted, GroupId, Scheduler, Together, United};
 use super::stopwatch::Stopwatch;
-use crate::buffer::Buffer;
-use crate::build::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
+use crate::args::buffer::Buffer;
+use crate::build_graph::{Choice, Fastest, Fusion, FusionRequest, Query, Run};
+pub use crate::compiler::fusion::Internalization;
+use crate::compiler::fusion::{FusionReport, Trust};
 use crate::error::{Error, ErrorKind, Result};
-pub use crate::fusion::Internalization;
-use crate::fusion::{FusionReport, Trust};
 use crate::future::named_future;
 use crate::process;
 use crate::sync::lock;
@@ -581,7 +581,7 @@ impl Completion {
         self.is_decided = true;
         let Findings { lost, rest } = findings;
         let unite = |launches: &[&LaunchWork]| {
-            let launch = Box::new(sketch::fused(launches, fused));
+            let launch = Box::new(plan::fused(launches, fused));
             let together = match rest {
                 Rest::Known(together) => Arc::clone(together),
                 Rest::New(Inquiry { wishes, trust, .. }) => {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::args::ArgumentKind;
-use crate::buffer::Region;
-use crate::build::{FusedKernel, Kernel, Query};
+use crate::args::buffer::Region;
+use crate::build_graph::{FusedKernel, Kernel, Query};
+use crate::compiler::fusion::{
+    self, Argument, Internalization, Memory, Place, Plan, Slot, Target, Trust,
+};
 use crate::device::{Device, DeviceInfo, Workarounds, spirv_versions};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::fusion::{self, Argument, Internalization, Memory, Place, Plan, Slot, Target, Trust};
 use crate::queue::command::LaunchWork;
 
 /// What a scope was told of its launches.

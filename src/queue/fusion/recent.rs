@@ -6,15 +6,15 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::sketch::{Wishes, regions};
+use super::plan::{Wishes, regions};
 use crate::args::ArgumentKind;
-use crate::buffer::Region;
-use crate::build::{Fusion, WeakKernel};
-use crate::fusion::Trust;
-use crate::nd_range::NdRange;
+use crate::args::buffer::Region;
+use crate::build_graph::{Fusion, WeakKernel};
+use crate::compiler::fusion::Trust;
+use crate::compiler::nd_range::NdRange;
+use crate::compiler::signature::Access;
 use crate::queue::command::LaunchWork;
 use crate::queue::scheduler::Together;
-use crate::signature::Access;
 
 /// So many scopes of a queue are known.
 const SCOPES: usize = 8;

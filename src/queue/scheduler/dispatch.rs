@@ -9,7 +9,7 @@ use crate::device::DeviceKind;
 use crate::error::Result;
 use crate::queue::command::{Command, Work};
 use crate::queue::dag::{NextList, NodeId, Why};
-use crate::queue::lane::{Lane, Place, wait_list};
+use crate::queue::native_queue::{Lane, Place, wait_list};
 
 /// At least so often, in commands, a lane asks the driver to call back though nobody waits.
 const WATCH_EVERY: usize = 256;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use super::group::Stage;
 use super::{Edges, Effects, Ending, GroupId, Options, Scheduler, State};
+use crate::compiler::signature::Access;
 use crate::queue::command::{Command, LaunchWork, Several, Work};
 use crate::queue::dag::{EdgeKind, NextList, NodeId, Uses};
 use crate::queue::event::{Event, Record};
 use crate::queue::hazard::Use;
 use crate::queue::stopwatch::Stopwatch;
-use crate::signature::Access;
 
 /// Launches that are held, in order, and their records.
 #[derive(Default)]

@@ -17,14 +17,14 @@ use fastrand::Rng;
 use futures_lite::future::{block_on, or, yield_now};
 
 use super::{Aborted, GroupId, Together, United};
+use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
-use crate::buffer::Buffer;
-use crate::build::Kernel;
+use crate::build_graph::Kernel;
 use crate::error::{ErrorKind, Result};
-use crate::image::Image;
 use crate::queue::command::LaunchWork;
 use crate::queue::{Event, Queue, Read};
 use crate::runtime::Runtime;
+use crate::source::image::Image;
 
 /// Buffers are used by units of so many elements.
 const UNIT: usize = 32;

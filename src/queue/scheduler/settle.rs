@@ -16,7 +16,7 @@ use crate::error::outlast;
 use crate::queue::completion::{Fired, Phase, Urgency};
 use crate::queue::dag::NextList;
 use crate::queue::event::Record;
-use crate::queue::lane::{Left, Place};
+use crate::queue::native_queue::{Left, Place};
 use crate::queue::reactor::Post;
 
 thread_local! {

@@ -9,14 +9,14 @@ use futures_lite::future::block_on;
 
 use super::group::Hindrance;
 use super::{Aborted, GroupId, Together, United};
+use crate::args::buffer::Buffer;
 use crate::backend::simulated::{Fault, Simulator};
-use crate::buffer::Buffer;
-use crate::build::{Kernel, Program};
+use crate::build_graph::{Kernel, Program};
 use crate::error::Result;
-use crate::image::Image;
 use crate::queue::command::LaunchWork;
 use crate::queue::{Event, Queue};
 use crate::runtime::Runtime;
+use crate::source::image::Image;
 
 const SOURCE: &str = "
     kernel void one(global uint *x) {}

@@ -20,13 +20,13 @@ use smallvec::SmallVec;
 
 use super::{Effects, Ending, Scheduler, State};
 use crate::backend::{DeviceSlot, Lane, NativeEvent, Operation, Profile, Progress};
-use crate::build::{Pool, catch_panic};
+use crate::build_graph::{Pool, catch_panic};
 use crate::error::Result;
+use crate::process::threads::no_thread;
 use crate::queue::command::Work;
 use crate::queue::dag::NodeId;
-use crate::queue::lane::Place;
+use crate::queue::native_queue::Place;
 use crate::sync::lock;
-use crate::threads::no_thread;
 
 /// A transfer of more bytes is moved in pieces.
 const LARGE: usize = 4 << 20;

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 
 use rspirv::spirv::{BuiltIn, Op};
 
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream};
 use crate::error::Result;
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Interner, Stream};
 
 const DIMENSIONS: u32 = 3;
 

@@ -8,9 +8,9 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::Op;
 
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Stream, ids, invalid};
 use crate::error::Result;
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Role, Stream, ids, invalid};
 
 /// The module as it should have been written.
 ///
@@ -159,10 +159,10 @@ mod tests {
     #[test]
     fn a_module_that_is_right_stays_as_it_is() {
         for bytes in [
-            &include_bytes!("../../tests/data/saxpy.spv")[..],
-            include_bytes!("../../tests/data/switches.spv"),
-            include_bytes!("../../tests/data/fusion.spv"),
-            include_bytes!("../../tests/data/emitted/control_O2.spv"),
+            &include_bytes!("../../../tests/data/saxpy.spv")[..],
+            include_bytes!("../../../tests/data/switches.spv"),
+            include_bytes!("../../../tests/data/fusion.spv"),
+            include_bytes!("../../../tests/data/emitted/control_O2.spv"),
         ] {
             let module = repaired(bytes.to_vec()).expect("it is a module");
             assert_eq!(module.assemble(), bytes);

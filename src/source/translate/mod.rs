@@ -29,15 +29,15 @@
 //! [`repair`] puts right what llvm-spirv is known to write wrongly, and [`dimensions`] what it loses;
 //! where it fails, another way to translate is tried, and at last without optimisation.
 
-mod by_component;
 mod dimensions;
 mod find;
+mod fixups;
 mod options;
-mod repair;
+mod scalarize;
 mod target;
 #[cfg(test)]
 mod tests;
-mod translate;
+mod translation;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ use crate::sync::lock;
 
 pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
-pub(crate) use self::translate::Translation;
+pub(crate) use self::translation::Translation;
 
 /// How long a compiler may take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! The options of a plain OpenCL build, for clang.
 
+use crate::compiler::options::RELAXED;
 use crate::error::{Error, Result};
-use crate::options::RELAXED;
 
 /// Build options, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

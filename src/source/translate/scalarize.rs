@@ -10,9 +10,9 @@ use std::collections::HashSet;
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream};
 use crate::error::Result;
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream};
 
 /// Of a vector (SPIR-V 2.16.1, with the capability `Vector16`).
 const MOST_COMPONENTS: u32 = 16;

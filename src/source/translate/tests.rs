@@ -79,14 +79,14 @@ impl Folder {
         clang: &str,
         llvm_spirv: &str,
         limit: Duration,
-    ) -> Result<translate::Translated> {
+    ) -> Result<translation::Translated> {
         self.clang("clang", 15, clang);
         self.llvm_spirv("llvm-spirv", 15, llvm_spirv);
         let tools = self.found().expect("they are there");
         Translation::new(&tools, limit, "", &device())?.run(b"kernel void k() {}")
     }
 
-    fn translate(&self, clang: &str, llvm_spirv: &str) -> Result<translate::Translated> {
+    fn translate(&self, clang: &str, llvm_spirv: &str) -> Result<translation::Translated> {
         self.translate_within(clang, llvm_spirv, LIMIT)
     }
 }

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::by_component::fma_by_component;
 use super::compiler;
 use super::dimensions::dimensions_looked_at;
 use super::find::{Tool, Tools};
+use super::fixups::repaired;
 use super::options::BuildOptions;
-use super::repair::repaired;
+use super::scalarize::fma_by_component;
 use super::target::Target;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
-use crate::image::Image;
 use crate::process::{self, Ended};
+use crate::source::image::Image;
 
 /// What is done to a text beside what the arguments tell. Part of every key: raised with each change
 /// that changes results.

@@ -7,12 +7,12 @@ use ::opendal::{Configurator, OperatorUri};
 use serde::Serialize;
 
 use super::client::Client;
+use crate::cache::remote::settings::Settings;
+use crate::cache::remote::url::{Parsed, bad};
 use crate::error::Result;
-use crate::remote::settings::Settings;
-use crate::remote::url::{Parsed, bad};
 
 /// Access to the objects at an address. Connects to nothing.
-pub(in crate::remote) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
+pub(in crate::cache::remote) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
     match address.service() {
         #[cfg(feature = "remote-s3")]
         "s3" => s3(address, settings),

@@ -16,12 +16,12 @@ use tokio::sync::{Mutex, OnceCell};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::remote::cause;
-use crate::remote::objects::{Limits, Objects, Outcome};
-use crate::remote::service::Failure;
+use crate::cache::remote::error_source;
+use crate::cache::remote::objects::{Limits, Objects, Outcome};
+use crate::cache::remote::service::Failure;
 
 #[derive(Debug)]
-pub(in crate::remote) enum Client {
+pub(in crate::cache::remote) enum Client {
     There(Operator),
     #[cfg_attr(
         not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")),
@@ -30,7 +30,7 @@ pub(in crate::remote) enum Client {
     Later(Later),
 }
 
-pub(in crate::remote) struct Later {
+pub(in crate::cache::remote) struct Later {
     operator: OnceCell<Operator>,
     make: Arc<dyn Fn() -> Result<Operator> + Send + Sync>,
     /// The latest attempt to make the operator, until a request has seen its outcome. It may block on a
@@ -163,17 +163,17 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let kind = error.kind();
         // Clients of HTTP report a certificate that is not trusted as a failure to connect.
-        let is_distrust = cause::is_distrust(&error);
+        let is_distrust = error_source::is_distrust(&error);
         Self {
             // Clients have time-outs of their own.
-            is_timeout: cause::is_timeout(&error),
+            is_timeout: error_source::is_timeout(&error),
             is_temporary: error.is_temporary() && !is_distrust,
             is_permanent: is_distrust
                 || matches!(
                     kind,
                     ErrorKind::PermissionDenied | ErrorKind::ConfigInvalid | ErrorKind::Unsupported
                 ),
-            reason: cause::in_words(&error),
+            reason: error_source::in_words(&error),
         }
     }
 }

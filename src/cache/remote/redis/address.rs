@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Address;
+use crate::cache::remote::parse_duration;
+use crate::cache::remote::url::{Parsed, bad};
 use crate::error::Result;
-use crate::remote::parse_duration;
-use crate::remote::url::{Parsed, bad};
 
 const SETTINGS: [&str; 6] = ["ttl", "cluster_endpoints", "db", "root", "username", "password"];
 

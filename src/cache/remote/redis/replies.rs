@@ -192,7 +192,7 @@ impl Error for TooLarge {}
 
 /// Whether an error is that of a reply that is too large.
 pub(super) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
-    crate::remote::cause::chain(error).any(|error| error.is::<TooLarge>())
+    crate::cache::remote::error_source::chain(error).any(|error| error.is::<TooLarge>())
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::DiGraph;
 use rspirv::spirv::Op;
 
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Location, Role, Section, ids, located};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{
+    Definitions, Instruction, Location, Role, Section, ids, located,
+};
 
 /// More blocks than a kernel has that is worth to be fused.
 const MAX_BLOCKS: usize = 1024;
@@ -188,7 +190,7 @@ pub(super) fn forwarded(module: &Module, function: u32) -> Option<u32> {
         }
     }
     let called = called?;
-    let has_body = |function: &crate::spirv::edit::Function| {
+    let has_body = |function: &crate::compiler::spirv::edit::Function| {
         function.id == called && !function.is_declaration()
     };
     module.functions.iter().any(has_body).then_some(called)

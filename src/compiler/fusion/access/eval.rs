@@ -14,7 +14,6 @@ use std::rc::Rc;
 
 use rspirv::spirv::{Op, StorageClass};
 
-use super::super::form::{Form, Space};
 use super::blocks::Blocks;
 use super::flow::Flow;
 use super::layout::Layouts;
@@ -22,9 +21,10 @@ use super::memory::{At, spilled};
 use super::symbols::Symbols;
 use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Accesses, Value};
+use crate::compiler::fusion::affine::{Form, Space};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 use crate::error::{Error, ErrorKind, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Instruction, Location};
 
 /// Calls within calls.
 const MAX_DEPTH: usize = 16;

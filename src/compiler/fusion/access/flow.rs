@@ -7,7 +7,7 @@ use rspirv::spirv::Op;
 
 use super::blocks::Blocks;
 use super::symbols::{Condition, Symbol, Symbols};
-use crate::spirv::edit::{Definitions, Location};
+use crate::compiler::spirv::edit::{Definitions, Location};
 
 /// The ways through a kernel's function that are taken with the values that its analysis relied on.
 #[derive(Clone, Debug, Default)]

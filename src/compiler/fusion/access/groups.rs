@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use rspirv::spirv::{Op, StorageClass};
 
 use super::layout::Layouts;
-use crate::spirv::edit::{Definitions, OPCODES, Section, ids};
+use crate::compiler::spirv::edit::{Definitions, OPCODES, Section, ids};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfGroups {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use rspirv::spirv::{Decoration, Op};
 
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Section};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Section};
 
 const MAX_DEPTH: usize = 32;
 const MAX_SIZE: i128 = 1 << 64;

@@ -7,10 +7,10 @@
 
 use rspirv::spirv::{BuiltIn, Op};
 
-use super::super::form::Form;
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
 use super::values::{Arithmetic, Base, Known, Pointer};
+use crate::compiler::fusion::affine::Form;
 
 impl Evaluation<'_> {
     /// The values of a phi at the head of a loop that is `initial` at first and grows by a constant while

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{BuiltIn, Op, OpenclStd100Op as Extended};
 
-use super::super::form::{Form, Id};
 use super::blocks::Blocks;
 use super::eval::{Evaluation, Frame};
 use super::layout::Parts;
 use super::values::{Arithmetic, Base, Known, Pointer};
 use super::{Access, Bytes, Kind};
-use crate::spirv::edit::{Definitions, Instruction, Location, Role, ids};
+use crate::compiler::fusion::affine::{Form, Id};
+use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Role, ids};
 
 /// Offsets beyond may have wrapped.
 const FAR: i128 = 1 << 62;

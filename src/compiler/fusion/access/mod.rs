@@ -23,10 +23,10 @@ mod values;
 
 use std::collections::BTreeSet;
 
-use super::form::{Form, Space};
+use super::affine::{Form, Space};
+use crate::compiler::spirv::Module;
+use crate::compiler::spirv::edit::{Definitions, Linkage, Location, Section};
 use crate::error::{Error, ErrorKind, Result};
-use crate::spirv::Module;
-use crate::spirv::edit::{Definitions, Linkage, Location, Section};
 
 pub(super) use flow::Flow;
 pub(super) use groups::{OfGroups, of_groups};

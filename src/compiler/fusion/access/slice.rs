@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
 use super::blocks::Blocks;
-use crate::spirv::edit::{Definitions, Role, ids};
+use crate::compiler::spirv::edit::{Definitions, Role, ids};
 
 /// The parameters of a function that addresses or the bounds of loops are calculated from, there and
 /// in what it calls.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use rspirv::spirv::Op;
 
 use super::blocks::Blocks;
-use crate::spirv::edit::Definitions;
+use crate::compiler::spirv::edit::Definitions;
 
 /// What has one value for the whole run of a work-item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,10 +9,10 @@ use rspirv::spirv::{
 };
 
 use super::*;
-use crate::nd_range::{NdRange, NdSize};
+use crate::compiler::nd_range::{NdRange, NdSize};
 
-const OPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion.spv");
-const UNOPTIMISED: &[u8] = include_bytes!("../../../tests/data/fusion_O0.spv");
+const OPTIMISED: &[u8] = include_bytes!("../../../../tests/data/fusion.spv");
+const UNOPTIMISED: &[u8] = include_bytes!("../../../../tests/data/fusion_O0.spv");
 
 const B: Value = Value::Buffer;
 const O: Value = Value::Other;

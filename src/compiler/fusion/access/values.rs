@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 
-use super::super::form::{Form, Space};
+use crate::compiler::fusion::affine::{Form, Space};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Known {

@@ -42,7 +42,8 @@ fn launches_with_nothing_to_contract_make_kernels_that_contract_nothing() {
         let mut passing = plan(&launches, 64, &[]);
         passing.modules = vec![Digest([0; 32]), Digest([1; 32])];
         passing.slots[1].module = 1;
-        let modules = [&module, &contracting(include_bytes!("../../../tests/data/restricted.spv"))];
+        let modules =
+            [&module, &contracting(include_bytes!("../../../../tests/data/restricted.spv"))];
         let outcome = fuse(&passing, &modules, Trust::ProofOnly, Width::ONE).unwrap();
         let text = valid(&outcome.fused.unwrap());
         assert!(text.contains("ContractionOff"), "{text}");
@@ -88,8 +89,8 @@ fn launches_that_may_be_contracted_themselves_pass_no_products_on() {
 }
 
 const ESTIMATES: [&[u8]; 2] = [
-    include_bytes!("../../../tests/data/estimates.spv"),
-    include_bytes!("../../../tests/data/estimates_O0.spv"),
+    include_bytes!("../../../../tests/data/estimates.spv"),
+    include_bytes!("../../../../tests/data/estimates_O0.spv"),
 ];
 
 /// The module, whose author lets drivers inline everything: translators forbid it without optimisation.

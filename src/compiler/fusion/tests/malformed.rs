@@ -4,25 +4,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::fuzzing;
 use super::*;
-use crate::emit;
-use crate::spirv::fuzzing as spirv_fuzzing;
+use crate::compiler::opencl_c;
+use crate::compiler::spirv::fuzzing as spirv_fuzzing;
 
 /// Modules of several producers and levels of optimisation.
 const MODULES: [&[u8]; 14] = [
-    include_bytes!("../../../tests/data/application.spv"),
-    include_bytes!("../../../tests/data/application_intel.spv"),
-    include_bytes!("../../../tests/data/library_debug.spv"),
-    include_bytes!("../../../tests/data/function_pointers.spv"),
-    include_bytes!("../../../tests/data/fusion.spv"),
-    include_bytes!("../../../tests/data/fusion_O0.spv"),
-    include_bytes!("../../../tests/data/patterns.spv"),
-    include_bytes!("../../../tests/data/rare.spv"),
-    include_bytes!("../../../tests/data/operations.spv"),
-    include_bytes!("../../../tests/data/emitted/control_O0.spv"),
-    include_bytes!("../../../tests/data/emitted/generic_O0.spv"),
-    include_bytes!("../../../tests/data/emitted/memory_O2.spv"),
-    include_bytes!("../../../tests/data/emitted/phis.spv"),
-    include_bytes!("../../../tests/data/emitted/uncommon.spv"),
+    include_bytes!("../../../../tests/data/application.spv"),
+    include_bytes!("../../../../tests/data/application_intel.spv"),
+    include_bytes!("../../../../tests/data/library_debug.spv"),
+    include_bytes!("../../../../tests/data/function_pointers.spv"),
+    include_bytes!("../../../../tests/data/fusion.spv"),
+    include_bytes!("../../../../tests/data/fusion_O0.spv"),
+    include_bytes!("../../../../tests/data/patterns.spv"),
+    include_bytes!("../../../../tests/data/rare.spv"),
+    include_bytes!("../../../../tests/data/operations.spv"),
+    include_bytes!("../../../../tests/data/emitted/control_O0.spv"),
+    include_bytes!("../../../../tests/data/emitted/generic_O0.spv"),
+    include_bytes!("../../../../tests/data/emitted/memory_O2.spv"),
+    include_bytes!("../../../../tests/data/emitted/phis.spv"),
+    include_bytes!("../../../../tests/data/emitted/uncommon.spv"),
 ];
 
 /// Changes of one run; `KILN_MALFORMED` asks for another number of them.
@@ -100,7 +100,7 @@ fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
 fn exercise(bytes: &[u8], choices: &[u8]) {
     spirv_fuzzing::exercise(&[bytes]);
     if let Ok(module) = Module::parse(bytes) {
-        let _ = emit::opencl_c(&module);
+        let _ = opencl_c::opencl_c(&module);
     }
     fuzzing::exercise(&[bytes], choices);
 }

@@ -1,7 +1,7 @@
 //! What of memories becomes private, and what of their contents still reaches them.
 
-use super::super::privacy::Promotion;
 use super::*;
+use crate::compiler::fusion::private_legality::Promotion;
 
 #[track_caller]
 fn judged(bytes: &[u8], plan: &Plan, memory: u32) -> Result<Promotion, String> {

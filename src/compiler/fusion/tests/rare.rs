@@ -10,9 +10,9 @@ use rspirv::spirv::{
 
 use super::groups::grouped;
 use super::*;
-use crate::spirv::edit::Stream;
+use crate::compiler::spirv::edit::Stream;
 
-const RARE: &[u8] = include_bytes!("../../../tests/data/rare.spv");
+const RARE: &[u8] = include_bytes!("../../../../tests/data/rare.spv");
 
 /// That a memory that two launches use is kept in no variable.
 #[track_caller]
@@ -161,7 +161,7 @@ fn members_of_structures_have_what_is_said_of_their_group() {
         b.group_member_decorate(group, [(structure, 1), (structure, 0)]);
     });
     let module = Module::parse(bytes.as_slice()).unwrap();
-    let plain = isolate::ungrouped(&module).unwrap();
+    let plain = extract::ungrouped(&module).unwrap();
     let annotations = plain.section(Section::Annotations).iter();
     let said: Vec<_> = annotations.map(|i| (i.op().unwrap(), i.words_from(0).collect())).collect();
     let volatile = Decoration::Volatile as u32;

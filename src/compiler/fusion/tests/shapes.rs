@@ -5,8 +5,8 @@ use rspirv::spirv::{BuiltIn, Decoration};
 use super::*;
 use crate::internal::fusion::range;
 
-const SHAPES: &[u8] = include_bytes!("../../../tests/data/shapes.spv");
-const SHAPES_UNOPTIMISED: &[u8] = include_bytes!("../../../tests/data/shapes_O0.spv");
+const SHAPES: &[u8] = include_bytes!("../../../../tests/data/shapes.spv");
+const SHAPES_UNOPTIMISED: &[u8] = include_bytes!("../../../../tests/data/shapes_O0.spv");
 const BOTH: [&[u8]; 2] = [SHAPES, SHAPES_UNOPTIMISED];
 
 type Ranged = (&'static str, NdRange, Vec<Argument>);

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 use rspirv::spirv::{Decoration, LinkageType, Op};
 
-use super::super::grammar::{self, Role};
+use super::super::grammar::Role;
 use super::super::index::{IdMap, IdSet};
 use super::super::intern::{Interner, Traits, interned};
 use super::super::module::{Function, Linkage, Module, Section};
@@ -18,6 +18,7 @@ use super::groups::{self, Member, Operand};
 use super::resolve::{Pair, Resolution};
 use super::types::{self, Signature, in_words};
 use super::{Dropped, Ids, Options, Source, failed};
+use crate::compiler::spirv::grammar;
 use crate::error::Result;
 
 pub(super) struct Copier<'a, 'm> {

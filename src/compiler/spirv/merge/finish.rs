@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use foldhash::fast::RandomState;
 use rspirv::spirv::{Op, StorageClass};
 
-use super::super::grammar::{self, Role};
+use super::super::grammar::Role;
 use super::super::index::{IdSet, located};
 use super::super::module::{Module, Section};
 use super::super::stream::{Stream, string_length, string_words};
 use super::super::words::Instruction;
+use crate::compiler::spirv::grammar;
 use crate::error::Result;
 
 /// From this version on, entry points list all global variables that they use, before it only those

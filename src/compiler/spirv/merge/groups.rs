@@ -6,12 +6,13 @@ use petgraph::algo::kosaraju_scc;
 use petgraph::graph::DiGraph;
 use rspirv::spirv::Op;
 
-use super::super::grammar::{self, Role};
+use super::super::grammar::Role;
 use super::super::index::located;
 use super::super::intern::interned;
 use super::super::module::Section;
 use super::super::words::Instruction;
 use super::Source;
+use crate::compiler::spirv::grammar;
 use crate::error::Result;
 
 /// Calls `f` with the types and constants of a module, each after those that it refers to; with

@@ -12,17 +12,19 @@ use rspirv::spirv::{Decoration, LinkageType};
 use super::super::module::Function;
 use super::super::stream::{Stream, string_words};
 use super::*;
-use crate::spirv::{Reflection, read};
+use crate::compiler::spirv::{Reflection, read};
 
-const APPLICATION: &[u8] = include_bytes!("../../../tests/data/application.spv");
-const LIBRARY: &[u8] = include_bytes!("../../../tests/data/library.spv");
-const APPLICATION_INTEL: &[u8] = include_bytes!("../../../tests/data/application_intel.spv");
-const LIBRARY_INTEL: &[u8] = include_bytes!("../../../tests/data/library_intel.spv");
-const APPLICATION_INFERRED: &[u8] = include_bytes!("../../../tests/data/application_inferred.spv");
-const LIBRARY_INFERRED: &[u8] = include_bytes!("../../../tests/data/library_inferred.spv");
-const LIBRARY_O0: &[u8] = include_bytes!("../../../tests/data/library_O0.spv");
-const LIBRARY_DEBUG: &[u8] = include_bytes!("../../../tests/data/library_debug.spv");
-const LIBRARY_LEGACY_DEBUG: &[u8] = include_bytes!("../../../tests/data/library_legacy_debug.spv");
+const APPLICATION: &[u8] = include_bytes!("../../../../tests/data/application.spv");
+const LIBRARY: &[u8] = include_bytes!("../../../../tests/data/library.spv");
+const APPLICATION_INTEL: &[u8] = include_bytes!("../../../../tests/data/application_intel.spv");
+const LIBRARY_INTEL: &[u8] = include_bytes!("../../../../tests/data/library_intel.spv");
+const APPLICATION_INFERRED: &[u8] =
+    include_bytes!("../../../../tests/data/application_inferred.spv");
+const LIBRARY_INFERRED: &[u8] = include_bytes!("../../../../tests/data/library_inferred.spv");
+const LIBRARY_O0: &[u8] = include_bytes!("../../../../tests/data/library_O0.spv");
+const LIBRARY_DEBUG: &[u8] = include_bytes!("../../../../tests/data/library_debug.spv");
+const LIBRARY_LEGACY_DEBUG: &[u8] =
+    include_bytes!("../../../../tests/data/library_legacy_debug.spv");
 
 const KEEP: Options = Options { keep_exports: true, allow_unresolved: false };
 const LOOSE: Options = Options { keep_exports: true, allow_unresolved: true };
@@ -48,7 +50,7 @@ fn assert_fails(modules: &[(&str, &[u8])], options: Options, said: &[&str]) {
     }
 }
 
-fn names(symbols: &[crate::spirv::Symbol]) -> Vec<&str> {
+fn names(symbols: &[crate::compiler::spirv::Symbol]) -> Vec<&str> {
     symbols.iter().map(|symbol| symbol.name.as_str()).collect()
 }
 

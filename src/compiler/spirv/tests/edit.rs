@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use rspirv::spirv::{BuiltIn, Decoration, Op, StorageClass};
 
 use super::{ALL, Builder, swapped};
+use crate::compiler::spirv::fuzzing::exercise;
+use crate::compiler::spirv::grammar::{self, Role};
+use crate::compiler::spirv::index::Uses;
+use crate::compiler::spirv::intern::Interner;
+use crate::compiler::spirv::module::{Module, Section};
+use crate::compiler::spirv::prune::References;
+use crate::compiler::spirv::words::{Instruction, Instructions};
 use crate::error::ErrorKind;
-use crate::spirv::fuzzing::exercise;
-use crate::spirv::grammar::{self, Role};
-use crate::spirv::index::Uses;
-use crate::spirv::intern::Interner;
-use crate::spirv::module::{Module, Section};
-use crate::spirv::prune::References;
-use crate::spirv::words::{Instruction, Instructions};
 
 fn parse(bytes: &[u8]) -> Module {
     Module::parse(bytes).unwrap()

@@ -9,8 +9,8 @@ use futures::StreamExt;
 use opendal_http_transport_reqwest::ReqwestTransport;
 
 use super::super::client::{Client, Later};
-use crate::remote::settings::Settings;
-use crate::remote::url::bad;
+use crate::cache::remote::settings::Settings;
+use crate::cache::remote::url::bad;
 
 /// Size of the largest response that is no object, in bytes: lists of objects and errors, which OpenDAL
 /// reads whole.
