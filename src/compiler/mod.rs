@@ -1,7 +1,7 @@
 //! The compiler: SPIR-V modules, translation to OpenCL C and fusion of kernels.
 //!
-//! It is pure: plain data in and plain data out. It knows no driver, no executor and no cache, and of a
-//! device only what a [`Target`](fusion::Target) says.
+//! The compiler is pure: plain data in and plain data out. It does not use drivers, executors or caches. The
+//! only description of a device that it takes is a [`Target`](fusion::Target).
 
 pub(crate) mod fusion;
 pub(crate) mod nd_range;

@@ -1,9 +1,9 @@
-//! How many work-items a launch has, and how they are grouped.
+//! Number of work-items of a launch, and their grouping into work-groups.
 
 use crate::device::Limits;
 use crate::error::{Error, Result};
 
-/// The global size of a launch, its offset and its local size, in one to three dimensions.
+/// Global size of a launch, its offset and its local size, in one to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NdRange {
     dimensions: u8,
@@ -18,26 +18,26 @@ impl NdRange {
         Self { dimensions: global.len() as u8, global: pad(global, 1), offset: [0; 3], local: None }
     }
 
-    /// The number of work-items in each dimension.
+    /// Returns the number of work-items in each dimension.
     #[must_use]
     pub fn global(&self) -> &[usize] {
         &self.global[..self.dimensions()]
     }
 
-    /// The global id of the first work-item in each dimension.
+    /// Returns the global id of the first work-item in each dimension.
     #[must_use]
     pub fn offset(&self) -> &[usize] {
         &self.offset[..self.dimensions()]
     }
 
-    /// The number of work-items of a work-group in each dimension, if it was given; else the driver
-    /// chooses.
+    /// Returns the number of work-items of a work-group in each dimension, if it was given. Otherwise the
+    /// driver chooses it.
     #[must_use]
     pub fn local(&self) -> Option<&[usize]> {
         self.local.as_ref().map(|local| &local[..self.dimensions()])
     }
 
-    /// One, two or three.
+    /// Returns the number of dimensions: one, two or three.
     #[must_use]
     pub fn dimensions(&self) -> usize {
         usize::from(self.dimensions)
@@ -68,7 +68,7 @@ impl NdRange {
         )))
     }
 
-    /// Checks the range against the work-group that the kernel's own code asks for.
+    /// Checks the range against the work-group size that the kernel's code requires (`reqd_work_group_size`).
     pub(crate) fn check_required(&self, kernel: &str, required: [usize; 3]) -> Result<()> {
         let (needed, rest) = required.split_at(self.dimensions());
         if rest.iter().any(|&size| size != 1) {
@@ -97,8 +97,8 @@ impl NdRange {
         Ok(())
     }
 
-    /// Checks the range against the device's limits and, where known, the kernel's own largest
-    /// work-group. `kernel` is the name for the message.
+    /// Checks the range against the device's limits and, where known, the kernel's own largest work-group.
+    /// `kernel` is the kernel's name, for the error message.
     pub(crate) fn check(
         &self,
         kernel: &str,
@@ -171,7 +171,7 @@ impl From<NdSize> for NdRange {
     }
 }
 
-/// A size or an offset in one to three dimensions: a `usize` or an array of one to three.
+/// Size or offset in one to three dimensions: a `usize` or an array of one to three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NdSize {
     dimensions: u8,
@@ -179,7 +179,7 @@ pub struct NdSize {
 }
 
 impl NdSize {
-    /// Of up to three sizes, one if there are none.
+    /// Returns an `NdSize` of up to three sizes, or of the single size 1 if there are none.
     pub(crate) fn of(sizes: &[usize]) -> Self {
         match *sizes {
             [x, y, z, ..] => [x, y, z].into(),
@@ -189,14 +189,14 @@ impl NdSize {
         }
     }
 
-    /// One entry a dimension.
+    /// Returns the sizes, one for each dimension.
     #[must_use]
     pub fn get(&self) -> &[usize] {
         &self.sizes[..usize::from(self.dimensions)]
     }
 }
 
-/// A type that converts to an [`NdSize`]: a `usize`, a `[usize; 1..=3]`, or an `NdSize` itself.
+/// Type that converts to an [`NdSize`]: a `usize`, a `[usize; 1..=3]`, or an `NdSize` itself.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a size in one to three dimensions",
     label = "give a `usize` or an array of one to three, such as `n as usize` or `[width, height]`"
@@ -206,7 +206,7 @@ pub trait IntoNdSize {
     fn into_nd_size(self) -> NdSize;
 }
 
-// Reports a type without a conversion as no `IntoNdSize`, rather than as no `Into<NdSize>`.
+// Lets the compiler report a type without a conversion as lacking `IntoNdSize`, rather than `Into<NdSize>`.
 #[diagnostic::do_not_recommend]
 impl<T: Into<NdSize>> IntoNdSize for T {
     fn into_nd_size(self) -> NdSize {

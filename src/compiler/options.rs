@@ -1,27 +1,26 @@
-//! Build options, as text: the one form that they have here, and their words.
+//! Build options as text: their canonical form and their words.
 
 use std::borrow::Cow;
 
-/// Build options in the one form that keys cover and drivers get: trimmed, and runs of white space
-/// made one space. The order stays, since later options override earlier ones. Quoted text and
-/// whatever a backslash escapes stay as they are, and so does everything behind a quote that is
-/// not closed.
+/// Returns build options in the one form that keys cover and drivers get: trimmed, and with each run of white
+/// space replaced by one space. The order stays, since later options override earlier ones. Quoted text,
+/// characters escaped by a backslash, and everything after a quote that is not closed stay unchanged.
 pub(crate) fn canonical_options(options: &str) -> Cow<'_, str> {
     if is_canonical(options) { Cow::Borrowed(options) } else { words(options).join(" ").into() }
 }
 
-/// The options by which a compiler may compute less accurate results than OpenCL asks for.
+/// Options by which a compiler may compute less accurate results than OpenCL requires.
 pub(crate) const RELAXED: [&str; 3] =
     ["-cl-fast-relaxed-math", "-cl-finite-math-only", "-cl-unsafe-math-optimizations"];
 
-/// Options, in the canonical form, without those of [`RELAXED`].
+/// Returns options, in the canonical form, without those of [`RELAXED`].
 pub(crate) fn without_relaxed(options: &str) -> String {
     let mut kept = words(options);
     kept.retain(|word| !RELAXED.contains(word));
     kept.join(" ")
 }
 
-/// Whether no white space would change. May say no to a text that would not change after all.
+/// Returns whether no white space would change. May return `false` for a text that would not change after all.
 fn is_canonical(options: &str) -> bool {
     let bytes = options.as_bytes();
     let blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);
@@ -31,8 +30,8 @@ fn is_canonical(options: &str) -> bool {
         && !bytes.windows(2).any(|pair| pair == b"  ")
 }
 
-/// The words of options: what white space parts, outside of quotes and not behind a backslash. Quotes
-/// and backslashes stay.
+/// Returns the words of options: the parts between white space, outside of quotes and not after a backslash.
+/// Quotes and backslashes stay.
 pub(crate) fn words(text: &str) -> Vec<&str> {
     let (mut words, mut start) = (Vec::new(), 0);
     let (mut quote, mut escaped) = (None, false);

@@ -1,7 +1,7 @@
-//! Plain data that describes what a kernel takes: its parameters, and the specialization constants of its
+//! Plain data that describes the interface of a kernel: its parameters, and the specialization constants of its
 //! module.
 
-/// Where a parameter's bytes live.
+/// Memory in which a parameter's bytes live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddressSpace {
@@ -15,35 +15,35 @@ pub enum AddressSpace {
     Private,
 }
 
-/// What a kernel or a command does with a buffer.
+/// Use of a buffer by a kernel or a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Only reads it.
+    /// Only reads the buffer.
     Read,
-    /// Only writes it; what it held before does not matter.
+    /// Only writes the buffer; its previous contents do not matter.
     Write,
-    /// Reads and writes it, or it is not known.
+    /// Reads and writes the buffer, or its use is not known.
     ReadWrite,
 }
 
-/// A parameter of a kernel, as far as the image or the driver tells.
+/// Parameter of a kernel, as far as the image or the driver describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parameter {
-    /// Its name in the source.
+    /// Name in the source.
     pub name: Option<String>,
-    /// Its type as OpenCL C writes it, such as `float4*` or `uint`.
+    /// Type as written in OpenCL C, such as `float4*` or `uint`.
     pub type_name: Option<String>,
-    /// Where its bytes live.
+    /// Memory in which the parameter's bytes live.
     pub address_space: Option<AddressSpace>,
-    /// What the kernel's signature lets it do with a buffer.
+    /// Use of a buffer that the kernel's signature permits.
     pub access: Option<Access>,
-    /// The bytes of a value.
+    /// Size of a value, in bytes.
     pub size: Option<usize>,
 }
 
-/// Whether a type, as OpenCL C writes it, is that of an image, a sampler or another object of
-/// OpenCL's, which launches cannot give.
+/// Returns whether a type, as written in OpenCL C, is that of an image, a sampler or another OpenCL object.
+/// Launches cannot pass such objects.
 pub(crate) fn is_object(type_name: &str) -> bool {
     matches!(
         type_name,
@@ -67,16 +67,16 @@ pub(crate) fn is_object(type_name: &str) -> bool {
     )
 }
 
-/// A value of a SPIR-V module that is fixed when the module is built.
+/// Value of a SPIR-V module that is fixed when the module is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpecializationConstant {
-    /// Its `SpecId`.
+    /// `SpecId` of the constant.
     pub id: u32,
-    /// Its name, where the module keeps names.
+    /// Name, if the module keeps names.
     pub name: Option<String>,
-    /// Its type as OpenCL C writes it, such as `uint`.
+    /// Type as written in OpenCL C, such as `uint`.
     pub type_name: String,
-    /// The value it has unless it is set, little-endian; its length is the constant's size.
+    /// Default value, little-endian; its length is the constant's size.
     pub default: Vec<u8>,
 }

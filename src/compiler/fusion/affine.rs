@@ -1,4 +1,4 @@
-//! Integers as functions of the work-item: affine in its ids, up to a bounded rest.
+//! Integers as functions of the work-item: affine in its ids, plus a bounded remainder.
 
 use crate::compiler::nd_range::NdRange;
 
@@ -7,7 +7,7 @@ use crate::compiler::nd_range::NdRange;
 pub(super) struct Space {
     pub(super) global: [i128; 3],
     pub(super) offset: [i128; 3],
-    /// `None` where the driver chooses.
+    /// Size of a work-group; `None` if the driver chooses it.
     pub(super) local: Option<[i128; 3]>,
     pub(super) dimensions: usize,
 }
@@ -25,14 +25,15 @@ impl Space {
         }
     }
 
-    /// The work-groups, each as one work-item; `None` if the driver chooses them.
+    /// Returns the space of the work-groups, each as one work-item; `None` if the driver chooses their
+    /// size.
     pub(super) fn of_groups(&self) -> Option<Self> {
         let local = self.local?;
         let global = std::array::from_fn(|d| self.global[d] / local[d].max(1));
         Some(Self { global, offset: [0; 3], local: None, ..*self })
     }
 
-    /// The ends, both included, of the values of an id.
+    /// Returns the least and the largest value of an id in dimension `d`.
     fn bounds(&self, id: Id, d: usize) -> (i128, i128) {
         let local = self.local.map(|local| local[d].max(1));
         let count = match id {
@@ -44,7 +45,7 @@ impl Space {
     }
 }
 
-/// The ids of a work-item, each of three dimensions.
+/// Kind of id of a work-item. Each id has three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Id {
     Global,
@@ -56,25 +57,27 @@ impl Id {
     const ALL: [Self; 3] = [Self::Global, Self::Local, Self::Group];
 }
 
-/// `global . gid + local . lid + group . wid + split + rest`, where the rest is one of `low`,
-/// `low + step`, `low + 2 * step` and so on up to `high`. Which one may differ between work-items, and
-/// between two evaluations in one work-item.
+/// Integer of the form `global . gid + local . lid + group . wid + split + remainder`.
 ///
-/// Operations are exact on the integers, not modulo a power of two: `None` stands for a result that
-/// is too large. A form that holds wherever an expression is evaluated may be weakened, by a wider
-/// rest, and holds still.
+/// The remainder is one of `low`, `low + step`, `low + 2 * step` and so on up to `high`. It may differ
+/// between work-items, and between two evaluations in one work-item.
+///
+/// Operations are exact on the integers, not modulo a power of two. They return `None` if the result is
+/// too large. A form that holds wherever an expression is evaluated still holds after its range of
+/// remainders is widened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    /// By [`Id`] and dimension.
+    /// Coefficients of the ids, by [`Id`] and dimension.
     ids: [[i128; 3]; 3],
     split: Option<Split>,
     pub(super) low: i128,
     pub(super) high: i128,
-    /// 0 if `low` is `high`.
+    /// Difference of successive remainders; 0 if `low` equals `high`.
     step: i128,
 }
 
-/// `row * (n / width) + column * (n % width)`, where n is a global id plus `shift`, and not negative.
+/// Sum `row * (n / width) + column * (n % width)`, where `n` is a global id plus `shift`, and not
+/// negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Split {
     dimension: usize,
@@ -109,7 +112,7 @@ fn gcd(a: i128, b: i128) -> i128 {
     a
 }
 
-/// No form has numbers as large, so that sums of a few of them do not overflow.
+/// Exclusive bound of the numbers in a form, so that sums of a few of them do not overflow.
 const LIMIT: i128 = 1 << 100;
 
 impl Form {
@@ -122,7 +125,7 @@ impl Form {
         Self { ids: [[0; 3]; 3], split: None, low, high, step }
     }
 
-    /// From 0 to `high`, a multiple of `step`.
+    /// Returns the form of a multiple of `step` between 0 and `high`.
     pub(super) const fn steps(high: i128, step: i128) -> Self {
         Self { step: if high == 0 { 0 } else { step }, ..Self::between(0, high) }
     }
@@ -133,17 +136,17 @@ impl Form {
         form.folded(space)
     }
 
-    /// The coefficients of the global id.
+    /// Returns the coefficients of the global id.
     pub(super) fn coefficients(&self) -> [i128; 3] {
         self.ids[Id::Global as usize]
     }
 
-    /// Whether it depends on where in its work-group a work-item is.
+    /// Returns whether the coefficients of the local id and of the work-group's id are 0.
     pub(super) fn is_global(&self) -> bool {
         self.ids[Id::Local as usize] == [0; 3] && self.ids[Id::Group as usize] == [0; 3]
     }
 
-    /// The same everywhere but for the global id.
+    /// Returns whether the value is affine in the global id alone, without a range of remainders.
     pub(super) fn is_exact(&self) -> bool {
         self.low == self.high && self.split.is_none() && self.is_global()
     }
@@ -153,12 +156,12 @@ impl Form {
         (is_constant && self.ids == [[0; 3]; 3]).then_some(self.low)
     }
 
-    /// What the rests in any two places differ by, up to a constant, is a multiple of this.
+    /// Returns the step of the remainder, which is congruent to `low` modulo the step.
     pub(super) fn step(&self) -> i128 {
         self.step
     }
 
-    /// The ends, both included, of its values.
+    /// Returns the bounds of the values in all work-items, both included.
     pub(super) fn bounds(&self, space: &Space) -> (i128, i128) {
         let (mut low, mut high) = (self.low, self.high);
         if let Some(split) = self.split {
@@ -179,18 +182,19 @@ impl Form {
         (low, high)
     }
 
-    /// With only its bounds known.
+    /// Returns a form that keeps only the bounds of this one.
     pub(super) fn weakened(&self, space: &Space) -> Self {
         let (low, high) = self.bounds(space);
         Self::between(low, high)
     }
 
-    /// With another constant in the place of its rest.
+    /// Returns the form with a constant in place of its remainder.
     pub(super) fn moved_to(&self, constant: i128) -> Self {
         Self { low: constant, high: constant, step: 0, ..*self }
     }
 
-    /// With all but its part of the global id only bounded.
+    /// Returns the form with its coefficients of the global id. The other parts are replaced by their
+    /// bounds.
     pub(super) fn without_local(&self, space: &Space) -> Self {
         if self.is_global() && self.split.is_none() {
             return *self;
@@ -203,8 +207,9 @@ impl Form {
         form
     }
 
-    /// The same value by the work-group, as if its id were the global one, of [`Space::of_groups`].
-    /// What depends on the work-item in it is only bounded. `None` where groups are not known.
+    /// Returns the value as a form of the work-group's id, as if that were the global id in
+    /// [`Space::of_groups`]. The part that depends on the work-item is replaced by its bounds. Returns
+    /// `None` if the size of work-groups is not known, or a number is too large.
     pub(super) fn by_group(&self, space: &Space) -> Option<Self> {
         let local = space.local?;
         let mut form = Self::between(self.low, self.high);
@@ -225,8 +230,8 @@ impl Form {
         form.checked()
     }
 
-    /// The factors of the local id by which it differs within a work-group; `None` if it does so in
-    /// other ways, too.
+    /// Returns the factors of the local id by which the value differs within a work-group; `None` if it
+    /// differs in other ways, too.
     pub(super) fn inside(&self) -> Option<[i128; 3]> {
         let [global, local, _] = self.ids;
         let is_exact = self.low == self.high && self.split.is_none();
@@ -275,7 +280,8 @@ impl Form {
         product.checked()
     }
 
-    /// Affine if one of the two is constant.
+    /// Multiplies two forms. The product is affine if one of the two is constant; otherwise only its
+    /// bounds are kept.
     pub(super) fn product(&self, other: &Self, space: &Space) -> Option<Self> {
         match (self.value(), other.value()) {
             (_, Some(factor)) => self.times(factor),
@@ -292,7 +298,8 @@ impl Form {
         }
     }
 
-    /// Of a form that is a global id plus a constant, and not negative.
+    /// Returns the split by `width` of a form that is a global id plus a constant, and not negative. The
+    /// factors `row` and `column` are 0.
     fn split_by(&self, width: i128, space: &Space) -> Option<Split> {
         let mut dimensions = (0..3).filter(|&d| self.coefficients()[d] != 0);
         let dimension = dimensions.next()?;
@@ -307,8 +314,8 @@ impl Form {
         })
     }
 
-    /// Divided by a positive number, rounded down; exact where that divides all coefficients, and for
-    /// a global id.
+    /// Divides by a positive number, rounded down. The result is exact if the divisor divides all
+    /// coefficients, and for a global id plus a constant that is not negative.
     pub(super) fn quotient(&self, divisor: i128, space: &Space) -> Self {
         if let Some(split) = self.split_by(divisor, space).filter(|_| divisor > 1) {
             return Self { split: Some(Split { row: 1, ..split }), ..Self::constant(0) };
@@ -331,7 +338,7 @@ impl Form {
         form
     }
 
-    /// The rest of that division.
+    /// Returns the remainder of the division that [`quotient`](Self::quotient) does.
     pub(super) fn remainder(&self, divisor: i128, space: &Space) -> Self {
         let (low, high) = self.bounds(space);
         if 0 <= low && high < divisor {
@@ -348,7 +355,7 @@ impl Form {
         Self::between(0, divisor - 1)
     }
 
-    /// A form that both hold for.
+    /// Returns a form that covers the values of both.
     pub(super) fn or(&self, other: &Self, space: &Space) -> Self {
         let (a, b) = if self.ids == other.ids && self.split == other.split {
             (*self, *other)
@@ -359,7 +366,7 @@ impl Form {
         Self { low: a.low.min(b.low), high: a.high.max(b.high), step, ..a }
     }
 
-    /// Whether it is a multiple of a number in every work-item.
+    /// Returns whether the value is known to be a multiple of a number in every work-item.
     pub(super) fn is_multiple_of(&self, number: i128) -> bool {
         self.low == self.high
             && self.split.is_none()
@@ -376,10 +383,10 @@ impl Form {
             .then_some(self)
     }
 
-    /// In one way of the several to write it: an id with one value is a constant, and what is known of
-    /// work-group and local id together is the global id.
+    /// Normalizes the form, which can be written in several ways: an id with only one value becomes a
+    /// constant, and the global id replaces the work-group's id and the local id that make it up.
     fn folded(mut self, space: &Space) -> Self {
-        // A number put together again of the rows and columns that it was split in.
+        // The row and the column add up to a multiple of the number that was split.
         if let Some(split) = self.split
             && split.column.checked_mul(split.width) == Some(split.row)
         {
@@ -417,9 +424,9 @@ impl Form {
         self
     }
 
-    /// The least absolute value that `C . d` takes for the difference `d` of the global ids of two
-    /// different work-items, or a lower bound of it, where C are the coefficients. 0 if there are
-    /// work-items that it does not tell apart.
+    /// Returns a lower bound of the absolute value of `C . d`, where `C` are the coefficients and `d` is
+    /// the difference of the global ids of two different work-items. Returns 0 if `C . gid` is the same
+    /// in two different work-items.
     pub(super) fn least_distance(&self, space: &Space) -> i128 {
         let mut dimensions: Vec<_> = (0..3)
             .filter(|&d| space.global[d] > 1)
@@ -489,7 +496,7 @@ mod tests {
         let space = Space::new(&range);
         let groups = space.of_groups().unwrap();
         assert_eq!(groups.global, [4, 1, 1]);
-        // The last element of the group, minus that of the work-item.
+        // Index of the group's last element, minus the local id of the work-item.
         let last = Form::id(Id::Group, 0, &space).times(16).unwrap();
         let last = last.plus(&Form::constant(15), &space).unwrap();
         let form = last.minus(&Form::id(Id::Local, 0, &space), &space).unwrap();
@@ -511,7 +518,7 @@ mod tests {
         assert_eq!((row.bounds(&space), column.bounds(&space)), ((0, 6), (0, 15)));
         let again = row.times(64).unwrap().plus(&column.times(4).unwrap(), &space).unwrap();
         assert_eq!(again, id.times(4).unwrap());
-        // Another width, or columns first, is another number.
+        // Another width, or swapped factors, make another number.
         let other = row.times(60).unwrap().plus(&column.times(4).unwrap(), &space).unwrap();
         assert!(!other.is_exact());
         let turned = row.plus(&column.times(16).unwrap(), &space).unwrap();
@@ -528,8 +535,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every operation keeps what it stands for: the form's value in a work-item is the operation's
-        /// result there, up to the rest.
+        /// Checks that the value of the resulting form in every work-item is the operation's result
+        /// there, up to the remainder.
         #[test]
         fn operations_hold_in_every_work_item(
             a in -9_i128..9, b in -9_i128..9, c in -9_i128..9, d in -9_i128..9,
@@ -573,7 +580,7 @@ mod tests {
                     prop_assert!(holds(remainder, x, y, p.rem_euclid(divisor)));
                     prop_assert!(holds(first.times(factor), x, y, p * factor));
                 }
-                // Of an id, rows and columns, and what is made of them.
+                // Rows and columns of an id, and sums and quotients of them.
                 let id = Form::id(Id::Global, 0, &space).plus(&Form::constant(k.abs()), &space);
                 let (id, n) = (id.unwrap(), x + k.abs());
                 let row = id.quotient(divisor, &space).times(factor).unwrap();

@@ -1,16 +1,16 @@
-//! Work-items that do the work of several.
+//! Coarsening: work-items that do the work of several.
 //!
-//! A GPU's memory is not busy with one small load in flight for each work-item: a chain of light kernels
-//! reaches 0.80 of the speed of a copy on an H100, and 0.98 with four work-items' work in each. That
-//! work is done slot by slot, all of a slot's loads before the next slot begins, and each of the items
-//! has variables of its own.
+//! A single small load in flight for each work-item does not keep a GPU's memory busy. A chain of light
+//! kernels reaches 0.80 of the speed of a copy on an H100, and 0.98 if each work-item does the work of four.
+//! The work is done slot by slot, with all loads of a slot before the next slot begins. Each of the items
+//! has its own variables.
 //!
-//! The items lie a block of work-items apart where they can: neighbours touch neighbouring memory, as they
-//! did, and so do a work-item's own loads. An H100 reads that some percent faster than pieces that lie a
-//! quarter of the buffer apart, by where the buffers are.
+//! The items of a work-item lie one block of work-items apart where possible. So neighbouring work-items
+//! still touch neighbouring memory, and so do a work-item's own loads. An H100 reads this some percent faster
+//! than pieces that lie a quarter of the buffer apart; how much depends on where the buffers are.
 //!
-//! The work-group is left to the driver. In groups of 1,024, where NVIDIA's chooses 256, a chain takes
-//! 0.7 percent less time on an H100, and five percent more on an H200; vectors of four in place of four
+//! The driver chooses the work-group size. In groups of 1,024, where NVIDIA's driver chooses 256, a chain
+//! takes 0.7 percent less time on an H100, and five percent more on an H200. Vectors of four in place of four
 //! elements take as long on both.
 
 use std::collections::HashSet;
@@ -25,47 +25,49 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Instruction, Interner, Role, Stream, ids};
 use crate::error::{Error, Result};
 
-/// What a device is served best with.
+/// Limits of coarsening that suit a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width {
-    /// The most items that a work-item does the work of, a power of two.
+    /// Maximum number of items whose work one work-item does, a power of two.
     pub(crate) most: usize,
-    /// As many work-items are left at least.
+    /// Minimum number of work-items that are left.
     pub(crate) least_left: usize,
 }
 
 impl Width {
-    /// As launched.
+    /// No coarsening: the work-items stay as launched.
     pub(crate) const ONE: Self = Self { most: 1, least_left: 0 };
 
-    /// For GPUs: as many work-items are left as the largest have room for at once.
+    /// Limits for GPUs. At least as many work-items are left as the largest GPUs have room for at once.
     pub(crate) const GPU: Self = Self { most: 4, least_left: 1 << 18 };
 }
 
-/// More instructions than this, of one item, are not worth their registers and their compilation.
+/// Maximum number of instructions of one item's work. More are not worth their registers and their compile
+/// time.
 const MOST_INSTRUCTIONS: usize = 600;
 
-/// The work-group size that is to remain possible if the driver chooses it.
+/// Work-group size that stays possible if the driver chooses it.
 const GROUP: usize = 64;
 
-/// So many neighbours stay neighbours at least.
+/// Minimum number of neighbouring work-items that stay neighbours.
 const BLOCK: usize = 64;
 
-/// How the work of several items is given to one.
+/// Assignment of the work of several items to one work-item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Widening {
-    /// How many.
+    /// Number of items of each work-item.
     pub(super) items: usize,
     pub(super) range: NdRange,
     dimension: usize,
-    /// In the dimension, so many work-items' first items lie side by side, then their second ones, and
-    /// so on: a whole number of times.
+    /// Number of work-items in `dimension` whose first items lie side by side, followed by their second
+    /// items, and so on. The number of work-items there is a multiple of it.
     block: usize,
 }
 
 impl Widening {
-    /// The widest that changes nothing, if there is any: kernels that do not know of work-groups, and
-    /// ids of which the others follow by addition.
+    /// Returns the widening with the most items that does not change the results, if there is any. The
+    /// kernels must not depend on work-groups, and the ids of the other items must follow from one item's id
+    /// by addition.
     pub(super) fn find(width: Width, ranges: &Ranges, parts: &[Part]) -> Result<Option<Self>> {
         if width.most < 2 {
             return Ok(None);
@@ -128,10 +130,10 @@ impl Widening {
         Some(Self { items, range, dimension, block })
     }
 
-    /// Makes a slot's module do an item's work.
+    /// Changes a slot's module to do the work of one item.
     ///
-    /// In the dimension, where the work-item is `p` behind the offset, that is the item
-    /// `items * p - (items - 1) * (p mod block) + item * block` behind it.
+    /// In `dimension`, a work-item at position `p` from the offset does the work of the item at position
+    /// `items * p - (items - 1) * (p mod block) + item * block` from the offset.
     pub(super) fn shift(&self, module: &mut Module, item: usize) -> Result<()> {
         let Some(variable) = global_id(module) else { return Ok(()) };
         let Some(of) = Definition::of(module, variable) else { return Ok(()) };
@@ -176,19 +178,21 @@ impl Widening {
     }
 }
 
-/// The variable of the global id.
+/// Returns the variable of the global id.
 fn global_id(module: &Module) -> Option<u32> {
     let is_id = |&(_, built_in): &(u32, u32)| built_in == BuiltIn::GlobalInvocationId as u32;
     module.built_ins().find(is_id).map(|(variable, _)| variable)
 }
 
-/// The type and the id of a whole variable that is loaded.
+/// Returns the type and the id of the result if an instruction loads a whole variable.
 fn is_load(i: &Instruction<'_>, variable: u32) -> Option<(u32, u32)> {
     let is_it = i.op() == Some(Op::Load) && i.word(2) == Some(variable);
     is_it.then(|| i.word(0).zip(i.word(1))).flatten()
 }
 
-/// Whether the kernel knows of itself but its global id, which it loads as a whole, and has no loops.
+/// Returns whether the kernel is simple enough. It must load the global id as a whole, and of other built-in
+/// values may only use the global offset and the number of dimensions. It must not use work-groups or have
+/// loops.
 fn is_simple(module: &Module) -> Result<bool> {
     if of_groups(module).is_some() {
         return Ok(false);

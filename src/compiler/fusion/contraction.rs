@@ -1,31 +1,37 @@
-//! Whether drivers may contract operations of several launches, or find other values for them.
+//! Decides whether drivers may contract operations of several launches, or calculate other values for
+//! them.
 //!
-//! A product that is added to something may be rounded once instead of twice where an entry point lacks
-//! the execution mode `ContractionOff`. One by one, no launch's operation is contracted with another
-//! launch's, for what is between them is rounded as it is stored to memory. In a fused kernel a driver
-//! may see through that, be it memory or a variable of ours, and make other bytes of it. SPIR-V has no
-//! means to forbid it between two operations of a kernel and to allow it between others: the mode is
-//! the whole entry point's. (Volatile accesses and opaque bit operations would hide the values from
-//! the driver, at the cost of what fusion gains, or by a trick that the next driver sees through.)
+//! If an entry point lacks the execution mode `ContractionOff`, a product that is added to something may
+//! be rounded once, together with the sum, instead of twice. If launches run one by one, no operation of
+//! one launch is contracted with one of another launch: the values between them are rounded when they are
+//! stored to memory. In a fused kernel, a driver may optimize through the memory or the variable that
+//! passes a value on, and produce other bytes. SPIR-V cannot forbid contraction between two operations of
+//! a kernel and allow it between others: the mode applies to the whole entry point. (Volatile accesses
+//! and opaque bit operations would hide the values from the driver. They would cancel the gain of fusion,
+//! or rely on a trick that the next driver may optimize away.)
 //!
-//! So the fused kernel gets the mode where that changes nothing in the launches: where each has it
-//! already, or has nothing that could be contracted. That is so for the usual translators, which set it
-//! on all kernels that both add and multiply. If a launch relies on the mode's absence, it must not be
-//! next to one that has it, nor pass products on to one that adds.
+//! So the fused kernel gets the mode only if that changes nothing in the launches: each launch has the
+//! mode already, or has nothing that could be contracted. This holds for the usual translators, which set
+//! the mode on all kernels that both add and multiply. A launch that relies on the absence of the mode
+//! must not be fused with a launch that has it, and must not pass products on to a launch that adds.
 //!
-//! Intel's runtime for CPUs (2026.22) finds other values, too, for what it knows more of:
+//! Intel's runtime for CPUs (2026.22) also calculates other values if its compiler has more information:
 //!
-//! - It computes the sine and the cosine of the same value at once, with other last bits than either
-//!   alone.
-//! - What all work-items share it calculates once, by other instructions than for vectors of work-items:
-//!   estimates like `native_recip` are of another precision then.
+//! - The sine and the cosine of the same value are computed together, and their last bits differ from
+//!   those of either alone.
+//! - A value that all work-items share is calculated once, by other instructions than those for vectors
+//!   of work-items. Estimates like `native_recip` then have another precision.
 //!
-//! Launches that do so stay functions apart, which are compiled as they are alone. They stay alone where
-//! their functions are not the same, for they have an nd-range of their own, and for `dot`, `length` and
-//! what is made of them, of double precision, which it calculates otherwise even then.
+//! Launches with such operations stay separate functions, which are compiled as they are without fusion.
+//! Launches of two kinds are fused only if the caller vouches for them (`Trust::Caller`):
 //!
-//! `mad` it rounds once, twice, or not at all, as in `mad(x, c, x)` that becomes `(c + 1) * x`, in one
-//! kernel as in the next: it is for whom speed counts more than bytes (OpenCL C 1.2, 6.12.2).
+//! - Launches with estimates and an nd-range of their own. Their function is not the same in a fused
+//!   kernel.
+//! - Launches with `dot`, `length` or a function made of these, in double precision. They are calculated
+//!   differently even in a separate function.
+//!
+//! The runtime rounds `mad` once, twice, or not at all (`mad(x, c, x)` becomes `(c + 1) * x`), in any
+//! kernel. The function is for code in which speed matters more than exact bytes (OpenCL C 1.2, 6.12.2).
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,32 +43,34 @@ use super::plan::{Argument, Memory, Slot};
 use super::ranges::{Mapping, Ranges, Shape};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 
-/// A slot's operations whose bytes OpenCL leaves open.
+/// Kinds of operations in a slot whose exact results OpenCL does not specify.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Operations {
-    /// By the execution mode.
+    /// Whether the execution mode forbids contraction.
     forbids: bool,
     multiplies: bool,
     adds: bool,
-    /// Both, by a function of which the driver knows more.
+    /// Whether the slot both multiplies and adds in a library function, of which the driver has more
+    /// information.
     fuses: bool,
-    /// By instructions of which processors have several.
+    /// Whether the slot calculates estimates, for which processors have several instructions.
     pub(super) estimates: bool,
-    /// The components of vectors of double precision, or their squares.
+    /// Whether the slot adds the components of vectors of double precision, or their squares.
     adds_vectors: bool,
     sines: bool,
     cosines: bool,
 }
 
 impl Operations {
-    /// Those of a kernel's function and of what that calls. Operations that may be transformed freely,
-    /// by a decoration of their own, do not count: whoever allowed that asked for no certain bytes.
+    /// Collects the operations of a kernel's function and of the functions that it calls. Operations with
+    /// a decoration that allows free transformation do not count: their source does not ask for certain
+    /// bytes.
     pub(super) fn of(kernel: &Kernel, definitions: &Definitions<'_>) -> Self {
         let forbids = kernel.modes.forbids_contraction();
         Self { forbids, ..Self::in_function(definitions, kernel.function) }
     }
 
-    /// Accesses of a function and of the functions that it calls.
+    /// Collects the operations of a function and of the functions that it calls.
     pub(super) fn in_function(definitions: &Definitions<'_>, function: u32) -> Self {
         let module = definitions.module();
         let annotations = module.section(Section::Annotations).iter();
@@ -130,18 +138,19 @@ impl Operations {
         }
     }
 
-    /// Whether Intel's runtime for CPUs may find other values for some of them in another function.
+    /// Returns whether Intel's runtime for CPUs may calculate other values for some of the operations in
+    /// another function.
     pub(super) fn depend_on_place(self) -> bool {
         self.estimates || self.adds_vectors || self.sines || self.cosines
     }
 
-    /// Whether a driver may contract some of them among themselves.
+    /// Returns whether a driver may contract some of the operations with each other.
     fn is_contracted(self) -> bool {
         !self.forbids && self.multiplies && self.adds
     }
 }
 
-/// Whether it adds the components of a vector of double precision, or their squares.
+/// Returns whether an instruction adds the components of a vector of double precision, or their squares.
 fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
     let adds = match i.op() {
         Some(Op::Dot) => true,
@@ -159,7 +168,8 @@ fn adds_vectors(i: &Instruction<'_>, definitions: &Definitions<'_>) -> bool {
     ty.and_then(component) == Some(64)
 }
 
-/// Why Intel's runtime for CPUs may find other values for a launch that stays a function apart.
+/// Returns why Intel's runtime for CPUs may calculate other values for a launch even in a separate
+/// function.
 pub(super) fn alone(slots: &[Slot], ranges: &Ranges, operations: &[Operations]) -> Option<String> {
     let why = |own: &Operations, mapping: &Mapping| {
         let is_its_own = mapping.shape != Shape::Same || mapping.guard.is_some();
@@ -180,24 +190,24 @@ pub(super) fn alone(slots: &[Slot], ranges: &Ranges, operations: &[Operations]) 
     Some(format!("`{}` calculates {why}", slot.kernel))
 }
 
-/// Whether Intel's runtime for CPUs may find other values for what the launches calculate if it sees
-/// through their calls.
+/// Returns whether Intel's runtime for CPUs may calculate other values for the launches if it optimizes
+/// across their calls.
 pub(super) fn may_meet(operations: &[Operations]) -> bool {
     shares_angles(operations) || operations.iter().any(|own| own.estimates)
 }
 
-/// Whether some launch has a sine, and another one a cosine.
+/// Returns whether one launch calculates a sine, and another one a cosine.
 fn shares_angles(operations: &[Operations]) -> bool {
     let cosines = || operations.iter().enumerate().filter(|(_, slot)| slot.cosines);
     let is_paired = |at: usize| cosines().any(|(other, _)| other != at);
     operations.iter().enumerate().any(|(at, slot)| slot.sines && is_paired(at))
 }
 
-/// Whether the fused kernel is to have the mode.
+/// Returns whether the fused kernel must have the execution mode `ContractionOff`.
 ///
 /// # Errors
 ///
-/// The reason why, with it as well as without it, bytes may differ.
+/// The reason why bytes may differ both with and without the mode.
 pub(super) fn forbids(
     slots: &[Slot],
     examined: &[Examined],
@@ -226,8 +236,8 @@ pub(super) fn forbids(
     }
 }
 
-/// A slot of products, and a later one that may add to them. Others between them may pass them on as
-/// they are, or with their signs changed.
+/// Returns a slot that calculates products, and a later slot that may add to them. Slots between the two
+/// may pass the products on as they are, or with their signs changed.
 fn passed_on(
     slots: &[Slot],
     examined: &[Examined],
@@ -239,7 +249,7 @@ fn passed_on(
             Argument::Scalar(_) | Argument::Local(_) => None,
         }
     };
-    // Those that may hold products, and whose.
+    // Memories that may hold products, and the slot that calculates these.
     let mut products = HashMap::new();
     for (at, (slot, own)) in slots.iter().zip(operations).enumerate() {
         let mut given = (0..slot.arguments.len()).filter_map(|argument| memory(slot, argument));

@@ -1,7 +1,7 @@
-//! Accesses of launches that differ in shape, in coordinates that they have in common.
+//! Common coordinates for the accesses of launches that differ in shape.
 //!
-//! A work-item is the same in every slot by its linear id. Where all that is done to a memory can be
-//! told by that, it is; so a row-major index of two dimensions is the same as one of a single
+//! A work-item has the same linear id in every slot. If all accesses to a memory can be expressed by the
+//! linear id, they are. So a row-major index of two dimensions is the same as an index of a single
 //! dimension.
 
 use std::collections::BTreeMap;
@@ -12,31 +12,32 @@ use super::legality::Examined;
 use super::plan::{Argument, Memory, Plan};
 use super::ranges::{Ranges, Shape};
 
-/// The coordinates in which all accesses to a memory are told.
+/// Coordinates in which all accesses to a memory are expressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct View {
-    /// All work-items that may touch it, in coordinates common to the slots.
+    /// All work-items that may access the memory, in coordinates common to the slots.
     pub(super) space: Space,
-    /// The work-items of each slot in the same coordinates: by linear id, the first of `space`.
+    /// Work-items of each slot in the same coordinates. By linear id, these are the first work-items of
+    /// `space`.
     pub(super) slots: Vec<Space>,
-    /// The work-items of each slot in the coordinates of its own launch.
+    /// Work-items of each slot in the coordinates of its own launch.
     own: Vec<Space>,
 }
 
 impl View {
-    /// Whether each work-item that runs one slot runs the other one, too.
+    /// Returns whether each work-item that runs `other` also runs `slot`.
     pub(super) fn covers(&self, slot: usize, other: usize) -> bool {
         let count = |slot: usize| self.slots[slot].global.iter().product::<i128>();
         count(slot) >= count(other)
     }
 
-    /// Whether the ids and sizes of work-items are the same in two slots.
+    /// Returns whether the ids and sizes of work-items are the same in two slots.
     pub(super) fn is_alike(&self, slot: usize, other: usize) -> bool {
         self.own[slot] == self.own[other]
     }
 }
 
-/// Tells all accesses to each memory in the same coordinates.
+/// Rewrites all accesses to each memory in common coordinates, and returns these coordinates.
 pub(super) fn unify(
     plan: &Plan,
     ranges: &Ranges,
@@ -61,7 +62,7 @@ fn view(
     let first = users.first().copied().unwrap_or_default();
     if users.iter().all(|slot| shape(slot) == shape(&first)) {
         let mut spaces = own.to_vec();
-        // The work-groups are known for all if they are for one.
+        // If the size of work-groups is known in one slot, it is known in all.
         let local = users.iter().find_map(|&slot| own[slot].local);
         users.iter().for_each(|&slot| spaces[slot].local = local);
         forget_groups(plan, ranges, memory, slots);
@@ -100,7 +101,8 @@ fn view(
     View { space, slots: lines, own: own.to_vec() }
 }
 
-/// In slots whose work-groups are not those of the fused kernel, nothing is told by them.
+/// Removes the [starts by work-group](Bytes::group) of accesses in slots whose work-groups are not those
+/// of the fused kernel.
 fn forget_groups(plan: &Plan, ranges: &Ranges, memory: Memory, slots: &mut [Examined]) {
     for (slot, examined) in slots.iter_mut().enumerate() {
         for access in &mut examined.accesses.all {
@@ -119,13 +121,13 @@ fn is_memory(plan: &Plan, slot: usize, parameter: usize, memory: Memory) -> bool
     matches!(argument, Some(Argument::Buffer(region)) if region.memory == memory)
 }
 
-/// The same work-items in one dimension, by their linear ids.
+/// Returns the same work-items in one dimension, by their linear ids.
 fn line(space: &Space) -> Space {
     let count = space.global.iter().product();
     Space { global: [count, 1, 1], offset: [0; 3], local: None, dimensions: 1 }
 }
 
-/// A form of global ids as one of the linear id, if it grows with that evenly.
+/// Returns a form of global ids as a form of the linear id, if it grows evenly with the linear id.
 fn linear(form: &Form, space: &Space) -> Option<Form> {
     let (mut step, mut items, mut constant) = (None, 1, 0);
     for (d, factor) in form.coefficients().into_iter().enumerate() {
@@ -166,7 +168,7 @@ mod tests {
         assert_eq!(row_major(&space, 16, 4), None);
         assert_eq!(linear(&x, &space), None);
         assert_eq!(linear(&Form::between(3, 5), &space), Some(Form::between(3, 5)));
-        // The first work-item is the first of the line wherever ids begin.
+        // The first work-item has the linear id 0, wherever global ids begin.
         range.set_offset([2, 3].into()).unwrap();
         let moved = Space::new(&range);
         assert_eq!(row_major(&moved, 8, 1).unwrap().low, 26);

@@ -1,4 +1,4 @@
-//! What a function is declared as: its type and its parameters, which change with what it is passed.
+//! Declaration of a function: its type and its parameters, which change with the arguments passed to it.
 
 use rspirv::spirv::{FunctionControl, Op};
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 
 /// The declaration of a function while its body is rewritten.
 pub(super) struct Declaration {
-    /// The ids and types of the parameters, as they become.
+    /// Ids and types of the parameters after the rewrite.
     pub(super) parameters: Vec<(u32, u32)>,
     is_written: bool,
 }
@@ -20,8 +20,8 @@ impl Declaration {
         Self { parameters, is_written: false }
     }
 
-    /// Writes what an instruction of the declaration becomes: all parameters in the place of the first.
-    /// Whether it is one.
+    /// Writes the new form of an instruction of the declaration. All parameters are written in place of
+    /// the first one. Returns whether `i` is an instruction of the declaration.
     pub(super) fn rewrite(
         &mut self,
         i: &Instruction<'_>,
@@ -35,7 +35,8 @@ impl Declaration {
                 let types: Vec<_> = i.word(0).into_iter().chain(types).collect();
                 let ty = interner.type_id(module, Op::TypeFunction, &types)?;
                 let words = i.words_from(0).enumerate();
-                // It may write where it did not, to a variable.
+                // The function may now write to a variable, so it no longer has the `Pure` or `Const`
+                // control.
                 let control = (FunctionControl::PURE | FunctionControl::CONST).bits();
                 let word = |(at, word)| match at {
                     2 => word & !control,

@@ -1,4 +1,4 @@
-//! The new kernel, which calls those of the slots in order.
+//! Entry point of the fused kernel, which calls the slots' kernels in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,27 +22,27 @@ use crate::compiler::spirv::edit::{
 };
 use crate::error::{Error, Result};
 
-/// What the entry is made by.
+/// Decisions of the earlier steps, from which the entry point is generated.
 pub(super) struct Decisions<'a> {
     pub(super) plan: &'a Plan,
     pub(super) ranges: &'a Ranges,
     /// Scalars that are fixed at their values.
     pub(super) constants: &'a BTreeSet<Place>,
-    /// Scalars that are the same.
+    /// Sets of scalars that have the same value.
     pub(super) equal: &'a BTreeSet<BTreeSet<Place>>,
     pub(super) judgements: &'a [Judgement],
-    /// For each slot, the parameters that variables take part in.
+    /// For each slot, the parameters some of whose accesses go to variables.
     pub(super) privates: &'a [Vec<Private>],
     /// For each slot, the parameters that are local memory.
     pub(super) shared: &'a [Vec<Shared>],
     /// The slots before which there is a barrier.
     pub(super) barriers: &'a BTreeSet<usize>,
     pub(super) modes: &'a Modes,
-    /// How many items' work a work-item does, each by functions of its own.
+    /// Number of items whose work one work-item does, each by functions of its own.
     pub(super) items: usize,
 }
 
-/// The new kernel's name, and for each of its parameters the arguments that it stands for.
+/// Name of the new kernel, and the arguments that each of its parameters stands for.
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) parameters: Vec<Vec<Place>>,
@@ -90,13 +90,13 @@ pub(super) fn add(whole: &mut Whole, decisions: &Decisions<'_>) -> Result<Entry>
     writer.finish(void, &body, &name)
 }
 
-/// A parameter of the new kernel.
+/// Parameter of the new kernel.
 struct Parameter {
     id: u32,
     ty: u32,
     places: Vec<Place>,
     region: Option<Region>,
-    /// Those that all parameters share to which it is passed on.
+    /// Decorations that are common to all parameters of slots to which this parameter is passed.
     decorations: BTreeSet<Vec<u32>>,
     name: Option<String>,
 }
@@ -105,19 +105,19 @@ struct Writer<'a> {
     module: &'a mut Module,
     interner: Interner,
     decisions: &'a Decisions<'a>,
-    /// For each function of a slot, the ids and types of its function's parameters.
+    /// Ids and types of the parameters of each slot's functions, one function per item.
     signatures: Vec<Vec<(u32, u32)>>,
     decorations: BTreeMap<u32, BTreeSet<Vec<u32>>>,
     parameters: Vec<Parameter>,
     variables: Stream,
     local: BTreeMap<Memory, u32>,
     private: BTreeMap<(Memory, usize), u32>,
-    /// Which of the items of a work-item the calls being written belong to.
+    /// Index of the item, within its work-item, whose calls are being written.
     item: usize,
 }
 
 impl Writer<'_> {
-    /// The words of a call of a slot's function.
+    /// Returns the words of a call of a slot's function.
     fn call(
         &mut self,
         body: &mut Stream,
@@ -143,13 +143,15 @@ impl Writer<'_> {
         Ok(words)
     }
 
-    /// Lets all work-items of a group come here, and see what the others wrote. They all do, for slots are
-    /// called: a kernel that returns early returns to here.
+    /// Adds a barrier, at which the work-items of a work-group wait for each other and see what the others
+    /// wrote. All of them reach it: slots are called as functions, so a kernel that returns early returns to
+    /// this point.
     fn barrier(&mut self, body: &mut Stream) -> Result<()> {
         let uint = self.interner.type_id(self.module, Op::TypeInt, &[32, 0])?;
         let scope = Scope::Workgroup as u32;
         let scope = self.interner.constant_id(self.module, Op::Constant, uint, &[scope])?;
-        // As compilers do for `barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)`.
+        // The semantics are those that compilers emit for
+        // `barrier(CLK_GLOBAL_MEM_FENCE | CLK_LOCAL_MEM_FENCE)`.
         let semantics = MemorySemantics::SEQUENTIALLY_CONSISTENT
             | MemorySemantics::WORKGROUP_MEMORY
             | MemorySemantics::CROSS_WORKGROUP_MEMORY;
@@ -159,7 +161,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// What is passed to a slot's function.
+    /// Returns the id to pass to a slot's function for an argument.
     fn argument(&mut self, body: &mut Stream, place: Place, value: &Argument) -> Result<u32> {
         let (own, ty) = self.own(place)?;
         match value {
@@ -212,7 +214,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The parameter that the first item's function was given.
+    /// Returns the parameter that the first item's function gets for an argument, if the current item is a
+    /// later one.
     fn of_first_item(&mut self, body: &mut Stream, place: Place, ty: u32) -> Result<Option<u32>> {
         let is_it = |known: &&Parameter| self.item > 0 && known.places.contains(&place);
         let Some(known) = self.parameters.iter().find(is_it) else { return Ok(None) };
@@ -220,7 +223,7 @@ impl Writer<'_> {
         if known == ty { Ok(Some(id)) } else { self.cast(body, id, ty).map(Some) }
     }
 
-    /// The id and type of a parameter of a slot's function.
+    /// Returns the id and type of a parameter of a slot's function.
     fn own(&self, place: Place) -> Result<(u32, u32)> {
         let own = self.signatures[place.slot * self.decisions.items + self.item]
             .get(place.argument)
@@ -228,7 +231,7 @@ impl Writer<'_> {
         own.ok_or_else(|| Error::unsupported("a kernel lacks parameters"))
     }
 
-    /// Lets a parameter that is there stand for one more argument.
+    /// Makes an existing parameter stand for one more argument, and returns its id or a cast of it.
     fn reuse(
         &mut self,
         body: &mut Stream,
@@ -244,7 +247,8 @@ impl Writer<'_> {
         if known == ty { Ok(id) } else { self.cast(body, id, ty) }
     }
 
-    /// Begins what only the first work-items do, by their linear ids. The label of what follows it.
+    /// Begins a block that only the first `count` work-items run, by their linear ids. Returns the label of
+    /// the block that follows it.
     fn guard(&mut self, body: &mut Stream, count: u64) -> Result<u32> {
         let whole = &self.decisions.ranges.whole;
         let global = Global::of(self.module, &mut self.interner)?;
@@ -256,8 +260,9 @@ impl Writer<'_> {
         Ok(after)
     }
 
-    /// A parameter for a region that none is for yet. Its type is that of the first one of its memory,
-    /// of which it may have bytes: as a cast shows, these are accessed as several types.
+    /// Adds a parameter for a region that has none yet. Its type is the type of the memory's first parameter,
+    /// because the two may have bytes in common. A cast to the type of the slot's own parameter shows that
+    /// these bytes are accessed as several types.
     fn region(
         &mut self,
         body: &mut Stream,
@@ -297,7 +302,7 @@ impl Writer<'_> {
         types.find(|i| i.result() == Some(ty))?.word(1)
     }
 
-    /// A constant; `None` for types that are no numbers nor vectors of such.
+    /// Returns a constant, or `None` if the type is neither a number nor a vector of numbers.
     fn literal(&mut self, ty: u32, bytes: &[u8]) -> Result<Option<u32>> {
         let mut types = self.module.section(Section::Globals).iter();
         let Some(known) = types.find(|i| i.result() == Some(ty)) else { return Ok(None) };
@@ -310,7 +315,7 @@ impl Writer<'_> {
         else {
             return Ok(None);
         };
-        // Three take the place of four.
+        // A vector of three components has the size of a vector of four.
         let places = (count as usize).next_power_of_two();
         if places > 16 || bytes.is_empty() || !bytes.len().is_multiple_of(places) {
             return Ok(None);
@@ -327,7 +332,7 @@ impl Writer<'_> {
         self.interner.constant_id(self.module, Op::ConstantComposite, ty, &parts).map(Some)
     }
 
-    /// The private variable that stands for a memory.
+    /// Returns the private variable that replaces a memory for the current item.
     fn variable(&mut self, memory: Memory) -> Result<u32> {
         if let Some(&known) = self.private.get(&(memory, self.item)) {
             return Ok(known);
@@ -354,7 +359,7 @@ impl Writer<'_> {
         Ok(id)
     }
 
-    /// The local variable that stands for a memory.
+    /// Returns the local variable that replaces a memory.
     fn local(&mut self, memory: Memory) -> Result<u32> {
         if let Some(&known) = self.local.get(&memory) {
             return Ok(known);
@@ -380,7 +385,8 @@ impl Writer<'_> {
         locality.ok_or_else(|| Error::unsupported("a memory is not local"))
     }
 
-    /// Where a parameter's memory begins, from the first element of the work-group's part.
+    /// Returns the start of a parameter's memory, in elements from the first element of the work-group's
+    /// part.
     fn origin(&mut self, body: &mut Stream, shared: &Shared) -> Result<u32> {
         let Locality { factors, unit, .. } = *self.locality(shared.memory)?;
         let width = local_memory::address_width(self.module);
@@ -449,14 +455,14 @@ impl Writer<'_> {
     }
 }
 
-/// The ids and types of a function's parameters.
+/// Returns the ids and types of a function's parameters.
 fn signature(module: &Module, function: u32) -> Vec<(u32, u32)> {
     let function = module.functions.iter().find(|known| known.id == function);
     function.map_or_else(Vec::new, |function| Declaration::of(&function.body).parameters)
 }
 
-/// What is said of parameters and holds for a caller's, too. That a pointer has no alias does not: it
-/// is of one slot only.
+/// Returns the decorations of parameters that also hold for a caller's parameters. The absence of aliases is
+/// left out, because it only holds within one slot.
 fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
     let mut found = BTreeMap::<_, BTreeSet<_>>::new();
     let annotations = module.section(Section::Annotations).iter();
@@ -483,7 +489,7 @@ fn decorations(module: &Module) -> BTreeMap<u32, BTreeSet<Vec<u32>>> {
     found
 }
 
-/// Told from the kernels' names, and that of no function yet.
+/// Returns a name made of the kernels' names that the module does not use yet.
 fn unused_name(module: &Module, plan: &Plan) -> String {
     let names = module.section(Section::Names).iter().filter_map(|i| i.string(1));
     let linkages = module.linkages();

@@ -1,5 +1,5 @@
-//! Each slot's kernel in a module of its own, so that what is asked of a kernel is not asked of all
-//! others of its program.
+//! Extraction of each slot's kernel into a module of its own, so that an analysis or requirement of one
+//! kernel does not extend to all others of its program.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -19,17 +19,17 @@ use crate::compiler::spirv::edit::{
 };
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a slot's program is made of: a module, and the values of its specialization constants.
+/// Returns the key of a slot's program: a module, and the values of its specialization constants.
 fn key(slot: &Slot) -> (usize, &[(u32, Vec<u8>)]) {
     (slot.module, &slot.constants)
 }
 
-/// The kernels of a plan's slots, in order, with their programs' constants at the slots' values.
+/// Returns the kernels of a plan's slots, in order, with their programs' constants at the slots' values.
 ///
 /// # Errors
 ///
-/// Those of [`ungrouped`], of [`specialize`] and of [`Modes::of`], and
-/// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) if there is none of a slot's name.
+/// Fails where [`ungrouped`], [`specialize`] or [`Modes::of`] fail, and with
+/// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) if a module has no kernel of the slot's name.
 pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     let named = |slot: &Slot, error: Error| error.within(format!("`{}`", slot.kernel));
     let (mut plain, mut specialized) = (HashMap::new(), HashMap::new());
@@ -55,7 +55,7 @@ pub(super) fn kernels(plan: &Plan, modules: &[&Module]) -> Result<Vec<Kernel>> {
     slots.map(|(at, slot)| kernel((at, slot)).map_err(|error| within(at, slot, error))).collect()
 }
 
-/// The arguments of a slot whose memory is that of others, too.
+/// Returns the arguments of a slot whose memory other arguments use, too.
 fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
     let memory = |argument: &Argument| match argument {
         Argument::Buffer(region) => Some(region.memory),
@@ -69,17 +69,17 @@ fn shared(plan: &Plan, slot: usize) -> BTreeSet<usize> {
     arguments.filter_map(is_shared).collect()
 }
 
-/// More words than these are not written for what is said by groups, of which a small module can have a
-/// large one many times over.
+/// Maximum number of words of a module's annotations once decoration groups are expanded. A small module can
+/// apply a large group many times over.
 const MAX_UNGROUPED: usize = 1 << 20;
 
-/// The module with what it says by groups of decorations said of each of their members, so that nothing
-/// else has to know of groups. It is only copied if there are any.
+/// Returns the module with its decoration groups expanded: the members of each group get its decorations
+/// themselves, so that no other code has to handle groups. The module is copied only if it has groups.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if it is not plain what is said of a member, or if it is
-/// too much.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if the decorations of a member are unclear, or if the
+/// expanded annotations exceed the limit.
 pub(super) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
     let is_of_groups = |i: &Instruction<'_>| {
         let op = i.op();
@@ -145,15 +145,15 @@ pub(super) fn ungrouped(module: &Module) -> Result<Cow<'_, Module>> {
     Ok(Cow::Owned(new))
 }
 
-/// An error of a slot.
+/// Returns an error with the slot's launch as its context.
 pub(super) fn within(at: usize, slot: &Slot, error: Error) -> Error {
     error.within(format!("launch {at} of `{}`", slot.kernel))
 }
 
-/// What kernels are taken out of.
+/// Program from which kernels are extracted.
 struct Program<'m> {
     module: &'m Module,
-    /// `None` if it has instructions that are not known.
+    /// `None` if the module has unknown instructions.
     references: Option<References<'m>>,
     imports: Option<String>,
 }
@@ -170,7 +170,8 @@ impl<'m> Program<'m> {
         let extract = self.references.as_ref().and_then(|all| all.extract(function).ok());
         Ok(Kernel {
             name: name.to_owned(),
-            // It is refused later, for what it holds, if it is not refused for something else.
+            // A kernel that cannot be extracted is refused later, for the contents of its module, if not for
+            // another reason.
             module: extract.unwrap_or_else(|| self.module.clone()),
             function,
             modes,
@@ -182,19 +183,19 @@ impl<'m> Program<'m> {
 /// A slot's kernel.
 pub(super) struct Kernel {
     pub(super) name: String,
-    /// Its function and what that calls, with all types and constants of its program.
+    /// The kernel's function and the functions that it calls, with all types and constants of its program.
     pub(super) module: Module,
-    /// Its function.
+    /// Id of the kernel's function.
     pub(super) function: u32,
     pub(super) modes: Modes,
-    /// What its program needs of others.
+    /// Name of a symbol that the kernel's program imports, if there is any.
     pub(super) imports: Option<String>,
 }
 
 impl Kernel {
-    /// Inlines the helpers that are passed buffers of these parameters. Those stay that a driver which
-    /// keeps launches apart may compile otherwise in another place. A module with instructions that are
-    /// not known stays as it is.
+    /// Inlines the helpers that are passed buffers of the `shared` parameters. With `separate_functions`,
+    /// helpers stay that a driver may compile differently in another place. A module with unknown
+    /// instructions stays as it is.
     fn inline_helpers(&mut self, shared: &BTreeSet<usize>, separate_functions: bool) -> Result<()> {
         let is_fixed = |definitions: &Definitions<'_>, function| {
             separate_functions && Operations::in_function(definitions, function).depend_on_place()
@@ -205,7 +206,7 @@ impl Kernel {
         }
     }
 
-    /// Whether it may print.
+    /// Returns whether the kernel may print.
     pub(super) fn prints(&self) -> bool {
         let definitions = self.module.definitions();
         let bodies = self.module.functions.iter().flat_map(|function| function.body.iter());

@@ -1,4 +1,4 @@
-//! Whatever can be asked of fusion, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
+//! Fuzz target of fusion, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::Section;
 use crate::digest::Digest;
 
-/// Sizes that mean something to somebody.
+/// Sizes to choose from: small ones in the first half; zero, larger and extreme ones in the second.
 const SIZES: [usize; 14] =
     [1, 2, 3, 4, 8, 16, 64, 100, 0, 1 << 20, 1 << 31, 1 << 31 << 2, usize::MAX / 2, usize::MAX];
 
-/// Fuses launches of modules' kernels, as many as there are choices for. Nothing of that may panic,
-/// whatever the bytes. What is made must be a module.
+/// Fuses launches of the modules' kernels, at most six, until the choices run out. Fusion must not panic for
+/// any bytes, and its result must be a valid module.
 pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
     let modules: Vec<_> = modules.iter().filter_map(|bytes| Module::parse(*bytes).ok()).collect();
     if modules.is_empty() {
@@ -64,7 +64,7 @@ pub fn exercise(modules: &[&[u8]], choices: &[u8]) {
     }
 }
 
-/// Numbers from bytes; zeros when they run out.
+/// Source of numbers from bytes; returns zeros when the bytes run out.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -108,7 +108,7 @@ impl Choices<'_> {
         range
     }
 
-    /// Mostly what the parameters are for.
+    /// Returns arguments for a kernel, most of which fit its parameters.
     fn arguments(&mut self, module: &Module, kernel: &str) -> Vec<Argument> {
         let definitions = module.definitions();
         let function = access::function_of(module, kernel).map_or(0, |(_, function)| function);

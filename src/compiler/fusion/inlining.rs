@@ -1,9 +1,9 @@
-//! Helpers that are passed buffers of several launches, inlined into the kernel's function.
+//! Inlining of helpers that are passed buffers of several launches into the kernel's function.
 //!
-//! A buffer becomes a variable or local memory by a rewrite of each of its accesses, and the accesses
-//! have to be those of the kernel's function for that: a pointer to a variable is of another type than
-//! one to a buffer, and a helper may be called with both. So the calls that pass such a buffer on are
-//! replaced by what they call, whatever their authors said of inlining. No other call is.
+//! To replace a buffer by a variable or local memory, each of its accesses is rewritten. For that, the
+//! accesses must be in the kernel's function: a pointer to a variable and a pointer to a buffer have
+//! different types, and a helper may be called with both. So each call that passes such a buffer on is
+//! replaced by the body of the called function, even if its author forbids inlining. All other calls stay.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,19 +18,19 @@ use crate::error::{Error, Result};
 /// Maximum number of words of a function in which calls are replaced.
 const MAX_WORDS: usize = 1 << 16;
 
-/// Maximum number of calls within calls that are replaced.
+/// Maximum depth of nested calls that are replaced.
 const MAX_DEPTH: usize = 16;
 
-/// Maximum number of steps in which an address is followed to where it comes from.
+/// Maximum number of instructions through which an address is traced back to its origin.
 const MAX_STEPS: usize = 64;
 
-/// Replaces the calls of a kernel's function, and those of what comes in their places, that pass on a
-/// pointer which may be to one of the buffers of `parameters`, by index. `is_fixed` tells functions that
-/// have to stay as they are.
+/// Inlines the calls in a kernel's function that pass on a pointer which may point to the buffer of one of
+/// `parameters` (indexes). Such calls in the inlined code are inlined as well. Functions for which `is_fixed`
+/// returns true are not inlined.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or for instructions that are not known.
+/// [`Unsupported`](crate::ErrorKind::Unsupported) if ids run out, or if an instruction is unknown.
 pub(super) fn inline_helpers(
     module: &mut Module,
     function: u32,
@@ -60,7 +60,7 @@ pub(super) fn inline_helpers(
     Ok(())
 }
 
-/// Finds the calls to be replaced.
+/// Search for the calls to be replaced.
 struct Calls<'a, 'm> {
     definitions: &'a Definitions<'m>,
     caller: &'m Function,
@@ -68,7 +68,7 @@ struct Calls<'a, 'm> {
 }
 
 impl<'m> Calls<'_, 'm> {
-    /// By the word of the caller's body, with what is called.
+    /// Returns the called function of each call to be replaced, by the word of the caller's body.
     fn find(&self, is_fixed: impl Fn(u32) -> bool) -> BTreeMap<u32, &'m Function> {
         let functions = &self.definitions.module().functions;
         let functions: HashMap<_, _> = functions.iter().map(|f| (f.id, f)).collect();
@@ -87,7 +87,7 @@ impl<'m> Calls<'_, 'm> {
         calls.collect()
     }
 
-    /// Whether a value may be a pointer that one of the parameters was made.
+    /// Returns whether a value may be a pointer that is derived from one of the parameters.
     fn may_be_of(&self, parameters: &HashSet<u32>, value: u32) -> bool {
         let ty = self.definitions.type_of(value);
         let class = ty.filter(|ty| ty.op() == Some(Op::TypePointer)).and_then(|ty| ty.word(1));
@@ -126,24 +126,24 @@ fn parameters_of(function: &Function) -> impl Iterator<Item = u32> {
     parameters.filter_map(|parameter| parameter.result())
 }
 
-/// A call to be replaced.
+/// Call to be replaced.
 struct Inlined<'m> {
     callee: &'m Function,
-    /// The ids that those of the callee become.
+    /// Ids in the caller's function, by the ids of the callee.
     ids: HashMap<u32, u32>,
-    /// Parameters that are structs passed by value, and the variables that hold their copies.
+    /// Variables that hold copies of structs passed by value, by the parameter.
     copies: HashMap<u32, u32>,
-    /// The label behind the call, unless the callee is a single block.
+    /// Label after the call; `None` if the callee is a single block.
     behind: Option<u32>,
 }
 
-/// The ids that everything has once calls are replaced.
+/// Ids of the caller's function once the calls are replaced.
 struct Plan<'m> {
-    /// By the word of the caller's body.
+    /// Calls to be replaced, by the word of the caller's body.
     calls: BTreeMap<u32, Inlined<'m>>,
-    /// Results of calls, and the values that stand for them.
+    /// Values that replace the results of calls, by the result.
     values: HashMap<u32, u32>,
-    /// Labels of blocks that are parted, and those of their last parts.
+    /// Labels of the last parts of blocks that are split, by the label of the block.
     ends: HashMap<u32, u32>,
 }
 
@@ -197,7 +197,7 @@ impl<'m> Plan<'m> {
         Ok(plan)
     }
 
-    /// The id that stands for one of the caller's.
+    /// Returns the id that replaces an id of the caller.
     fn value(&self, mut id: u32) -> u32 {
         for _ in 0..=self.values.len() {
             match self.values.get(&id) {
@@ -208,7 +208,7 @@ impl<'m> Plan<'m> {
         id
     }
 
-    /// Says of each copy of an instruction what is said of the instruction.
+    /// Gives each copy of an instruction the decorations of the instruction.
     fn decorate(&self, module: &mut Module) {
         let mut new = Stream::default();
         for i in module.section(Section::Annotations).iter() {
@@ -227,7 +227,7 @@ impl<'m> Plan<'m> {
     }
 }
 
-/// The parameters that are structs passed by value.
+/// Returns the parameters that are structs passed by value.
 fn by_value(module: &Module) -> HashSet<u32> {
     let annotations = module.section(Section::Annotations).iter();
     let by_value = annotations.filter(|i| {
@@ -238,7 +238,7 @@ fn by_value(module: &Module) -> HashSet<u32> {
     by_value.filter_map(|i| i.word(0)).collect()
 }
 
-/// Writes the caller's function anew.
+/// Writer of the caller's new body.
 struct Writer<'a, 'm> {
     definitions: &'a Definitions<'m>,
     plan: &'a Plan<'m>,
@@ -248,7 +248,7 @@ struct Writer<'a, 'm> {
 impl<'m> Writer<'_, 'm> {
     fn write(mut self, module: &mut Module, at: usize) -> Result<()> {
         let caller = &self.definitions.module().functions[at];
-        // Variables stand first in a function.
+        // Variables come first in a function.
         let (mut declaration, mut variables) = (None, Stream::default());
         let mut is_parted = false;
         for (location, i) in located((0, &caller.body)) {
@@ -261,7 +261,8 @@ impl<'m> Writer<'_, 'm> {
                     }
                     continue;
                 }
-                // It is said at the end of a loop's first block, and only advises.
+                // `OpLoopMerge` stands at the end of a loop's first block and only advises. Once that block
+                // is split, the instruction is dropped.
                 Some(Op::LoopMerge) if is_parted => continue,
                 _ => {}
             }
@@ -284,7 +285,7 @@ impl<'m> Writer<'_, 'm> {
         Ok(())
     }
 
-    /// Replaces a call by the body of the function.
+    /// Replaces a call by the body of the called function.
     fn call(
         &mut self,
         module: &mut Module,
@@ -320,7 +321,7 @@ impl<'m> Writer<'_, 'm> {
                     let [ty, id, _, initial @ ..] = words.as_slice() else { continue };
                     variables.push(Op::Variable, [*ty, *id, StorageClass::Function as u32]);
                     if let [initial, ..] = initial {
-                        // It has it again each time.
+                        // The variable gets its initial value anew in each call.
                         self.new.push(Op::Store, [*id, *initial]);
                     }
                 }
@@ -337,7 +338,7 @@ impl<'m> Writer<'_, 'm> {
             |ty: u32| self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeVoid));
         if let (Some(ty), Some(result)) = (call.word(0).filter(|&ty| !void(ty)), call.result()) {
             match returned.as_slice() {
-                // It never comes back.
+                // The callee never returns.
                 [] => self.new.push(Op::Undef, [ty, result]),
                 pairs => {
                     let words =

@@ -1,5 +1,5 @@
-//! What becomes of memories that nobody reads afterwards: which are variables of work-items, which are
-//! local memory, and why the others stay.
+//! Internalization of memories that are not read afterwards: finds those that become variables of work-items
+//! and those that become local memory, and records why the others stay.
 
 use super::access::Access;
 use super::legality::{Examined, Judgement};
@@ -9,9 +9,9 @@ use super::promote::{self, Private};
 use super::ranges::Ranges;
 use crate::compiler::spirv::edit::Definitions;
 
-/// For each slot, the parameters some of whose accesses go to variables. A memory that could do without
-/// its buffer, but whose kernels do more with the address than is followed, keeps that buffer, and is
-/// told why.
+/// Returns, for each slot, the parameters some of whose accesses go to variables. A memory keeps its buffer
+/// if a kernel uses the address in ways that are not followed. The reason is then recorded in the memory's
+/// judgement.
 pub(super) fn privates(
     plan: &Plan,
     definitions: &[Definitions<'_>],
@@ -60,8 +60,8 @@ pub(super) fn privates(
     all
 }
 
-/// For each slot, the parameters that become local memory, of memories that are not private altogether.
-/// Those that cannot are told why.
+/// Returns, for each slot, the parameters that become local memory, of memories that are not entirely
+/// private. If a memory cannot become local memory, the reason is recorded in its judgement.
 pub(super) fn shared(
     plan: &Plan,
     definitions: &[Definitions<'_>],
@@ -124,7 +124,7 @@ pub(super) fn shared(
     all
 }
 
-/// The memories that are no longer used.
+/// Returns the memories that are no longer used.
 pub(super) fn internalized(judgements: &[Judgement]) -> Vec<Memory> {
     let are = judgements.iter().filter(|judgement| {
         let is_private =

@@ -1,15 +1,17 @@
-//! Whether running launches as one changes what they compute, for each memory that they share.
+//! Legality of fusion: whether running launches as one kernel changes what they compute, for each memory that
+//! they share.
 //!
-//! One after the other, launches see all that earlier ones wrote; in one kernel a work-item is only
-//! sure of what it wrote itself. So two accesses of different slots to one memory, at least one of
-//! which writes, must never meet in different work-items. Those of one work-group are an exception:
-//! with a barrier between the launches they see what the others wrote.
+//! Launches that run one after the other see everything that earlier ones wrote. In one kernel, a work-item
+//! is only guaranteed to see what it wrote itself. So two accesses of different slots to one memory, at least
+//! one of which writes, must never meet (touch the same byte) in different work-items. Work-items of one
+//! work-group are an exception: with a barrier between the launches, they see what the others wrote.
 //!
 //! Two accesses that begin at `c · x + r` and `c · y + s`, for work-items `x` and `y`, meet only where
-//! `c · (x - y)` lies in the window that the rests and the widths span. If they have the same
-//! coefficients, that is decided by the least distance of `c · d` from 0 for any difference `d` of ids but
-//! 0 ([`never_meet`]): a window that lies between is never hit. In one dimension the multiples of
-//! the coefficient are tested themselves; accesses that go on in strides have a window for each stride.
+//! `c · (x - y)` lies in the window that the remainders and the widths span. If both have the same
+//! coefficients, [`never_meet`] compares this window with the least distance of `c · d` from 0, for any
+//! difference `d` of ids but 0. A window between 0 and that distance, on either side, is never hit. In one
+//! dimension, the multiples of the coefficient are tested themselves. Accesses that advance in strides have a
+//! window for each stride.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -22,14 +24,14 @@ use super::plan::{Internalization, Memory, Place, Plan};
 use super::private_legality::{Promotion, promotion};
 use super::ranges::Ranges;
 
-/// What is known of a slot's kernel.
+/// Results of the analysis of a slot's kernel.
 pub(super) struct Examined {
     pub(super) kernel: String,
     pub(super) function: u32,
     pub(super) accesses: Accesses,
     pub(super) parameters: Vec<Parameter>,
-    /// The instructions that can have their bytes elsewhere, by the word of the function's body, with
-    /// the alignment that they are told to have.
+    /// Declared alignment of each instruction whose bytes can be moved elsewhere, by the word of the
+    /// function's body.
     pub(super) movable: HashMap<u32, u32>,
     pub(super) groups: OfGroups,
 }
@@ -37,26 +39,26 @@ pub(super) struct Examined {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parameter {
     pub(super) name: Option<String>,
-    /// A pointer to constant memory.
+    /// Whether the parameter is a pointer to constant memory.
     pub(super) is_constant: bool,
 }
 
-/// Whether sharing a buffer lets launches run as one.
+/// Verdict on whether launches that share a buffer may run as one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It does: no work-item needs what another one wrote, but for those of its work-group that come
-    /// together at a barrier before.
+    /// Fusion is proven safe. No work-item needs what another one wrote, except for work-items of its
+    /// work-group that meet at a barrier before.
     Proven,
-    /// It may, as far as the code tells; who knows the kernels and their data can vouch for it. With
-    /// the reason.
+    /// Fusion may be safe, but the code does not prove it. A caller that is sure of the kernels and their
+    /// data can vouch for it. Contains the reason.
     NeedsTrust(String),
-    /// It does not, for this reason.
+    /// Fusion is not safe, for the contained reason.
     Refuted(String),
 }
 
 impl Verdict {
-    /// The worse the greater.
+    /// Returns the severity of the verdict: the worse, the greater.
     fn rank(&self) -> u8 {
         match self {
             Self::Proven => 0,
@@ -65,7 +67,7 @@ impl Verdict {
         }
     }
 
-    /// In one or two words.
+    /// Returns the name of the verdict, in one or two words.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Proven => "proven",
@@ -74,7 +76,7 @@ impl Verdict {
         }
     }
 
-    /// Why it is not proven.
+    /// Returns the reason why fusion is not proven safe; `None` if it is.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -93,28 +95,29 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// The verdict on one memory.
+/// Verdict on one memory, and how its contents can be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub(crate) memory: Memory,
-    /// The worst of all pairs.
+    /// Worst verdict of all pairs of slots.
     pub(crate) verdict: Verdict,
-    /// On each two slots that use it, the earlier one first.
+    /// Verdict on each pair of slots that use the memory, the earlier slot first.
     pub(crate) pairs: BTreeMap<(usize, usize), Verdict>,
-    /// Between which slots, the first and the last one, a barrier must be for that.
+    /// Pairs of slots, the first and the last one, between which the verdict requires a barrier.
     pub(crate) barriers: BTreeSet<(usize, usize)>,
-    /// What of its contents work-items keep in variables, or why they do not.
+    /// Contents that work-items keep in variables, or the reason why they do not.
     pub(crate) promotion: Result<Promotion, String>,
-    /// Scalars of two slots that might keep more of it in variables if they had the same value.
+    /// Pairs of scalars of two slots. If the two had the same value, more of the memory might be kept in
+    /// variables.
     pub(super) unequal: BTreeSet<[Place; 2]>,
-    /// How work-groups keep its contents in local memory, or why they do not.
+    /// Local memory in which work-groups keep the contents, or the reason why they do not.
     pub(crate) locality: Result<Locality, String>,
-    /// It can be nothing but local memory, or in memory.
+    /// Whether the memory cannot become private: it becomes local memory or stays in memory.
     is_of_groups: bool,
 }
 
 impl Judgement {
-    /// Why the memory is used; `None` if it is not.
+    /// Returns the reason why the memory is still used; `None` if it is not used.
     pub(crate) fn why_in_memory(&self) -> Option<String> {
         let not_private = match &self.promotion {
             Ok(promotion) => promotion.remains.as_ref()?,
@@ -122,17 +125,18 @@ impl Judgement {
         };
         match &self.locality {
             Ok(_) => None,
-            // What could only be local memory.
+            // This memory could only become local memory.
             Err(why) if self.is_of_groups => Some(why.clone()),
             Err(_) => Some(not_private.clone()),
         }
     }
 }
 
-/// Pairs of more accesses take too long to compare.
+/// Maximum number of accesses to one memory. Comparing the pairs of more accesses takes too long.
 const MAX_USES: usize = 2048;
 
-/// `views` are the coordinates in which the slots' accesses to each memory are told.
+/// Judges each memory of a plan. `views` are the coordinates in which the slots' accesses to each memory are
+/// expressed.
 pub(super) fn judge(
     plan: &Plan,
     slots: &[Examined],
@@ -179,13 +183,13 @@ pub(super) fn judge(
         .collect()
 }
 
-/// An access, by the memory instead of the buffer.
+/// Access to a memory, with its bytes counted in the memory instead of the buffer.
 pub(super) struct Use<'a> {
     pub(super) slot: usize,
     kernel: &'a str,
     pub(super) parameter: &'a Parameter,
     pub(super) access: &'a Access,
-    /// From the memory's first byte.
+    /// Bytes that are touched, from the memory's first byte; `None` if they are not known.
     pub(super) bytes: Option<Bytes>,
     region: super::plan::Region,
 }
@@ -215,7 +219,7 @@ impl<'a> Use<'a> {
         uses
     }
 
-    /// Such as "`blur` reads `src`".
+    /// Returns a description of the access, such as "`blur` reads `src`".
     pub(super) fn deed(&self) -> String {
         let verb = match self.access.kind {
             Kind::Read => "reads",
@@ -238,14 +242,14 @@ impl<'a> Use<'a> {
     }
 }
 
-/// Every two slots that use a memory, as if nothing were in the way.
+/// Returns all pairs of slots that use a memory, each with the verdict `Proven`.
 fn pairs(plan: &Plan, memory: Memory) -> BTreeMap<(usize, usize), Verdict> {
     let slots: BTreeSet<_> = plan.regions(memory).map(|(place, _)| place.slot).collect();
     let from = |&first: &usize| slots.range(first + 1..).map(move |&second| (first, second));
     slots.iter().flat_map(from).map(|pair| (pair, Verdict::Proven)).collect()
 }
 
-/// The worst verdict, and that on each pair of slots.
+/// Returns the worst verdict. Updates the verdict on each pair of slots and the barriers that are required.
 fn verdict(
     uses: &[Use<'_>],
     view: &View,
@@ -275,7 +279,7 @@ fn verdict(
                 continue;
             }
             let known = pairs.entry((first.slot, second.slot)).or_insert(Verdict::Proven);
-            // Of very many pairs, few are told of.
+            // There may be very many pairs, so only a worse finding is formatted as text.
             if found.rank() > known.rank() {
                 *known = found.verdict(first, second, &view.space);
                 if known.rank() > worst.rank() {
@@ -287,20 +291,20 @@ fn verdict(
     worst
 }
 
-/// What is found of two accesses.
+/// Result of comparing two accesses.
 enum Finding {
     Proven,
-    /// One is of constant memory.
+    /// At least one of the accesses is to constant memory.
     Constant,
-    /// It is not known what one of them touches.
+    /// The bytes of at least one of the accesses are not known.
     Unknown,
-    /// They may meet, as far as the bytes tell that they touch.
+    /// The accesses may meet, as far as their bytes show.
     MayMeet([Bytes; 2]),
-    /// They meet in these work-items, surely or under a condition.
+    /// The accesses meet in these two work-items: certainly if the flag is true, else under a condition.
     Meet([Bytes; 2], (Item, Item), bool),
 }
 
-/// Two accesses of different slots, the first of the earlier one.
+/// Compares two accesses of different slots; the first access is that of the earlier slot.
 fn pair(first: &Use<'_>, second: &Use<'_>, view: &View) -> Finding {
     let space = &view.space;
     let own = (&view.slots[first.slot], &view.slots[second.slot]);
@@ -324,7 +328,7 @@ fn pair(first: &Use<'_>, second: &Use<'_>, view: &View) -> Finding {
 }
 
 impl Finding {
-    /// That of the verdict.
+    /// Returns the rank of the verdict that follows from the finding.
     fn rank(&self) -> u8 {
         match self {
             Self::Proven => 0,
@@ -374,7 +378,7 @@ impl Finding {
     }
 }
 
-/// Whether two accesses meet in work-items of one work-group only, where a barrier orders them.
+/// Returns whether two accesses meet only in work-items of one work-group, where a barrier orders them.
 fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     let by_group = |used: &Use<'_>| {
         let bytes = used.bytes?;
@@ -389,16 +393,16 @@ fn is_in_group(first: &Use<'_>, second: &Use<'_>, view: &View) -> bool {
     !is_constant && never_meet(&a, &b, (&groups, &groups), &groups)
 }
 
-/// Two slots of which one writes what the other one uses in memory, if PoCL's compiler may not keep their
-/// order. By the specification a work-item's own accesses are in order. PoCL 3.1 tells LLVM that
-/// its loops over work-items may be vectorised as if they were not, with two effects that were met:
+/// Returns the pairs of slots whose accesses PoCL's compiler may reorder, where one slot writes what the
+/// other one uses in memory. By the specification, the accesses of one work-item are in order. PoCL 3.1 lets
+/// LLVM vectorise its loops over work-items as if they were not. Two effects of this were observed:
 ///
-/// - A load is moved before a store to the same place that stands under a condition.
-/// - Where the loop over one dimension is unrolled and that over another vectorised, accesses to
-///   elements that are next to each other become one: loads at the first of them, which may be before
-///   a store, and stores at the last, which may be behind another store.
+/// - A load is moved before a store to the same place if the store is under a condition.
+/// - Where the loop over one dimension is unrolled and the loop over another is vectorised, accesses to
+///   adjacent elements are combined into one. Loads move to the first of them, which may be before a store.
+///   Stores move to the last, which may be after another store.
 ///
-/// Accesses that go to variables do not matter: `goes_to_memory` tells which do not.
+/// Accesses that go to variables do not matter: `goes_to_memory` returns false for them.
 pub(super) fn unordered(
     plan: &Plan,
     slots: &[Examined],
@@ -431,8 +435,8 @@ pub(super) fn unordered(
     found
 }
 
-/// The slots before which barriers are, as few as will do: one between each two of these slots, and
-/// between those where work-groups pass values on.
+/// Returns the smallest set of slots before which barriers are needed: one between the slots of each pair in
+/// `between`, and one between slots where work-groups pass values on.
 pub(super) fn barriers(
     judgements: &[Judgement],
     between: impl IntoIterator<Item = (usize, usize)>,
@@ -449,7 +453,8 @@ pub(super) fn barriers(
     barriers
 }
 
-/// Whether no byte is in both for two different work-items, each of those that do it.
+/// Returns whether two different work-items never touch the same byte, one with `a` and the other with `b`.
+/// `own` holds the work-items that make each access, `space` all work-items.
 pub(super) fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Space) -> bool {
     let ends = |bytes: &Bytes, space: &Space| {
         let (low, high) = bytes.start.bounds(space);
@@ -462,7 +467,7 @@ pub(super) fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Sp
     if a.start.coefficients() != b.start.coefficients() {
         return false;
     }
-    // They meet where the coefficients times the difference of the ids are in this range.
+    // The accesses meet where the coefficients times the difference of the ids are in this range.
     let low = b.start.low - a.start.high - a.width + 1;
     let high = b.start.high + b.width - 1 - a.start.low;
     let least = a.start.least_distance(space);
@@ -472,7 +477,7 @@ pub(super) fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Sp
     if strides_apart(a, b, least, space) {
         return true;
     }
-    // Of one dimension, these are multiples of one number.
+    // In one dimension, these products are multiples of one number.
     let mut dimensions = (0..3).filter(|&d| space.global[d] > 1);
     match (dimensions.next(), dimensions.next()) {
         (Some(d), None) => {
@@ -490,9 +495,9 @@ pub(super) fn never_meet(a: &Bytes, b: &Bytes, own: (&Space, &Space), space: &Sp
     }
 }
 
-/// Whether accesses that go on in strides, such as those of loops from a work-item's id on by the number
-/// of all work-items, never come to what another work-item touches. `least` is the least distance of
-/// work-items.
+/// Returns whether accesses that advance in strides never reach what another work-item touches. An example is
+/// a loop that starts at a work-item's id and advances by the number of all work-items. `least` is the
+/// [least distance](super::affine::Form::least_distance) of two work-items, in bytes.
 fn strides_apart(a: &Bytes, b: &Bytes, least: i128, space: &Space) -> bool {
     let stride = match (a.start.step(), b.start.step()) {
         (0, step) | (step, 0) => step,
@@ -502,8 +507,8 @@ fn strides_apart(a: &Bytes, b: &Bytes, least: i128, space: &Space) -> bool {
     if stride < 2 {
         return false;
     }
-    // They meet where the coefficients times the difference of the ids are as far apart as the rests,
-    // up to the widths: in windows that are a stride apart.
+    // The accesses meet where the coefficients times the difference of the ids are as far apart as the
+    // remainders, up to the widths. These windows are one stride apart.
     let most = (0..3).fold(0_i128, |sum, d| {
         let own = a.start.coefficients()[d].saturating_abs();
         sum.saturating_add(own.saturating_mul(space.global[d] - 1))
@@ -530,8 +535,8 @@ fn strides_apart(a: &Bytes, b: &Bytes, least: i128, space: &Space) -> bool {
 
 type Item = [i128; 3];
 
-/// Two different work-items of which the one touches with `a` what the other touches with `b`, if that
-/// is easily found. Their ids.
+/// Returns the ids of two different work-items, one of which touches with `a` what the other touches with
+/// `b`, if such a pair is easily found.
 fn meeting(a: &Bytes, b: &Bytes, own: (&Space, &Space)) -> Option<(Item, Item)> {
     let (all, space) = own;
     let at = |bytes: &Bytes, item: &Item| {
@@ -557,7 +562,8 @@ fn meeting(a: &Bytes, b: &Bytes, own: (&Space, &Space)) -> Option<(Item, Item)> 
             if overlap && own != item {
                 return Some((own, item));
             }
-            // What does not depend on an id is touched by all of them.
+            // All work-items that differ only in an id on which the access does not depend touch the same
+            // bytes.
             let mut other = own;
             for d in (0..3).filter(|&d| a.start.coefficients()[d] == 0 && all.global[d] > 1) {
                 let (low, high) = (all.offset[d], all.offset[d] + all.global[d] - 1);
@@ -571,7 +577,8 @@ fn meeting(a: &Bytes, b: &Bytes, own: (&Space, &Space)) -> Option<(Item, Item)> 
     None
 }
 
-/// The work-item whose access begins next to a byte, if its coefficients are those of rows.
+/// Returns the work-item whose access begins next to a byte, if the coefficients are those of a row-major
+/// index.
 fn solve(bytes: &Bytes, byte: i128, space: &Space) -> Item {
     let coefficients = bytes.start.coefficients();
     let mut dimensions = [0, 1, 2];
@@ -594,7 +601,7 @@ fn solve(bytes: &Bytes, byte: i128, space: &Space) -> Item {
     item
 }
 
-/// Tells of two accesses that meet.
+/// Describes two accesses that meet.
 fn met(
     first: &Use<'_>,
     a: &Bytes,
@@ -623,7 +630,7 @@ fn met(
     )
 }
 
-/// Such as `gid-1`, or `byte 4*gid(0)+32*gid(1)`.
+/// Describes the bytes of an access, such as `gid-1` or `byte 4*gid(0)+32*gid(1)`.
 fn place(bytes: &Bytes, space: &Space) -> String {
     let (start, width) = (&bytes.start, bytes.width);
     let coefficients = start.coefficients();
@@ -635,7 +642,7 @@ fn place(bytes: &Bytes, space: &Space) -> String {
         0 => {}
         _ => _ = write!(text, "{number:+}"),
     };
-    // A copy may be of no bytes.
+    // The width of a copy may be 0.
     if start.is_exact() && width > 0 && coefficients == [width, 0, 0] && start.low % width == 0 {
         let mut text = id(0);
         signed(&mut text, start.low / width);

@@ -1,9 +1,11 @@
-//! What of a memory's contents a work-group keeps in local memory.
+//! Legality of local memory: which contents of a memory a work-group can keep in local memory.
 //!
-//! Where each work-group has a part of a memory to itself, all that is read there was surely written
-//! before by the same group, and nobody reads it afterwards, the part may be a variable in local
-//! memory. Every access goes to that, at the place that it has in the part; barriers are where they
-//! are needed for the memory itself.
+//! A work-group's part of a memory can become a variable in local memory on three conditions. No other
+//! work-group uses the part. Everything that is read there was certainly written before by the same
+//! work-group. The memory is not read afterwards.
+//!
+//! Every access then goes to the variable, at its place in the part. Barriers are placed where the memory
+//! itself needs them.
 
 use super::access::{Kind, MAX_ALIGN};
 use super::affine::{Form, Space};
@@ -11,32 +13,32 @@ use super::coordinates::View;
 use super::legality::{Examined, Use, never_meet};
 use super::plan::{Memory, Plan};
 
-/// How a memory becomes a local variable of each work-group.
+/// Local variable of each work-group that replaces a memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Locality {
-    /// Of the variable, in bytes.
+    /// Size of the variable in bytes.
     pub(crate) size: u32,
     pub(super) align: u32,
-    /// Where the part of a work-group begins, in bytes from the memory's first: by its ids, and that of
-    /// the first one.
+    /// Factors of the work-group's ids in the start of its part, in bytes.
     pub(super) factors: [i128; 3],
+    /// Start of the first work-group's part, in bytes from the memory's first byte.
     pub(super) first: i128,
-    /// The bytes that all places in it are multiples of, which its elements have: 4 or 1.
+    /// Size of the variable's elements in bytes, 4 or 1. All places in the variable are multiples of it.
     pub(super) unit: u32,
 }
 
-/// Of more accesses it takes too long to tell what they cover.
+/// Maximum number of accesses to one memory. With more, it takes too long to find out what they cover.
 const MAX_USES: usize = 64;
-/// As many work-items of a group are told apart.
+/// Maximum number of work-items of a work-group. The bytes of each work-item are marked one by one.
 const MAX_GROUP: i128 = 1 << 12;
-/// As many bytes are.
+/// Maximum number of bytes of the variable, each of which has a mark.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Decides on a memory for which the launches are proven to be safe to fuse.
+/// Decides whether a memory becomes local memory. Its launches must be proven safe to fuse.
 ///
 /// # Errors
 ///
-/// The reason why it stays in memory.
+/// The reason why the memory stays in memory.
 pub(super) fn locality(
     plan: &Plan,
     memory: Memory,
@@ -73,7 +75,7 @@ pub(super) fn locality(
     Ok(window)
 }
 
-/// The part of each work-group.
+/// Returns the part of the memory that each work-group uses.
 fn window(
     plan: &Plan,
     slots: &[Examined],
@@ -121,14 +123,14 @@ fn window(
     }
 }
 
-/// The factors of the work-groups' ids, where there is more than one.
+/// Returns the factors of the work-group ids, 0 in dimensions with a single work-group.
 fn factors(group: &Form, groups: &Space) -> [i128; 3] {
     std::array::from_fn(|d| if groups.global[d] > 1 { group.coefficients()[d] } else { 0 })
 }
 
 impl Use<'_> {
-    /// The bytes by the work-group: where they start, how many they are, and what they are told to be
-    /// aligned to.
+    /// Returns the bytes of the access by the work-group's ids: their start, their number and their declared
+    /// alignment.
     fn of_group(&self, slots: &[Examined]) -> Result<(Form, i128, u32), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
         let Some(bytes) = self.bytes else {
@@ -152,12 +154,12 @@ impl Use<'_> {
     }
 }
 
-/// What is passed on between work-items within a launch, by barriers of its own, is so in memory: these
-/// may be of no use for local memory.
+/// Refuses a slot whose work-items may pass values to each other within the launch, by its own barriers. Such
+/// barriers are for memory and may have no effect on local memory.
 ///
 /// # Errors
 ///
-/// That the slot may do so.
+/// The access by which the slot may do so.
 fn refuse_order(slot: usize, uses: &[Use<'_>], view: &View) -> Result<(), String> {
     let own: Vec<_> = uses.iter().filter(|used| used.slot == slot).collect();
     for writing in own.iter().filter(|used| used.access.kind.writes()) {
@@ -178,11 +180,11 @@ fn refuse_order(slot: usize, uses: &[Use<'_>], view: &View) -> Result<(), String
     Ok(())
 }
 
-/// Whether all that a slot reads is surely written by the same work-group in earlier slots.
+/// Checks that everything that a slot reads was certainly written by the same work-group in earlier slots.
 ///
 /// # Errors
 ///
-/// The read of which this is not sure.
+/// The read for which this is not certain.
 fn covered(
     slot: usize,
     uses: &[Use<'_>],
@@ -217,11 +219,12 @@ fn covered(
 }
 
 impl Use<'_> {
-    /// Marks what all work-items of a group together touch, if that is known.
+    /// Marks the bytes that the work-items of a work-group touch together, if these are known.
     fn mark(&self, local: [i128; 3], window: &Locality, touched: &mut [bool]) {
         let Some(bytes) = self.bytes else { return };
         let (Some(group), Some(inside)) = (bytes.group, bytes.inside) else { return };
-        // The lowest place is that of the work-item of the lowest product.
+        // `group.low` is the place of the work-item with the lowest product. The place of work-item 0 follows
+        // from it.
         let mut place = group.low - window.first;
         for d in 0..3 {
             place -= inside[d].saturating_mul(local[d] - 1).min(0);

@@ -1,10 +1,11 @@
-//! Accesses to buffers that become accesses to a local variable of the work-group.
+//! Rewrite of accesses to buffers into accesses to a local variable of the work-group.
 //!
-//! The parameter becomes a pointer to the variable, and one behind all others tells where the
-//! parameter's memory would begin in it, in elements: mostly before it, for the variable is only the
-//! [part](super::local_legality) of one work-group. What calculated addresses calculates numbers of elements
-//! instead, and each access goes to the element of its number. So no pointer is made that points
-//! outside of the variable.
+//! The parameter becomes a pointer to the variable. A new parameter after all others holds the start of the
+//! parameter's memory, in elements of the variable. That start is mostly before the variable, because the
+//! variable is only the [part](super::local_legality) of one work-group.
+//!
+//! Instructions that calculated addresses calculate element indexes instead, and each access goes to the
+//! element of its index. So no pointer outside the variable is ever formed.
 
 use std::collections::HashMap;
 
@@ -20,27 +21,27 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Interner, Stream, located};
 use crate::error::{Error, Result};
 
-/// A parameter that becomes local memory.
+/// Parameter that becomes local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shared {
     pub(super) parameter: usize,
     pub(super) memory: Memory,
-    /// The bytes of an element: 4 or 1.
+    /// Size of an element in bytes: 4 or 1.
     pub(super) unit: u32,
-    /// Where the parameter's memory begins, in bytes from the part of the first work-group.
+    /// Start of the parameter's memory, in bytes from the part of the first work-group.
     pub(super) first: i128,
 }
 
-/// By how many bytes an address is moved.
+/// Number of bytes by which an address is moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Steps {
     constant: i128,
-    /// Indexes, and what they are multiplied by.
+    /// Ids of indexes, each with the number of bytes that it is multiplied by.
     indexes: Vec<(u32, i128)>,
 }
 
 impl Steps {
-    /// Of address calculation.
+    /// Returns the steps of an instruction that calculates an address.
     fn of_chain(
         definitions: &Definitions<'_>,
         layouts: &Layouts,
@@ -77,7 +78,8 @@ impl Steps {
         Some(steps)
     }
 
-    /// Of an access: that of the functions that take an offset in vectors.
+    /// Returns the steps of an access. They are 0 except for `vloadn` and `vstoren`, which take an offset in
+    /// vectors.
     fn of_access(
         definitions: &Definitions<'_>,
         layouts: &Layouts,
@@ -91,7 +93,7 @@ impl Steps {
                 Some(stored) => definitions.get(i.word(stored)?)?.result_type()?,
             };
             let vector = definitions.get(vector)?;
-            // Three elements take three in memory here (OpenCL C, 6.13.7).
+            // A vector of three elements takes the memory of three here, not of four (OpenCL C, 6.13.7).
             let size = layouts.size(vector.word(1)?)?.checked_mul(vector.word(2)?.into())?;
             steps.add(definitions, i.word(moved.pointer - 1)?, size)?;
         }
@@ -114,7 +116,7 @@ impl Steps {
     }
 }
 
-/// The value of an index, which has a sign.
+/// Returns the value of a constant index, which is signed.
 fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
     let i = definitions.get(id)?;
     let ty = definitions.get(i.result_type()?).filter(|ty| ty.op() == Some(Op::TypeInt))?;
@@ -130,23 +132,23 @@ fn constant(definitions: &Definitions<'_>, id: u32) -> Option<i128> {
     }
 }
 
-/// The words of a number of a width, modulo two to the power of that.
+/// Returns the words of a number of `width` bits, modulo two to the power of `width`.
 pub(super) fn literal(value: i128, width: u32) -> Vec<u32> {
     let words = [value as u32, (value >> 32) as u32];
     words[..(width as usize / 32).clamp(1, 2)].to_vec()
 }
 
-/// Of an address, in bits.
+/// Returns the width of an address in bits.
 pub(super) fn address_width(module: &Module) -> u32 {
     Layouts::of(module, &module.definitions()).address as u32 * 8
 }
 
-/// Whether a parameter is used for nothing but loads and stores that can be of local memory: the size
-/// that its elements can have. `first` is where its memory begins.
+/// Checks that a parameter is only used for loads and stores that can go to local memory. Returns the size in
+/// bytes that its elements can have. `first` is the start of its memory.
 ///
 /// # Errors
 ///
-/// The reason why not, to be said behind the kernel's name.
+/// The reason why not, to be written after the kernel's name.
 pub(super) fn check(
     definitions: &Definitions<'_>,
     examined: &Examined,
@@ -187,11 +189,11 @@ pub(super) fn check(
     Ok(if is_in_words { 4 } else { 1 })
 }
 
-/// Lets a function use local memory in the place of buffers.
+/// Rewrites a function to use local memory in place of buffers.
 ///
 /// # Errors
 ///
-/// As [`check`], and if ids run out.
+/// Fails where [`check`] fails, and if ids run out.
 pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Result<()> {
     if all.is_empty() {
         return Ok(());
@@ -252,13 +254,14 @@ pub(super) fn share(module: &mut Module, function: u32, all: &[Shared]) -> Resul
     Ok(())
 }
 
-/// A parameter while its function is rewritten.
+/// State of a parameter while its function is rewritten.
 struct Part<'a> {
     unit: u32,
-    /// To the variable.
+    /// Pointer to the variable.
     pointer: u32,
     uses: &'a Uses,
-    /// The numbers of elements that addresses become, and the variables that those are spilled to.
+    /// Ids of the element indexes that replace addresses, and of the variables that these are spilled to, by
+    /// the original id.
     numbers: HashMap<u32, u32>,
 }
 
@@ -272,14 +275,14 @@ impl Part<'_> {
 struct Writer<'m> {
     module: &'m mut Module,
     interner: Interner,
-    /// The type of numbers of elements, and its width.
+    /// Type of element indexes, and its width in bits.
     int: u32,
     width: u32,
     new: Stream,
 }
 
 impl Writer<'_> {
-    /// What calculates, spills or reloads an address.
+    /// Rewrites an instruction that calculates, spills or reloads an address.
     fn address(
         &mut self,
         definitions: &Definitions<'_>,
@@ -308,7 +311,7 @@ impl Writer<'_> {
             }
             _ => {
                 let own = i.result().filter(|id| uses.pointers.contains(id));
-                // Others mark where variables live, or that something will be read.
+                // The other instructions mark the lifetime of variables, or announce a read, and are dropped.
                 if let Some(own) = own.filter(|_| !is_variable(i.word(2))) {
                     let steps = Steps::of_chain(definitions, layouts, i);
                     let steps =
@@ -322,7 +325,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A load or store, as it becomes.
+    /// Rewrites a load or store to access the variable.
     fn access(
         &mut self,
         definitions: &Definitions<'_>,
@@ -359,7 +362,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A number of elements, moved.
+    /// Returns an element index moved by the steps.
     fn moved(
         &mut self,
         definitions: &Definitions<'_>,
@@ -386,7 +389,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An index, which has a sign, in the width of addresses.
+    /// Converts a signed index to the width of addresses.
     fn widened(&mut self, definitions: &Definitions<'_>, index: u32) -> Result<u32> {
         let width = definitions.type_of(index).and_then(|ty| ty.word(1)).unwrap_or_default();
         let op = if width < self.width { Op::SConvert } else { Op::UConvert };

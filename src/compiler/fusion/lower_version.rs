@@ -1,4 +1,4 @@
-//! The version of SPIR-V that a module is written in: no later one than the device takes.
+//! Lowering of a module to a version of SPIR-V that the device accepts.
 
 use rspirv::spirv::{Capability, Decoration, ExecutionMode, LoopControl, MemoryAccess, Op};
 
@@ -6,16 +6,16 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Section};
 use crate::error::{Error, Result};
 
-/// Major and minor.
+/// Major and minor version.
 type Version = (u8, u8);
 
 const NO_WRAP: &str = "SPV_KHR_no_integer_wrap_decoration";
 
-/// Lowers a module's version to what a device takes at most.
+/// Lowers a module's version to `most`, the latest one that a device accepts.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), naming what is of a later version.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the feature that needs a later version.
 pub(super) fn lower(module: &mut Module, most: Version) -> Result<()> {
     if module.header.version <= most {
         return Ok(());
@@ -27,7 +27,7 @@ pub(super) fn lower(module: &mut Module, most: Version) -> Result<()> {
         .collect();
     let has = |name: &str| extensions.iter().any(|extension| extension == name);
     if most < (1, 4) && !has(NO_WRAP) {
-        // These only allow to optimise.
+        // These decorations only permit optimisations.
         module.section_mut(Section::Annotations).retain(|i| {
             let decoration = i.word(1).and_then(Decoration::from_u32);
             !matches!(decoration, Some(Decoration::NoSignedWrap | Decoration::NoUnsignedWrap))
@@ -50,7 +50,7 @@ pub(super) fn lower(module: &mut Module, most: Version) -> Result<()> {
     Ok(())
 }
 
-/// The version that an instruction needs beyond the first, and its name.
+/// Returns the version that an instruction needs if that is later than 1.0, and a name for what needs it.
 fn needed(
     i: &Instruction<'_>,
     definitions: &Definitions<'_>,
@@ -85,7 +85,7 @@ fn needed(
             let control = LoopControl::from_bits_retain(i.word(2)?);
             let first = LoopControl::UNROLL | LoopControl::DONT_UNROLL;
             let second = first | LoopControl::DEPENDENCY_INFINITE | LoopControl::DEPENDENCY_LENGTH;
-            // Higher ones are of extensions.
+            // Higher bits belong to extensions.
             let third = LoopControl::from_bits_retain(0x1ff);
             match control & third {
                 control if first.contains(control) => 0,
@@ -108,7 +108,7 @@ fn needed(
         Op::DecorateString | Op::MemberDecorateString if !has("SPV_GOOGLE_decorate_string") => 4,
         Op::CopyMemory => copies_twice(i, 2),
         Op::CopyMemorySized => copies_twice(i, 3),
-        // Of whole composites by one condition.
+        // Selecting whole composites by a scalar condition needs SPIR-V 1.4.
         Op::Select => {
             let of = |id| definitions.get(id).and_then(|ty| ty.op());
             let condition = definitions.type_of(i.word(2)?)?.op();
@@ -123,7 +123,7 @@ fn needed(
     (minor > 0).then(|| ((1, minor), i.name()))
 }
 
-/// Whether a copy has operands for both of its sides.
+/// Returns the minor version that a copy needs: 4 if it has operands for both of its sides, else 0.
 fn copies_twice(i: &Instruction<'_>, at: usize) -> u8 {
     let Some(access) = i.word(at).map(MemoryAccess::from_bits_retain) else { return 0 };
     let own = 1 + usize::from(access.contains(MemoryAccess::ALIGNED));

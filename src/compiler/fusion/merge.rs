@@ -1,4 +1,4 @@
-//! One module of the kernels of all slots, each a plain function of its own.
+//! Merging of all slots' kernels into one module, in which each is a plain function.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -13,16 +13,16 @@ use crate::compiler::spirv::edit::{Instruction, Linkage, Section, Stream, string
 use crate::compiler::spirv::{Input, Module, Options, merge};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A slot's module with nothing in it but the kernel, as a function that is exported.
+/// Module of a slot that holds only the kernel, as an exported function.
 pub(super) struct Part {
     pub(super) module: Module,
     name: String,
 }
 
-/// The modules of all slots merged.
+/// Merged modules of all slots.
 pub(super) struct Whole {
     pub(super) module: Module,
-    /// Each slot's function.
+    /// Function of each part, in order.
     pub(super) functions: Vec<u32>,
 }
 
@@ -35,7 +35,8 @@ pub(super) fn require(module: &mut Module, capability: Capability) {
 }
 
 impl Part {
-    /// `rewrite` changes the kernel's function before what that no longer needs is dropped.
+    /// Makes the part of a slot. `rewrite` changes the kernel's function before everything that the function
+    /// no longer needs is dropped.
     pub(super) fn new(
         kernel: &Kernel,
         slot: usize,
@@ -98,14 +99,14 @@ impl Part {
 }
 
 impl Whole {
-    /// Whether work-items wait for each other within a launch.
+    /// Returns whether work-items wait for each other within a launch.
     pub(super) fn has_barriers(&self) -> bool {
         let mut instructions =
             self.module.functions.iter().flat_map(|function| function.body.iter());
         instructions.any(|i| i.op().is_some_and(is_barrier))
     }
 
-    /// Drivers are to keep each slot's function as it is.
+    /// Marks each slot's function as not to be inlined, so that drivers keep it as it is.
     pub(super) fn keep_apart(&mut self) {
         let (inline, not) = (FunctionControl::INLINE, FunctionControl::DONT_INLINE);
         for &function in &self.functions {
@@ -116,7 +117,8 @@ impl Whole {
     }
 }
 
-/// Drivers are to see through the call of a slot's function, unless its author forbade it.
+/// Marks a slot's function as to be inlined, so that drivers see through its call, unless its author forbids
+/// inlining.
 fn inline(module: &mut Module, function: u32) {
     let (inline, not) = (FunctionControl::INLINE.bits(), FunctionControl::DONT_INLINE.bits());
     set_control(module, function, |control| match control & not {
@@ -125,7 +127,7 @@ fn inline(module: &mut Module, function: u32) {
     });
 }
 
-/// Gives a function another function control.
+/// Replaces a function's control mask `m` by `new(m)`.
 pub(super) fn set_control(module: &mut Module, function: u32, new: impl Fn(u32) -> u32) {
     let Some(function) = module.functions.iter_mut().find(|known| known.id == function) else {
         return;
@@ -142,8 +144,8 @@ pub(super) fn set_control(module: &mut Module, function: u32, new: impl Fn(u32) 
     function.body = body;
 }
 
-/// What entry points demand of their execution: modes, each with its operands. Those of floating-point
-/// arithmetic are there once for each width.
+/// Execution modes of an entry point, each with its operands. Modes of floating-point arithmetic occur once
+/// for each width.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Modes(BTreeSet<(u32, Vec<u32>)>);
 
@@ -162,13 +164,13 @@ impl Modes {
         Ok(Self(modes))
     }
 
-    /// The operands of a mode that is there once.
+    /// Returns the operands of a mode that occurs at most once.
     fn operands(&self, mode: ExecutionMode) -> Option<&[u32]> {
         let (_, operands) = self.0.iter().find(|(known, _)| *known == mode as u32)?;
         Some(operands)
     }
 
-    /// The work-group size that must be launched with.
+    /// Returns the work-group size that launches must have.
     pub(super) fn local_size(&self) -> Option<Sizes> {
         let size = self.operands(ExecutionMode::LocalSize)?;
         Some(std::array::from_fn(|d| size.get(d).map_or(1, |&size| size as usize)))
@@ -182,9 +184,9 @@ impl Modes {
         self.0.insert((ExecutionMode::ContractionOff as u32, Vec::new()));
     }
 
-    /// Those of a kernel made of several. A work-group size that one demands holds for all, hints are
-    /// dropped, that operations are not contracted holds if one demands it, and the others must be the
-    /// same everywhere.
+    /// Returns the modes of a kernel that is fused from several. A work-group size that one kernel demands
+    /// holds for all. Hints are dropped. `ContractionOff` holds if one kernel has it. All other modes must be
+    /// the same in every kernel.
     pub(super) fn join<'a>(all: impl Iterator<Item = (&'a str, &'a Self)> + Clone) -> Result<Self> {
         let name = |mode: u32, operands: &[u32]| {
             let known = ExecutionMode::from_u32(mode);

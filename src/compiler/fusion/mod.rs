@@ -1,22 +1,24 @@
-//! Several launches made one kernel, where that is proven to change nothing.
+//! Fusion of several launches into one kernel, where the results are proven to stay the same.
 //!
-//! A pure compiler: a [`Plan`] and the modules of its kernels go in, SPIR-V comes out. It knows no
-//! driver and no queue.
+//! This compiler is pure: a [`Plan`] and the modules of its kernels go in, SPIR-V comes out. It does not use
+//! drivers or queues.
 //!
-//! 1. Each slot's kernel is [set apart](isolate) in a module of its own, its specialization constants at
-//!    their values and helpers that get shared buffers [inlined](inlining), and the launches'
-//!    [nd-ranges](ranges) become one.
-//! 2. Each kernel is [analysed](access) for the bytes that its work-items touch, as [forms](form) of their
-//!    ids, which are brought to [common coordinates](shapes).
-//! 3. Each memory that slots share is [judged](legality).
-//! 4. What a work-item wrote or read before it [keeps](privacy) in a [variable](promote), what a
-//!    work-group did it may [keep](locality) in [local memory](share), and memories that nobody reads
-//!    afterwards are [done without](internalize).
-//! 5. Kernels whose range differs from the common one get other [ids](remap). Where drivers might
-//!    [contract](contraction) operations of several launches, it ends here. Work-items may come to do the
-//!    work of [several](wide).
-//! 6. The modules are [merged](merge), with a new [entry] that calls the kernels in order, with barriers
-//!    between them where work-groups pass values on, for the device's [version] of SPIR-V.
+//! 1. Each slot's kernel is [extracted](extract) into a module of its own. Its specialization constants are
+//!    fixed at their values, and helpers that are passed shared buffers are [inlined](inlining). The
+//!    launches' [nd-ranges](ranges) are joined into one.
+//! 2. Each kernel is [analysed](access) for the bytes that its work-items touch, as [affine forms](affine) of
+//!    their ids. These are converted to [common coordinates](coordinates).
+//! 3. Each memory gets a [verdict](legality): whether the launches that share it may be fused.
+//! 4. Contents that a work-item wrote or read before are [kept](private_legality) in a [variable](promote).
+//!    Contents that a work-group wrote before may be [kept](local_legality) in [local memory](local_memory).
+//!    Where that replaces a memory that is not read afterwards, the memory is [internalized](internalize):
+//!    its buffer is no longer used.
+//! 5. Kernels whose range differs from the common one get [other ids](remap). Fusion fails here if a driver
+//!    might [contract](contraction) operations of different launches. A work-item may do the work of
+//!    [several](coarsen).
+//! 6. The modules are [merged](merge), and a new [entry point](entry) calls the kernels in order. Barriers
+//!    separate launches where the work-items of a work-group pass values on. The result is lowered to the
+//!    device's [version](lower_version) of SPIR-V.
 
 mod access;
 mod affine;
@@ -69,61 +71,61 @@ pub use plan::Internalization;
 pub(crate) use plan::{Argument, Memory, Place, Plan, Region, Slot, Target};
 pub use report::{BufferReport, FusionReport, LaunchReport, PairReport};
 
-/// What came of a plan.
+/// Result of fusing a plan.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// What was found out of each slot, in order. Empty if the kernels could not be examined.
+    /// Findings on each slot, in order. Empty if the kernels could not be examined.
     pub(crate) slots: Vec<SlotFindings>,
-    /// On every memory, in order. Empty if the kernels could not be examined.
+    /// Judgement on each memory, in order. Empty if the kernels could not be examined.
     pub(crate) judgements: Vec<Judgement>,
-    /// The scalars whose values were used: the outcome is that of all plans with the same
+    /// Scalars whose values were used. The outcome holds for all plans that have the same
     /// [`without_values`](Plan::without_values) of these and of [`equal`](Self::equal).
     pub(crate) constants: BTreeSet<Place>,
-    /// Those of them that the kernel has as constants: that its plan asked for, and that addresses or the
-    /// bounds of loops are calculated from. The others are compared only, and are arguments still, so
-    /// that other values may make the same kernel.
+    /// Subset of [`constants`](Self::constants) that are constants in the kernel: those that the plan asks
+    /// for, and those from which addresses or loop bounds are calculated. The others are only compared and
+    /// remain arguments, so that other values may give the same kernel.
     pub(crate) injected: BTreeSet<Place>,
-    /// The scalars, not fixed, that must have the same value: they are one argument of the kernel.
+    /// Sets of scalars, not fixed, that must have the same value. Each set is one argument of the kernel.
     pub(crate) equal: BTreeSet<BTreeSet<Place>>,
-    /// Scalars that have different values: of plans where they do not, more may come.
+    /// Pairs of scalars with different values. In a plan where they are equal, more may be kept in variables.
     pub(crate) unequal: BTreeSet<[Place; 2]>,
-    /// The kernel, or why there is none.
+    /// Fused kernel, or the reason why the launches were not fused.
     pub(crate) fused: Result<Fused, String>,
 }
 
-/// What is told of a slot.
+/// Findings on one slot.
 #[derive(Debug)]
 pub(crate) struct SlotFindings {
-    /// The names of its kernel's parameters.
+    /// Names of the kernel's parameters, in order.
     pub(crate) parameters: Vec<Option<String>>,
     /// Whether the ids of its work-items are calculated from linear ones.
     pub(crate) is_remapped: bool,
-    /// If not all work-items do it, how many do.
+    /// Number of work-items that run the slot; `None` if all do.
     pub(crate) guard: Option<u64>,
 }
 
-/// A kernel that does what several do.
+/// Kernel that does the work of several launches.
 #[derive(Debug)]
 pub(crate) struct Fused {
     pub(crate) module: Module,
     pub(crate) kernel: String,
     pub(crate) range: NdRange,
-    /// For each parameter, the arguments that it stands for, which are all the same.
+    /// Arguments that each parameter stands for. All arguments of one parameter are the same.
     pub(crate) parameters: Vec<Vec<Place>>,
-    /// How many bytes of local memory a work-group takes, with those of arguments.
+    /// Number of bytes of local memory that a work-group uses, including local arguments.
     pub(crate) local_bytes: usize,
-    /// How many bytes the parameters take together.
+    /// Number of bytes of all parameters together.
     pub(crate) parameter_bytes: usize,
-    /// The memories that are no longer used.
+    /// Memories that are no longer used.
     pub(crate) internalized: Vec<Memory>,
-    /// Those of them that are local memory of work-groups.
+    /// Subset of `internalized` that became local memory of work-groups.
     pub(crate) local: BTreeSet<Memory>,
-    /// The slots before which the work-items of a group wait for each other.
+    /// Slots before which the work-items of a work-group wait for each other.
     pub(crate) barriers: BTreeSet<usize>,
 }
 
 impl Fused {
-    /// What a memory became that is no longer used.
+    /// Returns the form that replaces a memory, or `None` if the memory is still used.
     pub(crate) fn form(&self, memory: Memory) -> Option<Internalization> {
         let is_internalized = self.internalized.contains(&memory);
         let is_local = self.local.contains(&memory);
@@ -135,7 +137,7 @@ impl Fused {
     }
 }
 
-/// Whether what is not proven may be done all the same.
+/// Whether launches may be fused where that is not proven safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Trust {
     ProofOnly,
@@ -143,12 +145,13 @@ pub(crate) enum Trust {
     Caller,
 }
 
-/// Makes one kernel of a plan's launches, whose work-items may do the work of several.
+/// Fuses a plan's launches into one kernel. Each of its work-items may do the work of several, within
+/// `width`.
 ///
 /// # Errors
 ///
-/// Those of plans and modules that are not sound: an unknown kernel, a wrong number of arguments, a
-/// damaged module. That launches cannot be fused is an [`Outcome`].
+/// Fails if the plan or a module is not valid: an unknown kernel, a wrong number of arguments, a damaged
+/// module. If the launches cannot be fused, the function returns an [`Outcome`] with the reason.
 pub(crate) fn fuse(
     plan: &Plan,
     modules: &[&Module],
@@ -203,7 +206,7 @@ fn attempt(
         let place = |&argument: &usize| Place { slot: at, argument };
         outcome.constants.extend(relied.iter().map(place));
         if plan.target.separate_functions && operations[at].estimates {
-            // It would be compiled otherwise, with what is known beforehand.
+            // With values known in advance, the driver would compile the function differently.
             outcome.injected.retain(|injected| injected.slot != at);
         } else {
             outcome.injected.extend(injected.iter().map(place));
@@ -314,13 +317,13 @@ fn attempt(
     }))
 }
 
-/// Finds the scalars that have to stay equal for what is private to be right, and those that have to stay
-/// unequal for no more to be private.
+/// Collects the scalars that must stay equal for the private contents to be correct, and the pairs of scalars
+/// that must stay unequal because more could be private if they were equal.
 fn unite_scalars(outcome: &mut Outcome) {
     let promotions = outcome.judgements.iter().filter_map(|j| j.promotion.as_ref().ok());
     let equal = promotions.flat_map(|promotion| promotion.equal.iter().cloned());
     for equal in private_legality::united(equal.collect::<Vec<_>>()) {
-        // One that is fixed fixes the others.
+        // A fixed scalar fixes all others of its set.
         if equal.is_disjoint(&outcome.constants) {
             outcome.equal.insert(equal);
         } else {
@@ -372,7 +375,7 @@ fn examine(
     })
 }
 
-/// The bytes of local memory and of parameters.
+/// Returns the number of bytes of local memory and of parameters.
 fn sizes(plan: &Plan, module: &Module, parameters: &[Vec<Place>]) -> (usize, usize) {
     let definitions = module.definitions();
     let layouts = access::Layouts::of(module, &definitions);

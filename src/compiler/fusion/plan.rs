@@ -1,4 +1,5 @@
-//! What is to be fused: plain data, the same for the same work whatever the buffers are called.
+//! Input of fusion: launches, described by plain data. Plans of the same work are equal, whatever the buffers
+//! are called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,44 +11,48 @@ use crate::error::{Error, Result};
 /// Launches to run as one kernel, in the order in which they were submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
-    /// The modules that the slots' kernels are in, each once. They import nothing.
+    /// Modules that contain the slots' kernels, each listed once. They import nothing.
     pub(crate) modules: Vec<Digest>,
     pub(crate) slots: Vec<Slot>,
-    /// Scalars to be fixed at their values. Those on which a proof relies are fixed anyway.
+    /// Scalars to compile into the fused kernel as constants. The compiler adds those that addresses or the
+    /// bounds of loops are calculated from. Launches that calculate estimates get no constants if
+    /// [`Target::separate_functions`] is set.
     pub(crate) constants: BTreeSet<Place>,
-    /// The memories whose contents nobody reads afterwards.
+    /// Memories whose contents are not read after the launches.
     pub(crate) dead: BTreeSet<Memory>,
-    /// The forms that were asked for, of memories whose form is not left to the compiler.
+    /// Requested forms of memories whose form the compiler does not choose.
     pub(crate) forms: BTreeMap<Memory, Internalization>,
-    /// The device that the kernel is for.
+    /// Device that the fused kernel is for.
     pub(crate) target: Target,
 }
 
-/// What the compiler has to know of a device and its driver.
+/// Properties of a device and its driver that fusion depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// The latest version of SPIR-V that the device takes, major and minor.
+    /// Latest version of SPIR-V that the device accepts, major and minor.
     pub(crate) version: (u8, u8),
-    /// Local memory of a work-group in bytes, of which the kernels themselves may take a part.
+    /// Local memory of a work-group, in bytes. The kernels' own local memory is a part of it.
     pub(crate) local_memory: usize,
-    /// Whether launches stay functions of their own in a kernel with barriers, and where a compiler would
-    /// find [other values](super::contraction) for what they calculate. In a kernel with barriers it may
-    /// use after one what was calculated before it, for another launch: Intel's runtime for CPUs (2026.22)
-    /// makes work-items the lanes of vectors, and a negated number that a barrier lies between is then,
-    /// for all lanes of a work-group, that of the last ones.
+    /// Whether launches stay functions of their own in a kernel with barriers, and where a compiler would find
+    /// [other values](super::contraction) for what they calculate.
+    ///
+    /// After a barrier, such a compiler may use for one launch a value that it calculated before the barrier
+    /// for another. Intel's runtime for CPUs (2026.22) makes work-items the lanes of vectors. A negated number
+    /// that is calculated before a barrier and used after it then has, in all lanes of a work-group, the value
+    /// of the last lanes.
     pub(crate) separate_functions: bool,
-    /// Whether barriers order a work-item's own accesses of memory, from launch to launch, for a compiler
-    /// that may reorder them.
+    /// Whether barriers order a work-item's own memory accesses between launches, for a compiler that may
+    /// reorder them.
     pub(crate) order_own_accesses: bool,
 }
 
-/// What becomes of a buffer that a fused kernel does without.
+/// Storage that takes the place of a buffer in a fused kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Internalization {
-    /// Each work-item keeps its part of the contents for itself.
+    /// Variables of the work-items: each keeps its part of the contents for itself.
     Private,
-    /// Each work-group keeps its part of the contents in local memory.
+    /// Local memory: each work-group keeps its part of the contents there.
     Local,
 }
 
@@ -60,25 +65,25 @@ impl fmt::Display for Internalization {
     }
 }
 
-/// One launch.
+/// Launch of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slot {
-    /// An index of [`Plan::modules`].
+    /// Index into [`Plan::modules`].
     pub(crate) module: usize,
     pub(crate) kernel: String,
     pub(crate) range: NdRange,
     pub(crate) arguments: Vec<Argument>,
-    /// The specialization constants that its program was built with, by their ids, as bytes. The
-    /// others have their defaults.
+    /// Specialization constants that the launch's program was built with, as ids and bytes. Constants that are
+    /// not listed have their defaults.
     pub(crate) constants: Vec<(u32, Vec<u8>)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Argument {
     Buffer(Region),
-    /// Passed by value, with its bytes as the kernel gets them.
+    /// Value, as the bytes that the kernel receives.
     Scalar(Vec<u8>),
-    /// Local memory, and how many bytes of it.
+    /// Local memory, by its size in bytes.
     Local(usize),
 }
 
@@ -86,8 +91,9 @@ pub(crate) enum Argument {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Region {
     pub(crate) memory: Memory,
-    /// In bytes.
+    /// Start within the memory, in bytes.
     pub(crate) offset: usize,
+    /// Length, in bytes.
     pub(crate) length: usize,
 }
 
@@ -99,11 +105,11 @@ impl Region {
     }
 }
 
-/// Device memory, numbered in the order in which a plan first names it.
+/// Identifier of device memory: its number in the order in which a plan first names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Memory(pub(crate) u32);
 
-/// An argument of a slot.
+/// Position of an argument: its slot and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) slot: usize,
@@ -119,7 +125,7 @@ impl Plan {
         })
     }
 
-    /// The slot's arguments that are regions of a memory.
+    /// Returns the arguments that are regions of a memory, with their places.
     pub(crate) fn regions(&self, memory: Memory) -> impl Iterator<Item = (Place, Region)> {
         self.places().filter_map(move |(place, argument)| match argument {
             Argument::Buffer(region) if region.memory == memory => Some((place, *region)),
@@ -127,7 +133,7 @@ impl Plan {
         })
     }
 
-    /// All memories, in order.
+    /// Returns all memories, in order.
     pub(crate) fn memories(&self) -> BTreeSet<Memory> {
         let arguments = self.places().map(|(_, argument)| argument);
         arguments
@@ -138,9 +144,9 @@ impl Plan {
             .collect()
     }
 
-    /// The same plan with only those scalars' values that `constants` name, and with which ones are the
-    /// same of those that `equal` does: what a program fused from it depends on. The others are
-    /// arguments of the fused kernel.
+    /// Returns the plan without the values of scalars, except those in `constants`, and with `constants` as its
+    /// own. Of every other scalar, only the set of `equal` that it belongs to remains. A program fused from the
+    /// plan depends on nothing else; the other scalars are arguments of the fused kernel.
     pub(crate) fn without_values(
         &self,
         constants: &BTreeSet<Place>,
@@ -153,7 +159,7 @@ impl Plan {
                 if let Argument::Scalar(bytes) = value
                     && !constants.contains(&place)
                 {
-                    // The number of its group stands for the value.
+                    // The number of the scalar's set replaces the value; 0 stands for a scalar in no set.
                     let group = equal.iter().position(|equal| equal.contains(&place));
                     let number = group.map_or(0, |group| group as u64 + 1).to_le_bytes();
                     bytes.fill(0);
@@ -165,9 +171,11 @@ impl Plan {
         plan
     }
 
+    /// Checks that the plan has launches and fits the number of modules.
+    ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a plan that no scope makes.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a plan that no fusion scope makes.
     pub(crate) fn check(&self, modules: usize) -> Result<()> {
         if self.slots.is_empty() {
             return Err(Error::invalid("there are no launches to fuse"));

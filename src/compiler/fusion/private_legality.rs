@@ -1,15 +1,14 @@
-//! What of a memory's contents a work-item keeps for itself.
+//! Decides which contents of a memory a work-item keeps in a private variable.
 //!
-//! Once it is proven that no work-item needs what another one wrote, each has a part of the memory to
-//! itself, and may keep the bytes of it that it wrote or read in a variable. Access by access it is
-//! decided where the bytes come from and go to:
+//! Once it is proven that no work-item needs data that another one wrote, each work-item has a part of the
+//! memory to itself. It may then keep the bytes of that part that it wrote or read in a variable. For each
+//! access, this module decides where the bytes come from and go to:
 //!
-//! * What an access before surely wrote, or read, is read from the variable.
-//! * What is written goes to the variable, and to memory as well where somebody may read it there:
-//!   after the launches, unless the memory is dead or overwritten until then, or an access that is
-//!   not followed.
+//! * A read uses the variable if an earlier access surely wrote or read the bytes.
+//! * A write goes to the variable. It also goes to memory if the bytes may be read there: after the launches
+//!   (unless the memory is dead, or overwritten by then), or by an access that is not followed.
 //!
-//! So what is in memory in the end is what the launches leave there one by one.
+//! In the end, memory contains what the launches leave there when they run one by one.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,40 +19,40 @@ use super::coordinates::View;
 use super::legality::{Examined, Use};
 use super::plan::{Argument, Memory, Place, Plan};
 
-/// How a memory's contents become a variable of each work-item.
+/// Variable that keeps a memory's contents in each work-item, and the accesses that use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Promotion {
-    /// Of the variable, in bytes.
+    /// Size of the variable, in bytes.
     pub(crate) size: u32,
     pub(crate) align: u32,
-    /// The accesses of each argument that use it, by the word of the function's body.
+    /// Accesses that use the variable, for each argument, by their word offset in the function's body.
     pub(super) accesses: BTreeMap<Place, BTreeMap<u32, Kept>>,
-    /// Scalars that must have the same value for it.
+    /// Sets of scalars that must have the same value for the promotion to be valid.
     pub(super) equal: BTreeSet<BTreeSet<Place>>,
-    /// Why the memory is used as well; `None` if it is no longer used.
+    /// Reason why the kernel still uses the memory; `None` if it no longer does.
     pub(crate) remains: Option<String>,
 }
 
-/// Where an access to a variable goes.
+/// Place of an access in the variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// In bytes, from the variable's first.
+    /// Offset from the start of the variable, in bytes.
     pub(super) at: i128,
-    /// It is a read from memory or a write to memory as well.
+    /// Whether the access is also a read from memory or a write to memory.
     pub(super) in_memory: bool,
 }
 
-/// Of more accesses it takes too long to tell which are before which.
+/// Maximum number of accesses. Ordering more of them takes too long.
 const MAX_USES: usize = 256;
-/// More is not kept in registers.
+/// Maximum size of the variable, in bytes. A larger one is not kept in registers.
 const MAX_PRIVATE_BYTES: i128 = 512;
 
-/// Decides on a memory for which the launches are proven to be safe to fuse, and adds the scalars that would
-/// have more of it kept if they were not `unequal`.
+/// Decides what work-items keep of a memory for which fusing the launches is proven to be safe. Adds to
+/// `unequal` the pairs of scalars whose values differ, if equal values would let more be kept.
 ///
 /// # Errors
 ///
-/// The reason why nothing of it is kept.
+/// Fails with the reason if nothing of the memory is kept.
 pub(super) fn promotion(
     plan: &Plan,
     memory: Memory,
@@ -83,7 +82,7 @@ pub(super) fn promotion(
             Kind::Read => reads[at],
             _ => writes[at],
         };
-        // What reads is why others must write.
+        // A read is the better reason: reads from memory are why writes must go there.
         let is_better = remains.as_ref().is_none_or(|(_, is_read)| !is_read);
         if mode != Mode::Private && is_better {
             let is_read = !used.access.kind.writes();
@@ -108,7 +107,7 @@ pub(super) fn promotion(
     Ok(Promotion { size, align, accesses, equal, remains })
 }
 
-/// The bytes that a work-item has to itself: where they begin, how many they are and their alignment.
+/// Returns the bytes that a work-item has to itself: their start, and their size and alignment in bytes.
 fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, u32, u32), String> {
     let mut range: Option<(Form, i128, i128, i128)> = None;
     let mut refused = None;
@@ -142,8 +141,8 @@ fn window(slots: &[Examined], uses: &[Use<'_>], space: &Space) -> Result<(Form, 
 }
 
 impl Use<'_> {
-    /// Its bytes, if they are known to be the same ones whenever it runs, and what they are told to be
-    /// aligned to.
+    /// Returns the bytes of the use and their declared alignment, or the reason why the bytes are not known to
+    /// be the same whenever it runs.
     fn followed(&self, slots: &[Examined]) -> Result<(Bytes, i128), String> {
         let refuse = |why: &str| Err(format!("{} {why}", self.deed()));
         let Some(bytes) = self.bytes else {
@@ -166,7 +165,7 @@ impl Use<'_> {
         }
     }
 
-    /// Whether it may touch some of the bytes, in whatever work-item.
+    /// Returns whether the use may touch some of the bytes `own`, in any work-item.
     fn may_touch(&self, own: &Bytes, space: &Space) -> bool {
         let Some(bytes) = self.bytes else { return true };
         let ((low, high), (own_low, own_high)) =
@@ -175,7 +174,7 @@ impl Use<'_> {
     }
 }
 
-/// Where the bytes of an access are.
+/// Location of the bytes that an access uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Memory,
@@ -183,7 +182,7 @@ enum Mode {
     Private,
 }
 
-/// By the likeness of their symbols.
+/// Conditions, by the likeness of their symbols.
 type Conditions = HashMap<u64, Vec<Condition>>;
 
 struct Keeper<'a> {
@@ -191,13 +190,14 @@ struct Keeper<'a> {
     slots: &'a [Examined],
     uses: &'a [Use<'a>],
     view: &'a View,
-    /// For each use that can go to the variable, its bytes there: the first and the one behind the last.
+    /// Bytes of each use that can go to the variable, relative to the common base: the first byte and the end,
+    /// exclusive.
     own: Vec<Option<(i128, i128)>>,
-    /// For each use, the conditions under which it runs.
+    /// Conditions under which each use runs, computed on demand.
     conditions: Vec<OnceCell<Conditions>>,
-    /// What was found to rely on scalars being the same.
+    /// Sets of scalars whose equality the findings rely on.
     equal: RefCell<BTreeSet<BTreeSet<Place>>>,
-    /// What was not found because of scalars that are not.
+    /// Pairs of scalars whose inequality prevented a finding.
     unequal: RefCell<BTreeSet<[Place; 2]>>,
 }
 
@@ -219,7 +219,7 @@ impl<'a> Keeper<'a> {
         Self { plan, slots, uses, view, own: own.collect(), conditions, equal, unequal }
     }
 
-    /// The modes of all reads; those of writes are left at `Memory`.
+    /// Returns the modes of all reads. The entries of writes stay `Memory`.
     fn reads(&self) -> Vec<Mode> {
         let mut modes = vec![Mode::Memory; self.uses.len()];
         let mut order: Vec<_> = (0..self.uses.len()).collect();
@@ -231,7 +231,7 @@ impl<'a> Keeper<'a> {
             let writes = (0..self.uses.len()).filter(|&at| self.uses[at].access.kind.writes());
             let earlier = order[..position].iter().copied();
             let earlier = earlier.filter(|&at| modes[at] != Mode::Private);
-            // Writes come first, for they go to the variable anyway.
+            // Writes come first, since they go to the variable anyway.
             let mut fills: Vec<_> = writes.chain(earlier).collect();
             fills.retain(|&fill| self.fills(fill, read));
             if let Some(used) = self.cover(read, &fills, |fill| self.is_run_before(fill, read)) {
@@ -246,7 +246,8 @@ impl<'a> Keeper<'a> {
         modes
     }
 
-    /// Whether nothing changes in memory what an access left in the variable until it is read.
+    /// Returns whether the bytes that the access `fill` leaves in the variable stay unchanged in memory until
+    /// `read`.
     fn fills(&self, fill: usize, read: usize) -> bool {
         let (first, last) = (&self.uses[fill], &self.uses[read]);
         let Some(bytes) = last.bytes else { return false };
@@ -262,7 +263,7 @@ impl<'a> Keeper<'a> {
             && !self.uses.iter().enumerate().any(spoils)
     }
 
-    /// Whether an access has run whenever a later one does.
+    /// Returns whether `first` has run whenever `last` runs.
     fn is_run_before(&self, first: usize, last: usize) -> bool {
         let (a, b) = (&self.uses[first], &self.uses[last]);
         let Some((from, to)) = a.access.location.zip(b.access.location) else { return false };
@@ -272,15 +273,15 @@ impl<'a> Keeper<'a> {
         a.slot < b.slot && self.is_run_in(first, last)
     }
 
-    /// Whether an access runs in each work-item in which one of another slot does.
+    /// Returns whether `first` runs in each work-item in which `last`, an access of another slot, runs.
     fn is_run_in(&self, first: usize, last: usize) -> bool {
         let (a, b) = (&self.uses[first], &self.uses[last]);
         let is_certain = a.access.is_certain && self.view.covers(a.slot, b.slot);
-        // Conditions are told by ids, which are the same in launches of the same shape only.
+        // Conditions depend on ids, which are the same only in launches of the same shape.
         is_certain || (self.view.is_alike(a.slot, b.slot) && self.is_run_if(first, last))
     }
 
-    /// Whether an access runs, sooner or later, if one of another slot does.
+    /// Returns whether `first` runs, sooner or later, if `last`, an access of another slot, runs.
     fn is_run_if(&self, first: usize, last: usize) -> bool {
         let (a, b) = (&self.uses[first], &self.uses[last]);
         let Some((from, to)) = a.access.location.zip(b.access.location) else { return false };
@@ -332,7 +333,8 @@ impl<'a> Keeper<'a> {
         is_run
     }
 
-    /// Those of some accesses that together touch all bytes that one does, where they pass a test.
+    /// Returns accesses among `others` that pass the test `is_sure` and together touch all bytes that the
+    /// access `of` touches. Returns `None` if they do not touch all of them.
     fn cover(
         &self,
         of: usize,
@@ -354,7 +356,7 @@ impl<'a> Keeper<'a> {
         Some(used)
     }
 
-    /// The modes of all writes, if those of reads are as given.
+    /// Returns the modes of all writes for the given modes of reads. The entries of reads stay `Memory`.
     fn writes(&self, reads: &[Mode], is_dead: bool) -> Vec<Mode> {
         let is_read = reads.contains(&Mode::Private);
         let mut modes = vec![Mode::Memory; self.uses.len()];
@@ -382,8 +384,8 @@ impl<'a> Keeper<'a> {
                     }
                     _ => true,
                 };
-                // What lies inside of the variable can only be touched by this work-item, so its place
-                // there counts; of any other access, all bytes that it may touch.
+                // Only this work-item can touch bytes inside the variable, so the place of such a reader there
+                // decides. For any other reader, all bytes that it may touch count.
                 may_follow
                     && match self.own[other] {
                         Some((low, high)) => low < end && start < high,
@@ -401,7 +403,7 @@ impl<'a> Keeper<'a> {
         modes
     }
 
-    /// Why an access uses memory.
+    /// Returns the reason why an access uses memory.
     fn why_not(&self, at: usize, is_dead: bool) -> String {
         let used = &self.uses[at];
         match used.followed(self.slots) {
@@ -418,7 +420,7 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// Sets of places that overlap made one.
+/// Merges sets of places that overlap.
 pub(super) fn united(sets: impl IntoIterator<Item = BTreeSet<Place>>) -> BTreeSet<BTreeSet<Place>> {
     let mut united: Vec<BTreeSet<Place>> = Vec::new();
     for mut set in sets {

@@ -1,10 +1,10 @@
-//! Accesses to buffers that become accesses to a variable of the work-item.
+//! Turns accesses to buffers into accesses to a variable of the work-item.
 //!
-//! Every such access is, in every work-item, a constant number of bytes behind the first of those
-//! that the work-item has [to itself](super::private_legality). So a pointer to the variable becomes a
-//! parameter of the kernel's function, and each access goes to that constant place in it, beside
-//! memory or instead of it. A parameter for memory that is no longer used is what becomes that
-//! pointer; what calculated addresses from it is dropped.
+//! In every work-item, each such access is a constant number of bytes behind the first byte that the work-item
+//! has [to itself](super::private_legality). So the kernel's function gets a pointer to the variable as a
+//! parameter, and each access goes to its constant offset in the variable, in addition to memory or instead of
+//! it. If the memory is no longer used, its parameter becomes that pointer, and the instructions that
+//! calculated addresses from it are dropped.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,29 +21,30 @@ use crate::compiler::spirv::edit::{
 };
 use crate::error::{Error, Result};
 
-/// A parameter some of whose accesses go to a variable.
+/// Parameter some of whose accesses go to a variable.
 #[derive(Clone, Debug)]
 pub(super) struct Private {
     pub(super) parameter: usize,
-    /// That the variable is for.
+    /// Memory whose contents the variable keeps.
     pub(super) memory: Memory,
-    /// The variable's bytes.
+    /// Size of the variable, in bytes.
     pub(super) size: u32,
-    /// By the word of the function's body.
+    /// Accesses that go to the variable, by their word offset in the function's body.
     pub(super) accesses: BTreeMap<u32, Kept>,
-    /// How the function uses the parameter, if that itself is to point to the variable. If it is not,
-    /// one behind the others does.
+    /// Uses of the parameter, if the parameter itself is to point to the variable. Otherwise a new parameter
+    /// after the others points to it.
     pub(super) replaced: Option<Uses>,
 }
 
-/// The type of the variable's elements, in bits: of words if it is made of such, which every device has.
+/// Returns the width of the variable's elements, in bits: 32 if the size is a multiple of such words, because
+/// every device supports them, else 8.
 pub(super) fn element_width(size: u32) -> u32 {
     if size.is_multiple_of(4) { 32 } else { 8 }
 }
 
-/// The loads and stores of a function that can go to a variable, by the word of its body, with the
-/// alignment that they are told to have, or 1. Of these it is taken for sure that they read or write all
-/// bytes that they are counted with, so that those are left out that may skip some.
+/// Returns the loads and stores of a function that can go to a variable: their word offsets in its body, each
+/// with its declared alignment, or 1. Each of them is assumed to read or write all bytes of its type, so
+/// accesses that may skip some bytes are left out.
 pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u32, u32> {
     let module = definitions.module();
     let layouts = Layouts::of(module, definitions);
@@ -62,11 +63,11 @@ pub(super) fn movable(definitions: &Definitions<'_>, function: u32) -> HashMap<u
     .collect()
 }
 
-/// A load or store.
+/// Operands of a load or a store.
 pub(super) struct Moved {
-    /// The operand that is the pointer. In functions of OpenCL's, an offset stands before it.
+    /// Index of the operand that is the pointer. In the functions of OpenCL, an offset precedes it.
     pub(super) pointer: usize,
-    /// What is stored; `None` for a load.
+    /// Index of the operand that is stored; `None` for a load.
     pub(super) stored: Option<usize>,
 }
 
@@ -87,7 +88,7 @@ impl Moved {
         }
     }
 
-    /// What it is told to be aligned to.
+    /// Returns the declared alignment, or 1.
     fn alignment(&self, i: &Instruction<'_>) -> u32 {
         let mask = match i.op() {
             Some(Op::Load) => 3,
@@ -99,30 +100,30 @@ impl Moved {
     }
 }
 
-/// The function of OpenCL's that an instruction calls.
+/// Returns the OpenCL function that an instruction calls.
 pub(super) fn extended(definitions: &Definitions<'_>, i: &Instruction<'_>) -> Option<Extended> {
     let set = i.word(2).and_then(|set| definitions.get(set))?;
     let is_opencl = set.string(1) == Some("OpenCL.std");
     i.word(3).and_then(Extended::from_u32).filter(|_| is_opencl)
 }
 
-/// How a function uses a parameter: instructions by their word in its body.
+/// Uses of a parameter in a function. Instructions are identified by their word offset in its body.
 #[derive(Clone, Debug)]
 pub(super) struct Uses {
-    /// Address calculation, which goes.
+    /// Instructions to drop, such as the calculation of addresses.
     pub(super) dropped: HashSet<u32>,
-    /// The addresses, by their ids.
+    /// Ids of the addresses.
     pub(super) pointers: HashSet<u32>,
-    /// The variables that these are spilled to, and casts of those.
+    /// Ids of the variables that addresses are spilled to, and of casts of these variables.
     pub(super) variables: HashSet<u32>,
 }
 
-/// How a function uses a parameter that is to point to a variable: for nothing but loads and stores that
-/// are known.
+/// Returns the uses of a parameter that is to point to a variable. Nothing but known loads and stores may use
+/// it.
 ///
 /// # Errors
 ///
-/// The reason why not, to be said behind the kernel's name.
+/// Fails with the reason if something else uses it, worded to follow the kernel's name.
 pub(super) fn own_uses(
     definitions: &Definitions<'_>,
     function: u32,
@@ -131,11 +132,12 @@ pub(super) fn own_uses(
     uses(definitions, function, private.parameter, |offset| private.accesses.contains_key(&offset))
 }
 
-/// How a function uses a parameter, all accesses by which are known, by the word of its body.
+/// Returns the uses of a parameter all accesses through which are known. `is_known` takes the word offset of an
+/// access in the function's body.
 ///
 /// # Errors
 ///
-/// As [`own_uses`].
+/// Fails like [`own_uses`].
 pub(super) fn uses(
     definitions: &Definitions<'_>,
     function: u32,
@@ -149,7 +151,7 @@ pub(super) fn uses(
     let parameter = parameter.ok_or("has no such parameter")?;
     let mut pointers = HashSet::from([parameter]);
     let mut dropped = HashSet::new();
-    // Variables that such pointers are spilled to, and casts of these that mark where they live.
+    // Variables that such pointers are spilled to, and casts of these variables that mark their lifetimes.
     let mut variables = HashSet::new();
     loop {
         let before = (pointers.len(), variables.len());
@@ -210,11 +212,11 @@ pub(super) fn uses(
 }
 
 enum Used {
-    /// To make another address of it.
+    /// Operand of an instruction that calculates another address from it.
     Address,
-    /// As the pointer of a load or a store.
+    /// Pointer of a load or a store.
     Access,
-    /// Stored to a variable.
+    /// Value stored to a variable, given by its id.
     Spill(u32),
     Mark,
     Nothing,
@@ -254,8 +256,8 @@ fn used(definitions: &Definitions<'_>, i: &Instruction<'_>, word: usize) -> Used
     }
 }
 
-/// Lets accesses of a function go to variables that it is passed: by the parameters that are replaced,
-/// and by new ones behind all others, in the order of the `privates` that replace none.
+/// Redirects accesses of a function to variables that are passed to it: through the parameters that are
+/// replaced, and through new parameters after all others, in the order of the `privates` that replace none.
 ///
 /// # Errors
 ///
@@ -276,7 +278,7 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
     let mut writer = Writer { module, interner, layouts, new: Stream::default() };
 
     let mut declaration = Declaration::of(&body);
-    // The variable's, for each private.
+    // Pointers to the variables, one for each of `privates`.
     let mut pointers = Vec::new();
     for private in privates {
         let element = writer.element(private.size)?;
@@ -287,8 +289,8 @@ pub(super) fn promote(module: &mut Module, function: u32, privates: &[Private]) 
             Some((id, own)) => {
                 *own = ty;
                 let id = *id;
-                // What was said of the pointer does not hold of the variable: others point to it, too,
-                // and it has an alignment of its own.
+                // The parameter's decorations do not hold for the variable: it has an alignment of its own, and
+                // other pointers point to it, too.
                 let annotations = writer.module.section_mut(Section::Annotations);
                 annotations.retain(|i| i.word(0) != Some(id));
                 id
@@ -331,7 +333,7 @@ struct Writer<'m> {
 }
 
 impl Writer<'_> {
-    /// A load or store, as it becomes.
+    /// Emits a load or store of the variable in place of the instruction, or after it if `kept.in_memory`.
     fn access(
         &mut self,
         definitions: &Definitions<'_>,
@@ -349,14 +351,14 @@ impl Writer<'_> {
         let mut words: Vec<_> = i.words_from(0).collect();
         words[moved.pointer] = address;
         if op == Op::ExtInst {
-            // The offset stands before the pointer.
+            // The offset precedes the pointer.
             let offset = &mut words[moved.pointer - 1];
             let ty = definitions.get(*offset).and_then(|i| i.result_type());
             let ty = ty.ok_or_else(|| Error::unsupported("an offset has no type"))?;
             *offset = self.interner.constant_id(self.module, Op::ConstantNull, ty, &[])?;
         }
         if moved.stored.is_some() && kept.in_memory && op == Op::ExtInst {
-            // A call whose result, of type `void`, has an id of its own.
+            // The second call needs an id of its own for its result, which is of type `void`.
             words[1] = self.module.fresh_id()?;
         }
         if moved.stored.is_none() && kept.in_memory {
@@ -393,8 +395,8 @@ impl Writer<'_> {
         self.interner.type_id(self.module, Op::TypePointer, &operands)
     }
 
-    /// An address so many bytes behind a variable's first, of the type of `pointer` but for where it
-    /// points.
+    /// Emits the address that is `place` bytes behind the first byte of a variable. Its type is that of
+    /// `pointer`, except for the storage class.
     fn address(
         &mut self,
         definitions: &Definitions<'_>,

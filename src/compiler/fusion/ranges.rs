@@ -1,58 +1,63 @@
-//! The nd-range of the fused kernel, and how those of the slots lie in it.
+//! Nd-range of the fused kernel, and the mapping of the slots' nd-ranges to it.
 //!
-//! The rules are those of SYCL's extension for kernel fusion (`sycl_ext_codeplay_kernel_fusion`,
-//! heterogeneous nd-ranges): the fused nd-range is the one with the most work-items, each work-item
-//! does what the one with its linear id did in each launch, no two launches ask for different
-//! work-group sizes, and all offsets are equal. Launches that leave their work-group size to the
-//! driver take that of the others.
+//! The rules are those of SYCL's extension for kernel fusion (`sycl_ext_codeplay_kernel_fusion`, heterogeneous
+//! nd-ranges):
+//!
+//! * The fused nd-range is the one with the most work-items.
+//! * Each work-item does the work of the work-item with the same linear id in each launch.
+//! * No two launches request different work-group sizes.
+//! * All offsets are equal.
+//!
+//! Launches that leave their work-group size to the driver get the size of the others.
 
 use super::plan::Slot;
 use crate::compiler::nd_range::{NdRange, NdSize};
 use crate::error::{Error, Result};
 
-/// The nd-range of the fused kernel, and what becomes of each slot's.
+/// Nd-range of the fused kernel, and the mapping of each slot's nd-range to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ranges {
     pub(super) whole: NdRange,
     pub(super) slots: Vec<Mapping>,
 }
 
-/// How a slot's work-items lie among those of the fused kernel.
+/// Position of a slot's work-items among those of the fused kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
-    /// The slot's nd-range, with the work-groups that it has in the fused kernel if these are known.
+    /// Nd-range of the slot, with the work-groups that it has in the fused kernel if these are known.
     pub(super) range: NdRange,
     pub(super) shape: Shape,
-    /// If not all of the fused kernel's work-items do what the slot does: those that do are as many,
-    /// the first by their linear ids.
+    /// Number of the fused kernel's work-items that run the slot, the first by their linear ids; `None` if all
+    /// do.
     pub(super) guard: Option<u64>,
-    /// Whether its work-groups are work-groups of the fused kernel, with the same ids.
+    /// Whether the slot's work-groups are work-groups of the fused kernel, with the same ids.
     pub(super) keeps_groups: bool,
 }
 
-/// How a work-item's ids in a slot follow from those in the fused kernel.
+/// Relation of a work-item's ids in a slot to its ids in the fused kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// The same size.
+    /// Equal size: the ids are the same.
     Same,
-    /// A smaller size, but the ids are the same: the linear order counts them in the same way.
+    /// Smaller size, but the same ids: the linear order counts them in the same way.
     Corner,
-    /// By the linear id.
+    /// Ids calculated from the linear id.
     Remapped,
 }
 
-/// A size or offset in three dimensions.
+/// Size or offset in three dimensions.
 pub(super) type Sizes = [usize; 3];
 
 pub(super) fn padded(sizes: &[usize], rest: usize) -> Sizes {
     std::array::from_fn(|d| sizes.get(d).copied().unwrap_or(rest))
 }
 
-/// `demanded` are the work-group sizes that the kernels themselves have.
+/// Finds the nd-range of the fused kernel, and maps the slots' nd-ranges to it. `demanded` holds the work-group
+/// sizes that the kernels' own code requires.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the launches, if there is none for all.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the launches, if no nd-range suits all of them.
 pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges> {
     let local = local_size(slots, demanded)?;
     let first = &slots[0];
@@ -105,7 +110,7 @@ pub(super) fn join(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Ranges>
     Ok(Ranges { whole: joined, slots: mapped })
 }
 
-/// The work-group size that some launches ask for, or their kernels demand.
+/// Returns the work-group size that some launches request or their kernels require, if any.
 fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes>> {
     let asked = slots.iter().filter_map(|slot| Some((slot, slot.range.local()?)));
     let mut known: Option<(&Slot, &[usize])> = None;
@@ -145,7 +150,8 @@ fn local_size(slots: &[Slot], demanded: &[Option<Sizes>]) -> Result<Option<Sizes
     Ok(local)
 }
 
-/// The launch with the most work-items. Of several, the one whose ids most of them have.
+/// Returns the launch with the most work-items. Among several, returns the one whose ids are the same in the
+/// most launches. The work-group size must divide its global size.
 fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
     let counts = slots.iter().map(count).collect::<Result<Vec<_>>>()?;
     let most = counts.iter().max().copied().unwrap_or_default();
@@ -161,7 +167,7 @@ fn whole(slots: &[Slot], local: Option<Sizes>) -> Result<&Slot> {
         others.count()
     };
     let fitting = largest().map(|(slot, _)| slot).filter(|slot| fits(slot));
-    // The first of the best.
+    // Ties go to the first launch.
     let best = fitting.reduce(|best, slot| if alike(slot) > alike(best) { slot } else { best });
     best.ok_or_else(|| {
         let (slot, _) = largest().next().unwrap_or((&slots[0], &0));
@@ -186,7 +192,7 @@ fn count(slot: &Slot) -> Result<u64> {
     })
 }
 
-/// How a size lies in one that has no fewer work-items.
+/// Returns the relation of a size to one with at least as many work-items.
 fn shape(own: Sizes, whole: Sizes) -> Shape {
     if own == whole {
         return Shape::Same;

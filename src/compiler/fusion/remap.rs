@@ -1,7 +1,7 @@
-//! Kernels that run in a larger nd-range than that of their launch.
+//! Adapts kernels to an nd-range that is larger than that of their launch.
 //!
-//! What such a kernel reads of its ids and sizes is what it would have read: constants where these
-//! are the same for all work-items, else functions of the linear id in the fused kernel.
+//! A kernel still reads the ids and sizes of its own launch: constants where these are the same for all
+//! work-items, else functions of the linear id in the fused kernel.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,20 +16,20 @@ use crate::compiler::spirv::edit::{
 };
 use crate::error::{Error, Result};
 
-/// What a kernel gets for one of the device's values.
+/// Replacement for one of the device's built-in values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
-    /// The same for all work-items, by dimension; the first if it is a single number.
+    /// Constant that is the same for all work-items, by dimension; the first if the value is a single number.
     Constant(Sizes),
-    /// The global id, from the linear one.
+    /// Global id, calculated from the linear id.
     GlobalId,
 }
 
-/// Makes a slot's module one for the fused kernel's nd-range.
+/// Adapts a slot's module to the fused kernel's nd-range.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), naming what the kernel would not get.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), naming the value or feature that the kernel would not get.
 pub(super) fn remap(
     module: &mut Module,
     kernel: &str,
@@ -78,7 +78,7 @@ fn no_groups(kernel: &str, what: &str, mapping: &Mapping, whole: &NdRange) -> Er
     ))
 }
 
-/// What a kernel has to do with its work-group, if anything.
+/// Returns a feature of the kernel that depends on its work-group, in words; `None` if there is none.
 pub(super) fn of_groups(module: &Module) -> Option<&'static str> {
     let globals = module.section(Section::Globals).iter();
     let mut pointers = globals.filter(|i| i.op() == Some(Op::TypePointer));
@@ -97,7 +97,7 @@ pub(super) fn of_groups(module: &Module) -> Option<&'static str> {
     })
 }
 
-/// Whether work-items wait for each other there, or begin to.
+/// Returns whether work-items wait for each other at an operation, or begin to.
 pub(super) fn is_barrier(op: Op) -> bool {
     matches!(
         op,
@@ -108,7 +108,8 @@ pub(super) fn is_barrier(op: Op) -> bool {
     )
 }
 
-/// What a slot's kernel gets for a value that it does not keep, or what it may not ask for.
+/// Returns the replacement for a built-in value, or `None` if the slot's kernel keeps the device's value. Fails
+/// with the name of a value that the kernel must not read.
 fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Value>, String> {
     let sizes = padded(mapping.range.global(), 1);
     let local = mapping.range.local().map(|local| padded(local, 1));
@@ -144,7 +145,7 @@ fn value(built_in: u32, mapping: &Mapping, whole: &NdRange) -> Result<Option<Val
     })
 }
 
-/// Puts values in the place of loads of variables.
+/// Replaces loads of variables by values.
 fn rewrite(
     module: &mut Module,
     kernel: &str,
@@ -162,7 +163,7 @@ fn rewrite(
         whole,
     };
     for at in 0..writer.module.functions.len() {
-        // Cloned, not taken: the definitions of its ids are looked up in the module meanwhile.
+        // Cloned, not taken: meanwhile, the definitions of the body's ids are looked up in the module.
         let body = writer.module.functions[at].body.clone();
         writer.module.functions[at].body = writer.function(kernel, &body, variables)?;
     }
@@ -171,13 +172,13 @@ fn rewrite(
     Ok(())
 }
 
-/// The type of a variable that stands for a value.
+/// Type of a variable that holds a built-in value.
 #[derive(Clone, Copy)]
 pub(super) struct Definition {
     pub(super) ty: u32,
-    /// The type of its components.
+    /// Type of the components.
     component: u32,
-    /// In bits, of a component.
+    /// Width of a component, in bits.
     width: u32,
     pub(super) is_vector: bool,
 }
@@ -204,7 +205,7 @@ struct Writer<'a> {
     module: &'a mut Module,
     interner: Interner,
     globals: HashMap<u32, Definition>,
-    /// The constants or functions that give the variables' values.
+    /// Constants or functions that give the variables' values, by the variables' ids.
     values: HashMap<u32, u32>,
     new: Vec<Function>,
     mapping: &'a Mapping,
@@ -219,7 +220,7 @@ impl Writer<'_> {
         variables: &HashMap<u32, Value>,
     ) -> Result<Stream> {
         let mut found = Vec::new();
-        // A component's address: the variable, and which component.
+        // Addresses of components: the variable and the index of the component.
         let mut chains = HashMap::new();
         let mut dropped = HashSet::new();
         {
@@ -297,7 +298,7 @@ impl Writer<'_> {
         Ok(new)
     }
 
-    /// The constant or the function that gives a variable's value.
+    /// Returns the constant or the function that gives a variable's value.
     fn value(&mut self, variable: u32, kind: Value, of: Definition) -> Result<u32> {
         if let Some(&known) = self.values.get(&variable) {
             return Ok(known);
@@ -319,7 +320,7 @@ impl Writer<'_> {
         Ok(id)
     }
 
-    /// A function of the slot's global id.
+    /// Adds a function that returns the slot's global id.
     fn global_id(&mut self, variable: u32, of: Definition) -> Result<u32> {
         let (module, interner) = (&mut *self.module, &mut self.interner);
         if !of.is_vector {
@@ -367,7 +368,7 @@ pub(super) fn number(
     interner.constant_id(module, Op::Constant, of.component, words)
 }
 
-/// The variable of a module that stands for a vector of the device's values, which it gets if it has
+/// Returns the variable of a module that holds a vector of the device's values. Adds one if the module has
 /// none.
 fn vector(
     module: &mut Module,
@@ -399,7 +400,7 @@ fn vector(
     Ok((variable, of))
 }
 
-/// Loads the id of the work-group: the vector, and the type and width of its components.
+/// Loads the id of the work-group. Returns the vector, and the type and width of its components.
 pub(super) fn group_id(
     module: &mut Module,
     interner: &mut Interner,
@@ -411,7 +412,7 @@ pub(super) fn group_id(
     Ok((loaded, of.component, of.width))
 }
 
-/// The variable that stands for the global id.
+/// Variable that holds the global id.
 #[derive(Clone, Copy)]
 pub(super) struct Global {
     variable: u32,
@@ -419,13 +420,13 @@ pub(super) struct Global {
 }
 
 impl Global {
-    /// That of a module, which gets one if it has none.
+    /// Finds the variable of a module, or adds one.
     pub(super) fn of(module: &mut Module, interner: &mut Interner) -> Result<Self> {
         let (variable, of) = vector(module, interner, BuiltIn::GlobalInvocationId)?;
         Ok(Self { variable, of })
     }
 
-    /// The linear id in an nd-range.
+    /// Emits the calculation of the linear id in an nd-range. Returns its id.
     fn linear_id(
         self,
         module: &mut Module,
@@ -471,7 +472,7 @@ impl Global {
         sum.ok_or_else(|| Error::unsupported("an nd-range has no dimensions"))
     }
 
-    /// Whether the linear id is below a number: the condition's id.
+    /// Emits the condition that the linear id is below a number. Returns the condition's id.
     pub(super) fn is_below(
         self,
         module: &mut Module,

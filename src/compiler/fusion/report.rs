@@ -1,4 +1,4 @@
-//! What is told of a fusion: what was judged and why, and the code that came of it.
+//! Report on a fusion: the verdicts, their reasons and the resulting code.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,9 +12,8 @@ use crate::compiler::opencl_c;
 use crate::compiler::spirv::Module;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is known of launches that were to run as one: the verdict on every buffer, and on every two
-/// launches that share it, and the code of the kernel that they became. Cheap to clone; its display is
-/// a text for people.
+/// Report on launches that were to run as one kernel: the verdict on every buffer and on every two launches
+/// that share it, and the code of the fused kernel. Cheap to clone; it displays as a text for people.
 #[derive(Clone, Debug)]
 pub struct FusionReport(Arc<Content>);
 
@@ -22,34 +21,35 @@ pub struct FusionReport(Arc<Content>);
 struct Content {
     launches: Vec<LaunchReport>,
     buffers: Vec<BufferReport>,
-    /// The kernel's name and its module.
+    /// Name and module of the fused kernel.
     kernel: Option<(String, Vec<u8>)>,
-    /// Why there is none.
+    /// Reason why there is no fused kernel.
     refusal: Option<String>,
 }
 
-/// What is known of one launch.
+/// Report on one launch.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LaunchReport {
-    /// The kernel's name.
+    /// Name of the kernel.
     pub kernel: String,
-    /// The work-items of the launch itself.
+    /// Nd-range of the launch itself.
     pub range: NdRange,
-    /// The names of the kernel's parameters, as far as its module tells; none if it was not examined.
+    /// Names of the kernel's parameters, where its module states them; empty if the kernel was not examined.
     pub parameters: Vec<Option<String>>,
-    /// The positions of the scalars that the fused kernel has as constants. For other values of them it
-    /// is another kernel.
+    /// Positions of the scalars that are constants in the fused kernel. With other values, it is another
+    /// kernel.
     pub fixed: Vec<usize>,
-    /// The positions of the scalars that are arguments still, but whose values the proof relies on:
-    /// others are examined anew.
+    /// Positions of the scalars that are still arguments, but whose values the proof relies on. Launches with
+    /// other values are examined anew.
     pub presumed: Vec<usize>,
-    /// Whether the work-items of each group wait for each other before it, in the fused kernel.
+    /// Whether the work-items of each group wait for each other before the launch, in the fused kernel.
     pub has_barrier: bool,
-    /// Whether its range has another shape than the fused kernel's: its work-items are found by their
-    /// linear ids.
+    /// Whether the range of the launch has another shape than that of the fused kernel. Its work-items are then
+    /// found by their linear ids.
     pub is_remapped: bool,
-    /// How many of the fused kernel's work-items do it, the first by their linear ids, if not all do.
+    /// Number of the fused kernel's work-items that run the launch, the first by their linear ids; `None` if
+    /// all do.
     pub guard: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl LaunchReport {
         }
     }
 
-    /// A parameter in words: its name, unless that is not known.
+    /// Returns a parameter in words: its name, or its position if the name is not known.
     fn parameter(&self, at: usize) -> String {
         match self.parameters.get(at) {
             Some(Some(name)) => format!("`{name}`"),
@@ -76,42 +76,42 @@ impl LaunchReport {
     }
 }
 
-/// What is known of two launches that use the same buffer.
+/// Report on two launches that use the same buffer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PairReport {
-    /// Their positions among the launches, the earlier one first.
+    /// Positions of the two launches, the earlier one first.
     pub launches: (usize, usize),
-    /// Whether they can run as one, as far as this buffer is concerned.
+    /// Whether the two can run as one kernel, as far as this buffer is concerned.
     pub verdict: Verdict,
-    /// Whether they can only with a barrier between them.
+    /// Whether the two can do so only with a barrier between them.
     pub needs_barrier: bool,
 }
 
-/// What is known of one buffer that launches use.
+/// Report on one buffer that launches use.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BufferReport {
-    /// The launches' parameters that it was given for: their positions among the launches, and their
-    /// positions among the kernel's parameters.
+    /// Parameters that the buffer was passed for: the positions of the launches, and the positions among the
+    /// kernels' parameters.
     pub parameters: Vec<(usize, usize)>,
-    /// Whether sharing it lets the launches run as one: the worst verdict of the pairs.
+    /// Whether sharing the buffer lets the launches run as one kernel: the worst verdict of the pairs.
     pub verdict: Verdict,
-    /// Every two launches that use it.
+    /// Reports on every two launches that use the buffer.
     pub pairs: Vec<PairReport>,
-    /// What it became, if the fused kernel does without it.
+    /// Storage that took the place of the buffer, if the fused kernel does not use the buffer itself.
     pub internalized: Option<Internalization>,
-    /// Why it was not made private to the work-items, if it was not, nor local to the work-groups.
+    /// Reason why the buffer became neither private to the work-items nor local to the work-groups, if so.
     pub why_in_memory: Option<String>,
 }
 
 impl FusionReport {
-    /// Of launches of which nothing is known.
+    /// Creates the report on launches that were not examined.
     pub(crate) fn of_none() -> Self {
         Self(Arc::default())
     }
 
-    /// Of a plan that could not be examined.
+    /// Creates the report on a plan that could not be examined.
     pub(crate) fn refused(plan: &Plan, why: String) -> Self {
         let launches = plan.slots.iter().map(LaunchReport::of).collect();
         Self(Arc::new(Content { launches, refusal: Some(why), ..Content::default() }))
@@ -137,7 +137,7 @@ impl FusionReport {
         }))
     }
 
-    /// There is no kernel, for this reason.
+    /// Records the reason why there is no fused kernel, and removes what describes the kernel.
     pub(crate) fn refuse(&mut self, why: String) {
         let content = Arc::make_mut(&mut self.0);
         content.refusal = Some(why);
@@ -146,43 +146,43 @@ impl FusionReport {
         content.launches.iter_mut().for_each(|launch| launch.has_barrier = false);
     }
 
-    /// The launches, in order.
+    /// Returns the launches, in order.
     #[must_use]
     pub fn launches(&self) -> &[LaunchReport] {
         &self.0.launches
     }
 
-    /// The buffers that the launches use, in the order in which they are first named.
+    /// Returns the buffers that the launches use, in the order in which they are first named.
     #[must_use]
     pub fn buffers(&self) -> &[BufferReport] {
         &self.0.buffers
     }
 
-    /// Why there is no fused kernel; `None` if there is one.
+    /// Returns the reason why there is no fused kernel; `None` if there is one or nothing was examined.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         self.0.refusal.as_deref()
     }
 
-    /// The name of the fused kernel.
+    /// Returns the name of the fused kernel.
     #[must_use]
     pub fn kernel(&self) -> Option<&str> {
         self.0.kernel.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// The module of the fused kernel.
+    /// Returns the SPIR-V module of the fused kernel.
     #[must_use]
     pub fn spirv(&self) -> Option<&[u8]> {
         self.0.kernel.as_ref().map(|(_, module)| module.as_slice())
     }
 
-    /// The fused kernel in OpenCL C, as a device gets it that takes no SPIR-V, and one that takes both
-    /// if the kernels of all launches were given in OpenCL C.
+    /// Returns the fused kernel in OpenCL C. A device gets this form if it accepts no SPIR-V. A device that
+    /// accepts both forms gets it if the kernels of all launches were given in OpenCL C.
     ///
     /// # Errors
     ///
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there is no fused kernel,
-    /// [`Unsupported`](ErrorKind::Unsupported) for what OpenCL C cannot express.
+    /// [`Unsupported`](ErrorKind::Unsupported) for code that OpenCL C cannot express.
     pub fn opencl_c(&self) -> Result<String> {
         match self.spirv() {
             Some(module) => opencl_c::opencl_c(&Module::parse(module)?),
@@ -245,7 +245,7 @@ impl fmt::Display for FusionReport {
     }
 }
 
-/// A line; what differs in the fused kernel follows on lines of their own.
+/// Writes a line for the launch, then a line for each of its [`notes`](LaunchReport::notes).
 impl fmt::Display for LaunchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kernel, range, .. } = self;
@@ -261,7 +261,7 @@ impl fmt::Display for LaunchReport {
 }
 
 impl LaunchReport {
-    /// What is different of it in the fused kernel, in words.
+    /// Returns the differences of the launch in the fused kernel, in words.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let names = |positions: &[usize]| {
             let names = positions.iter().map(|&at| self.parameter(at)).collect::<Vec<_>>();
@@ -278,7 +278,7 @@ impl LaunchReport {
     }
 }
 
-/// Lines of their own: the verdict, or those on the pairs of launches that it comes of, and what becomes
+/// Writes lines: the verdict, or the verdicts on the pairs of launches that it results from, and what becomes
 /// of the buffer.
 impl fmt::Display for BufferReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

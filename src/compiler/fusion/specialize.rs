@@ -1,4 +1,4 @@
-//! Specialization constants, at the values that a launch's program was built with.
+//! Replaces specialization constants by the values that a launch's program was built with.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -9,12 +9,13 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Section, Stream, literal_words};
 use crate::error::{Error, Result};
 
-/// Makes all of a module's specialization constants plain ones: those that `values` names at their
-/// bytes, the others at their defaults. The module is only copied if there are any.
+/// Makes a module's specialization constants plain constants: those listed in `values` get the given bytes, the
+/// others their defaults. Constants that are calculated (`OpSpecConstantOp`), and composites of them, stay. The
+/// module is copied only if it has specialization constants.
 ///
 /// # Errors
 ///
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a value of no constant, or one of
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a value whose constant does not exist or has
 /// another size.
 pub(super) fn specialize<'m>(
     module: &'m Module,
@@ -78,7 +79,7 @@ pub(super) fn specialize<'m>(
                     None => globals.push(Op::Constant, i.words_from(0)),
                 }
             }
-            // Of those that are calculated, it is no constant yet.
+            // A composite of calculated constants is not constant yet.
             Some(Op::SpecConstantComposite)
                 if i.words_from(2).all(|part| !left.contains(&part)) =>
             {

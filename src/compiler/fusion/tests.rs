@@ -1,4 +1,4 @@
-//! Plans over the kernels that `tests/data/README.md` tells of.
+//! Fusion of plans over the kernels that `tests/data/README.md` describes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -74,7 +74,7 @@ fn fuse_in(bytes: &[u8], plan: &Plan, trust: Trust) -> Outcome {
     fuse(plan, &[&module], trust, Width::ONE).unwrap()
 }
 
-/// The text of the fused module, which must be valid.
+/// Fuses a plan. Returns the kernel and the text of its module, which must be valid.
 #[track_caller]
 fn fused(bytes: &[u8], plan: &Plan) -> (Fused, String) {
     let fused = fuse_in(bytes, plan, Trust::ProofOnly).fused.unwrap();
@@ -107,7 +107,7 @@ fn assert_unfused(plan: &Plan, expected: Verdict) {
     assert!(verdicts.contains(&expected), "{verdicts:?}");
     let (Verdict::NeedsTrust(why) | Verdict::Refuted(why)) = &expected else { panic!("refused") };
     assert_eq!(outcome.fused.unwrap_err(), *why);
-    // Trust helps where nothing is known to be wrong.
+    // Trust allows fusion unless a verdict is refuted.
     let trusted = fuse_in(OPTIMISED, plan, Trust::Caller).fused;
     let is_refuted = verdicts.iter().any(|verdict| matches!(verdict, Verdict::Refuted(_)));
     assert_eq!(trusted.is_err(), is_refuted);
@@ -146,13 +146,13 @@ fn a_chain_becomes_one_kernel_with_each_argument_once() {
         assert_eq!(fused.parameters, expected);
         assert!(fused.internalized.is_empty());
         assert_eq!(text.matches("OpEntryPoint").count(), 1);
-        // The kernel that is used twice is there twice, under two names.
+        // A kernel that is used twice is there twice, under two names.
         let named = |name: &str| text.lines().any(|line| line.ends_with(&format!(" \"{name}\"")));
         assert!(named("scale") && named("scale.1"), "{text}");
     }
 }
 
-/// From 1.4 on, all global variables; before, only those that are the device's to set.
+/// Since SPIR-V 1.4, entry points list all global variables; before, only those that the device sets.
 #[test]
 fn entries_list_what_their_version_demands() {
     let launches = [
@@ -162,7 +162,7 @@ fn entries_list_what_their_version_demands() {
     ];
     for (minor, variables) in [(0, 2), (3, 2), (4, 4), (6, 4)] {
         let mut bytes = OPTIMISED.to_vec();
-        // The entry points of the original list their only variables anyway.
+        // In the original, the entry points already list their only variables.
         bytes[4..8].copy_from_slice(&[0, minor, 1, 0]);
         let (_, text) = fused(&bytes, &plan(&launches, 64, &[1, 2]));
         let entry = text.lines().find(|line| line.contains("OpEntryPoint")).unwrap();
@@ -178,7 +178,7 @@ fn dead_intermediates_become_private() {
         let places: Vec<_> = fused.parameters.iter().map(|places| places[0]).collect();
         let place = |slot, argument| Place { slot, argument };
         assert_eq!(places, [place(0, 0), place(0, 2), place(1, 2), place(3, 1), place(3, 2)]);
-        // What is left of global memory is read once and written once.
+        // The global memory that is left is read once and written once.
         let global = text.lines().filter(|line| line.contains("OpInBoundsPtrAccessChain"));
         assert_eq!(global.count(), 2, "{text}");
     }
@@ -195,7 +195,7 @@ fn several_elements_vectors_and_structs_become_private() {
     for kernel in ["quads", "vectors", "loaded", "points"] {
         through(kernel);
     }
-    // One as another: four floats as a vector, and parts of it.
+    // Different types in one memory: four floats as a vector, and parts of it.
     let launches = [
         ("quads", vec![buffer(0), buffer(1)]),
         ("vectors", vec![buffer(1), buffer(2)]),
@@ -225,7 +225,7 @@ fn a_neighbours_element_refutes_fusion() {
             "`scale` writes `dst` at gid, read by `blur` in the neighbouring work-item".into(),
         ),
     );
-    // A stencil over what no launch writes is nothing to worry about.
+    // A stencil over a buffer that no launch writes is harmless.
     let launches =
         [("blur", vec![buffer(0), buffer(1)]), ("scale", vec![buffer(1), buffer(2), float(2.0)])];
     let (fused, _) = fused(OPTIMISED, &plan(&launches, 1000, &[1]));
@@ -254,7 +254,7 @@ fn transposed_and_reversed_accesses_refute_fusion() {
     ];
     let outcome = fuse_in(OPTIMISED, &plan(&launches, 64, &[]), Trust::Caller);
     assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)), "{outcome:?}");
-    // Twice transposed is where it was.
+    // Launches that share no buffer are fused, whatever their accesses.
     let launches = [
         ("transpose", vec![buffer(0), buffer(1), int(8), int(4)]),
         ("plane", vec![buffer(3), buffer(4), int(8)]),
@@ -281,7 +281,7 @@ fn what_is_not_known_needs_trust() {
         let outcome = fuse_in(UNOPTIMISED, &plan, Trust::ProofOnly);
         let why = outcome.fused.unwrap_err();
         assert!(parts.iter().all(|part| why.contains(part)), "{why}");
-        // Even then such a buffer stays in memory.
+        // Even with trust, such a buffer stays in memory.
         let trusted = fuse_in(UNOPTIMISED, &plan, Trust::Caller).fused.unwrap();
         valid(&trusted);
         assert!(trusted.internalized.is_empty());
@@ -351,7 +351,7 @@ fn values_that_proofs_rely_on_are_fixed() {
         valid(&fused);
         assert_eq!(fused.parameters.len(), 2);
     }
-    // And those that the caller wants to.
+    // Values that the caller lists as constants are fixed as well.
     plan.slots[0] = Slot {
         kernel: "scale".into(),
         arguments: vec![buffer(0), buffer(1), float(1.5)],
@@ -408,7 +408,7 @@ fn kernels_that_do_not_exist_are_errors() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// Words replaced by others of the module, by small numbers and by large ones.
+/// Replaces words of modules by other words of the module, by small numbers and by large ones.
 #[test]
 fn damaged_modules_do_not_panic() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -436,7 +436,7 @@ fn damaged_modules_do_not_panic() {
     for round in 0..200 {
         let original = [ALL, ALL_PATTERNS][round / 2 % 2][round % 2];
         let mut words: Vec<[u8; 4]> = original.as_chunks().0.to_vec();
-        // Behind the names, which are half of it.
+        // Only words after the names, which fill less than a third of a module, are replaced.
         let behind = words.len() / 3;
         for _ in 0..random.usize(1..6) {
             let (at, from) = (random.usize(behind..words.len()), random.usize(5..words.len()));

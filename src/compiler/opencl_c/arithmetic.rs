@@ -1,4 +1,4 @@
-//! Instructions that compute a value of values.
+//! Instructions that compute a value from other values.
 
 use rspirv::spirv::{Decoration, FPRoundingMode, Op, StorageClass};
 
@@ -10,11 +10,11 @@ use crate::compiler::spirv::edit::{Context as _, ExtendedSet, Instruction};
 use crate::error::Result;
 
 impl<'m> Body<'_, 'm> {
-    /// Any instruction that neither begins nor ends a block.
+    /// Translates an instruction that neither begins nor ends a block.
     pub(super) fn instruction(&mut self, instruction: &Instruction<'m>) -> Result<()> {
         let Some(op) = instruction.op() else { return Err(unsupported(instruction.name())) };
         match op {
-            // What they say is for optimisers and debuggers; variables are declared already.
+            // These instructions inform optimizers and debuggers only. Variables are already declared.
             Op::Nop
             | Op::Line
             | Op::NoLine
@@ -61,7 +61,8 @@ impl<'m> Body<'_, 'm> {
         }
     }
 
-    /// What takes several statements, or writes parts of its result.
+    /// Translates an instruction that takes several statements, or writes parts of its result. Returns whether
+    /// the instruction is one.
     fn composite(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
         let (ty, id) = (operand(instruction, 0)?, operand(instruction, 1)?);
         let word = |index| operand(instruction, index);
@@ -87,8 +88,8 @@ impl<'m> Body<'_, 'm> {
             }
             Op::VectorExtractDynamic => {
                 let index = self.value(word(3)?)?;
-                // What OpenCL C gives of a dimension that there is not is lost in SPIR-V, but not on
-                // the way back.
+                // In OpenCL C, the function has a result even for a dimension that does not exist. SPIR-V's
+                // vector loses it, but the call emitted here restores it.
                 if let Some(function) = self.function_of_dimensions(word(2)?) {
                     self.assign(id, ty, &format!("{function}({index})"))?;
                     return Ok(true);
@@ -127,7 +128,8 @@ impl<'m> Body<'_, 'm> {
         Ok(true)
     }
 
-    /// A member of a composite, and whether it is a Boolean in a vector, which is -1 there.
+    /// Returns the expression of a member of a composite, and whether the member is a Boolean in a vector,
+    /// where true is -1.
     fn member(&self, base: &str, ty: u32, path: &[u32]) -> Result<(String, bool)> {
         let (mut text, mut ty, mut is_bool) = (base.to_owned(), ty, false);
         for &index in path {
@@ -151,7 +153,8 @@ impl<'m> Body<'_, 'm> {
         Ok((text, is_bool))
     }
 
-    /// The text of a value that is computed of others; `None` if the instruction is none that does.
+    /// Returns the text of a value that is computed from others, or `None` if the instruction does not compute
+    /// one.
     pub(super) fn expression(
         &mut self,
         op: Op,
@@ -169,7 +172,7 @@ impl<'m> Body<'_, 'm> {
         })
     }
 
-    /// As [`expression`](Self::expression), perhaps with bits above those of an integer's type.
+    /// Like [`expression`](Self::expression), but an integer may have bits above those of its type.
     fn untruncated(
         &mut self,
         op: Op,
@@ -199,13 +202,13 @@ impl<'m> Body<'_, 'm> {
                     _ => '*',
                 };
                 let lanes = self.emitter.lanes(ty)?;
-                // Indexes are recognised by compilers if they are known not to wrap.
+                // Compilers recognize indexes if they are known not to wrap, as in signed arithmetic.
                 if self.emitter.decorated(id, Decoration::NoSignedWrap) && lanes.width() >= 32 {
                     let (a, b) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
                     return Ok(Some(format!("as_{lanes}({a} {symbol} {b})")));
                 }
                 let (a, b) = (self.value(get(0)?)?, self.value(get(1)?)?);
-                // Narrow integers are multiplied as `int`, which must not overflow.
+                // Narrow integers are promoted to `int`, and a product must not overflow that.
                 let wide = if lanes.is_vector() || lanes.width() >= 32 { "" } else { "(uint)" };
                 format!("{wide}{a} {symbol} {b}")
             }
@@ -227,7 +230,7 @@ impl<'m> Body<'_, 'm> {
                 let lanes = self.emitter.lanes(ty)?;
                 let (a, b) = (self.signed(get(0)?)?, self.signed(get(1)?)?);
                 let remainder = format!("({a} % {b})");
-                // The sign is that of the divisor.
+                // The result has the sign of the divisor.
                 if lanes.is_vector() {
                     let zero = format!("({})(0)", lanes.signed());
                     let differs =
@@ -308,8 +311,8 @@ impl<'m> Body<'_, 'm> {
         }))
     }
 
-    /// Refuses to take a pointer to a vector of Booleans for one to something else, or the reverse:
-    /// such vectors lie otherwise in a module's memory than in that of the text.
+    /// Refuses to cast a pointer to a vector of Booleans to a pointer to something else, or the reverse. A
+    /// module lays out such vectors in memory differently from the text.
     fn check_reinterpreted(&self, pointer: u32, to: u32) -> Result<()> {
         let pointee = |ty: u32| match self.emitter.ty(ty) {
             Ok(Type::Pointer { pointee, .. }) => pointee,
@@ -338,7 +341,7 @@ impl<'m> Body<'_, 'm> {
         Ok(format!("{name}({})", texts.join(", ")))
     }
 
-    /// An integer, taken as signed.
+    /// Returns the text of an integer, taken as signed.
     pub(super) fn signed(&mut self, id: u32) -> Result<String> {
         let lanes = self.emitter.lanes(self.emitter.type_of(id)?)?;
         if !matches!(lanes.scalar, Scalar::Int(_)) {
@@ -458,7 +461,7 @@ impl<'m> Body<'_, 'm> {
             Op::FUnordGreaterThanEqual => ("<", true),
             Op::FUnordLessThan => (">=", true),
             Op::FUnordLessThanEqual => (">", true),
-            // Of two comparisons.
+            // `<>` stands for two comparisons.
             Op::FOrdNotEqual | Op::LessOrGreater => ("<>", false),
             Op::FUnordEqual => ("<>", true),
             Op::Ordered => ("ordered", false),
@@ -500,7 +503,7 @@ impl<'m> Body<'_, 'm> {
         }))
     }
 
-    /// Instructions of pointers, and those that turn bits to another type.
+    /// Returns the text of an instruction on pointers, or of one that reinterprets bits as another type.
     fn pointer(&mut self, op: Op, ty: u32, id: u32, operands: &[u32]) -> Result<Option<String>> {
         let get = |index: usize| -> Result<u32> {
             operands.get(index).copied().ok_or_else(|| malformed(format!("Op{op:?}")))
@@ -585,19 +588,20 @@ impl<'m> Body<'_, 'm> {
     }
 }
 
-/// OpenCL C has the function for vectors of up to four components.
+/// Returns the dot product of two vectors. OpenCL C's `dot` takes vectors of up to four components, so longer
+/// ones are split.
 fn dot(a: &str, b: &str, count: u32) -> String {
     if count <= 4 {
         return format!("dot({a}, {b})");
     }
-    // Parts of a literal need parentheses around it.
+    // Access to components of a literal needs parentheses around the literal.
     let half = |part: &str| dot(&format!("({a}).{part}"), &format!("({b}).{part}"), count / 2);
     format!("{} + {}", half("lo"), half("hi"))
 }
 
 impl super::Emitter<'_> {
-    /// The function that gives the remainder with the sign of the divisor, which OpenCL C has with that
-    /// of the dividend only. Both are exact.
+    /// Adds a helper function that returns the remainder with the sign of the divisor, and returns the helper's
+    /// name. OpenCL C has only `fmod`, whose remainder has the sign of the dividend. Both are exact.
     fn modulo(&mut self, lanes: Lanes) -> String {
         let name = self.names.beside_kernels(format!("modulo_{lanes}"));
         let zero = format!("({lanes})(0)");
@@ -624,13 +628,13 @@ impl super::Emitter<'_> {
     }
 }
 
-/// What makes an expression of signed integers one of unsigned ones; narrow scalars have become `int`
-/// in it.
+/// Returns the prefix that converts an expression of signed integers to unsigned ones. In such an expression,
+/// narrow scalars have been promoted to `int`.
 pub(super) fn unsigned(lanes: Lanes) -> String {
     if lanes.is_vector() { format!("as_{lanes}") } else { format!("({lanes})") }
 }
 
-/// A number as one of another type.
+/// Returns a number's text, converted to another type.
 fn cast(to: Lanes, from: Lanes, text: &str, mode: &str) -> String {
     if to == from && mode.is_empty() {
         text.to_owned()
@@ -641,12 +645,12 @@ fn cast(to: Lanes, from: Lanes, text: &str, mode: &str) -> String {
     }
 }
 
-/// Whether the text of an instruction may have bits above those of its integer type.
+/// Returns whether the text of an instruction may have bits above those of its integer type.
 fn overflows(op: Op) -> bool {
     !matches!(op, Op::CopyObject | Op::Undef | Op::Select | Op::CompositeExtract | Op::Bitcast)
 }
 
-/// An integer of a width that OpenCL C does not have, with zeros above its own bits.
+/// Returns the text of an integer of a width that OpenCL C does not have, with zeros above its own bits.
 fn truncated(lanes: Lanes, text: &str) -> String {
     let mask = u64::MAX >> (64 - lanes.bits());
     let mask = if lanes.width() == 64 { format!("{mask}ul") } else { format!("{mask}u") };
@@ -660,8 +664,8 @@ fn lane_name(lanes: Lanes) -> String {
     }
 }
 
-/// The last place of the memory that a vector takes. SPIR-V does not say what an index beyond gives, but
-/// it is not to reach other memory.
+/// Returns the last index within the memory that a vector takes. SPIR-V does not define the result of an index
+/// out of bounds, but it must not reach other memory.
 fn last_place(lanes: Lanes) -> u32 {
     lanes.count.next_power_of_two() - 1
 }

@@ -1,6 +1,6 @@
-//! Instructions of single bits that OpenCL C 1.2 has no function for, as functions of the text.
+//! Bit instructions for which OpenCL C 1.2 has no function, as helper functions in the text.
 //!
-//! Shifts stay below the width, for what lies beyond is taken modulo the width in OpenCL C.
+//! Shift amounts stay below the width, because OpenCL C takes larger ones modulo the width.
 
 use rspirv::spirv::Op;
 
@@ -9,11 +9,11 @@ use super::{Emitter, malformed, unsupported};
 use crate::error::Result;
 
 impl Emitter<'_> {
-    /// The bits of a number, or of several, as another type of as many bits. The first of several has
-    /// the lowest bits.
+    /// Reinterprets the bits of a scalar or vector as another type of the same number of bits. The first
+    /// component has the lowest bits.
     ///
-    /// OpenCL C has `as_type` for its own types. A vector of Booleans has one bit for each of them in
-    /// SPIR-V: the bits go through an integer, as do those of integers of other widths.
+    /// OpenCL C has `as_type` for its own types. In SPIR-V, a vector of Booleans has one bit per component, so
+    /// its bits go through an integer, as do those of integers of other widths.
     pub(super) fn bit_cast(&mut self, from: Lanes, to: Lanes, text: &str) -> Result<String> {
         if from == to {
             return Ok(text.to_owned());
@@ -42,7 +42,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// The function that makes one integer of the bits of several values.
+    /// Adds a helper function that joins the bits of several values to one integer, and returns the helper's
+    /// name.
     fn joined(&mut self, from: Lanes, whole: Lanes) -> Result<String> {
         if !from.is_vector() {
             return Err(unsupported(format!("OpBitcast of {from} to an integer of its bits")));
@@ -67,7 +68,8 @@ impl Emitter<'_> {
         Ok(name)
     }
 
-    /// The function that makes several values of the bits of one integer.
+    /// Adds a helper function that parts the bits of one integer into several values, and returns the helper's
+    /// name.
     fn parted(&mut self, whole: Lanes, to: Lanes) -> Result<String> {
         if !to.is_vector() {
             return Err(unsupported(format!("OpBitcast of an integer of its bits to {to}")));
@@ -92,7 +94,7 @@ impl Emitter<'_> {
         Ok(name)
     }
 
-    /// The function that reverses the order of bits.
+    /// Adds a helper function that reverses the order of bits, and returns the helper's name.
     pub(super) fn bit_reverse(&mut self, lanes: Lanes) -> Result<String> {
         let width = integer_width(lanes)?;
         let name = self.names.beside_kernels(format!("bit_reverse_{lanes}"));
@@ -109,7 +111,7 @@ impl Emitter<'_> {
         Ok(name)
     }
 
-    /// The function that puts some bits into others, or takes some out.
+    /// Adds a helper function that inserts or extracts a bit field, and returns the helper's name.
     pub(super) fn bit_field(&mut self, op: Op, lanes: Lanes) -> Result<String> {
         let width = integer_width(lanes)?;
         let (name, insert, result) = match op {
@@ -118,7 +120,7 @@ impl Emitter<'_> {
                 format!("{lanes} insert, "),
                 "(base & ~(mask << at)) | ((insert & mask) << at)",
             ),
-            // From the sign bit of the field on, all are like it.
+            // All bits above the sign bit of the field get its value.
             Op::BitFieldSExtract => ("extract_signed", String::new(), "(field ^ sign) - sign"),
             _ => ("extract", String::new(), "field"),
         };

@@ -1,9 +1,9 @@
 //! Blocks and the edges between them.
 //!
-//! Control flow stays as it is: each block is a label, and each branch a `goto`, left out where its
-//! target comes next. Phis are variables of the function; they are assigned on the edges, inside the
-//! branch that takes the edge, so that no edge has to be split. Where one of them would read a variable
-//! that another has overwritten, all are read first.
+//! Control flow is preserved: each block is a label, and each branch a `goto`, which is left out if its target
+//! comes next. Phis are variables of the function. They are assigned on the edges, inside the branch that takes
+//! the edge, so that no edge has to be split. If a phi would read a variable that another phi has already
+//! overwritten, all values are read first.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -20,9 +20,9 @@ use crate::error::Result;
 /// A block of a function.
 pub(super) struct Block<'m> {
     label: u32,
-    /// Their ids and types.
+    /// Ids and types of the phis.
     phis: Vec<(u32, u32)>,
-    /// The values of the phis, in order, by the block that is come from.
+    /// Values of the phis, in order, by predecessor block.
     values: HashMap<u32, Vec<u32>>,
     instructions: Vec<Instruction<'m>>,
 }
@@ -42,7 +42,7 @@ impl<'m> Block<'m> {
         let pairs: Vec<_> = instruction.words_from(2).collect();
         for pair in pairs.chunks_exact(2) {
             let values = self.values.entry(pair[1]).or_default();
-            // One that says twice what it is has its first value.
+            // If a phi lists a predecessor twice, its first value is used.
             if values.len() == known {
                 values.push(pair[0]);
             }
@@ -50,7 +50,7 @@ impl<'m> Block<'m> {
         Ok(())
     }
 
-    /// The phis that change where it is come to from a block: with their types and values.
+    /// Returns the phis whose values change on entry from the block `from`, with their types and new values.
     fn copies(&self, from: u32) -> Result<Vec<(u32, u32, u32)>> {
         let values = self.values.get(&from).map_or(&[][..], Vec::as_slice);
         if values.len() != self.phis.len() {
@@ -61,7 +61,7 @@ impl<'m> Block<'m> {
     }
 }
 
-/// What is around a block while it is ended.
+/// Context in which a block's terminator is translated.
 struct Edges<'b, 'm> {
     from: u32,
     next: Option<u32>,
@@ -109,7 +109,7 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    /// Whether the instruction is one that ends a block.
+    /// Translates an instruction that ends a block. Returns whether the instruction is one.
     fn terminator(
         &mut self,
         instruction: &Instruction<'_>,
@@ -124,7 +124,7 @@ impl<'m> Body<'_, 'm> {
             Some(Op::BranchConditional) => {
                 let condition = self.value(word(0)?)?;
                 let (yes, no) = (word(1)?, word(2)?);
-                // What comes next needs no jump.
+                // A branch to the next block needs no jump, so the `if` takes the other branch.
                 let (condition, taken, other) = if Some(yes) == edges.next && yes != no {
                     (format!("!{condition}"), no, yes)
                 } else {
@@ -159,7 +159,7 @@ impl<'m> Body<'_, 'm> {
         let value = self.value(selector)?;
         let _ = writeln!(self.text, "    switch ({value}) {{");
         let default = operand(instruction, 1)?;
-        // All that lead to one block do so by one edge.
+        // Cases with the same target share one edge.
         let mut cases = Vec::<(u32, String)>::new();
         let mut positions = HashMap::<u32, usize>::new();
         let words: Vec<_> = instruction.words_from(2).collect();
@@ -169,7 +169,7 @@ impl<'m> Body<'_, 'm> {
                 [literal, target] => (u64::from(literal), target),
                 _ => return Err(malformed("OpSwitch")),
             };
-            // Narrow literals may come sign-extended.
+            // Narrow literals may be sign-extended.
             let literal = match width {
                 64 => format!("{literal}ul"),
                 33.. => format!("{}ul", literal & ((1 << width) - 1)),
@@ -198,7 +198,8 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    /// What is done on the way to a block: the values of its phis, all at once, and the jump.
+    /// Returns the text of an edge: the assignments to the target's phis, which take effect all at once, and
+    /// the jump.
     fn edge(
         &mut self,
         target: u32,

@@ -1,6 +1,7 @@
-//! Instructions of Booleans.
+//! Boolean instructions.
 //!
-//! A Boolean is `bool`, of which operators give 0 or 1; a vector of them is one of `char`, each 0 or -1.
+//! A Boolean is `bool`, for which operators yield 0 or 1. A vector of Booleans is a vector of `char`, each 0 or
+//! -1.
 
 use rspirv::spirv::Op;
 
@@ -9,7 +10,8 @@ use super::malformed;
 use crate::error::Result;
 
 impl Body<'_, '_> {
-    /// The text of an instruction that computes with Booleans, or chooses by them; `None` of another.
+    /// Returns the text of an instruction that computes with Booleans or selects by them, or `None` for another
+    /// instruction.
     pub(super) fn logic(&mut self, op: Op, ty: u32, operands: &[u32]) -> Result<Option<String>> {
         let get = |index: usize| -> Result<u32> {
             operands.get(index).copied().ok_or_else(|| malformed(format!("Op{op:?}")))

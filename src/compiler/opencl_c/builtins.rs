@@ -9,12 +9,12 @@ use super::{malformed, operand, unsupported};
 use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
 
-/// What gives a built-in value of a dimension.
+/// Returns the work-item function that yields one dimension of a built-in value.
 fn function_of(built_in: BuiltIn) -> Option<&'static str> {
     Some(match built_in {
         BuiltIn::GlobalSize => "get_global_size",
         BuiltIn::GlobalInvocationId => "get_global_id",
-        // Work-groups are all of one size in OpenCL 1.2.
+        // In OpenCL 1.2, all work-groups have the same size.
         BuiltIn::WorkgroupSize | BuiltIn::EnqueuedWorkgroupSize => "get_local_size",
         BuiltIn::LocalInvocationId => "get_local_id",
         BuiltIn::NumWorkgroups => "get_num_groups",
@@ -25,7 +25,7 @@ fn function_of(built_in: BuiltIn) -> Option<&'static str> {
 }
 
 impl Body<'_, '_> {
-    /// What a variable holds that the device sets.
+    /// Returns the value of an input variable, which the device sets.
     pub(super) fn input(&mut self, variable: u32, ty: u32) -> Result<String> {
         let built_in = self.built_in(variable);
         let built_in = built_in.ok_or_else(|| unsupported("a variable of class Input"))?;
@@ -51,7 +51,8 @@ impl Body<'_, '_> {
         Ok(format!("({lanes})({})", calls.join(", ")))
     }
 
-    /// The function that a value is a vector of, as the device gives it.
+    /// Returns the work-item function whose results form a vector, if the vector is loaded from an input
+    /// variable.
     pub(super) fn function_of_dimensions(&self, vector: u32) -> Option<&'static str> {
         let load = self.emitter.definition(vector).ok()?;
         let variable = load.word(2).filter(|_| load.op() == Some(Op::Load))?;
@@ -145,7 +146,7 @@ impl Body<'_, '_> {
                 format!("{}(upsample({high}, {low}))", unsigned(lanes))
             }
             Std::ctz => {
-                // A function of OpenCL C 2.0: the zeros below the lowest one.
+                // `ctz` is a function of OpenCL C 2.0, which counts the zeros below the lowest one.
                 let lanes = self.emitter.lanes(ty)?;
                 let value = self.value(get(0)?)?;
                 format!("popcount(({lanes})(~{value} & ({value} - ({lanes})(1))))")
@@ -207,7 +208,7 @@ impl Body<'_, '_> {
                 format!("select({}, {}, {condition})", self.value(get(0)?)?, self.value(get(1)?)?)
             }
             Std::printf => self.printf(operands)?,
-            // A hint.
+            // Prefetching is only a hint.
             Std::prefetch => "(void)0".to_owned(),
             Std::fract | Std::modf | Std::sincos => {
                 let pointee = self.pointee(get(1)?)?;
@@ -223,8 +224,8 @@ impl Body<'_, '_> {
         })
     }
 
-    /// One of two values, by a comparison of signed integers: instead of `abs` and `abs_diff`, which
-    /// overflow within PoCL's library where their result has the highest bit.
+    /// Selects one of two values by a comparison of signed integers. It replaces `abs` and `abs_diff`, which
+    /// overflow inside PoCL's library if the highest bit of their result is set.
     fn chosen(&self, ty: u32, condition: &str, yes: &str, no: &str) -> Result<String> {
         Ok(if self.emitter.lanes(ty)?.is_vector() {
             format!("select({no}, {yes}, {condition})")

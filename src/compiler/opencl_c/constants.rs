@@ -7,26 +7,26 @@ use super::{Emitter, malformed, operand, unsupported};
 use crate::compiler::spirv::edit::{Instruction, Section};
 use crate::error::Result;
 
-/// Where a constant stands.
+/// The context in which a constant is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In a statement: with its type.
+    /// In a statement, where a constant is written with its type.
     Expression,
-    /// Inside of braces, where only constant expressions are taken.
+    /// Inside braces, where only constant expressions are allowed.
     Initializer,
 }
 
-/// Constants within constants beyond this are not what a compiler makes.
+/// Maximum nesting depth of constants. Compilers do not produce deeper ones.
 const DEPTH: u32 = 64;
 
-/// The most parts of constants, counted at each use. What holds another one twice doubles them, so
-/// that a small module can have more of them than there is memory.
+/// Maximum number of parts of constants, counted at each use. A constant that contains another one twice
+/// doubles that one's parts, so a small module can have more parts than fit in memory.
 const MOST: u32 = 1 << 20;
 
-/// The most bytes of an expression of constants. Some operations write their operands several times.
+/// Maximum number of bytes of a constant expression. Some operations write their operands several times.
 const MOST_TEXT: usize = 1 << 16;
 
-/// The text of an expression of constants, unless it is too long to be one that a compiler makes.
+/// Returns the text of a constant expression. Fails if the text is too long for one that a compiler produces.
 pub(super) fn bounded(text: String) -> Result<String> {
     if text.len() > MOST_TEXT {
         return Err(unsupported("an expression of constants of more than 64 KiB"));
@@ -35,7 +35,8 @@ pub(super) fn bounded(text: String) -> Result<String> {
 }
 
 impl Emitter<'_> {
-    /// The text of a constant; `None` if the id is none, or one that only a function can express.
+    /// Returns the text of a constant, or `None` if the id is not a constant or if only a function can express
+    /// it.
     pub(super) fn constant(&mut self, id: u32, place: Place) -> Result<Option<String>> {
         if !is_constant(&self.definition(id)?) {
             return Ok(None);
@@ -46,7 +47,7 @@ impl Emitter<'_> {
         text
     }
 
-    /// Goes on to what a constant is made of.
+    /// Enters a part of a constant. Fails beyond the maximum number of parts or the maximum depth.
     pub(super) fn enter_constant(&mut self) -> Result<()> {
         self.constant_parts += 1;
         if self.constant_parts > MOST {
@@ -78,7 +79,7 @@ impl Emitter<'_> {
                 let is_bools = matches!(self.ty(ty)?, Type::Vector { .. })
                     && self.lanes(ty)?.scalar == Scalar::Bool;
                 let inner = match self.ty(ty)? {
-                    // A vector is written with its type everywhere.
+                    // A vector is written with its type in each context.
                     Type::Vector { .. } => place,
                     _ => Place::Initializer,
                 };
@@ -121,7 +122,7 @@ impl Emitter<'_> {
                 Place::Initializer => "{0}".to_owned(),
             },
             Type::Pointer { class, .. } if Space::of(class)?.is_none() => "0".to_owned(),
-            // Compilers take no number for one but as an argument.
+            // Compilers accept a number as an event only as an argument.
             Type::Event => "((event_t)0)".to_owned(),
             Type::Pointer { .. } if place == Place::Initializer => "0".to_owned(),
             Type::Pointer { .. } => format!("(({})0)", self.type_name(ty)?),
@@ -129,7 +130,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// A value of a composite type, of its parts.
+    /// Returns the text of a composite value, built from its parts.
     pub(super) fn composite(&mut self, ty: u32, parts: &[String], place: Place) -> Result<String> {
         let list = parts.join(", ");
         Ok(match self.ty(ty)? {
@@ -146,18 +147,19 @@ impl Emitter<'_> {
         })
     }
 
-    /// A whole number, such as the length of an array.
+    /// Returns a constant integer, such as the length of an array.
     pub(super) fn integer(&self, id: u32) -> Result<u64> {
         self.evaluate(id)?.ok_or_else(|| unsupported(format!("a size that is constant {id}")))
     }
 
-    /// The bits of a constant integer or Boolean, if it is one.
+    /// Returns the bits of a constant integer or Boolean, or `None` for another id.
     pub(super) fn evaluate(&self, id: u32) -> Result<Option<u64>> {
         self.definition(id)?;
         Ok(self.integers.get(&id).copied())
     }
 
-    /// Evaluates the module's constant integers and Booleans. Each stands behind what it is made of.
+    /// Evaluates the module's constant integers and Booleans. A module defines each constant after its
+    /// operands.
     pub(super) fn evaluate_all(&mut self) {
         for constant in self.module.section(Section::Globals).iter() {
             if let Some(id) = constant.result()
@@ -202,7 +204,7 @@ impl Emitter<'_> {
         Ok(Some(truncate(value, width)))
     }
 
-    /// The bits of OpConstant, or of OpSpecConstant as it was specialized.
+    /// Returns the bits of an `OpConstant`, or of an `OpSpecConstant` as specialized.
     fn bits(&self, id: u32, constant: &Instruction<'_>, lanes: Lanes) -> Result<u64> {
         if let Some(&bits) = self.specialized.get(&id) {
             return Ok(truncate(bits, lanes.bits()));
@@ -243,7 +245,7 @@ fn sign_extend(value: u64, width: u32) -> i64 {
     (value << shift).cast_signed() >> shift
 }
 
-/// What an instruction of integers makes of constants, before it is cut to the result's width.
+/// Evaluates an integer instruction on constants. The result is not yet truncated to the width of its type.
 fn fold(op: Op, width: u32, values: &[u64]) -> Option<u64> {
     let signed = |value| sign_extend(value, width);
     if let [condition, yes, no] = *values {
@@ -287,7 +289,7 @@ fn fold(op: Op, width: u32, values: &[u64]) -> Option<u64> {
     })
 }
 
-/// A Boolean as the component of a vector.
+/// Returns the text of a Boolean as the component of a vector.
 pub(super) fn lane_of_bool(text: &str) -> String {
     match text {
         "true" => "-1".to_owned(),
@@ -296,7 +298,8 @@ pub(super) fn lane_of_bool(text: &str) -> String {
     }
 }
 
-/// A literal, and no operator at its start or end that others could bind to.
+/// Returns a literal. It has no operator at its start or end that a neighboring operator could take precedence
+/// over.
 pub(super) fn literal(scalar: Scalar, bits: u64, place: Place) -> String {
     match scalar {
         Scalar::Bool => if bits == 0 { "false" } else { "true" }.to_owned(),
@@ -310,7 +313,7 @@ pub(super) fn literal(scalar: Scalar, bits: u64, place: Place) -> String {
     }
 }
 
-/// As `literal`, of an integer that is taken as signed.
+/// Like [`literal`], for an integer that is taken as signed.
 pub(super) fn signed_literal(width: u32, bits: u64) -> String {
     let value = sign_extend(bits, width);
     match width.next_power_of_two() {
@@ -328,7 +331,7 @@ pub(super) fn signed_literal(width: u32, bits: u64) -> String {
 fn float(value: f64, bits: u64, width: u32, place: Place) -> String {
     let text = if value.is_finite() {
         match width {
-            // Written so that the shortest text gives the same bits.
+            // `{:?}` writes the shortest text that gives the same bits.
             32 => format!("{:?}f", value as f32),
             16 => format!("(half){value:?}f"),
             _ => format!("{value:?}"),
@@ -340,7 +343,7 @@ fn float(value: f64, bits: u64, width: u32, place: Place) -> String {
             _ => format!("as_double({bits:#x}ul)"),
         };
     } else {
-        // In initializers, the other ways are no constant expressions.
+        // In initializers, `as_half` and the like are not constant expressions.
         let suffix = match width {
             64 => "",
             _ => "f",
@@ -355,11 +358,12 @@ fn float(value: f64, bits: u64, width: u32, place: Place) -> String {
                 32 => 23,
                 _ => 10,
             };
-            // The highest bit tells quiet ones from those that signal.
+            // The highest bit of the fraction distinguishes quiet NaNs from signaling ones.
             let quiet = 1_u64 << (fraction - 1);
             let payload = bits & (quiet - 1);
             match width {
-                // It is converted, which keeps the upper bits, and makes one that signals quiet.
+                // The `float` is converted to `half`. This keeps the upper bits and makes a signaling NaN
+                // quiet.
                 16 => format!("{cast}({sign}__builtin_nanf(\"{:#x}\"))", payload << 13),
                 _ if bits & quiet == 0 => {
                     format!("({sign}__builtin_nans{suffix}(\"{payload:#x}\"))")
@@ -371,7 +375,7 @@ fn float(value: f64, bits: u64, width: u32, place: Place) -> String {
     if value.is_sign_negative() { format!("({text})") } else { text }
 }
 
-/// The value of a number of 16 bits.
+/// Returns the value of a 16-bit floating-point number.
 fn half(bits: u16) -> f64 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));

@@ -1,7 +1,7 @@
-//! Functions: signatures, what they declare, and calls.
+//! Functions: signatures, declarations and calls.
 //!
-//! All values are declared at the top, for a `goto` must not jump over what it is to initialize.
-//! Compilers turn such variables back to values at once.
+//! All values are declared at the top, because a `goto` must not jump over an initialization. Compilers turn
+//! such variables back into values at once.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,44 +16,46 @@ use super::{Emitter, malformed, operand, unsupported};
 use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
 
-/// Calls deeper than this are not what a compiler makes, and need a large stack to be followed.
+/// Maximum depth of nested calls. Compilers do not produce deeper ones, and following them needs a large stack.
 const DEPTH: usize = 64;
 
-/// The most words of function bodies, counted each time that one is written: for each kernel that it is
-/// the function of, and for the address spaces of its generic parameters, which can double with each
-/// call in a call.
+/// Maximum number of words of function bodies.
+///
+/// A body counts each time it is emitted: for each kernel whose function it is, and for each combination of
+/// address spaces of its generic parameters. The number of combinations can double with each level of calls.
 const MOST_WORDS: usize = 1 << 23;
 
-/// A function as emitted.
+/// An emitted function.
 #[derive(Clone, Debug)]
 pub(super) struct Instance {
     name: String,
-    /// The address spaces of the pointer that it returns, if that is generic.
+    /// Address spaces of the returned pointer, by level, if it is generic.
     pub(super) returns: Vec<Space>,
-    /// The variables of local memory that it gets pointers to, behind its parameters.
+    /// Variables of local memory to which the function takes pointers, after its own parameters.
     locals: BTreeSet<u32>,
 }
 
-/// A function while it is translated.
+/// A function during its translation.
 pub(super) struct Body<'e, 'm> {
     pub(super) emitter: &'e mut Emitter<'m>,
     is_kernel: bool,
-    /// Of the values that have generic ones.
+    /// Address spaces of the values that have generic pointers.
     spaces: Spaces,
     locals: BTreeSet<u32>,
     pub(super) inputs: BTreeSet<u32>,
-    /// By type, in the order of their first use.
+    /// Names of the declared values by type, in the order of the types' first use.
     declarations: Vec<(String, Vec<String>)>,
     variables: String,
     pub(super) text: String,
 }
 
-/// PoCL compiles functions wrongly that are given local memory and are not inlined.
+/// Specifiers of a function that takes local memory and is not to be inlined. The attribute is left out for
+/// PoCL, which miscompiles such functions.
 const NOINLINE_WITH_LOCAL: &str =
     "#ifndef POCL_DEVICE_ADDRESS_BITS\n__attribute__((noinline))\n#endif\nstatic";
 
 impl<'m> Emitter<'m> {
-    /// The address spaces that tell the instances of a function apart.
+    /// Returns the address spaces that distinguish the instance of a function for a call with these arguments.
     pub(super) fn instance_key(
         &self,
         callee: u32,
@@ -174,7 +176,7 @@ impl<'m> Emitter<'m> {
         let locals = body.locals.clone();
         let specifiers = match kernel {
             Some((_, attributes)) => format!("{attributes}kernel"),
-            // `inline` alone is a hint that Intel's CPU runtime follows too late to see through it.
+            // `inline` alone is a hint, which Intel's CPU runtime follows too late to see through the call.
             None if control.contains(FunctionControl::INLINE) => {
                 "static inline __attribute__((always_inline))".to_owned()
             }
@@ -266,7 +268,7 @@ impl<'m> Body<'_, 'm> {
         let text = format!("\n{specifiers} {result}{separator}{name}({signature})\n{{\n");
         for (ty, names) in &self.declarations {
             let separator = if ty.ends_with('*') { "" } else { " " };
-            // A line for each pointer, as its type is one of the name.
+            // Each pointer has a line of its own, because in C the `*` belongs to the declared name.
             let chunk = if ty.ends_with('*') { 1 } else { 8 };
             for names in names.chunks(chunk) {
                 let _ = writeln!(top, "    {ty}{separator}{};", names.join(", "));
@@ -301,7 +303,7 @@ impl<'m> Body<'_, 'm> {
         self.emitter.name(id, "v")
     }
 
-    /// The name of a value's type.
+    /// Returns the name of a value's type.
     pub(super) fn type_of(&mut self, id: u32, ty: u32) -> Result<String> {
         let spaces = self.spaces.get(&id).cloned().unwrap_or_default();
         self.emitter.type_name_in(ty, &spaces)
@@ -321,7 +323,7 @@ impl<'m> Body<'_, 'm> {
         })
     }
 
-    /// The address spaces of what a pointer points to.
+    /// Returns the address spaces of the pointers that a pointer points to, by level.
     pub(super) fn inner_spaces(&self, pointer: u32) -> Vec<Space> {
         let spaces = self.spaces.get(&pointer).and_then(|spaces| spaces.get(1..));
         spaces.unwrap_or_default().to_vec()
@@ -340,7 +342,7 @@ impl<'m> Body<'_, 'm> {
         let _ = writeln!(self.text, "    {statement}");
     }
 
-    /// Gives an instruction's result its value.
+    /// Declares an instruction's result and assigns its value.
     pub(super) fn assign(&mut self, id: u32, ty: u32, value: &str) -> Result<()> {
         self.declare(id, ty)?;
         let name = self.name(id);
@@ -348,7 +350,7 @@ impl<'m> Body<'_, 'm> {
         Ok(())
     }
 
-    /// What a pointer points to, if that has a name here.
+    /// Returns the name of the memory that a pointer points to, if it has a name in this function.
     pub(super) fn place(&mut self, pointer: u32) -> Result<Option<String>> {
         let definition = self.emitter.definition(pointer)?;
         let is_named = match definition.op() {
@@ -392,7 +394,7 @@ impl<'m> Body<'_, 'm> {
         Ok(is_named.then(|| self.name(pointer)))
     }
 
-    /// The text of a value, to which operators and members can be attached.
+    /// Returns the text of a value, to which operators and members can be attached.
     pub(super) fn value(&mut self, id: u32) -> Result<String> {
         if let Some(place) = self.place(id)? {
             return Ok(format!("(&{place})"));
@@ -435,7 +437,7 @@ impl<'m> Body<'_, 'm> {
         Ok(if ty.starts_with("struct") { format!("({text})") } else { format!("(({ty})({text}))") })
     }
 
-    /// What a pointer points to.
+    /// Returns the expression of the memory that a pointer points to.
     pub(super) fn target(&mut self, pointer: u32) -> Result<String> {
         match self.place(pointer)? {
             Some(place) => Ok(place),
@@ -474,13 +476,13 @@ impl<'m> Body<'_, 'm> {
     }
 }
 
-/// The value that a variable begins with, if it is given.
+/// Returns the initial value of a variable, if it has one.
 pub(super) fn initializer(variable: &Instruction<'_>) -> Option<u32> {
     variable.word(if variable.op() == Some(Op::UntypedVariableKHR) { 4 } else { 3 })
 }
 
 impl Emitter<'_> {
-    /// The type of what a pointer points to.
+    /// Returns the type that a pointer points to.
     fn pointee(&self, pointer: u32) -> Result<u32> {
         let definition = self.definition(pointer)?;
         if definition.op() == Some(Op::UntypedVariableKHR)
@@ -503,7 +505,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Declares a variable of constant memory, once.
+    /// Declares a variable of constant memory, once, and returns its name.
     fn constant_variable(&mut self, id: u32) -> Result<String> {
         let name = self.name(id, "constant_");
         let location = self.definitions.location(id).ok_or_else(|| malformed("a variable"))?;

@@ -1,9 +1,9 @@
-//! The address spaces of generic pointers, which OpenCL C 1.2 does not have.
+//! Inference of the address spaces of generic pointers, which OpenCL C 1.2 does not have.
 //!
-//! Within a function, what a pointer is copied from and stored to points to the same address space:
-//! one equation for each instruction, solved by union-find. A value has a node for each level of
-//! indirection, so that what a pointer that is stored points to is told apart. A set of nodes with two
-//! address spaces is refused.
+//! Within a function, a pointer points to the same address space as the pointers it is copied from and stored
+//! to. Each instruction yields such an equation; union-find solves them. A value has a node for each level of
+//! indirection, so that a stored pointer and its pointee are distinguished. A set of nodes with two address
+//! spaces is refused.
 
 use std::collections::HashMap;
 
@@ -15,13 +15,13 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Function, Instruction, Section, ids};
 use crate::error::Result;
 
-/// The address spaces of values by level: of the pointer, of the pointer that it points to, ...
+/// Address spaces of values by level: of the pointer, of the pointer that it points to, and so on.
 pub(super) type Spaces = HashMap<u32, Vec<Space>>;
 
 const COPIED: &str = "pointers of the generic address space that are copied as something else, \
                       whose own is lost then,";
 
-/// A pointer is cast no oftener than so before it is used.
+/// Maximum number of steps from a pointer through its casts to a variable.
 const MOST_CASTS: usize = 8;
 
 struct Solver<'e, 'm> {
@@ -29,12 +29,12 @@ struct Solver<'e, 'm> {
     nodes: HashMap<u32, Vec<usize>>,
     parents: Vec<usize>,
     spaces: Vec<Option<Space>>,
-    /// Pointers to generic pointers that were cast to pointers to something else, with the id before
-    /// the cast.
+    /// Pointers to generic pointers that were cast to pointers to something else, with the ids from before the
+    /// cast.
     disguised: HashMap<u32, u32>,
 }
 
-/// Whether a module knows generic pointers at all.
+/// Returns whether a module uses generic pointers at all.
 pub(super) fn has_generic(module: &Module) -> bool {
     module.section(Section::Globals).iter().any(|ty| {
         matches!(ty.op(), Some(Op::TypePointer | Op::TypeUntypedPointerKHR))
@@ -43,15 +43,15 @@ pub(super) fn has_generic(module: &Module) -> bool {
 }
 
 impl<'m> Emitter<'m> {
-    /// How many levels of a parameter's type are generic.
+    /// Returns the levels of a parameter's type that are generic pointers.
     pub(super) fn generic_levels(&self, ty: u32) -> Result<Vec<usize>> {
         let levels = self.levels(ty)?;
         let levels = levels.iter().enumerate();
         Ok(levels.filter(|(_, class)| **class == StorageClass::Generic).map(|(at, _)| at).collect())
     }
 
-    /// The address spaces of the values that have generic ones, given those of the parameters, in
-    /// order. A value whose address spaces the function does not show is left out.
+    /// Infers the address spaces of the function's values and of its returned pointer, given those of the
+    /// generic parameters, in order. A value is left out if the function does not show its address spaces.
     pub(super) fn infer(
         &mut self,
         function: &'m Function,
@@ -122,7 +122,7 @@ impl<'m> Solver<'_, 'm> {
                     let of = |pointer| self.disguised.get(&pointer).copied().unwrap_or(pointer);
                     let (to, from) = (of(word(0)?), of(word(1)?));
                     if self.is_of_zeros(from)? {
-                        // Null is of any space.
+                        // Null belongs to every address space.
                         continue;
                     }
                     if self.holds_generic(to)? != self.holds_generic(from)? {
@@ -146,8 +146,10 @@ impl<'m> Solver<'_, 'm> {
         Ok(())
     }
 
-    /// Follows pointers to generic pointers that are taken for pointers to something else. Those can be
-    /// copied to where others are; of what else is done with them, the address space is lost.
+    /// Tracks pointers to generic pointers that are cast to pointers to something else.
+    ///
+    /// A copy of memory through such a pointer is followed. Any other use would lose the address space and is
+    /// refused.
     fn see_through(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<()> {
         let word = |index| operand(instruction, index);
         match op {
@@ -171,16 +173,16 @@ impl<'m> Solver<'_, 'm> {
         }
     }
 
-    /// Whether it points to generic pointers.
+    /// Returns whether a pointer points to generic pointers.
     fn holds_generic(&self, pointer: u32) -> Result<bool> {
         let Some(ty) = self.emitter.definition(pointer)?.result_type() else { return Ok(false) };
         Ok(self.emitter.generic_levels(ty)?.last().is_some_and(|&level| level > 0))
     }
 
-    /// Whether it points to a variable that is all zeros from the start, from which compilers clear
-    /// others.
+    /// Returns whether a pointer points to a constant variable of all zeros, from which compilers clear other
+    /// variables.
     fn is_of_zeros(&self, mut pointer: u32) -> Result<bool> {
-        // Malformed modules may go round in circles.
+        // In malformed modules, casts may form a cycle.
         for _ in 0..MOST_CASTS {
             let definition = self.emitter.definition(pointer)?;
             match (definition.op(), definition.word(2), definition.word(3)) {
@@ -196,7 +198,7 @@ impl<'m> Solver<'_, 'm> {
         Ok(false)
     }
 
-    /// What functions return depends on what they are given.
+    /// Sets the address spaces of pointers that called functions return. They depend on the arguments.
     fn calls(&mut self, function: &'m Function) -> Result<()> {
         let calls = function.body.iter().filter(|call| call.op() == Some(Op::FunctionCall));
         let mut open = Vec::new();
@@ -238,7 +240,8 @@ impl<'m> Solver<'_, 'm> {
         }
     }
 
-    /// The nodes of a value's levels; none if it is no pointer, or null, which is of any space.
+    /// Returns the nodes of a value's levels. There are none if the value is not a pointer, or is null or
+    /// undefined, which belongs to every address space.
     fn of(&mut self, value: u32) -> Result<Vec<usize>> {
         if let Some(nodes) = self.nodes.get(&value) {
             return Ok(nodes.clone());

@@ -8,7 +8,7 @@ use super::{malformed, operand, unsupported};
 use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
 
-/// The memory operands of an instruction, as far as they matter here.
+/// Memory operands of an instruction, as far as they matter here.
 #[derive(Clone, Copy, Debug, Default)]
 struct Access {
     is_volatile: bool,
@@ -29,13 +29,13 @@ impl Access {
     }
 }
 
-/// Whether an alignment follows such a mask.
+/// Returns whether an alignment follows a mask of memory operands.
 fn is_aligned(mask: u32) -> bool {
     mask & MemoryAccess::ALIGNED.bits() != 0
 }
 
 impl Body<'_, '_> {
-    /// Whether it is such an instruction.
+    /// Translates an instruction that accesses memory. Returns whether the instruction is one.
     pub(super) fn memory(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
         let word = |index| operand(instruction, index);
         match op {
@@ -53,7 +53,7 @@ impl Body<'_, '_> {
             Op::CopyMemory => {
                 let (to, from) = (word(0)?, word(1)?);
                 let of_both = Access::of(instruction, 2)?;
-                // Since SPIR-V 1.4 there may be operands for the source behind those for the target.
+                // Since SPIR-V 1.4, operands for the source may follow those for the target.
                 let second = 3 + usize::from(instruction.word(2).is_some_and(is_aligned));
                 let of_source = match instruction.word(second) {
                     Some(_) => Access::of(instruction, second)?,
@@ -125,7 +125,7 @@ impl Body<'_, '_> {
         let inner = self.inner_spaces(pointer);
         let name = self.emitter.type_name_in(ty, &inner)?;
         let natural = self.emitter.alignment(ty)?;
-        // An assignment of a vector of three writes a fourth.
+        // Assigning a vector of three components writes a fourth one.
         if let Type::Vector { component, count: 3 } = self.emitter.ty(ty)?
             && !access.is_volatile
             && self.emitter.lanes(ty)?.scalar != Scalar::Bool
@@ -134,7 +134,7 @@ impl Body<'_, '_> {
             let component = self.emitter.type_name(component)?;
             let text = self.value(pointer)?;
             return Ok(match access.alignment.filter(|&alignment| alignment < size) {
-                // The functions for vectors take pointers that fit their components.
+                // `vload3` and `vstore3` take pointers that are aligned to the component.
                 Some(alignment) => {
                     let component = self.emitter.access_name(&component, Some(alignment));
                     Accessed::Parts(name, format!("(({space} {component} *){text})"))
@@ -145,7 +145,7 @@ impl Body<'_, '_> {
         let lower = access.alignment.filter(|&alignment| alignment < natural);
         let name = match self.emitter.ty(ty)? {
             _ if lower.is_some() => self.emitter.access_name(&name, lower),
-            // Accesses of bytes alias with all others in C.
+            // In C, byte accesses alias with all others.
             Type::Scalar(scalar) if self.emitter.puns && scalar != Scalar::Int(8) => {
                 self.emitter.access_name(&name, None)
             }
@@ -164,7 +164,7 @@ impl Body<'_, '_> {
         let pointer = pointer_to(space, &name);
         let volatile = if access.is_volatile { "volatile " } else { "" };
         let cast = if name.ends_with('*') {
-            // The qualifier is one of what is pointed to.
+            // `volatile` qualifies the pointee, which is a pointer itself.
             format!("({name}{volatile}{space} *)")
         } else {
             format!("({volatile}{pointer})")
@@ -172,9 +172,9 @@ impl Body<'_, '_> {
         Ok(Accessed::Place(format!("*{cast}{text}")))
     }
 
-    /// Refuses what lies otherwise in a module's memory than in that of the text: vectors of Booleans,
-    /// of which each takes one bit there and one byte here, and integers of as many bytes as no type of
-    /// OpenCL C has. Memory that the text itself declares has its own layout.
+    /// Refuses types that a module lays out in memory differently from the text. These are vectors of Booleans,
+    /// whose components take one bit each in the module and one byte each in the text, and integers whose
+    /// number of bytes no type of OpenCL C has. Memory that the text itself declares has the text's own layout.
     fn check_layout(&self, ty: u32, space: Space) -> Result<()> {
         if !matches!(self.emitter.ty(ty)?, Type::Scalar(_) | Type::Vector { .. }) {
             return Ok(());
@@ -190,7 +190,8 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// A pointer to what an index and a path lead to, of a pointer or of a type at it.
+    /// Returns a pointer to the memory to which an index and a path lead, from a pointer or from a type at that
+    /// pointer.
     pub(super) fn access_chain(
         &mut self,
         base: u32,
@@ -269,8 +270,8 @@ impl Body<'_, '_> {
         Ok(format!("&{place}"))
     }
 
-    /// Indexes are signed, also those as wide as pointers: as an unsigned number, -1 would be a huge
-    /// offset for C's compilers.
+    /// Returns the text of an index. Indexes are signed, even those as wide as pointers: C compilers would take
+    /// an unsigned -1 for a huge offset.
     fn index(&mut self, id: u32) -> Result<String> {
         let index = self.signed(id)?;
         Ok(match self.emitter.evaluate(id)? {
@@ -281,20 +282,21 @@ impl Body<'_, '_> {
 }
 
 enum Accessed {
-    /// What can be read and assigned.
+    /// An expression that can be read and assigned.
     Place(String),
     /// A pointer to the first of three components.
     Three(String),
-    /// The type of the vector of three components, and a pointer to the first, each accessed by itself.
+    /// The type of a vector of three components, and a pointer to the first one. Each component is accessed
+    /// separately.
     Parts(String, String),
 }
 
-/// The pointer, if all of the text is what one points to.
+/// Returns the pointer, if the whole text is a dereference of one.
 fn followed(place: &str) -> Option<&str> {
     place.strip_prefix("(*")?.strip_suffix(')')
 }
 
-/// Without the parentheses around a pointer that is followed.
+/// Removes the parentheses around a dereferenced pointer.
 fn unparenthesized(target: &str) -> &str {
     match target.strip_prefix("(*") {
         Some(_) => target.get(1..target.len() - 1).unwrap_or(target),

@@ -1,21 +1,22 @@
-//! SPIR-V kernel modules as OpenCL C 1.2, for devices whose drivers take no SPIR-V, and for fused
-//! kernels that all came as text where a driver takes both.
+//! Translates SPIR-V kernel modules to OpenCL C 1.2, for devices whose drivers do not accept SPIR-V, and for
+//! fused kernels whose sources are all text if a driver accepts both.
 //!
-//! A pure function from a module to text. The same module gives the same text, and its results are
-//! those of the module to the last bit, as far as the specification determines them: every
-//! instruction is a statement of its own, so that nothing is contracted or reordered.
+//! The translation is a pure function from a module to text. The same module yields the same text. The text's
+//! results equal those of the module to the last bit, as far as the specification determines them: each
+//! instruction is a separate statement, so that nothing is contracted or reordered.
 //!
-//! What is emitted is what the kernels reach. Values keep the [`names`] or the ids of the module, and
-//! blocks become labels, so that the text can be read beside the disassembly. What OpenCL C 1.2 has
-//! no words for is refused by its name in the specification. Two things that it lacks are made up for:
+//! Only code that the kernels reach is emitted. Values keep the module's [`names`] or ids, and blocks become
+//! labels, so that the text can be read beside the disassembly. A construct that OpenCL C 1.2 cannot express is
+//! refused by its name in the specification. Two features that OpenCL C 1.2 lacks are emulated:
 //!
-//! * Generic address space ([`generic`]): each pointer's own is inferred, and a function is emitted
-//!   once for each combination that it is called with.
-//! * Variables of local memory belong to kernels, so that other functions get pointers to them.
+//! * Generic address space ([`generic`]): the address space of each pointer is inferred, and a function is
+//!   emitted once for each combination of address spaces that it is called with.
+//! * Variables of local memory in functions: they are declared in kernels, and other functions get pointers to
+//!   them.
 //!
-//! Types are told in [`types`], constants in [`constants`], instructions in [`arithmetic`], [`booleans`],
-//! [`bits`], [`memory`], [`synchronize`] and [`builtins`], functions in [`function`] and what jumps in
-//! them in [`blocks`].
+//! Types are translated in [`types`], constants in [`constants`], functions in [`function`], and their control
+//! flow in [`blocks`]. Instructions are translated in [`arithmetic`], [`booleans`], [`bits`], [`memory`],
+//! [`synchronize`] and [`builtins`].
 
 mod arithmetic;
 mod bits;
@@ -52,32 +53,32 @@ use types::Space;
 
 pub(crate) use options::options;
 
-/// The version of the translation, which is part of the keys of programs that it takes part in: each
-/// change of what is emitted for a module raises it, so that no cache serves what an older version
-/// made. `tests::EMITTED` tells when.
+/// Version of the translation, which is part of the keys of the programs that are built with it.
+///
+/// Each change of the text emitted for a module must raise it, so that no cache serves the output of an older
+/// version. `tests::EMITTED` detects such changes.
 pub(crate) const VERSION: u32 = 11;
 
-/// A module as OpenCL C.
+/// The OpenCL C text of a module.
 pub(crate) struct Text {
     pub(crate) code: String,
-    /// Features that the text needs of a device.
+    /// Features that the text requires of a device.
     pub(crate) demands: BTreeSet<Demand>,
 }
 
-/// Translates a module to OpenCL C 1.2: its kernels, and what they use. Specialization constants
-/// have their defaults.
+/// Translates a module to OpenCL C 1.2: its kernels, and everything they use. Specialization constants have
+/// their defaults.
 ///
 /// # Errors
 ///
-/// [`Unsupported`](crate::ErrorKind::Unsupported), with the name of the instruction or the like that
-/// cannot be expressed, or of a function that is imported;
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the module breaks the specification's rules
-/// where they matter here.
+/// [`Unsupported`](crate::ErrorKind::Unsupported), with the name of the construct that cannot be expressed, or
+/// of a function that is imported; [`InvalidImage`](crate::ErrorKind::InvalidImage) if the module breaks a rule
+/// of the specification that matters here.
 pub(crate) fn opencl_c(module: &Module) -> Result<String> {
     Ok(specialized(module, &[])?.code)
 }
 
-/// The same with values, as a module stores them, for specialization constants by their `SpecId`.
+/// Like [`opencl_c`], with values for specialization constants, by `SpecId` and as bytes in the module's form.
 pub(crate) fn specialized(module: &Module, values: &[(u32, Vec<u8>)]) -> Result<Text> {
     let mut emitter = Emitter::of(module, values)?;
     for entry in module.section(Section::EntryPoints).iter() {
@@ -109,42 +110,43 @@ fn operand(instruction: &Instruction<'_>, index: usize) -> Result<u32> {
     instruction.word(index).ok_or_else(|| malformed(instruction.name()))
 }
 
-/// What is known of the module, and what has been found to be needed of it.
+/// State of a translation: the indexed module, and the parts of the text that are needed so far.
 struct Emitter<'m> {
     module: &'m Module,
     definitions: Definitions<'m>,
     functions: HashMap<u32, &'m Function>,
     names: Names,
     decorations: Decorations,
-    /// The bits that were given for specialization constants.
+    /// Bits of the values given for specialization constants, by id.
     specialized: HashMap<u32, u64>,
-    /// The bits of constant integers and Booleans.
+    /// Bits of constant integers and Booleans, by id.
     integers: HashMap<u32, u64>,
     pointer_bytes: u32,
     /// Whether memory of one type may be accessed as another.
     puns: bool,
-    /// Whether the module knows generic pointers at all.
+    /// Whether the module uses generic pointers at all.
     has_generic: bool,
-    /// Those of each function.
+    /// Execution modes of each function.
     execution_modes: HashMap<u32, Vec<Instruction<'m>>>,
 
     demands: BTreeSet<Demand>,
     opaque: BTreeSet<u32>,
-    /// Where types stand in the module, and what defines them; so are constants.
+    /// Definitions of aggregate types by their location in the module, which orders them. `constants` is
+    /// ordered likewise.
     aggregates: BTreeMap<Location, String>,
     accesses: BTreeMap<String, String>,
     helpers: BTreeMap<String, String>,
     constants: BTreeMap<Location, String>,
-    /// By function and the address spaces of its generic parameters.
+    /// Emitted functions, by id and the address spaces of their generic parameters.
     instances: HashMap<(u32, Vec<Space>), function::Instance>,
-    /// The functions whose emission has begun and not ended.
+    /// Functions whose emission is in progress.
     calling: Vec<u32>,
     nesting: u32,
-    /// Of types.
+    /// Alignments of types in bytes, by id.
     alignments: HashMap<u32, u32>,
-    /// The words of all function bodies that were written, each time.
+    /// Number of words of the emitted function bodies, each counted as often as it is emitted.
     words: usize,
-    /// The parts of all constants that were written.
+    /// Number of parts of all constants that were written.
     constant_parts: u32,
     code: String,
 }
@@ -205,15 +207,16 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    /// C compilers assume that memory is accessed by one type only, SPIR-V's must not.
+    /// Returns whether memory of one type may be accessed as another. C compilers assume that it is not;
+    /// compilers of SPIR-V must not assume so.
     fn may_pun(&self) -> bool {
         let entries = self.module.section(Section::EntryPoints).iter();
         let mut kernels = entries.filter_map(|entry| self.functions.get(&entry.word(1)?));
         kernels.any(|kernel| self.takes_several_types(kernel)) || self.has_casts()
     }
 
-    /// Whether a kernel takes buffers as memory of several types, which may be the same memory. Bytes
-    /// alias with all others in C, too.
+    /// Returns whether a kernel takes buffers of several types, which may be the same memory. Byte buffers do
+    /// not count, because bytes alias with all other types in C, too.
     fn takes_several_types(&self, kernel: &Function) -> bool {
         let is_byte = |ty: &Instruction<'_>| ty.op() == Some(Op::TypeInt) && ty.word(1) == Some(8);
         let body = kernel.body.iter();
@@ -254,7 +257,7 @@ impl<'m> Emitter<'m> {
         definition.result_type().ok_or_else(|| malformed(format!("id {value}, which is no value")))
     }
 
-    /// Whether no part of a constant is defined.
+    /// Returns whether all parts of a constant are undefined.
     fn is_undefined(&self, value: u32) -> bool {
         let (mut open, mut seen) = (vec![value], HashSet::new());
         while let Some(value) = open.pop() {
@@ -272,7 +275,7 @@ impl<'m> Emitter<'m> {
         true
     }
 
-    /// The type of numbers that have the bits of a pointer.
+    /// Returns the integer type that has as many bits as a pointer.
     fn bits_of_pointers(&self) -> &'static str {
         if self.pointer_bytes == 4 { "uint" } else { "ulong" }
     }
@@ -294,7 +297,7 @@ impl<'m> Emitter<'m> {
         all.any(|operands| operands.first() == Some(&(attribute as u32)))
     }
 
-    /// The linkage name of what the module imports.
+    /// Returns the linkage name of an id that the module imports.
     fn import(&self, id: u32) -> Option<&'m str> {
         let linkages = self.module.linkages();
         linkages.iter().find(|linkage| linkage.target == id).map(|linkage| linkage.name)
@@ -309,7 +312,7 @@ impl<'m> Emitter<'m> {
         Ok(())
     }
 
-    /// The execution modes, as attributes.
+    /// Returns a kernel's execution modes as attributes.
     fn attributes(&self, kernel: u32) -> Result<String> {
         let mut attributes = String::new();
         for mode in self.execution_modes.get(&kernel).into_iter().flatten() {
@@ -332,7 +335,7 @@ impl<'m> Emitter<'m> {
                     let _ =
                         writeln!(attributes, "__attribute__((work_group_size_hint({})))", sizes()?);
                 }
-                // Hints, and what holds for all of the text.
+                // These are hints, or hold for the whole text anyway.
                 Some(
                     ExecutionMode::VecTypeHint
                     | ExecutionMode::ContractionOff
@@ -367,11 +370,11 @@ impl<'m> Emitter<'m> {
     }
 }
 
-/// What is said of ids, by themselves and as members of groups.
+/// Decorations of ids, both their own and those of their groups.
 struct Decorations {
     own: HashMap<(u32, Decoration), BTreeSet<Vec<u32>>>,
-    /// The groups of an id. What is said of a group is looked up there: a small module can have a large
-    /// group many times over.
+    /// Groups of each id. A group's decorations are looked up on demand, because a small module can apply a
+    /// large group many times.
     groups: HashMap<u32, BTreeSet<u32>>,
 }
 
@@ -402,7 +405,7 @@ impl Decorations {
         self.own.keys().map(|&(id, _)| id).chain(self.groups.keys().copied()).collect()
     }
 
-    /// The operands of all such decorations of an id. Groups are no members of groups.
+    /// Returns the operands of each decoration of this kind that an id has. Groups are not members of groups.
     fn get(&self, id: u32, decoration: Decoration) -> impl Iterator<Item = &Vec<u32>> {
         let groups = self.groups.get(&id).into_iter().flatten();
         let ids = std::iter::once(id).chain(groups.copied());
@@ -410,7 +413,7 @@ impl Decorations {
     }
 }
 
-/// The extension of OpenCL C 1.2 that has a feature.
+/// Returns the extension of OpenCL C 1.2 that provides a feature.
 fn extension(feature: Demand) -> Option<&'static str> {
     Some(match feature {
         Demand::Half => "cl_khr_fp16",
@@ -421,7 +424,7 @@ fn extension(feature: Demand) -> Option<&'static str> {
     })
 }
 
-/// Whether a kernel can have the name. What else the language reserves is for the compiler to say.
+/// Returns whether a kernel can have the name. Other reserved words are left to the compiler to reject.
 fn is_identifier(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')

@@ -1,4 +1,4 @@
-//! Names in the text: those of the module where they are unique, else with the id behind.
+//! Names in the text: the module's where they are unique, else with the id appended.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::compiler::spirv::edit::Section;
 
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Of ids that have one.
+    /// Names of the ids that have one.
     of_ids: HashMap<u32, String>,
     kernels: HashSet<String>,
 }
@@ -26,7 +26,7 @@ impl Names {
                 bases.insert(id, base);
             }
         }
-        // The function that an id is of, if it is of one.
+        // The index of the function that contains an id.
         let mut owners = HashMap::new();
         for (at, function) in module.functions.iter().enumerate() {
             for instruction in function.body.iter().filter(|inner| inner.op() != Some(Op::Function))
@@ -57,13 +57,14 @@ impl Names {
         Self { of_ids: bases.iter().map(name).collect(), kernels }
     }
 
-    /// The name of an id, which no other has where it is seen; `nameless` and the id if it has none.
+    /// Returns the name of an id, which no other id has where it is visible. If the id has no name, the name is
+    /// `nameless` with the id appended.
     pub(super) fn get(&self, id: u32, nameless: &str) -> String {
         let named = self.of_ids.get(&id).cloned();
         named.unwrap_or_else(|| self.beside_kernels(format!("{nameless}{id}")))
     }
 
-    /// A name that is made for the text, as no kernel has it: those keep theirs.
+    /// Makes a generated name differ from those of kernels, which are never changed.
     pub(super) fn beside_kernels(&self, name: String) -> String {
         beside(&self.kernels, name)
     }
@@ -76,7 +77,7 @@ fn beside(kernels: &HashSet<String>, mut name: String) -> String {
     name
 }
 
-/// A name as an identifier; `None` of an empty one.
+/// Returns a name as an identifier, or `None` for an empty name.
 fn base(name: &str) -> Option<String> {
     let name = name.strip_prefix("struct.").unwrap_or(name);
     let identifier = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -87,8 +88,8 @@ fn base(name: &str) -> Option<String> {
     }
 }
 
-/// Names that the text has other uses for. One that is missing here makes a text that compilers
-/// refuse, not one that means something else.
+/// Returns names that the text uses for something else. If a name is missing here, compilers reject the text;
+/// it does not take on another meaning.
 fn reserved() -> HashSet<String> {
     let mut reserved: HashSet<_> = WORDS.iter().map(|word| (*word).to_owned()).collect();
     for function in (0..=u32::from(u8::MAX)).filter_map(Std::from_u32) {
@@ -106,7 +107,7 @@ fn kernels(module: &Module) -> HashSet<String> {
     names.filter(|name| is_identifier(name)).collect()
 }
 
-/// Whether the name is like a macro's or a type's, or like those that are made for the text.
+/// Returns whether the name is like a macro's or a type's, or like those generated for the text.
 fn is_like_made(name: &str) -> bool {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let ends_in_number = stem.len() < name.len();
@@ -129,7 +130,7 @@ const PREFIXES: [&str; 22] = [
     "write_",
 ];
 
-/// Keywords, types, which may have a number behind, functions and macros in small letters.
+/// Keywords, types (which a number may follow), functions and macros, in lower case.
 #[rustfmt::skip]
 const WORDS: [&str; 73] = [
     "all", "any", "asm", "auto", "barrier", "bool", "break", "case", "char", "complex", "const",

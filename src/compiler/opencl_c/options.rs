@@ -2,14 +2,13 @@
 
 use crate::compiler::options::words;
 
-/// Those of a program's build options that a driver's compiler gets with emitted text.
+/// Returns those of a program's build options that apply to emitted text. `options` are in the canonical form
+/// that keys cover.
 ///
-/// What is said of the source - macros, directories to include from, the language's version, warnings
-/// that are errors, the type of constants - has no meaning for a module of SPIR-V, which drivers take without regard to it.
-/// Emitted text would be another by it: `-D` could rename what it declares. What is said of the
-/// code, such as `-cl-mad-enable`, stays.
-///
-/// `options` are in the canonical form that keys cover.
+/// Options about the source are dropped: macros, include directories, the language's version, warnings that are
+/// errors, and the type of constants. They have no meaning for a SPIR-V module, and drivers take one without
+/// regard to them. But they would change emitted text: `-D` could rename its declarations. Options about the
+/// generated code, such as `-cl-mad-enable`, are kept.
 pub(crate) fn options(options: &str) -> String {
     let mut kept = Vec::new();
     let mut words = words(options).into_iter();
@@ -25,7 +24,7 @@ pub(crate) fn options(options: &str) -> String {
     kept.join(" ")
 }
 
-/// What options of source text begin with.
+/// Prefixes of options about source text.
 const OF_SOURCE: [&str; 9] = [
     "-D",
     "-U",

@@ -1,4 +1,4 @@
-//! What kernels print.
+//! Translation of `printf`.
 
 use rspirv::spirv::{Op, StorageClass};
 
@@ -6,13 +6,13 @@ use super::function::Body;
 use super::malformed;
 use crate::error::Result;
 
-/// More steps than this are not between a text and where it is used.
+/// Maximum number of steps from a use of a string to its variable.
 const STEPS: usize = 16;
 
 impl Body<'_, '_> {
-    /// A call of `printf`.
+    /// Returns a call of `printf`.
     ///
-    /// Its texts are written as literals where they can be seen: NVIDIA's compiler takes no others.
+    /// Strings are written as literals if their contents are known: NVIDIA's compiler accepts no others.
     pub(super) fn printf(&mut self, operands: &[u32]) -> Result<String> {
         let mut texts = Vec::new();
         for (at, &operand) in operands.iter().enumerate() {
@@ -28,7 +28,7 @@ impl Body<'_, '_> {
         Ok(format!("(uint)printf({})", texts.join(", ")))
     }
 
-    /// The literal of what a pointer points to the begin of.
+    /// Returns the literal of the string to whose start a pointer points.
     fn text(&self, pointer: u32) -> Option<String> {
         let emitter = &*self.emitter;
         let mut at = emitter.definition(pointer).ok()?;
@@ -59,11 +59,11 @@ impl Body<'_, '_> {
                 byte @ (b' ' | b'!' | b'#'..=b'>' | b'@'..=b'[' | b']'..=b'~') => {
                     literal.push(char::from(byte));
                 }
-                // Question marks, too: two of them may begin a trigraph.
+                // Question marks are escaped, too: two of them may begin a trigraph.
                 byte => literal.push_str(&format!("\\{byte:03o}")),
             }
         }
-        // It does not end.
+        // The string has no terminating zero.
         None
     }
 }

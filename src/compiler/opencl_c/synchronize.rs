@@ -1,7 +1,7 @@
 //! Barriers, fences, atomic instructions and asynchronous copies.
 //!
-//! The atomic functions of OpenCL C 1.2 order nothing else: what an instruction orders besides is
-//! said by fences around it.
+//! The atomic functions of OpenCL C 1.2 order no other accesses. If an instruction orders others, the text has
+//! fences around it.
 
 use rspirv::spirv::{MemorySemantics, Op, Scope};
 
@@ -13,7 +13,7 @@ use crate::compiler::spirv::edit::Instruction;
 use crate::error::Result;
 
 impl Body<'_, '_> {
-    /// Whether it is such an instruction.
+    /// Translates a barrier, a fence or an atomic instruction. Returns whether the instruction is one.
     pub(super) fn synchronization(
         &mut self,
         op: Op,
@@ -41,7 +41,7 @@ impl Body<'_, '_> {
         Ok(true)
     }
 
-    /// Whether it is an instruction of asynchronous copies.
+    /// Translates an instruction of asynchronous copies. Returns whether the instruction is one.
     pub(super) fn asynchronous(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<bool> {
         let word = |index| operand(instruction, index);
         let scope = match op {
@@ -57,7 +57,7 @@ impl Body<'_, '_> {
             self.line(&format!("{text};"));
             return Ok(true);
         }
-        // Only scalars and vectors have a function that copies them.
+        // Copy functions exist for scalars and vectors only.
         self.emitter.lanes(self.pointee(word(3)?)?)?;
         let (stride, event) = (word(6)?, word(7)?);
         let text = if self.emitter.evaluate(stride)? == Some(1) {
@@ -84,7 +84,7 @@ impl Body<'_, '_> {
     }
 
     fn atomic(&mut self, op: Op, instruction: &Instruction<'_>) -> Result<()> {
-        // Those without a result begin with the pointer.
+        // Instructions without a result begin with the pointer.
         let first = match op {
             Op::AtomicStore | Op::AtomicFlagClear => 0,
             _ => 2,
@@ -103,7 +103,7 @@ impl Body<'_, '_> {
         let value = |body: &mut Self, index: usize| body.value(word(index)?);
         let plain = |name: &str, operand: String| format!("{prefix}_{name}({place}, {operand})");
         let text = match op {
-            // A read that is not torn, ordered with the writes.
+            // An `or` with 0 is a read that is not torn, and is ordered with the writes.
             Op::AtomicLoad => plain("or", "0".to_owned()),
             Op::AtomicStore | Op::AtomicExchange => {
                 let text = value(self, if op == Op::AtomicStore { 3 } else { 5 })?;
@@ -156,7 +156,7 @@ impl Body<'_, '_> {
         Ok(())
     }
 
-    /// The pointer as the function for the instruction takes it.
+    /// Returns the pointer in the form that the atomic function takes.
     fn atomic_place(&mut self, op: Op, pointer: u32, lanes: Lanes) -> Result<String> {
         let space = self.space(pointer)?;
         if !matches!(space, Space::Global | Space::Local) {

@@ -29,7 +29,7 @@ fn emit(bytes: &[u8]) -> Result<String> {
     opencl_c(&Module::parse(bytes)?)
 }
 
-/// The module with all its functions to be inlined, as those of fused launches are.
+/// Returns the module with all its functions marked to be inlined, as those of fused launches are.
 fn inlined(module: &[u8]) -> Vec<u8> {
     let header = ((5 << 16) | Op::Function as u32).to_le_bytes();
     let mut bytes = module.to_vec();
@@ -39,8 +39,8 @@ fn inlined(module: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What version `VERSION` emits, all together. If this differs, the emitted text has changed: raise
-/// `VERSION`, and put the new digest here.
+/// The `VERSION`, and the digest of all texts that it emits. If the digest differs, the emitted text has
+/// changed: raise `VERSION`, and put the new digest here.
 const EMITTED: (u32, &str) =
     (11, "7397ceb94f462614bd06d052e697a9c76f6546a5e0910987b02f83878e22ab13");
 
@@ -57,7 +57,7 @@ fn each_change_of_what_is_emitted_has_a_version_of_its_own() {
     assert_eq!((VERSION, hasher.finalize().to_hex().as_str()), EMITTED);
 }
 
-/// A kernel that makes vectors of Booleans of integers, and the reverse.
+/// Returns a module whose kernel makes vectors of Booleans from integers, and the reverse.
 fn masks() -> Vec<u8> {
     module_of(|b| {
         let bool = b.type_bool();
@@ -205,7 +205,7 @@ fn cases_that_lead_to_one_block_do_so_by_one_edge() {
 #[test]
 fn specialization_constants_have_their_defaults() {
     let text = emit(OPERATIONS).unwrap();
-    // width * 1, and width if 0x100000002 is above 0x123456789abcdef, else 1.
+    // The values are `width * 1`, and `width` if 0x100000002 is above 0x123456789abcdef, else 1.
     assert!(text.contains("(uint2)(16u, 1u)") && text.contains("= 1u;"), "{text}");
     assert!(text.contains("reqd_work_group_size(1, 1, 1)"), "{text}");
 }
@@ -217,7 +217,7 @@ fn specialization_constants_have_the_values_that_are_given() {
     assert!(text.contains("77u") && !text.contains("(uint2)(16u, 1u)"), "{text}");
 }
 
-/// A kernel that stores a value of the type that is made here, with the value, wherever it is told to.
+/// Returns a module whose kernel stores a value through its parameter; `make` returns the type and the value.
 fn storing(make: impl FnOnce(&mut Builder) -> (u32, u32)) -> Vec<u8> {
     let mut b = Builder::new();
     b.set_version(1, 2);
@@ -238,7 +238,7 @@ fn storing(make: impl FnOnce(&mut Builder) -> (u32, u32)) -> Vec<u8> {
     b.module().assemble().into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// The constant `first`, and so often what `op` makes of the one before and itself.
+/// Applies `op` to a constant and itself, `times` times in a row, and begins with the constant `first`.
 fn doubled(b: &mut Builder, op: Op, (ty, first): (u32, u32), times: u32) -> (u32, u32) {
     let value = (0..times).fold(first, |before, _| {
         let value = b.spec_constant_op(ty, op);
@@ -354,7 +354,7 @@ fn packed_members_are_read_at_their_alignment() {
     assert!(text.contains("} __attribute__((packed));"), "{text}");
 }
 
-/// A module of what is made here: the functions, and the names of those that are kernels.
+/// Returns the module that `make` builds. `make` returns the ids and names of the functions that are kernels.
 fn module_of(make: impl FnOnce(&mut Builder) -> Vec<(u32, &'static str)>) -> Vec<u8> {
     let mut b = Builder::new();
     b.set_version(1, 2);
@@ -367,7 +367,7 @@ fn module_of(make: impl FnOnce(&mut Builder) -> Vec<(u32, &'static str)>) -> Vec
     b.module().assemble().into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// A function without a result, with parameters of the types.
+/// Adds a function without a result, whose parameters have the given types.
 fn function(b: &mut Builder, types: &[u32], body: impl FnOnce(&mut Builder, &[u32])) -> u32 {
     let void = b.type_void();
     let ty = b.type_function(void, types.iter().copied());
@@ -436,7 +436,8 @@ fn what_is_made_for_the_text_is_not_named_like_a_kernel() {
 
 #[test]
 fn copies_of_generic_pointers_keep_what_they_point_to() {
-    // One to global and one to local memory, in variables, the one copied over the other in bytes.
+    // Two variables hold a pointer to global and one to local memory. One variable is copied over the other as
+    // bytes.
     #[derive(Clone, Copy, PartialEq)]
     enum Use {
         Copied,
@@ -615,7 +616,7 @@ fn vectors_of_booleans_are_of_char() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever is in the words: an error or a text, and soon.
+    /// Any words yield an error or a text, and do so quickly.
     #[test]
     fn damaged_modules_do_no_harm(
         module in prop::sample::select(vec![SAXPY, SWITCHES, OPERATIONS, CONTROL, GENERIC, MEMORY]),

@@ -1,9 +1,11 @@
 //! Types, as OpenCL C declares them.
 //!
-//! Integers are unsigned throughout, as SPIR-V has no signs; what an instruction takes as signed is
-//! cast where it does. A Boolean is `bool`, several are a vector of `char`, each 0 or -1, which is
-//! what comparisons of vectors yield. An integer of another width than OpenCL C's is kept in the next
-//! wider one, with zeros above its own bits. Arrays are members of structs, so that they can be assigned.
+//! * Integers are unsigned throughout, because SPIR-V's have no sign. An instruction that takes signed operands
+//!   casts them.
+//! * A Boolean is `bool`. A vector of Booleans is a vector of `char`, each 0 or -1, as comparisons of vectors
+//!   yield.
+//! * An integer of a width that OpenCL C lacks is kept in the next wider type, with zeros above its own bits.
+//! * Arrays are members of structs, so that they can be assigned.
 
 use std::fmt;
 
@@ -23,7 +25,7 @@ pub(super) enum Space {
 }
 
 impl Space {
-    /// `None` for the generic address space.
+    /// Returns the address space of a storage class, or `None` for the generic one.
     pub(super) fn of(class: StorageClass) -> Result<Option<Self>> {
         Ok(Some(match class {
             StorageClass::Function | StorageClass::Input => Self::Private,
@@ -55,15 +57,15 @@ pub(super) enum Type {
         component: u32,
         count: u32,
     },
-    /// Its length is a constant's id.
+    /// An array, whose `length` is the id of a constant.
     Array {
         element: u32,
         length: u32,
     },
     Struct,
-    /// Only ever pointed to.
+    /// A type that is used behind pointers only.
     Opaque,
-    /// Of an asynchronous copy.
+    /// The event of an asynchronous copy.
     Event,
     Pointer {
         class: StorageClass,
@@ -98,7 +100,7 @@ impl Lanes {
         Self { count: 1, ..self }
     }
 
-    /// The bits of the OpenCL C type that holds one of them.
+    /// Returns the number of bits of the OpenCL C type that holds one component.
     pub(super) fn width(self) -> u32 {
         match self.scalar {
             Scalar::Bool => 8,
@@ -107,7 +109,7 @@ impl Lanes {
         }
     }
 
-    /// The bits of the value of one of them.
+    /// Returns the number of bits of one component's value.
     pub(super) fn bits(self) -> u32 {
         match self.scalar {
             Scalar::Bool => 1,
@@ -115,12 +117,12 @@ impl Lanes {
         }
     }
 
-    /// Whether these are integers of a width that OpenCL C does not have.
+    /// Returns whether the components are integers of a width that OpenCL C does not have.
     pub(super) fn is_odd(self) -> bool {
         matches!(self.scalar, Scalar::Int(_)) && self.bits() != self.width()
     }
 
-    /// Integers of the same width, signed: what comparisons and `select` deal in.
+    /// Returns the type with signed integers of the same width, which comparisons and `select` use.
     pub(super) fn signed(self) -> String {
         self.spelled(match self.width() {
             8 => "char",
@@ -154,7 +156,7 @@ impl fmt::Display for Lanes {
     }
 }
 
-/// Types within types beyond this are not what a compiler makes.
+/// Maximum nesting depth of types. Compilers do not produce deeper ones.
 const DEPTH: u32 = 64;
 
 impl Emitter<'_> {
@@ -197,7 +199,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// A scalar or a vector, as arithmetic takes.
+    /// Returns the scalar or vector type with the given id. Fails for other types, on which there is no
+    /// arithmetic.
     pub(super) fn lanes(&self, ty: u32) -> Result<Lanes> {
         match self.ty(ty)? {
             Type::Scalar(scalar) => Ok(Lanes { scalar, count: 1 }),
@@ -218,7 +221,7 @@ impl Emitter<'_> {
         Ok(self.ty(ty)? == Type::Void)
     }
 
-    /// The storage classes of a pointer, of the pointer that it points to, and so on.
+    /// Returns the storage classes of a pointer, of the pointer that it points to, and so on.
     pub(super) fn levels(&self, ty: u32) -> Result<Vec<StorageClass>> {
         let mut levels = Vec::new();
         let mut next = Some(ty);
@@ -237,12 +240,12 @@ impl Emitter<'_> {
         Ok(levels)
     }
 
-    /// The name of a type in which nothing is of the generic address space.
+    /// Returns the name of a type that contains no generic pointers.
     pub(super) fn type_name(&mut self, ty: u32) -> Result<String> {
         self.type_name_in(ty, &[])
     }
 
-    /// The name of a type, with the address spaces of its pointers if they are not as declared.
+    /// Returns the name of a type. `spaces` replaces the declared address spaces of its pointers, by level.
     pub(super) fn type_name_in(&mut self, ty: u32, spaces: &[Space]) -> Result<String> {
         self.nested(|this| {
             Ok(match this.ty(ty)? {
@@ -278,15 +281,17 @@ impl Emitter<'_> {
         })
     }
 
-    /// Behind half of the levels that types may be nested, structs are only declared, so that long
-    /// chains of structs that point to each other do not reach the limit.
+    /// Returns the name of the type that a pointer points to.
+    ///
+    /// Beyond half of the maximum nesting depth, structs are only declared, so that long chains of structs that
+    /// point to each other do not reach the limit.
     fn pointee_name(&mut self, ty: u32, spaces: &[Space]) -> Result<String> {
         match self.ty(ty)? {
             Type::Struct if self.nesting > DEPTH / 2 => {
                 self.opaque.insert(ty);
                 Ok(format!("struct {}", self.name(ty, "type_")))
             }
-            // A pointer alone, as `vload_half` takes it, needs no extension.
+            // A pointer to `half`, such as `vload_half` takes, does not need the extension.
             Type::Scalar(scalar @ Scalar::Float(16)) => Ok(Lanes { scalar, count: 1 }.to_string()),
             _ => self.type_name_in(ty, spaces),
         }
@@ -312,12 +317,12 @@ impl Emitter<'_> {
     }
 
     fn need_aggregate(&mut self, ty: u32) -> Result<()> {
-        // Types stand before those that hold them.
+        // A module defines types before the types that contain them.
         let location = self.definitions.location(ty).ok_or_else(|| malformed("a type"))?;
         if self.aggregates.contains_key(&location) {
             return Ok(());
         }
-        // Seen, should it hold a pointer to itself.
+        // Marks the type as seen, because it may contain a pointer to itself.
         self.aggregates.insert(location, String::new());
         let name = self.name(ty, "type_");
         let text = match self.ty(ty)? {
@@ -344,7 +349,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// In bytes, where nothing else is stated.
+    /// Returns the alignment of a type in bytes, which holds where no other is stated.
     pub(super) fn alignment(&mut self, ty: u32) -> Result<u32> {
         if let Some(&known) = self.alignments.get(&ty) {
             return Ok(known);
@@ -373,8 +378,8 @@ impl Emitter<'_> {
         Ok(alignment)
     }
 
-    /// A name for a type by which memory is accessed that may hold another, or at an alignment
-    /// that is not the type's.
+    /// Returns the name of a type for accesses to memory that may hold another type, or whose alignment is not
+    /// the type's.
     pub(super) fn access_name(&mut self, name: &str, alignment: Option<u32>) -> String {
         let plain = name.trim_start_matches("struct ").replace(' ', "_").replace('*', "p");
         let alias = match alignment {

@@ -1,4 +1,4 @@
-//! Types in the words of OpenCL C, for messages.
+//! Descriptions of types in the syntax of OpenCL C, for error messages.
 
 use std::fmt::Write;
 
@@ -6,12 +6,13 @@ use rspirv::spirv::{Op, StorageClass};
 
 use super::types::{Declarations, Type, constant_scalar, source_struct};
 
-/// Types can share parts, so that one spelled out in full may be longer than its module.
+/// Length, in bytes, from which on a description is cut off. Types can share parts, so that a full
+/// description could be longer than the module.
 const MAX_BYTES: usize = 200;
 const MAX_DEPTH: usize = 8;
 
-/// Such as `float(global float*, uint)`. Integers are named as unsigned where their sign is not
-/// kept.
+/// Returns a description of a type, such as `float(global float*, uint)`. Integers are named as unsigned if
+/// their sign is not kept.
 pub(super) fn describe(ty: u32, declarations: &impl Declarations) -> String {
     let mut text = String::new();
     add(&mut text, ty, declarations, 0);

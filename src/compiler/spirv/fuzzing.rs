@@ -1,4 +1,4 @@
-//! Whatever can be done to modules, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
+//! Entry point of the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`: every operation on modules.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "it is no part of the interface")]
 
 use super::grammar::{self, Role};
@@ -9,15 +9,16 @@ use super::reflect::reflect;
 use super::stream::Stream;
 use super::words::Words;
 
-/// Reads modules, takes them apart, assembles them, drops their dead code, and links each alone and
-/// all together. Nothing of that may panic, whatever the bytes.
+/// Reads, parses, assembles and prunes modules, then links the first one alone, and all together. None of
+/// this may panic, whatever the bytes.
 ///
-/// What was assembled must read the same again. Where every id of the inputs has its definition, so
-/// must every id of what is made of them.
+/// Reading an assembled module must give the same result again. If every id of the inputs has a definition,
+/// so must every id of the results.
 pub fn exercise(inputs: &[&[u8]]) {
     let mut modules: Vec<_> = inputs.iter().filter_map(|bytes| exercise_one(bytes)).collect();
     link(&modules[..modules.len().min(1)]);
-    // Kernels of one name are refused: leave those of the first, so that they do not hide the rest.
+    // Linking rejects kernels of the same name. Only those of the first module stay, so that the rest is
+    // exercised.
     for module in modules.iter_mut().skip(1) {
         *module.section_mut(Section::EntryPoints) = Stream::default();
         *module.section_mut(Section::ExecutionModes) = Stream::default();
@@ -53,7 +54,8 @@ fn link(modules: &[Module]) {
     }
 }
 
-/// Whether each id is defined once, and none outside of the function that defines it is used.
+/// Returns whether each id is defined exactly once, and no id that a function's body defines is used outside
+/// of the function, except by names and annotations.
 fn is_closed(module: &Module) -> bool {
     let definitions = module.definitions();
     if Uses::of(module, &definitions).is_err() {

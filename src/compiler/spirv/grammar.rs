@@ -1,8 +1,8 @@
-//! Which words of an instruction are ids, by the grammar that the specification publishes.
+//! Finds the words of an instruction that are ids, by the grammar that the specification publishes.
 //!
-//! What cannot be known is refused by name: an unknown opcode, an unknown set of extended
-//! instructions, more operands than the grammar has. A module that holds such can be kept and
-//! assembled, but none of its ids can be renumbered.
+//! Instructions outside of the grammar are rejected with an error that names them: those with an unknown
+//! opcode, an unknown set of extended instructions, or more operands than the grammar lists. A module with
+//! such an instruction can be kept and assembled, but none of its ids can be renumbered.
 
 use std::sync::LazyLock;
 
@@ -15,25 +15,25 @@ use crate::error::{Error, ErrorKind, Result};
 
 type Operands = &'static [grammar::LogicalOperand];
 
-/// What an id is in the instruction that names it.
+/// Role of an id in an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     ResultType,
-    /// The one that the instruction defines.
+    /// The id that the instruction defines.
     Result,
     Operand,
 }
 
-/// What must be known of the rest of the module to tell ids from literals.
+/// Information about the rest of the module that is needed to distinguish ids from literals.
 pub(crate) trait Context {
-    /// The extended instructions that an OpExtInstImport imports.
+    /// Returns the set of extended instructions that an OpExtInstImport imports.
     fn extended_set(&self, import: u32) -> ExtendedSet;
 
-    /// The words that a literal of a value's type takes, if it is an integer of up to 64 bits.
+    /// Returns the number of words in a literal of a value's type, if it is an integer of up to 64 bits.
     fn literal_words(&self, value: u32) -> Option<usize>;
 }
 
-/// A set of extended instructions, as far as its operands are known.
+/// Set of extended instructions, by the grammar of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExtendedSet {
     OpenClStd,
@@ -51,7 +51,7 @@ impl ExtendedSet {
             "OpenCL.std" => Self::OpenClStd,
             "GLSL.std.450" => Self::GlslStd450,
             "DebugInfo" => Self::DebugInfo,
-            // The translator's own name for what became OpenCL.DebugInfo.100.
+            // `SPIRV.debug` is the translator's own name for what became OpenCL.DebugInfo.100.
             "OpenCL.DebugInfo.100" | "SPIRV.debug" => Self::OpenClDebugInfo100,
             _ if name.starts_with("NonSemantic.") => Self::NonSemantic,
             _ => Self::Unknown,
@@ -83,7 +83,7 @@ impl ExtendedSet {
     }
 }
 
-/// Operands by opcode. The grammar's own tables are searched from the start for every look-up.
+/// Operands by opcode. A lookup in the grammar's own tables searches from the start.
 struct Table(Vec<Option<Operands>>);
 
 impl Table {
@@ -109,10 +109,10 @@ fn core(opcode: u16) -> Option<Operands> {
     CORE.get(opcode.into())
 }
 
-/// Where instructions of an opcode have the id of their result, and before it that of its type.
+/// Position of the result id in instructions of an opcode: after the id of its type, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Whether they declare types.
+    /// Whether the instructions declare types.
     pub(crate) is_type: bool,
     pub(crate) has_type: bool,
     pub(crate) has_result: bool,
@@ -140,13 +140,13 @@ impl Shape {
 }
 
 impl Instruction<'_> {
-    /// The id that it defines; `None` also for an opcode that is not known.
+    /// Returns the id that the instruction defines, or `None` if it defines none or its opcode is unknown.
     pub(crate) fn result(&self) -> Option<u32> {
         let shape = Shape::of(self.opcode());
         if shape.has_result { self.word(shape.has_type.into()) } else { None }
     }
 
-    /// The type of the value that it defines.
+    /// Returns the type of the value that the instruction defines.
     pub(crate) fn result_type(&self) -> Option<u32> {
         if Shape::of(self.opcode()).has_type { self.word(0) } else { None }
     }
@@ -156,16 +156,16 @@ impl Instruction<'_> {
 ///
 /// # Errors
 ///
-/// [`Unsupported`](ErrorKind::Unsupported) if that cannot be told,
-/// [`InvalidImage`](ErrorKind::InvalidImage) if operands are missing. `found` may have been called
-/// before.
+/// [`Unsupported`](ErrorKind::Unsupported) if the ids cannot be determined,
+/// [`InvalidImage`](ErrorKind::InvalidImage) if operands are missing. `found` may have been called before
+/// the error is returned.
 pub(crate) fn ids(
     instruction: &Instruction<'_>,
     context: &impl Context,
     found: impl FnMut(usize, Role),
 ) -> Result<()> {
-    // Each continues the instruction before it. Read alone, that one would look complete, and this one
-    // would belong to nothing.
+    // These opcodes continue the instruction before them. Read alone, that instruction would look complete, and
+    // its continuation would belong to nothing.
     let is_continuation = matches!(
         instruction.op(),
         Some(
@@ -206,7 +206,7 @@ struct Walk<'a, 'm, C, F> {
     context: &'a C,
     found: F,
     at: usize,
-    /// The first operand that is an id: that of an OpSwitch tells how wide the literals are.
+    /// First operand that is an id. In an OpSwitch, its type determines the width of the literals.
     selector: Option<u32>,
 }
 
@@ -260,13 +260,13 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
             OperandKind::LiteralExtInstInteger => self.extended()?,
             OperandKind::LiteralSpecConstantOpInteger => self.spec_constant_op()?,
             OperandKind::MemoryAccess => self.memory_access()?,
-            // As many words as the type has; nothing follows.
+            // The literal has as many words as its type; nothing follows it.
             OperandKind::LiteralContextDependentNumber => {
                 self.literal()?;
                 self.skip_rest();
             }
-            // Their parameters are literals, in any number, except in the instructions whose names
-            // say so (OpDecorateId, OpExecutionModeId).
+            // Parameters are literals, in any number, except in the instructions whose names say otherwise
+            // (OpDecorateId, OpExecutionModeId).
             OperandKind::Decoration | OperandKind::ExecutionMode => {
                 self.literal()?;
                 if matches!(self.instruction.op(), Some(Op::DecorateId | Op::ExecutionModeId)) {
@@ -328,7 +328,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         )
     }
 
-    /// Literals are as wide as the type of the selector (OpSwitch).
+    /// Returns the number of words in a literal of an OpSwitch, which is as wide as the selector's type.
     fn selector_words(&self) -> Result<usize> {
         let words = self.selector.and_then(|selector| self.context.literal_words(selector));
         words.ok_or_else(|| {
@@ -358,7 +358,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         self.all(operands)
     }
 
-    /// The operands of the operation, without its result (OpSpecConstantOp).
+    /// Reads the operation of an OpSpecConstantOp and its operands. The operation has no result of its own.
     fn spec_constant_op(&mut self) -> Result<()> {
         let opcode = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
         let operands = u16::try_from(opcode).ok().and_then(core);
@@ -375,7 +375,7 @@ impl<C: Context, F: FnMut(usize, Role)> Walk<'_, '_, C, F> {
         self.all(&operands[operands.iter().take_while(is_result).count()..])
     }
 
-    /// Bits that have an operand, in the order of the bits (3.26).
+    /// Reads memory operands: a mask, and the operands of its bits in the order of the bits (3.26).
     fn memory_access(&mut self) -> Result<()> {
         let mask = self.instruction.word(self.at).ok_or_else(|| self.cut_short())?;
         let access = MemoryAccess::from_bits(mask).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Where ids are defined and used.
+//! Indexes of the definitions and uses of ids.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,17 +10,17 @@ use super::stream::Stream;
 use super::words::{Header, Instruction};
 use crate::error::Result;
 
-/// Values by id. Small ids, which are all in a module that is not made to harm, are indexes; the
-/// others are searched for, so that memory is bounded by what is put in.
+/// Map from ids to values. Small ids are array indexes; a module that is not malicious has only small ids.
+/// All other ids are kept in a tree, so that memory is bounded by the module's size and the entries.
 #[derive(Clone, Debug)]
 pub(crate) struct IdMap<T> {
     dense: Vec<Option<T>>,
-    /// Ids below it may take memory each, used or not.
+    /// Exclusive upper bound of the ids in `dense`, each of which may take memory, used or not.
     limit: usize,
     sparse: BTreeMap<u32, T>,
 }
 
-/// As many ids may take memory each in any module.
+/// Number of ids that may each take memory in any module, however small.
 const SMALL: usize = 1 << 10;
 
 impl<T: Copy> IdMap<T> {
@@ -29,10 +29,10 @@ impl<T: Copy> IdMap<T> {
         Self::of_words(words, module.header)
     }
 
-    /// For a module of so many words.
+    /// Creates a map for a module of `words` words.
     fn of_words(words: usize, header: Header) -> Self {
-        // Instructions that define an id have some four words. What is left of a pruned module is small,
-        // but its ids are not.
+        // Instructions that define an id have about four words. A pruned module is small, but its ids are
+        // not.
         let limit = (words / 3).max(SMALL).min(header.bound as usize);
         Self { dense: Vec::new(), limit, sparse: BTreeMap::new() }
     }
@@ -67,7 +67,7 @@ impl IdSet {
         Self(IdMap::of(module))
     }
 
-    /// For a module of so many words.
+    /// Creates a set for a module of `words` words.
     pub(crate) fn of_words(words: usize, header: Header) -> Self {
         Self(IdMap::of_words(words, header))
     }
@@ -76,7 +76,7 @@ impl IdSet {
         self.0.get(id).is_some()
     }
 
-    /// Whether it was not there.
+    /// Adds an id. Returns whether it is new.
     pub(crate) fn insert(&mut self, id: u32) -> bool {
         let is_new = !self.contains(id);
         self.0.insert(id, ());
@@ -84,7 +84,7 @@ impl IdSet {
     }
 }
 
-/// Where an instruction stands: the stream, as [`Module::stream`] counts them, and the word.
+/// Position of an instruction: the number of its stream, as in [`Module::stream`], and its first word there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Location {
     pub(crate) stream: u32,
@@ -92,7 +92,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// The index of the function that it stands in.
+    /// Returns the index of the function that contains the instruction; `None` outside of functions.
     pub(crate) fn function(self, module: &Module) -> Option<usize> {
         let index = (self.stream as usize).checked_sub(Section::COUNT)?;
         (index < module.functions.len()).then_some(index)
@@ -103,7 +103,7 @@ impl Location {
     }
 }
 
-/// The instructions of a stream, and where they stand; `stream` is its number.
+/// Returns the instructions of a stream with their locations; `stream` is the number of the stream.
 pub(crate) fn located(
     (stream, instructions): (u32, &Stream),
 ) -> impl Iterator<Item = (Location, Instruction<'_>)> {
@@ -114,12 +114,12 @@ pub(crate) fn located(
     })
 }
 
-/// Every instruction of a module, and where it stands.
+/// Returns every instruction of a module with its location.
 pub(crate) fn all_located(module: &Module) -> impl Iterator<Item = (Location, Instruction<'_>)> {
     (0..).zip(module.streams()).flat_map(located)
 }
 
-/// The instruction that defines each id. Of two that define one, the last.
+/// Index of the instruction that defines each id. If two instructions define an id, the last one counts.
 pub(crate) struct Definitions<'m> {
     module: &'m Module,
     locations: IdMap<Location>,
@@ -145,7 +145,8 @@ impl<'m> Definitions<'m> {
         self.locations.get(id)
     }
 
-    /// Whether an id is that of a type, constant or variable which stands at a location or behind it.
+    /// Returns whether `location` is in the section of globals, and `id` is defined there, at `location` or
+    /// after it.
     pub(crate) fn is_global_from(&self, id: u32, location: Location) -> bool {
         let found = self.location(id);
         location.stream == Section::Globals as u32
@@ -156,7 +157,7 @@ impl<'m> Definitions<'m> {
         self.locations.get(id)?.instruction(self.module)
     }
 
-    /// The type of a value.
+    /// Returns the instruction that declares the type of a value.
     pub(crate) fn type_of(&self, id: u32) -> Option<Instruction<'m>> {
         self.get(self.get(id)?.result_type()?)
     }
@@ -177,10 +178,10 @@ impl Context for Definitions<'_> {
     }
 }
 
-/// The instructions that use each id, in the module's order. Types of results are uses, results
-/// are not.
+/// Index of the instructions that use each id, in the module's order. The type of a result counts as a use,
+/// the result does not.
 pub(crate) struct Uses {
-    /// Where the uses of an id begin in `locations`, and how many there are.
+    /// Start in `locations` and number of the uses of each id.
     ranges: IdMap<(u32, u32)>,
     locations: Vec<Location>,
 }
@@ -188,7 +189,7 @@ pub(crate) struct Uses {
 impl Uses {
     /// # Errors
     ///
-    /// As [`grammar::ids`]: a module with instructions that are not known has no such index.
+    /// Fails like [`grammar::ids`]: a module with unknown instructions cannot be indexed.
     pub(crate) fn of(module: &Module, definitions: &Definitions<'_>) -> Result<Self> {
         let mut ranges = IdMap::<(u32, u32)>::of(module);
         let mut failed = None;
@@ -219,7 +220,7 @@ impl Uses {
         let mut start = 0;
         for id in ids {
             let (_, uses) = ranges.get(id).unwrap_or_default();
-            // Counted again as they are put in their places.
+            // The uses are counted again while their locations are stored.
             ranges.insert(id, (start, 0));
             start += uses;
         }

@@ -1,4 +1,4 @@
-//! Types and constants, each once.
+//! Interning of types and constants, so that each is declared once.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,18 @@ use super::module::{Module, Section};
 use super::words::Instruction;
 use crate::error::Result;
 
-/// Finds the id of a type or constant that is there already.
+/// Map from types and constants to the ids of their declarations.
 ///
-/// Types that are no aggregates must not be declared twice (2.8). Arrays and structs may be, and
-/// differ by their decorations; structs also by their names, which tell of the source's types.
+/// Types that are not aggregates must not be declared twice (2.8). Arrays and structs may be declared
+/// several times. They differ by their decorations; structs also by their names, which reflect the types of
+/// the source.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     ids: HashMap<Box<[u32]>, u32, foldhash::fast::RandomState>,
 }
 
 impl Interner {
-    /// With what a module declares.
+    /// Creates an interner with the declarations of a module.
     pub(crate) fn of(module: &Module) -> Self {
         let traits = Traits::of(module);
         let mut interner = Self::default();
@@ -35,20 +36,20 @@ impl Interner {
         interner
     }
 
-    /// The id of a type without decorations; declared at the end of the globals if there is none.
+    /// Returns the id of a type without decorations. Declares it at the end of the globals if it is missing.
     ///
     /// # Errors
     ///
-    /// As [`Module::fresh_id`].
+    /// Fails like [`Module::fresh_id`].
     pub(crate) fn type_id(&mut self, module: &mut Module, op: Op, operands: &[u32]) -> Result<u32> {
         self.insert(module, op, None, operands)
     }
 
-    /// The id of a constant; declared at the end of the globals if there is none.
+    /// Returns the id of a constant. Declares it at the end of the globals if it is missing.
     ///
     /// # Errors
     ///
-    /// As [`Module::fresh_id`].
+    /// Fails like [`Module::fresh_id`].
     pub(crate) fn constant_id(
         &mut self,
         module: &mut Module,
@@ -80,7 +81,7 @@ impl Interner {
 }
 
 impl Interner {
-    /// Lets others find what `operands`, without that of the result, and `traits` tell.
+    /// Records the id of a type or constant, by its operands (without the result id) and its traits.
     pub(crate) fn insert_id(&mut self, op: Op, operands: &[u32], traits: &[u32], id: u32) {
         self.ids.insert(key(op, operands, traits), id);
     }
@@ -91,19 +92,19 @@ impl Interner {
 }
 
 fn key(op: Op, operands: &[u32], traits: &[u32]) -> Box<[u32]> {
-    // The length keeps operands apart from traits.
+    // The length separates operands from traits.
     [&[op as u32, operands.len() as u32], operands, traits].concat().into()
 }
 
-/// The operands without the result's id.
+/// Returns the operands without the result id.
 pub(crate) fn operands(instruction: &Instruction<'_>) -> Vec<u32> {
     let result = usize::from(Shape::of(instruction.opcode()).has_type);
     let words = instruction.words_from(0).enumerate();
     words.filter(|&(at, _)| at != result).map(|(_, word)| word).collect()
 }
 
-/// The opcode, if an instruction with the same operands says the same. Specialization constants do
-/// not, for each can have an id of its own to be set by; variables do not.
+/// Returns the opcode if instructions with equal operands are interchangeable. Specialization constants are
+/// not, because each can have a `SpecId` of its own; variables are not, either.
 pub(crate) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
     let op = instruction.op()?;
     let is_constant = matches!(
@@ -119,11 +120,11 @@ pub(crate) fn interned(instruction: &Instruction<'_>) -> Option<Op> {
     (is_constant || Shape::of(instruction.opcode()).is_type).then_some(op)
 }
 
-/// What tells types and constants of equal operands apart.
+/// Properties that distinguish types and constants with equal operands: decorations and names of structs.
 pub(crate) struct Traits {
-    /// Of those that have any.
+    /// Traits of the ids that have any.
     by_id: HashMap<u32, Vec<u32>, foldhash::fast::RandomState>,
-    /// Those with decorations that refer to ids or come from groups: never the same as another.
+    /// Ids with decorations that refer to ids or come from groups. Such an id is never equal to another.
     singular: IdSet,
 }
 
@@ -143,7 +144,7 @@ impl Traits {
                     | Op::MemberDecorate
                     | Op::MemberDecorateString,
                 ) => {
-                    // Of no matter for what a type or constant is.
+                    // The linkage does not affect what a type or constant is.
                     if instruction.word(1) == Some(Decoration::LinkageAttributes as u32) {
                         continue;
                     }
@@ -160,7 +161,7 @@ impl Traits {
                 Some(Op::GroupDecorate) => {
                     instruction.words_from(1).for_each(|id| _ = traits.singular.insert(id));
                 }
-                // Each with the number of a member.
+                // Each target is followed by the number of a member.
                 Some(Op::GroupMemberDecorate) => {
                     let members = instruction.words_from(1).step_by(2);
                     members.for_each(|id| _ = traits.singular.insert(id));
@@ -189,7 +190,7 @@ impl Traits {
         }
     }
 
-    /// `None` for what is never the same as another.
+    /// Returns the traits of an id, or `None` if it is never equal to another.
     pub(crate) fn get(&self, id: u32) -> Option<&[u32]> {
         if self.singular.contains(id) {
             return None;
@@ -198,7 +199,8 @@ impl Traits {
     }
 }
 
-/// LLVM puts a number behind the name of a struct that it met twice: `struct.Pair.12`.
+/// Returns the name of a struct without the number that LLVM appends if the name occurs twice, as in
+/// `struct.Pair.12`.
 pub(crate) fn source_name(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,17 +1,18 @@
-//! SPIR-V modules: whether bytes are one, and what one says of itself.
+//! Reads, checks, rewrites and links SPIR-V modules.
 //!
-//! Everything here is a pure function of bytes that may come from anywhere. What the physical
-//! layout requires is checked ([`words`]), for nothing can be read from a stream that breaks it.
-//! The meaning of instructions is read as far as it goes ([`reflect`]) and is left to the driver to
-//! judge: a module with instructions of an extension nobody here knows is as good as any other.
+//! Everything here is a pure function of bytes, which may come from an untrusted source. [`words`] checks
+//! the physical layout, because a stream that breaks it cannot be read. [`reflect`] interprets the known
+//! instructions; their validity is left to the driver. A module with instructions of an unknown extension is
+//! accepted like any other.
 //!
-//! A module that is to be changed is taken apart into sections of instructions ([`module`]), with
-//! indexes of ids ([`index`]) by the specification's grammar ([`grammar`]). Types and constants are
-//! kept once ([`intern`]), dead code is dropped ([`prune`]), several are linked to one ([`merge`](mod@merge)).
+//! For rewriting, a module is parsed into sections of instructions ([`module`]). Ids are indexed by
+//! definition and use ([`index`]), following the specification's grammar ([`grammar`]). Types and constants
+//! are interned ([`intern`]), dead code is removed ([`prune`]), and several modules are linked into one
+//! ([`merge`](mod@merge)).
 //!
-//! Section numbers in comments are those of the SPIR-V specification, version 1.6.
+//! Section numbers in comments refer to the SPIR-V specification, version 1.6.
 //!
-//! Memory and time are linear in the size of the module, whatever its header claims.
+//! Memory and time are linear in the size of the module, regardless of the values in its header.
 
 mod describe;
 #[cfg(any(test, fuzzing))]
@@ -47,7 +48,7 @@ pub(crate) use module::Module;
 pub(crate) use requirements::{Demand, Demands, demands};
 pub(crate) use sizes::private_memory;
 
-/// What reads and rewrites modules elsewhere.
+/// Items that other parts of the crate use to read and rewrite modules.
 pub(crate) mod edit {
     pub(crate) use super::grammar::{Context, ExtendedSet, Role, ids};
     pub(crate) use super::index::{Definitions, Location, located};
@@ -59,19 +60,19 @@ pub(crate) mod edit {
     pub(crate) use super::words::{Instruction, OPCODES, invalid};
 }
 
-/// What a module says of itself.
+/// Interface of a module: kernels with their parameters, specialization constants, exports and imports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reflection {
-    /// The names of its kernels, in its order, each once.
+    /// Names of the kernels, in the module's order, without duplicates.
     pub(crate) kernels: Vec<String>,
-    /// Sorted by id, each id once. Integers whose sign the module does not tell, which is all of
-    /// them in OpenCL's SPIR-V, are named as unsigned.
+    /// Specialization constants, sorted by id, one per id. Integers whose sign the module does not state (in
+    /// OpenCL's SPIR-V, all integers) have the names of unsigned types.
     pub(crate) specialization_constants: Vec<SpecializationConstant>,
-    /// What other modules can import, in its order.
+    /// Symbols that other modules can import, in the module's order.
     pub(crate) exports: Vec<Symbol>,
-    /// What it needs of other modules, in its order.
+    /// Symbols that the module needs from other modules, in the module's order.
     pub(crate) imports: Vec<Symbol>,
-    /// Whether it declares that it uses pointers to functions.
+    /// Whether the module declares the capability for pointers to functions (`FunctionPointersINTEL`).
     pub(crate) has_function_pointers: bool,
     parameters: HashMap<String, Arc<[Parameter]>>,
 }
@@ -84,34 +85,35 @@ pub(crate) struct Symbol {
 }
 
 impl Reflection {
-    /// The parameters of a kernel, in order; `None` if the module does not show them.
+    /// Returns the parameters of a kernel, in order, or `None` if the module has no such kernel or lacks its
+    /// function.
     ///
-    /// A field is set only where the module is certain of it. Types are those of the source, and
-    /// complete, if the module was made with `llvm-spirv
-    /// --preserve-ocl-kernel-arg-type-metadata-through-string`. Otherwise integers have none,
-    /// because their sign is not kept, and pointers have none, because LLVM with opaque pointers
-    /// infers the pointee from how it is used: `global float *` read through a cast becomes
+    /// A field of a parameter is set only if the module is unambiguous about it. Type names are those of the
+    /// source, and complete, if the module was made with `llvm-spirv
+    /// --preserve-ocl-kernel-arg-type-metadata-through-string`. Otherwise integers and pointers have no type
+    /// name. The sign of an integer is not kept. The pointee of a pointer is not reliable, because LLVM with
+    /// opaque pointers infers it from how the pointer is used: `global float *` read through a cast becomes
     /// `float4 *`. Names are kept by `clang -cl-kernel-arg-info` or `-fno-discard-value-names`.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
         self.parameters.get(kernel).map(AsRef::as_ref)
     }
 }
 
-/// Whether the bytes begin as a SPIR-V module does, in either byte order.
+/// Returns whether the bytes begin with the magic number of SPIR-V, in either byte order.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
     words::byte_order(bytes).is_some()
 }
 
-/// Checks a module and reads what it says of itself.
+/// Checks a module and reads its interface.
 ///
-/// The bytes come back in little-endian order, which is what drivers take, whatever order they
-/// came in.
+/// Returns the bytes in little-endian order, which drivers expect, whatever their order in the input.
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module: empty, no whole
-/// number of words, without the magic number, of an unknown version, with a header that is cut
-/// short or has no ids, or with instructions or a function that do not end where the module does.
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module: if they are empty,
+/// their number is not a multiple of 4, the magic number is missing, the version is unknown, the header is
+/// cut short or has an id bound of 0, an instruction has a word count that is 0 or exceeds the module, or
+/// the last function has no end.
 pub(crate) fn read(bytes: Vec<u8>) -> Result<(Vec<u8>, Reflection)> {
     let words = Words::new(bytes)?;
     let reflection = reflect::reflect(&words);

@@ -11,9 +11,9 @@ use super::validate;
 use super::words::{Header, Instruction, Instructions, Word, Words, invalid};
 use crate::error::{Error, Result};
 
-/// The sections before the functions, in the order of the logical layout (2.4).
+/// Sections before the functions, in the order of the logical layout (2.4).
 ///
-/// What the layout lists as debug instructions is three sections here, as it demands their order.
+/// The layout's debug instructions are three sections here, because the layout prescribes their order, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Capabilities,
@@ -21,7 +21,7 @@ pub(crate) enum Section {
     ExtInstImports,
     MemoryModel,
     EntryPoints,
-    /// With OpExecutionModeId.
+    /// OpExecutionMode and OpExecutionModeId.
     ExecutionModes,
     /// OpString, OpSource and the like.
     Sources,
@@ -51,7 +51,7 @@ impl Section {
         Self::Globals,
     ];
 
-    /// Where an instruction outside of functions belongs; `None` if that is not known.
+    /// Returns the section of an instruction outside of functions, or `None` if that is unknown.
     fn of(instruction: &Instruction<'_>) -> Option<Self> {
         Some(match instruction.op()? {
             Op::Nop => return None,
@@ -93,16 +93,16 @@ impl Section {
     }
 }
 
-/// A SPIR-V module to be changed: sections of instructions, and functions.
+/// Editable SPIR-V module: sections of instructions, and functions.
 ///
-/// A module that was parsed and not changed is assembled word for word as it was. Instructions
-/// that are not known stay where they stand.
+/// A module that was parsed and not changed is assembled word for word as it was. Unknown instructions keep
+/// their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Module {
     pub(crate) header: Header,
     pub(crate) sections: [Stream; Section::COUNT],
     pub(crate) functions: Vec<Function>,
-    /// What stands behind the last function: extended instructions that mean nothing to a driver.
+    /// Instructions after the last function: extended instructions that have no meaning for a driver.
     pub(crate) tail: Stream,
 }
 
@@ -110,25 +110,25 @@ pub(crate) struct Module {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) id: u32,
-    /// With OpLine and the like before OpFunction.
+    /// Instructions of the function, including OpLine and the like before OpFunction.
     pub(crate) body: Stream,
 }
 
 impl Function {
-    /// One without a body (2.4, 10): it stands for one of another module.
+    /// Returns whether the function has no body (2.4, 10), and so stands for a function of another module.
     pub(crate) fn is_declaration(&self) -> bool {
         !self.body.iter().any(|instruction| instruction.op() == Some(Op::Label))
     }
 }
 
 impl Module {
-    /// Takes a module apart, in either byte order.
+    /// Parses a module, in either byte order.
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module, if its instructions
-    /// do not stand in the order of the logical layout, if an id is not below the header's bound or is
-    /// defined twice, or if a type or a constant is made of itself.
+    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module, if its
+    /// instructions are not in the order of the logical layout, if an id is not below the header's bound or is
+    /// defined twice, if a type or a constant is made of itself, or if types are nested too deeply.
     pub(crate) fn parse(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         Self::from_words(&Words::new(bytes.into())?)
     }
@@ -157,7 +157,7 @@ impl Module {
         }
     }
 
-    /// The module as bytes, in little-endian order.
+    /// Returns the module as bytes, in little-endian order.
     pub(crate) fn assemble(&self) -> Vec<u8> {
         let words: usize = self.streams().map(|stream| stream.words().len()).sum();
         let mut bytes = Vec::with_capacity((Header::WORDS + words) * size_of::<Word>());
@@ -176,13 +176,13 @@ impl Module {
         &mut self.sections[section as usize]
     }
 
-    /// All instructions, by section and function.
+    /// Returns the streams of all instructions: one per section, one per function, and the tail.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &Stream> {
         let functions = self.functions.iter().map(|function| &function.body);
         self.sections.iter().chain(functions).chain([&self.tail])
     }
 
-    /// As [`streams`](Self::streams) counts them.
+    /// Returns the stream at `index`, in the order of [`streams`](Self::streams).
     pub(crate) fn stream(&self, index: usize) -> Option<&Stream> {
         match index.checked_sub(Section::COUNT) {
             None => self.sections.get(index),
@@ -191,7 +191,7 @@ impl Module {
         }
     }
 
-    /// An id that nothing has.
+    /// Returns a new id, and raises the header's bound.
     ///
     /// # Errors
     ///
@@ -220,8 +220,8 @@ impl Module {
             .collect()
     }
 
-    /// The variables that are the device's to set, each with what it stands for. Translators declare
-    /// them as imports, which only the driver can resolve. That may be said of groups of them.
+    /// Returns the variables with built-in values of the device, each with its `BuiltIn` number. Translators
+    /// declare them as imports, which only the driver can resolve. The decoration may be on a group.
     pub(crate) fn built_ins(&self) -> impl Iterator<Item = (u32, u32)> {
         let annotations = || self.section(Section::Annotations).iter();
         let is_built_in = |i: &Instruction<'_>| {
@@ -237,12 +237,12 @@ impl Module {
         own.into_iter().chain(of_groups)
     }
 
-    /// Writes something else for what was found: for each function, what its instructions are, where
-    /// they are to be replaced.
+    /// Replaces instructions of functions. `found` has a list for each function, with one entry per
+    /// instruction: the value from which `write` writes the replacement, or `None` if the instruction stays.
     ///
     /// # Errors
     ///
-    /// The first one of `write`.
+    /// Fails with the first error of `write`.
     pub(crate) fn replace<T>(
         &mut self,
         found: Vec<Vec<Option<T>>>,
@@ -265,7 +265,7 @@ impl Module {
         Ok(())
     }
 
-    /// The linkage decorations, with those of groups said of each target.
+    /// Returns the linkage decorations. Those of a group are repeated for each target of the group.
     pub(crate) fn linkages(&self) -> Vec<Linkage<'_>> {
         let annotations = self.section(Section::Annotations);
         let mut linkages: Vec<_> = annotations.iter().filter_map(|i| Linkage::of(&i)).collect();
@@ -285,7 +285,7 @@ impl Module {
     }
 }
 
-/// A LinkageAttributes decoration (3.20): what a function or a variable is to other modules.
+/// LinkageAttributes decoration (3.20): the name and the role of a function or variable for other modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Linkage<'m> {
     pub(crate) target: u32,
@@ -315,10 +315,10 @@ struct Parser<'w> {
 }
 
 impl<'w> Parser<'w> {
-    /// Up to the first OpFunction.
+    /// Parses the instructions before the first OpFunction into sections.
     fn globals(&mut self) -> Result<()> {
         let words = self.rest.words();
-        // Where the section begins, and where a run of OpLine does that may belong to a function.
+        // Start of the section, and start of a run of OpLine, which may belong to a function.
         let (mut start, mut lines) = (0, None);
         loop {
             let at = words.len() - self.rest.words().len();
@@ -397,7 +397,8 @@ impl<'w> Parser<'w> {
         Ok(())
     }
 
-    /// The bound is what fresh ids are taken from (2.3), and each id is defined once (2.16.1).
+    /// Checks that an instruction's result is below the bound, from which fresh ids are taken (2.3), and that
+    /// it is not defined yet (2.16.1).
     fn check(&mut self, instruction: &Instruction<'_>) -> Result<()> {
         let shape = Shape::of(instruction.opcode());
         if !shape.has_result {

@@ -1,4 +1,4 @@
-//! Dead code, dropped.
+//! Removal of dead code.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,14 @@ use super::words::Instruction;
 use crate::error::Result;
 
 impl Module {
-    /// Drops the functions that neither an entry point nor an export reaches, then what nothing
-    /// refers to any more: global variables, types, constants, strings, names and decorations.
+    /// Removes the functions that neither an entry point nor an export reaches. Then removes what is no longer
+    /// referred to: global variables, types, constants, strings, names and decorations.
     ///
-    /// A string that nothing referred to in the first place stays: producers state facts of the
-    /// source by such.
+    /// A string that was never referred to stays, because producers state facts of the source by such strings.
     ///
     /// # Errors
     ///
-    /// As [`grammar::ids`]: nothing is dropped from a module with instructions that are not known.
+    /// Fails like [`grammar::ids`]: nothing is removed from a module with unknown instructions.
     pub(crate) fn prune(&mut self) -> Result<()> {
         let references = References::of(self)?;
         let mut marker = Marker::new(&references);
@@ -78,7 +77,7 @@ impl Module {
 
     fn prune_globals(&mut self, live: &IdSet) {
         let mut kept = Stream::default();
-        // A line is of what follows it.
+        // An OpLine belongs to the instruction that follows it.
         let mut line: Option<Instruction<'_>> = None;
         for instruction in self.section(Section::Globals).iter() {
             let is_kept = match instruction.op() {
@@ -102,15 +101,15 @@ impl Module {
     }
 }
 
-/// What refers to what in a module: made once, to take as many parts out of it as are wanted.
+/// Index of the references in a module. It is built once, for any number of extractions.
 pub(crate) struct References<'m> {
     module: &'m Module,
     definitions: Definitions<'m>,
     /// Decorations and execution modes, by their target.
     said: IdLists<Instruction<'m>>,
-    /// The groups that decorate a target.
+    /// Decoration groups, by their target.
     groups: IdLists<u32>,
-    /// The strings that nothing refers to.
+    /// Ids of strings that no instruction refers to.
     lone_strings: Vec<u32>,
 }
 
@@ -119,7 +118,7 @@ type IdLists<T> = HashMap<u32, Vec<T>, foldhash::fast::RandomState>;
 impl<'m> References<'m> {
     /// # Errors
     ///
-    /// As [`grammar::ids`]: a module with instructions that are not known has no such index.
+    /// Fails like [`grammar::ids`]: a module with unknown instructions cannot be indexed.
     pub(crate) fn of(module: &'m Module) -> Result<Self> {
         let definitions = module.definitions();
         let lone_strings = lone_strings(module, &definitions)?;
@@ -140,12 +139,12 @@ impl<'m> References<'m> {
         Ok(Self { module, definitions, said, groups, lone_strings })
     }
 
-    /// A module of a function and what that refers to, with all types and constants, whose ids are what
-    /// they were. It has no entry points.
+    /// Returns a module that holds a function, everything that it refers to, and all types and constants.
+    /// Ids are unchanged. The module has no entry points.
     ///
     /// # Errors
     ///
-    /// As [`of`](Self::of).
+    /// Fails like [`of`](Self::of).
     pub(crate) fn extract(&self, function: u32) -> Result<Module> {
         let mut marker = Marker::new(self);
         marker.mark(function);
@@ -169,7 +168,7 @@ impl<'m> References<'m> {
     }
 }
 
-/// Producers state facts of the source by strings that nothing refers to.
+/// Returns the strings that no instruction refers to. Producers state facts of the source by such strings.
 fn lone_strings(module: &Module, definitions: &Definitions<'_>) -> Result<Vec<u32>> {
     let mut used = IdSet::of(module);
     for instruction in module.streams().flat_map(Stream::iter) {
@@ -195,7 +194,7 @@ impl<'a, 'm> Marker<'a, 'm> {
         Self { references, live: IdSet::of(references.module), found: Vec::new() }
     }
 
-    /// What is live beside what is marked, and what all that refers to.
+    /// Returns all live ids: those marked before, those that are always live, and everything they refer to.
     fn run(mut self) -> Result<IdSet> {
         let &References { module, ref lone_strings, .. } = self.references;
         for instruction in module.section(Section::Sources).iter() {
@@ -205,7 +204,7 @@ impl<'a, 'm> Marker<'a, 'm> {
         }
         lone_strings.iter().for_each(|&string| self.mark(string));
         for instruction in module.section(Section::Globals).iter().chain(module.tail.iter()) {
-            // Instructions without a result are there for what they say, lines for their files.
+            // Instructions without a result are kept for what they state, lines for their files.
             if instruction.result().is_none() && instruction.op() != Some(Op::TypeForwardPointer) {
                 self.mark_operands(&instruction)?;
             }
@@ -240,7 +239,8 @@ impl<'a, 'm> Marker<'a, 'm> {
         let Some(function) = location.function(module) else {
             return location.instruction(module).map_or(Ok(()), |i| self.mark_operands(&i));
         };
-        // Also for what a function defines, so that nothing refers into one that is gone.
+        // An id that a function defines keeps the whole function, so that no reference to a removed
+        // definition stays.
         let function = &module.functions[function];
         if id != function.id {
             self.mark(function.id);
@@ -256,7 +256,7 @@ impl<'a, 'm> Marker<'a, 'm> {
         Ok(())
     }
 
-    /// What decorations and execution modes of an id refer to, and its groups.
+    /// Marks what the decorations and execution modes of an id refer to, and the id's decoration groups.
     fn follow_said(&mut self, id: u32) -> Result<()> {
         for instruction in self.references.said.get(&id).into_iter().flatten() {
             self.mark_operands(instruction)?;

@@ -1,4 +1,4 @@
-//! What a module says of its kernels and specialization constants.
+//! Reads the interface of a module: kernels and their parameters, specialization constants and symbols.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::{Reflection, Symbol};
 use crate::compiler::signature::SpecializationConstant;
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
-/// Longer names of types and values are dropped. Many parameters can refer to one name, so that
-/// without a limit a small module could ask for much memory.
+/// Maximum length of a name of a type or value, in bytes; longer names are dropped. Many parameters can refer
+/// to one name, so that without a limit a small module could cause large allocations.
 const MAX_NAME_BYTES: usize = 512;
 
 pub(super) fn reflect(words: &Words) -> Reflection {
     let mut index = Index::default();
     for instruction in words.instructions() {
-        // An instruction that lacks operands says nothing; the driver will complain.
+        // An instruction that lacks operands is skipped; the driver reports it.
         let _ = index.add(&instruction);
     }
     let (exports, imports) = index.symbols();
@@ -37,11 +37,11 @@ pub(super) fn reflect(words: &Words) -> Reflection {
     }
 }
 
-/// The instructions that reflection needs, by what they are about. Its size is linear in the
-/// module's.
+/// Index of the instructions that reflection needs, by their subject. Its size is linear in the module's
+/// size.
 #[derive(Default)]
 struct Index<'m> {
-    /// Kernels by name and function, in the module's order.
+    /// Name and function of each kernel, in the module's order.
     entry_points: Vec<(&'m str, u32)>,
     declared: HashMap<&'m str, Declared<'m>>,
     names: HashMap<u32, &'m str>,
@@ -50,17 +50,17 @@ struct Index<'m> {
     declarations: HashMap<u32, Instruction<'m>>,
     /// Ids with a linkage decoration, in the module's order.
     linked: Vec<u32>,
-    /// Those of them that are functions or variables.
+    /// Ids of `linked` that are functions or variables.
     symbols: HashSet<u32>,
     has_function_pointers: bool,
     constants: Vec<Constant<'m>>,
-    /// The type and the id of each parameter of a kernel's function, once it has been seen.
+    /// Type and id of each parameter of the kernels' functions; `None` until the function has been read.
     functions: HashMap<u32, Option<Vec<(u32, u32)>>>,
-    /// The function whose parameters follow, if it is a kernel's.
+    /// Function whose parameters follow, if it belongs to a kernel.
     function: Option<u32>,
 }
 
-/// What the source said of a kernel's parameters, in order.
+/// Declarations of a kernel's parameters in the source, in order.
 #[derive(Clone, Copy, Default)]
 struct Declared<'m> {
     types: Option<&'m str>,
@@ -92,7 +92,7 @@ impl<'m> Index<'m> {
         let word = |index| instruction.word(index);
         match instruction.op()? {
             Op::EntryPoint if word(0)? == ExecutionModel::Kernel as u32 => {
-                // A name that is not UTF-8 cannot be asked for.
+                // A kernel whose name is not UTF-8 cannot be requested, so it is left out.
                 let (name, function) = (instruction.string(2)?, word(1)?);
                 self.entry_points.push((name, function));
                 self.functions.entry(function).or_default();
@@ -144,11 +144,11 @@ impl<'m> Index<'m> {
         Some(())
     }
 
-    /// Takes what clang notes of the source, such as `kernel_arg_type.saxpy.float,float*,float*,`
-    /// and `kernel_arg_type_qual.saxpy.,const,,`.
+    /// Records clang's metadata about the source, such as `kernel_arg_type.saxpy.float,float*,float*,` and
+    /// `kernel_arg_type_qual.saxpy.,const,,`.
     fn add_declared(&mut self, string: &'m str) -> Option<()> {
         let (what, rest) = string.split_once('.')?;
-        // A kernel's name may hold dots, its types do not.
+        // A kernel's name may contain dots; its types do not.
         let (kernel, list) = rest.rsplit_once('.')?;
         match what {
             "kernel_arg_type" => self.declared.entry(kernel).or_default().types = Some(list),
@@ -172,7 +172,7 @@ impl<'m> Index<'m> {
         }
     }
 
-    /// Exports and imports.
+    /// Returns the exports and the imports.
     fn symbols(&self) -> (Vec<Symbol>, Vec<Symbol>) {
         let (mut exports, mut imports) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
@@ -182,7 +182,7 @@ impl<'m> Index<'m> {
             else {
                 continue;
             };
-            // Names of values that the device has, such as the global id, are for its driver.
+            // Imports of built-in values of the device, such as the global id, are resolved by its driver.
             if !seen.insert(*id) || (built_in && linkage == LinkageType::Import) {
                 continue;
             }
@@ -205,20 +205,20 @@ impl<'m> Index<'m> {
             .iter()
             .filter_map(|constant| self.specialization_constant(constant))
             .collect();
-        // One value sets all constants that share an id.
+        // Constants that share an id are set by one value.
         constants.sort_by_key(|constant| constant.id);
         constants.dedup_by_key(|constant| constant.id);
         constants
     }
 
     fn specialization_constant(&self, constant: &Constant<'m>) -> Option<SpecializationConstant> {
-        // Without an id of its own, a constant follows from others and cannot be set.
+        // A constant without a `SpecId` follows from others and cannot be set.
         let id = self.decorations.get(&constant.id)?.spec_id?;
         let ty = self.ty(constant.ty)?;
         let (type_name, bytes) = constant_scalar(ty)?;
         let default = match constant.value {
             Value::Bool(value) if ty == Type::Bool => vec![value.into()],
-            // Less than a word is extended to one.
+            // Literals narrower than a word are extended to one.
             Value::Literal(words) if ty != Type::Bool => words.get(..bytes)?.to_vec(),
             _ => return None,
         };
@@ -257,14 +257,14 @@ impl<'m> Index<'m> {
             .collect()
     }
 
-    /// `declared` is the type that the source gave it, where that is known.
+    /// Returns the description of a parameter. `declared` is its type in the source, if known.
     fn parameter(&self, ty: u32, id: u32, declared: Option<&str>, qualifiers: &str) -> Parameter {
         let decorations = self.decorations.get(&id).copied().unwrap_or_default();
         let read_only =
             decorations.not_written || qualifiers.split(' ').any(|word| word == "const");
-        // The type's name in the module counts only where the source's is not known.
+        // The type name from the module is used only if that from the source is unknown.
         let (address_space, access, type_name) = match self.ty(ty) {
-            // A pointer only in form: the argument is the struct.
+            // The pointer is one only in form: the argument is the struct.
             Some(Type::Pointer { class: StorageClass::Function, pointee })
                 if decorations.by_value =>
             {
@@ -287,7 +287,7 @@ impl<'m> Index<'m> {
             Some(_) => (Some(AddressSpace::Private), None, self.value_name(ty)),
             None => (None, None, None),
         };
-        // What the source declares for a pipe is the type of its packets.
+        // The type that the source declares for a pipe is that of its packets.
         let declared = declared.filter(|_| self.ty(ty) != Some(Type::Pipe));
         Parameter {
             name: self.names.get(&id).map(|&name| name.to_owned()),
@@ -345,7 +345,7 @@ fn is_kept(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES
 }
 
-/// The entries of a list, each followed by a comma; none if they are not as many as expected.
+/// Returns the entries of a list, each followed by a comma, or none if their number is not `expected`.
 fn entries(list: Option<&str>, expected: usize) -> Vec<&str> {
     let entries: Vec<_> = list.unwrap_or_default().split_terminator(',').collect();
     if entries.len() == expected { entries } else { Vec::new() }
@@ -360,7 +360,8 @@ fn address_space(class: StorageClass) -> Option<AddressSpace> {
     }
 }
 
-/// Never [`Access::Write`]: nothing in a signature says that all of a buffer is written.
+/// Returns the access of a parameter. It is never [`Access::Write`], because no signature states that all of
+/// a buffer is written.
 fn read_if(read_only: bool) -> Access {
     if read_only { Access::Read } else { Access::ReadWrite }
 }

@@ -1,4 +1,4 @@
-//! Features that a module needs of the device that it is for.
+//! Features that a module requires of its device.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -7,16 +7,16 @@ use rspirv::spirv::{AccessQualifier, AddressingModel, BuiltIn, Capability, Decor
 
 use super::words::{Header, Instruction, Instructions};
 
-/// A feature that not every device, or its compiler, has.
+/// Feature that not every device or device compiler has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Demand {
-    /// Arithmetic of half precision. `vload_half` and `vstore_half` do without.
+    /// Arithmetic of half precision. `vload_half` and `vstore_half` do not require it.
     Half,
     Double,
     /// Integers of 64 bits, which devices of the embedded profile may lack.
     Long,
     LongAtomics,
-    /// Such as minimum, maximum and bitwise operations.
+    /// Atomics of 64 bits such as minimum, maximum and bitwise operations.
     ExtendedLongAtomics,
     Images,
     ReadWriteImages,
@@ -27,22 +27,22 @@ pub(crate) enum Demand {
     DeviceQueues,
 }
 
-/// The numbers of the instructions `OpGroupNonUniform..`, `OpSubgroup..KHR` and `OpSubgroup..INTEL`.
+/// Opcodes of the instructions `OpGroupNonUniform..`, `OpSubgroup..KHR` and `OpSubgroup..INTEL`.
 const SUBGROUPS: [RangeInclusive<u32>; 3] = [333..=366, 4421..=4432, 5571..=5580];
 
 /// Requirements of a module.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demands<'m> {
-    /// The features that the module has types or instructions of. Compilers take others that it only
-    /// declares, as a module does from which what used them was taken out.
+    /// Features of the types and instructions in the module. A feature that is only declared does not count:
+    /// compilers accept it, and a module still declares it after the code that used it was taken out.
     pub(crate) features: BTreeSet<Demand>,
-    /// Of how many bits its addresses are, as far as that is said.
+    /// Number of bits of the module's addresses, if its memory model states it.
     pub(crate) address_bits: Option<u32>,
-    /// Those that it declares, used or not: compilers refuse a name that they do not know.
+    /// Extensions that the module declares, used or not: compilers reject a name that they do not support.
     pub(crate) extensions: Vec<&'m str>,
 }
 
-/// Reads the module, in little-endian order, as far as it is one.
+/// Returns the requirements of a module in little-endian order, read up to the first malformed instruction.
 pub(crate) fn demands(code: &[u8]) -> Demands<'_> {
     let mut demands = Demands::default();
     let mut reader = Reader::default();
@@ -68,13 +68,13 @@ pub(crate) fn demands(code: &[u8]) -> Demands<'_> {
 /// State of one pass over a module.
 #[derive(Default)]
 struct Reader {
-    /// Whether `Float16` is declared. `Float16Buffer` alone is for memory, but translators declare no
-    /// more where they use values.
+    /// Whether `Float16` is declared. `Float16Buffer` alone is for memory, but translators declare only that
+    /// capability where they use values, too.
     has_half: bool,
-    /// Types of half precision, or vectors of it.
+    /// Ids of the types of half precision, and of vectors of them.
     halves: HashSet<u32>,
     longs: HashSet<u32>,
-    /// Values of constants of 32 bits.
+    /// Values of constants of 32 bits, by id.
     constants: HashMap<u32, u32>,
 }
 
@@ -163,7 +163,7 @@ impl Reader {
         self.longs.contains(&instruction.result_type()?).then_some(demand)
     }
 
-    /// Functions that all work-items of a group call together.
+    /// Returns the feature of a group function, which all work-items of a group call together.
     fn group(&self, op: Op, instruction: &Instruction<'_>) -> Option<Demand> {
         let scope = match op {
             Op::GroupAll

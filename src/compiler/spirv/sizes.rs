@@ -1,4 +1,4 @@
-//! How much private memory a module's functions declare.
+//! Size of the private memory that a module's functions declare.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,12 +6,14 @@ use rspirv::spirv::{ExecutionModel, Op, StorageClass};
 
 use super::words::{Header, Instruction, Instructions};
 
-/// That of a pointer, and of a handle.
+/// Size of a pointer and of a handle, in bytes.
 const ADDRESS: u64 = 8;
 
-/// Bytes of the variables of all functions that are no kernels, of a module in little-endian order. Where
-/// a size is not known, or more than there can be, it is the largest number. Work and memory are linear
-/// in the module's size: types come before what is made of them.
+/// Returns the size, in bytes, of the variables of all functions that are not kernels, in a module in
+/// little-endian order.
+///
+/// A size that is unknown or too large counts as `u64::MAX`. Time and memory are linear in the module's
+/// size, because types come before the types that are made of them.
 pub(crate) fn private_memory(code: &[u8]) -> u64 {
     let mut sizes = Sizes::default();
     let (mut kernels, mut is_counted) = (HashSet::new(), false);
@@ -49,7 +51,7 @@ impl Sizes {
         let size = match instruction.op()? {
             Op::TypeBool => 1,
             Op::TypeInt | Op::TypeFloat => bits(word(1)?),
-            // A vector of three takes the room of four.
+            // A vector of 3 components takes the space of 4.
             Op::TypeVector => {
                 let count = word(2)?.checked_next_power_of_two().map_or(u64::MAX, u64::from);
                 self.of_type(word(1)?).saturating_mul(count)
@@ -67,21 +69,21 @@ impl Sizes {
                 ADDRESS
             }
             Op::TypeUntypedPointerKHR | Op::TypeImage | Op::TypeSampler | Op::TypeEvent => ADDRESS,
-            // Others are as large as can be.
+            // The size of other types is unknown and counts as `u64::MAX`.
             _ => return None,
         };
         self.types.insert(id, size);
         Some(())
     }
 
-    /// Takes note of what may be the length of an array.
+    /// Records a constant, which may be the length of an array.
     fn add_constant(&mut self, instruction: &Instruction<'_>) -> Option<()> {
         let (low, high) = (instruction.word(2)?, instruction.word(3).unwrap_or_default());
         self.constants.insert(instruction.word(1)?, u64::from(high) << 32 | u64::from(low));
         Some(())
     }
 
-    /// Adds a variable, if it is a function's own.
+    /// Adds the size of a variable, if it is local to a function.
     fn add_variable(&mut self, instruction: &Instruction<'_>) -> Option<()> {
         let word = |index| instruction.word(index);
         if word(2)? != StorageClass::Function as u32 {

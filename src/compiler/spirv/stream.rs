@@ -1,4 +1,4 @@
-//! Instructions one behind the other, as words: what a module's sections and functions are made of.
+//! Sequences of instructions, as words. The sections and functions of a module are made of them.
 
 use rspirv::spirv::Op;
 
@@ -6,13 +6,13 @@ use super::grammar::{self, Context, Role};
 use super::words::{Instruction, Instructions, Word};
 use crate::error::Result;
 
-/// Whole instructions in a row. Holds nothing but the words, so that a module takes no more memory
-/// than its bytes.
+/// Sequence of whole instructions. It stores only their words, so that a module takes no more memory than
+/// its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stream(Vec<Word>);
 
 impl Stream {
-    /// From words that hold whole instructions.
+    /// Creates a stream from words that hold whole instructions.
     pub(crate) fn of(words: &[Word]) -> Self {
         Self(words.to_vec())
     }
@@ -29,18 +29,18 @@ impl Stream {
         Instructions::of(&self.0)
     }
 
-    /// The instruction that begins at a word.
+    /// Returns the instruction that begins at the word `offset`.
     pub(crate) fn at(&self, offset: usize) -> Option<Instruction<'_>> {
         Instructions::of(self.0.get(offset..)?).next()
     }
 
-    /// Whether such an instruction could be written: the count of its words is one of 16 bits.
+    /// Returns whether an instruction can have this number of operand words: its word count has 16 bits.
     pub(crate) fn holds(operands: usize) -> bool {
         operands < usize::from(u16::MAX)
     }
 
-    /// Appends an instruction. Operands beyond what an instruction can have are cut off; ask
-    /// [`holds`](Self::holds) where they can be so many.
+    /// Appends an instruction. Operands beyond the maximum number are cut off; check [`holds`](Self::holds)
+    /// first if there can be that many.
     pub(crate) fn push(&mut self, op: Op, operands: impl IntoIterator<Item = u32>) {
         let start = self.0.len();
         self.0.push([0; 4]);
@@ -57,7 +57,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As [`grammar::ids`], and what `id` returns.
+    /// Fails like [`grammar::ids`], or with the error that `id` returns.
     pub(crate) fn push_renumbered(
         &mut self,
         instruction: &Instruction<'_>,
@@ -97,7 +97,7 @@ impl Stream {
     }
 }
 
-/// The words of a literal string: UTF-8, ended by a zero, filled up with zeros (2.2.1).
+/// Returns the words of a literal string: UTF-8, terminated by a zero byte, padded with zeros (2.2.1).
 pub(crate) fn string_words(text: &str) -> impl Iterator<Item = u32> {
     (0..text.len() / 4 + 1).map(move |word| {
         let mut bytes = [0; 4];
@@ -108,14 +108,14 @@ pub(crate) fn string_words(text: &str) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The words of a number of a type, from its bytes as they lie in memory; `None` if it is no number, or
-/// of another size.
+/// Returns the words of a literal of the numeric type `ty`, from its bytes in memory. Returns `None` if the
+/// type is not numeric or has another size.
 pub(crate) fn literal_words(ty: &Instruction<'_>, bytes: &[u8]) -> Option<Vec<u32>> {
     let is_number = matches!(ty.op(), Some(Op::TypeInt | Op::TypeFloat));
     if !is_number || bytes.is_empty() || ty.word(1)? as usize != bytes.len() * 8 {
         return None;
     }
-    // Narrow ones are extended as their type says (2.2.1).
+    // Numbers narrower than a word are extended as their type requires (2.2.1).
     let is_negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
     let is_signed = ty.op() == Some(Op::TypeInt) && ty.word(2) == Some(1);
     let mut words = bytes.to_vec();
@@ -124,7 +124,7 @@ pub(crate) fn literal_words(ty: &Instruction<'_>, bytes: &[u8]) -> Option<Vec<u3
     Some(words.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect())
 }
 
-/// How many words a literal string takes that begins with the first of them; `None` if it has no
+/// Returns the number of words of the literal string that begins at the first word, or `None` if it has no
 /// end.
 pub(crate) fn string_length(words: &[Word]) -> Option<usize> {
     words.iter().position(|word| word.contains(&0)).map(|last| last + 1)

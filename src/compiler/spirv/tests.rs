@@ -12,7 +12,7 @@ const SAXPY: &[u8] = include_bytes!("../../../tests/data/saxpy.spv");
 const MIXED: &[u8] = include_bytes!("../../../tests/data/mixed.spv");
 const INFERRED: &[u8] = include_bytes!("../../../tests/data/inferred.spv");
 
-/// From several compilers, optimisers and formats of debug information, and written by hand.
+/// Modules from several compilers, optimisers and formats of debug information, and some written by hand.
 const ALL: [(&str, &[u8]); 15] = [
     ("saxpy", SAXPY),
     ("mixed", MIXED),
@@ -34,7 +34,7 @@ const ALL: [(&str, &[u8]); 15] = [
 const KERNEL: u32 = rspirv::spirv::ExecutionModel::Kernel as u32;
 const UNKNOWN_OPCODE: u32 = 0xfffe;
 
-/// Puts a module together word by word.
+/// Builder of a module, word by word.
 struct Builder(Vec<u32>);
 
 impl Builder {
@@ -53,7 +53,7 @@ impl Builder {
         self
     }
 
-    /// With a literal string as the last operand.
+    /// Adds an instruction with a literal string as the last operand.
     fn text(self, op: Op, operands: &[u32], text: &str) -> Self {
         let mut bytes = text.as_bytes().to_vec();
         bytes.resize(text.len() / 4 * 4 + 4, 0);
@@ -66,7 +66,7 @@ impl Builder {
         self.op(Op::Decorate, &[id, decoration as u32, operand])
     }
 
-    /// A kernel of one parameter, whose type is 1 and whose id is 2.
+    /// Adds the entry point of a kernel with one parameter, whose type is 1 and whose id is 2.
     fn kernel(self, name: &str) -> Self {
         self.text(Op::EntryPoint, &[KERNEL, 3], name)
     }
@@ -86,7 +86,7 @@ impl Builder {
     }
 }
 
-/// The parameter of a kernel whose type is declared by `op` and `operands`.
+/// Returns the parameter of a kernel, whose type is declared by `op` and `operands`.
 fn parameter(op: Op, operands: &[u32]) -> Parameter {
     let operands = [&[1], operands].concat();
     parameter_of(&Builder::new().kernel("k").op(op, &operands).function())
@@ -112,7 +112,7 @@ fn assert_parameters(module: &Reflection, kernel: &str, expected: &[Expected]) {
             type_name: type_name.map(str::to_owned),
             address_space,
             access,
-            // The subject of a test of its own.
+            // Sizes have a test of their own.
             size: found.size,
         };
         assert_eq!(found, &expected);
@@ -327,7 +327,7 @@ fn values_are_named_where_their_type_is_certain() {
     assert_eq!(vector(Op::TypeFloat, &[32], 5), None);
     assert_eq!(vector(Op::TypeInt, &[32, 0], 4), None);
     assert_eq!(vector(Op::TypeInt, &[8, 1], 4).as_deref(), Some("char4"));
-    // A type that holds itself.
+    // A type that is made of itself.
     assert_eq!(named(Op::TypeVector, &[1, 4]), None);
 }
 
@@ -440,7 +440,7 @@ fn declared_types_belong_to_the_kernel_they_name() {
     ] {
         assert_eq!(declared(other), None, "{other}");
     }
-    // A pipe is declared by what flows through it.
+    // The declared type of a pipe is that of its packets.
     let pipe = Builder::new().kernel("k").text(Op::String, &[8], "kernel_arg_type.k.int,");
     let pipe = parameter_of(&pipe.op(Op::TypePipe, &[1, 0]).function());
     assert_eq!((pipe.type_name, pipe.address_space), (None, GLOBAL));
@@ -456,7 +456,7 @@ fn specialization_constants_are_read() {
         .decorate(23, Decoration::SpecId, 5)
         .decorate(24, Decoration::SpecId, 0)
         .decorate(25, Decoration::SpecId, 7)
-        // In a group, as older translators write it.
+        // A decoration on a group, as older translators write it.
         .decorate(60, Decoration::SpecId, 6)
         .op(Op::DecorationGroup, &[60])
         .op(Op::GroupDecorate, &[60, 26])
@@ -472,7 +472,7 @@ fn specialization_constants_are_read() {
         .op(Op::SpecConstant, &[5, 24, 0x5566_7788, 0x1122_3344])
         .op(Op::SpecConstant, &[1, 25, 99])
         .op(Op::SpecConstant, &[6, 26, 1.5_f32.to_bits()])
-        // Not to be set from outside.
+        // A constant without a `SpecId` cannot be set from outside.
         .op(Op::SpecConstant, &[1, 27, 5])
         .module();
     let found: Vec<_> = module
@@ -537,14 +537,14 @@ fn private_memory_is_that_of_functions_that_are_no_kernels() {
     assert_eq!(size(one), 400 + 16 + 4);
     let two = variable(variable(other(Builder::new()), 10), 10);
     assert_eq!(size(two), 4 + 4);
-    // It may be given any length, and what is not declared any size.
+    // A specializable array can get any length, and an undeclared type can have any size.
     for unknown in [16, 99] {
         assert_eq!(size(variable(other(Builder::new()), unknown)), u64::MAX);
     }
 }
 
-/// Many kernels of one function with many parameters of one long-named type: all at once must cost
-/// what each costs alone.
+/// Reads a module with many kernels of one function, whose many parameters have one type with a long name.
+/// All of this together must cost only what each part costs alone.
 #[test]
 fn memory_is_linear_in_the_module() {
     let count = 20_000;
@@ -565,7 +565,7 @@ fn memory_is_linear_in_the_module() {
     assert_eq!(first[0].type_name, None);
 }
 
-/// Damaged modules are refused or read, but never panic, and what is accepted is accepted again.
+/// Damaged modules are rejected or read, but never cause a panic. An accepted module is accepted again.
 #[test]
 fn damage_does_not_panic() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -582,7 +582,7 @@ fn damage_does_not_panic() {
             let at = random(bytes.len());
             bytes[at] = random(256) as u8;
         }
-        // Half of the rounds hit an instruction's first word or operands in whole words.
+        // Half of the rounds change a whole word: the first word of an instruction, or an operand.
         if round % 2 == 0 {
             let at = random(bytes.len() / 4) * 4;
             let value = [0, 1, 0xffff, u32::MAX, random(400) as u32][random(5)];

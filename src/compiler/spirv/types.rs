@@ -1,10 +1,10 @@
-//! Types as OpenCL C spells them, as far as SPIR-V keeps what that takes.
+//! Types as OpenCL C spells them, where SPIR-V keeps enough information.
 
 use rspirv::spirv::{AccessQualifier, Dim, Op, StorageClass};
 
 use super::words::Instruction;
 
-/// A type as far as kernel parameters and specialization constants need it.
+/// Type, with the details that kernel parameters and specialization constants need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Bool,
@@ -24,33 +24,33 @@ pub(super) enum Type {
         class: StorageClass,
         pointee: u32,
     },
-    /// A pointer whose pointee the module does not type.
+    /// Pointer whose pointee type the module does not state.
     UntypedPointer {
         class: StorageClass,
     },
     Image(Image),
     Pipe,
-    /// A handle, named as in OpenCL C.
+    /// Handle, with its name in OpenCL C.
     Handle(&'static str),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Image {
     pub(super) read_only: bool,
-    /// `None` for combinations that OpenCL C has no type for.
+    /// Name in OpenCL C; `None` for combinations that OpenCL C has no type for.
     pub(super) name: Option<&'static str>,
 }
 
 impl Type {
-    /// The type that an instruction declares; `None` if it declares none, or one that is of no
-    /// concern here.
+    /// Returns the type that an instruction declares, or `None` if it declares no type or one without a
+    /// variant here.
     pub(super) fn declared(instruction: &Instruction<'_>) -> Option<Self> {
         let word = |index| instruction.word(index);
         let class = || StorageClass::from_u32(word(1)?);
         Some(match instruction.op()? {
             Op::TypeBool => Self::Bool,
             Op::TypeInt => Self::Int { width: word(1)?, signed: word(2)? == 1 },
-            // A further operand says that it is not an IEEE 754 format.
+            // A further operand states that the format is not IEEE 754.
             Op::TypeFloat if word(2).is_none() => Self::Float { width: word(1)? },
             Op::TypeVector => Self::Vector { component: word(1)?, count: word(2)? },
             Op::TypeStruct => Self::Struct,
@@ -72,7 +72,7 @@ impl Image {
     fn declared(instruction: &Instruction<'_>) -> Option<Self> {
         let word = |index| instruction.word(index);
         let dim = Dim::from_u32(word(2)?)?;
-        // Depth is 2 where it is not indicated.
+        // Depth is 2 if the module does not state it.
         let (depth, arrayed, multisampled) = (word(3)? == 1, word(4)? == 1, word(5)? == 1);
         let name = match (dim, arrayed, multisampled, depth) {
             (Dim::Dim1D, false, false, false) => Some("image1d_t"),
@@ -93,9 +93,9 @@ impl Image {
     }
 }
 
-/// What a module declares.
+/// Access to the types, constants and names that a module declares.
 pub(super) trait Declarations {
-    /// The instruction that declares a type or a constant.
+    /// Returns the instruction that declares a type or a constant.
     fn declaration(&self, id: u32) -> Option<Instruction<'_>>;
 
     fn name(&self, id: u32) -> Option<&str>;
@@ -104,7 +104,7 @@ pub(super) trait Declarations {
         Type::declared(&self.declaration(id)?)
     }
 
-    /// How the source spelled the type of something passed by value, where that is certain.
+    /// Returns the source's spelling of the type of a parameter passed by value, if it is certain.
     fn value_name(&self, id: u32) -> Option<String> {
         match self.ty(id)? {
             Type::Vector { component, count } => {
@@ -118,7 +118,8 @@ pub(super) trait Declarations {
         }
     }
 
-    /// The bytes of a number or vector passed by value. A vector of three takes the room of four.
+    /// Returns the size, in bytes, of a number or vector passed by value, or `None` for other types. A vector
+    /// of 3 components takes the space of 4.
     fn value_size(&self, id: u32) -> Option<usize> {
         match self.ty(id)? {
             Type::Vector { component, count } => {
@@ -135,7 +136,8 @@ pub(super) trait Declarations {
     }
 }
 
-/// LLVM writes `struct.Name`, with a number behind if it met the name twice.
+/// Returns the source's spelling of a struct type, from its name in the module. LLVM writes `struct.Name`,
+/// followed by a number if the name occurs twice.
 pub(super) fn source_struct(name: &str) -> Option<String> {
     let (keyword, rest) = name.split_once('.')?;
     let name = rest.split('.').next()?;
@@ -143,7 +145,8 @@ pub(super) fn source_struct(name: &str) -> Option<String> {
     (known && !name.is_empty() && name != "anon").then(|| format!("{keyword} {name}"))
 }
 
-/// An integer without a sign is one whose sign is not kept: OpenCL's SPIR-V has no other.
+/// Returns the name of a scalar, or `None` if it is uncertain. An integer that the module declares as
+/// unsigned may be signed in the source: OpenCL's SPIR-V declares all integers so.
 fn certain_scalar(ty: Type) -> Option<&'static str> {
     match ty {
         Type::Int { signed: false, .. } => None,
@@ -151,7 +154,7 @@ fn certain_scalar(ty: Type) -> Option<&'static str> {
     }
 }
 
-/// The name of a scalar, unsigned if the sign is not kept, and its size in bytes.
+/// Returns the name of a scalar, unsigned if the sign is not kept, and its size in bytes.
 pub(super) fn constant_scalar(ty: Type) -> Option<(&'static str, usize)> {
     Some(match ty {
         Type::Bool => ("bool", 1),

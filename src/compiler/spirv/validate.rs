@@ -1,7 +1,7 @@
 //! Checks once, when a module is parsed, the properties that all reading and rewriting of modules relies on.
 //!
-//! The rules are those of the specification without which a walk over types or constants need not end.
-//! All else is read with care where it is used, and left to drivers to judge.
+//! These are the rules of the specification without which a walk over types or constants might not end.
+//! Code that uses modules does not rely on other rules; checking them is left to the drivers.
 
 use rspirv::spirv::Op;
 
@@ -11,19 +11,19 @@ use super::module::{Module, Section};
 use super::words::{Instruction, invalid};
 use crate::error::{Error, Result};
 
-/// Maximum depth of types within types: that of structs, which is a limit of SPIR-V itself (2.17).
+/// Maximum nesting depth of types. SPIR-V itself has this limit for structs (2.17).
 const MAX_DEPTH: u32 = 255;
 
-/// Checks that no type or constant rests on itself, nor a type on too many others. `defined` are all ids
-/// of the module.
+/// Checks that no type or constant is made of itself, and that types are nested at most [`MAX_DEPTH`] levels
+/// deep. `defined` holds all ids of the module.
 ///
-/// Types and constants stand behind those that they are made of (2.4), except that pointers may be
-/// declared before what they point to, and used before they are declared. Linking may leave a constant
-/// before a variable whose address it has.
+/// Types and constants come after those that they are made of (2.4). Exceptions are pointers, which may be
+/// declared before their pointees and used before their declaration. Linking may also leave a constant before
+/// a variable whose address it holds.
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage), by the id.
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage), with the id in the message.
 pub(super) fn check_globals(module: &Module, defined: &IdSet) -> Result<()> {
     let globals = module.section(Section::Globals);
     let (mut pointers, mut variables) = (IdSet::of(module), IdSet::of(module));
@@ -78,12 +78,12 @@ fn made_of(instruction: &Instruction<'_>, id: u32, used: u32) -> Error {
     ))
 }
 
-/// Debug information refers forwards as it likes.
+/// Returns whether an instruction may be debug information, whose references may point forwards.
 fn is_of_debugger(instruction: &Instruction<'_>) -> bool {
     matches!(instruction.op(), Some(Op::ExtInst | Op::ExtInstWithForwardRefsKHR))
 }
 
-/// The ids of the types and constants that one is made of, as far as walks follow them.
+/// Returns the ids of the types and constants that a type or constant is made of, as far as walks follow them.
 fn parts(instruction: &Instruction<'_>) -> impl Iterator<Item = u32> {
     let all = usize::MAX;
     let (first, count) = match instruction.op() {
@@ -104,7 +104,7 @@ fn parts(instruction: &Instruction<'_>) -> impl Iterator<Item = u32> {
             (1, usize::from(is_made_of_one))
         }
         Some(Op::ConstantComposite | Op::SpecConstantComposite) => (2, all),
-        // Behind the operation. Of some, literals follow.
+        // Operands follow the operation. The literals that come after them in some operations are left out.
         Some(Op::SpecConstantOp) => match instruction.word(2).and_then(Op::from_u32) {
             Some(Op::CompositeExtract) => (3, 1),
             Some(Op::CompositeInsert | Op::VectorShuffle) => (3, 2),

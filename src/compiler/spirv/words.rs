@@ -7,14 +7,14 @@ use rspirv::spirv::{MAGIC_NUMBER, Op};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// One word as it lies in memory. Modules come in byte vectors, which need not be aligned.
+/// Word of a module, as bytes in memory. Modules are byte vectors, which need not be aligned.
 pub(crate) type Word = [u8; 4];
 
-/// The versions that exist; minor versions add instructions but change no layout.
+/// Major version of all known versions. Minor versions add instructions but do not change the layout.
 const MAJOR_VERSION: u8 = 1;
 const MINOR_VERSIONS: std::ops::RangeInclusive<u8> = 0..=6;
 
-/// All opcodes that are known are below it.
+/// Exclusive upper bound of the known opcodes.
 pub(crate) const OPCODES: u16 = 1 << 13;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum ByteOrder {
     Big,
 }
 
-/// The byte order of a module, by its magic number.
+/// Returns the byte order of a module by its magic number, or `None` if the magic number is missing.
 pub(crate) fn byte_order(bytes: &[u8]) -> Option<ByteOrder> {
     let first = *bytes.first_chunk()?;
     if u32::from_le_bytes(first) == MAGIC_NUMBER {
@@ -35,19 +35,19 @@ pub(crate) fn byte_order(bytes: &[u8]) -> Option<ByteOrder> {
     }
 }
 
-/// A module in little-endian order whose header is sound and whose instructions end where it does.
+/// Module in little-endian order, with a checked header and with instructions that end where the module ends.
 pub(crate) struct Words {
     bytes: Vec<u8>,
     header: Header,
 }
 
-/// What the first words of a module say.
+/// Header of a module, from its first five words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Major and minor.
+    /// Major and minor version.
     pub(crate) version: (u8, u8),
     pub(crate) generator: u32,
-    /// All ids are below it.
+    /// Exclusive upper bound of the module's ids.
     pub(crate) bound: u32,
     pub(crate) schema: u32,
 }
@@ -66,7 +66,7 @@ impl Header {
         let [version, generator, bound, schema] =
             [version, generator, bound, schema].map(u32::from_le_bytes);
         let version = check_version(version)?;
-        // The bound is otherwise not used: nothing here is sized by it.
+        // Any other bound is accepted: nothing here is sized by it.
         if bound == 0 {
             return Err(invalid(
                 "the header of the SPIR-V module says that ids are below 0, but every module \
@@ -88,7 +88,7 @@ impl Words {
         if bytes.is_empty() {
             return Err(invalid("the SPIR-V module is empty; give the contents of a `.spv` file"));
         }
-        // Before the length: the length of something else is beside the point.
+        // The magic number is checked before the length, which does not matter if the bytes are not SPIR-V.
         let Some(order) = byte_order(&bytes) else {
             return Err(no_magic(&bytes));
         };
@@ -129,7 +129,7 @@ pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidImage, message)
 }
 
-/// Says what the bytes are instead, for the mix-ups that happen.
+/// Returns an error that names the probable format of the bytes, for common mix-ups.
 fn no_magic(bytes: &[u8]) -> Error {
     let advice = if bytes.starts_with(b"BC\xC0\xDE") {
         "this is LLVM bitcode: translate it with `llvm-spirv`"
@@ -177,7 +177,7 @@ fn check_instructions(words: &[Word]) -> Result<()> {
     }
     let left = instructions.rest;
     let Some(&first) = left.first() else {
-        // There are drivers that crash on half a function.
+        // An incomplete function crashes some drivers.
         return if inside {
             Err(invalid(
                 "the last function of the SPIR-V module has no OpFunctionEnd; the module was cut \
@@ -214,7 +214,8 @@ fn opcode_and_count(word: Word) -> (u16, usize) {
     (u16::from_le_bytes([opcode_low, opcode_high]), count.into())
 }
 
-/// The instructions of a module in order. Stops early, with some left, at one that is malformed.
+/// Iterator over the instructions of a module, in order. Iteration stops at a malformed instruction, with
+/// words left.
 #[derive(Clone)]
 pub(crate) struct Instructions<'a> {
     rest: &'a [Word],
@@ -229,7 +230,7 @@ impl<'a> Instructions<'a> {
         Self { rest }
     }
 
-    /// The words that are left.
+    /// Returns the words that are left.
     pub(crate) fn words(&self) -> &'a [Word] {
         self.rest
     }
@@ -249,17 +250,17 @@ impl<'a> Iterator for Instructions<'a> {
     }
 }
 
-/// An instruction with its operands undecoded. Reading an operand that is not there gives `None`.
+/// Instruction with undecoded operands. Reading a missing operand returns `None`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction<'a> {
-    /// Not empty: the first is that of opcode and word count.
+    /// Words of the instruction, never empty. The first holds the opcode and the word count.
     words: &'a [Word],
 }
 
 impl<'a> Instruction<'a> {
-    /// `None` for an opcode newer than the grammar that this crate was built with.
+    /// Returns the opcode, or `None` if it is newer than the grammar that this crate was built with.
     pub(crate) fn op(&self) -> Option<Op> {
-        // `Op::from_u32` compares with about a hundred ranges; this takes one load.
+        // `Op::from_u32` compares with about a hundred ranges; the table takes one load.
         static OPS: LazyLock<Vec<Option<Op>>> =
             LazyLock::new(|| (0..OPCODES).map(|opcode| Op::from_u32(opcode.into())).collect());
         *OPS.get(usize::from(self.opcode()))?
@@ -269,12 +270,12 @@ impl<'a> Instruction<'a> {
         self.words.first().map_or(0, |&first| opcode_and_count(first).0)
     }
 
-    /// Its name in the specification, or its number.
+    /// Returns the name in the specification, or the number of an unknown opcode.
     pub(crate) fn name(&self) -> String {
         name_of(self.opcode())
     }
 
-    /// All its words.
+    /// Returns all words of the instruction, including the first.
     pub(crate) fn words(&self) -> &'a [Word] {
         self.words
     }
@@ -283,23 +284,24 @@ impl<'a> Instruction<'a> {
         self.words.get(1..).unwrap_or_default()
     }
 
-    /// The operand word at `index`, counted behind the opcode.
+    /// Returns the operand word at `index`; index 0 is the word after the opcode.
     pub(crate) fn word(&self, index: usize) -> Option<u32> {
         self.operands().get(index).copied().map(u32::from_le_bytes)
     }
 
-    /// The operand words from `index` on.
+    /// Returns the operand words from `index` on.
     pub(crate) fn words_from(&self, index: usize) -> impl Iterator<Item = u32> + use<'a> {
         let operands: &'a [Word] = self.operands().get(index..).unwrap_or_default();
         operands.iter().copied().map(u32::from_le_bytes)
     }
 
-    /// The bytes of the operand words from `index` on, little-endian.
+    /// Returns the bytes of the operand words from `index` on, little-endian.
     pub(crate) fn bytes_from(&self, index: usize) -> &'a [u8] {
         self.operands().get(index..).unwrap_or_default().as_flattened()
     }
 
-    /// The literal string that begins at `index`; `None` also if it has no end or is not UTF-8.
+    /// Returns the literal string that begins at `index`, or `None` if it is missing, has no end or is not
+    /// UTF-8.
     pub(crate) fn string(&self, index: usize) -> Option<&'a str> {
         let bytes = self.bytes_from(index);
         let end = bytes.iter().position(|&byte| byte == 0)?;

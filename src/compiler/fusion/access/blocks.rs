@@ -1,4 +1,4 @@
-//! A function's blocks: in which order they are evaluated, and which of them every run passes.
+//! Basic blocks of a function: the order of their evaluation, and the blocks that every run passes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,13 +11,14 @@ use crate::compiler::spirv::edit::{
     Definitions, Instruction, Location, Role, Section, ids, located,
 };
 
-/// More blocks than a kernel has that is worth to be fused.
+/// Maximum number of blocks in a function. A kernel with more blocks is not worth fusing.
 const MAX_BLOCKS: usize = 1024;
 
 pub(super) struct Blocks<'m> {
     pub(super) parameters: Vec<u32>,
     pub(super) all: Vec<Block<'m>>,
-    /// Every block comes after one that leads to it; loops are entered at their head.
+    /// Indices of the reachable blocks in evaluation order: each block but the first comes after one that
+    /// leads to it, and loops are entered at their head.
     pub(super) order: Vec<usize>,
     labels: HashMap<u32, usize>,
 }
@@ -25,13 +26,14 @@ pub(super) struct Blocks<'m> {
 pub(super) struct Block<'m> {
     pub(super) label: u32,
     pub(super) body: Vec<(Location, Instruction<'m>)>,
-    /// The blocks that its last instruction may go to.
+    /// Indices of the blocks that its last instruction may branch to.
     pub(super) next: Vec<usize>,
     pub(super) previous: Vec<usize>,
 }
 
 impl<'m> Blocks<'m> {
-    /// `None` if the function has no body, or none that can be followed.
+    /// Collects the blocks of the function with the given index. Returns `None` if the function has no
+    /// body, or one that cannot be followed.
     pub(super) fn of(
         module: &'m Module,
         definitions: &Definitions<'m>,
@@ -89,7 +91,7 @@ impl<'m> Blocks<'m> {
         self.labels.get(&label).copied()
     }
 
-    /// Whether a block may run more than once.
+    /// Returns whether a block may run more than once.
     pub(super) fn is_in_loop(&self, at: usize) -> bool {
         let (mut seen, mut found) = (vec![false; self.all.len()], vec![at]);
         while let Some(from) = found.pop() {
@@ -102,15 +104,16 @@ impl<'m> Blocks<'m> {
         seen[at]
     }
 
-    /// Whether each block ends the function.
+    /// Returns, for each block, whether it ends the function. `OpUnreachable` does not count as an end.
     pub(super) fn returns(&self) -> Vec<bool> {
         let lasts = self.all.iter().map(|block| block.body.last());
         lasts.map(|last| last.is_some_and(|(_, last)| returns(last))).collect()
     }
 
-    /// The blocks that every run passes that ends, where only the edges that `is_live` tells are taken.
+    /// Returns, for each block, whether every run that ends passes it. Only edges for which `is_live`
+    /// returns true are taken.
     pub(super) fn certain(&self, is_live: impl Fn(usize, usize) -> bool) -> Vec<bool> {
-        // Where all that return go, and what none can pass by on the way there.
+        // A common exit node follows all blocks that return. No run can bypass the exit's dominators.
         let end = self.all.len();
         let mut ways = DiGraph::<(), ()>::new();
         let nodes: Vec<_> = (0..=end).map(|_| ways.add_node(())).collect();
@@ -127,7 +130,7 @@ impl<'m> Blocks<'m> {
     }
 }
 
-/// Whether an instruction is the last of its block.
+/// Returns whether an instruction ends its block.
 fn ends(op: Op) -> bool {
     matches!(
         op,
@@ -149,7 +152,7 @@ fn returns(instruction: &Instruction<'_>) -> bool {
     )
 }
 
-/// Reverse postorder.
+/// Returns the indices of the reachable blocks in reverse postorder.
 fn order(all: &[Block<'_>]) -> Vec<usize> {
     let mut seen = vec![false; all.len()];
     let (mut order, mut stack) = (Vec::new(), vec![(0, 0)]);
@@ -173,7 +176,8 @@ fn order(all: &[Block<'_>]) -> Vec<usize> {
     order
 }
 
-/// The function that another one calls, with its own parameters in order, and does nothing else.
+/// Returns the function that `function` forwards to: `function` calls it with its own parameters in
+/// order, and does nothing else. Returns `None` if there is no such function with a body in the module.
 pub(super) fn forwarded(module: &Module, function: u32) -> Option<u32> {
     let function = module.functions.iter().find(|known| known.id == function)?;
     let (mut parameters, mut called) = (Vec::new(), None);

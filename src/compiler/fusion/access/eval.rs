@@ -1,13 +1,14 @@
-//! The evaluation of a kernel and of what it calls: an abstract interpretation in one pass, without a
-//! fixed point.
+//! Evaluation of a kernel and of the functions that it calls: an abstract interpretation in one pass,
+//! without a fixed point.
 //!
-//! Blocks are evaluated in reverse postorder, each once, and only if an edge that leads to it is live: a
-//! branch on a known value makes one of its edges dead. A phi joins the values of its live predecessors
-//! that were evaluated before. If one more comes from a loop's end, [`loops`](super::loops) bounds what
-//! the phi counts, or it is unknown. So what is known of a value holds whenever its instruction runs.
+//! Each block is evaluated at most once, in reverse postorder, and only if an edge that leads to it is
+//! live. A branch on a known value makes one of its edges dead. A phi joins the values of its live
+//! predecessors that were evaluated before it. If one more value comes from the end of a loop,
+//! [`loops`](super::loops) bounds the values of the phi; where that fails, the phi is unknown. So the
+//! knowledge of a value holds whenever the value's instruction runs.
 //!
-//! At first the launch's scalars are taken as known. They are then forgotten one by one; those without
-//! which other accesses are found are what a proof relies on.
+//! The first evaluation takes the launch's scalars as known. Then the scalars are made unknown one by
+//! one. If this changes the accesses that are found, a proof relies on the scalar, which stays known.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -26,11 +27,12 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Calls within calls.
+/// Maximum depth of nested calls.
 const MAX_DEPTH: usize = 16;
-/// Instructions evaluated, those of called functions for each call.
+/// Maximum number of instructions in one evaluation of a kernel. The instructions of a called function
+/// count once per call.
 const MAX_STEPS: usize = 1 << 18;
-/// Of a vector.
+/// Maximum number of components of a vector whose values are kept.
 const MAX_PARTS: usize = 16;
 
 pub(super) struct Evaluation<'m> {
@@ -39,33 +41,33 @@ pub(super) struct Evaluation<'m> {
     pub(super) space: &'m Space,
     module: &'m Module,
     functions: HashMap<u32, usize>,
-    /// The values of the device's that variables stand for.
+    /// `BuiltIn` numbers of the built-in variables, by the variable's id.
     pub(super) built_ins: HashMap<u32, u32>,
     known_functions: HashMap<usize, Option<Rc<Body<'m>>>>,
-    /// The kernel's parameters that are buffers.
+    /// Indices of the kernel's parameters that are buffers.
     pub(super) buffers: BTreeSet<usize>,
     steps: usize,
-    /// Of the kernel's own function.
+    /// Control flow of the kernel's own function, without the functions that it calls.
     flow: Flow,
 }
 
-/// A function as it is evaluated.
+/// Function that is prepared for evaluation.
 pub(super) struct Body<'m> {
     pub(super) blocks: Blocks<'m>,
-    /// Variables of which only what is stored to them once is ever loaded.
+    /// Variables that are stored to once and otherwise only loaded.
     pub(super) spilled: HashSet<u32>,
 }
 
-/// One call of a function.
+/// State of one call of a function.
 pub(super) struct Frame<'m> {
     pub(super) function: Rc<Body<'m>>,
     pub(super) values: HashMap<u32, Known>,
-    /// What was stored to spilled variables.
+    /// Values stored to spilled variables, by the variable's id.
     pub(super) stored: HashMap<u32, Known>,
-    /// With the index of the block.
+    /// Accesses found so far, each with the index of its block.
     pub(super) accesses: Vec<(usize, Access)>,
     pub(super) returned: Option<Known>,
-    /// From block to block.
+    /// Live edges, as pairs of block indices: from, to.
     live: HashSet<(usize, usize)>,
     is_evaluated: Vec<bool>,
     depth: usize,
@@ -92,14 +94,14 @@ impl<'m> Evaluation<'m> {
 
     pub(super) fn run(mut self, kernel: u32, values: &[Value]) -> Result<Accesses> {
         let mut found = self.once(kernel, values)?;
-        // Values without which the same is found are not relied on.
+        // A scalar's value is not relied on if the same accesses are found without it.
         let mut values = values.to_vec();
         for at in 0..values.len() {
             if let Value::Scalar(_) = values[at] {
                 let value = std::mem::replace(&mut values[at], Value::Other);
                 let other = self.once(kernel, &values)?;
                 if other.all == found.all {
-                    // What is told of the order holds without the value, too.
+                    // The flow must hold without the value, too.
                     found.flow = other.flow;
                 } else {
                     values[at] = value;
@@ -159,7 +161,8 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    /// An argument of which nothing is known. A pointer points to no buffer.
+    /// Returns the value of an argument of which only the type is known. A pointer of this kind points
+    /// outside of buffers.
     fn argument(&self, parameter: u32) -> Known {
         let ty = self.definitions.type_of(parameter);
         match ty.and_then(|ty| ty.op()) {
@@ -311,7 +314,7 @@ impl<'m> Evaluation<'m> {
             return Ok(None);
         };
         let arguments = arguments.into_iter().map(|argument| match argument {
-            // It is that of the frame that ends here.
+            // The variable belongs to the calling frame, and a frame tracks only its own variables.
             Known::Pointer(Pointer { base: Base::Variable(_), .. }) => {
                 Known::Pointer(Pointer::to(Base::Harmless))
             }
@@ -329,7 +332,7 @@ impl<'m> Evaluation<'m> {
         }))
     }
 
-    /// What is known of a value where it is used.
+    /// Returns what is known of a value where it is used.
     pub(super) fn value(&self, frame: &Frame<'_>, id: u32) -> Known {
         if let Some(known) = frame.values.get(&id) {
             return known.clone();
@@ -339,7 +342,8 @@ impl<'m> Evaluation<'m> {
         self.constant(&instruction, ty).unwrap_or_else(|| self.unknown(ty))
     }
 
-    /// What is defined outside of functions.
+    /// Returns the value of a constant or variable that is defined outside of functions; `None` if only
+    /// its type is known.
     fn constant(&self, instruction: &Instruction<'_>, ty: u32) -> Option<Known> {
         if instruction.op() != Some(Op::ConstantComposite) {
             return self.single(instruction, ty);
@@ -355,14 +359,15 @@ impl<'m> Evaluation<'m> {
         parts.collect::<Option<_>>().map(Known::Parts)
     }
 
-    /// Whether what is made of several parts is a vector. Of no other value are they kept: one of few words
-    /// can have more parts, and parts of parts, than there is memory for.
+    /// Returns whether a composite of type `ty` is a vector of at most [`MAX_PARTS`] components. The
+    /// parts of other composites are not kept: a composite of few words can have more parts, and parts of
+    /// parts, than fit in memory.
     pub(super) fn is_vector(&self, ty: u32, made: &Instruction<'_>) -> bool {
         let is_vector = self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeVector));
         is_vector && made.words_from(2).count() <= MAX_PARTS
     }
 
-    /// A constant of one part.
+    /// Returns the value of a constant that is not a composite, or of a variable.
     fn single(&self, instruction: &Instruction<'_>, ty: u32) -> Option<Known> {
         let integer = |value| Some(Known::Integer(Form::constant(value)));
         match instruction.op()? {
@@ -385,7 +390,8 @@ impl<'m> Evaluation<'m> {
             Op::Variable => {
                 let id = instruction.result()?;
                 let is_built_in = self.built_ins.contains_key(&id);
-                // Other modules do not know them, and fusion refuses those that can be written.
+                // Such variables are not visible to other modules, and fusion rejects those that can be
+                // written.
                 let base = if is_built_in { Base::BuiltIn(id) } else { Base::Harmless };
                 Some(Known::Pointer(Pointer { base, offset: Some(Form::constant(0)) }))
             }
@@ -397,7 +403,7 @@ impl<'m> Evaluation<'m> {
         self.definitions.get(ty).is_some_and(|ty| ty.op() == Some(Op::TypeInt))
     }
 
-    /// Of an integer or a boolean.
+    /// Returns the width of an integer or boolean type in bits; `None` for other types and above 64 bits.
     pub(super) fn width(&self, ty: u32) -> Option<u32> {
         let ty = self.definitions.get(ty)?;
         match ty.op()? {
@@ -411,7 +417,7 @@ impl<'m> Evaluation<'m> {
         self.width(self.definitions.get(id)?.result_type()?)
     }
 
-    /// What the type of a value tells.
+    /// Returns what is known of a value by its type alone.
     pub(super) fn unknown(&self, ty: u32) -> Known {
         if let Some(width) = self.width(ty) {
             return Known::Integer(Arithmetic { space: self.space, width }.unknown());

@@ -1,4 +1,4 @@
-//! In which order a kernel's own instructions run, and under which conditions.
+//! Order in which a kernel's own instructions run, and the conditions under which they run.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,7 +9,8 @@ use super::blocks::Blocks;
 use super::symbols::{Condition, Symbol, Symbols};
 use crate::compiler::spirv::edit::{Definitions, Location};
 
-/// The ways through a kernel's function that are taken with the values that its analysis relied on.
+/// Control flow of a kernel's function: the edges that are taken with the values that its analysis relied
+/// on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flow {
     blocks: Vec<Block>,
@@ -18,13 +19,13 @@ pub(crate) struct Flow {
 
 #[derive(Clone, Debug)]
 struct Block {
-    /// The words of the function's body where its instructions begin.
+    /// Word offsets in the function's body at which the block's instructions begin.
     instructions: Vec<u32>,
     next: Vec<usize>,
     branch: Option<Branch>,
 }
 
-/// What a block's last instruction decides by.
+/// Conditional branch at the end of a block.
 #[derive(Clone, Debug)]
 struct Branch {
     condition: Rc<Symbol>,
@@ -61,7 +62,8 @@ impl Flow {
         self.blocks.iter().position(|block| block.instructions.binary_search(&at.offset).is_ok())
     }
 
-    /// The blocks that are reached from one, itself not counted, without the ways that are not `open`.
+    /// Returns, for each block, whether it is reached from `from` along edges for which `open` returns
+    /// true. `from` itself counts only if an edge leads back to it.
     fn reached(&self, from: usize, open: impl Fn(usize, usize) -> bool) -> Vec<bool> {
         let mut seen = vec![false; self.blocks.len()];
         let mut found = vec![from];
@@ -75,13 +77,13 @@ impl Flow {
         seen
     }
 
-    /// Whether the second instruction may run after the first has.
+    /// Returns whether the second instruction may run after the first one.
     pub(crate) fn may_follow(&self, first: Location, second: Location) -> bool {
         let (Some(a), Some(b)) = (self.block(first), self.block(second)) else { return true };
         (a == b && first.offset < second.offset) || self.reached(a, |_, _| true)[b]
     }
 
-    /// Whether the second instruction never runs before the first has.
+    /// Returns whether the second instruction never runs before the first one has run.
     pub(crate) fn precedes(&self, first: Location, second: Location) -> bool {
         let (Some(a), Some(b)) = (self.block(first), self.block(second)) else { return false };
         if a == b {
@@ -90,7 +92,7 @@ impl Flow {
         b != 0 && (a == 0 || !self.reached(0, |_, to| to != a)[b])
     }
 
-    /// Conditions that hold whenever an instruction runs.
+    /// Returns conditions that hold whenever an instruction runs.
     pub(crate) fn conditions(&self, at: Location) -> Vec<Condition> {
         let Some(block) = self.block(at).filter(|&block| block != 0) else { return Vec::new() };
         let mut found = Vec::new();
@@ -105,7 +107,8 @@ impl Flow {
         found
     }
 
-    /// Whether an instruction runs, in all runs that end, where conditions hold as `decide` tells.
+    /// Returns whether an instruction runs in all runs that end, where `decide` returns the values of
+    /// branch conditions that are known.
     pub(crate) fn runs_where(
         &self,
         at: Location,

@@ -1,4 +1,4 @@
-//! What a kernel has to do with its work-group, in its function and in what that calls.
+//! Use of the work-group by a kernel, in its function and in the functions that it calls.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -10,13 +10,13 @@ use crate::compiler::spirv::edit::{Definitions, OPCODES, Section, ids};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OfGroups {
-    /// Work-items may wait for each other, or see in which order others do what they do.
+    /// Whether work-items may wait for each other, or observe the order of each other's operations.
     pub(crate) synchronizes: bool,
-    /// Of local memory, with what aligns it; arguments are not counted.
+    /// Local memory in bytes that variables take, with padding for alignment. Arguments are not counted.
     pub(crate) local_bytes: usize,
 }
 
-/// What local variables are aligned to at most, of most types.
+/// Maximum alignment of local variables of most types, in bytes.
 const ALIGN: i128 = 16;
 
 pub(crate) fn of_groups(definitions: &Definitions<'_>, function: u32) -> OfGroups {
@@ -55,7 +55,7 @@ pub(crate) fn of_groups(definitions: &Definitions<'_>, function: u32) -> OfGroup
     found
 }
 
-/// By its name.
+/// Returns whether an operation synchronizes work-items, as judged by its name.
 fn synchronizes(op: Op) -> bool {
     static ALL: LazyLock<HashSet<Op>> = LazyLock::new(|| {
         let is_order = |op: &Op| {

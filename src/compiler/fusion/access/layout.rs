@@ -1,4 +1,4 @@
-//! How many bytes values take in memory, by the rules of OpenCL C (6.3.5).
+//! Sizes of values in memory, by the rules of OpenCL C (6.3.5).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,13 +9,13 @@ use crate::compiler::spirv::edit::{Definitions, Section};
 
 const MAX_DEPTH: usize = 32;
 const MAX_SIZE: i128 = 1 << 64;
-/// The most that something in memory is aligned to: the size of the largest of OpenCL's types.
+/// Maximum alignment of a value in memory, in bytes: the size of the largest OpenCL type.
 pub(crate) const MAX_ALIGN: u32 = 128;
 
-/// Sizes of types, and where members of structs are.
+/// Sizes of a module's types, and offsets of the members of structs.
 pub(crate) struct Layouts {
     layouts: BTreeMap<u32, Layout>,
-    /// Of pointers, in bytes.
+    /// Size of pointers in bytes.
     pub(crate) address: i128,
 }
 
@@ -23,19 +23,19 @@ pub(crate) struct Layouts {
 pub(crate) struct Layout {
     pub(crate) size: i128,
     pub(crate) align: i128,
-    /// What an index steps over or into.
+    /// Parts that an index steps over or into.
     pub(crate) parts: Parts,
-    /// Whether an access to a value touches all of its bytes: neither those of a fourth component behind
-    /// three nor those between members need be.
+    /// Whether an access to a value touches all of its bytes. Padding need not be touched: the fourth
+    /// component's bytes in a vector of three, and the bytes between or after the members of a struct.
     pub(crate) is_dense: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
     None,
-    /// Each of a type and a stride; of an array or vector.
+    /// Elements of an array or components of a vector: their type, and their stride in bytes.
     Equal(u32, i128),
-    /// Type and offset of each; of a struct.
+    /// Members of a struct: the type and the offset in bytes of each.
     Members(Vec<(u32, i128)>),
 }
 

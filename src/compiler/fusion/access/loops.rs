@@ -1,9 +1,9 @@
-//! Bounds of what loops count.
+//! Bounds of loop counters.
 //!
-//! What is recognised is a phi that is `initial` at first and `phi + step` in each further round, with a
-//! positive step, and a comparison with a bound, of the phi or of `phi + step`, at the loop's head or at
-//! its end. How many rounds there are at most follows from `bound - initial`; the phi is then `initial`
-//! plus a multiple of `step` up to the last round's. If one more step could wrap, nothing is known.
+//! A loop counter is a phi that is `initial` at first and `phi + step` in each further iteration, with a
+//! positive step. The loop must compare the phi or `phi + step` with a bound, at its head or at its end.
+//! The maximum number of iterations follows from `bound - initial`. The phi is then `initial` plus a
+//! multiple of `step`, up to the last iteration's. If one more step could wrap, nothing is known.
 
 use rspirv::spirv::{BuiltIn, Op};
 
@@ -13,9 +13,9 @@ use super::values::{Arithmetic, Base, Known, Pointer};
 use crate::compiler::fusion::affine::Form;
 
 impl Evaluation<'_> {
-    /// The values of a phi at the head of a loop that is `initial` at first and grows by a constant while
-    /// a condition holds, which is tested at the loop's head or end. `latch` is the block that leads
-    /// back to the head, with `next` as the phi's value.
+    /// Returns the values of a phi at the head of a loop that is `initial` at first and grows by a
+    /// constant while a condition holds. The condition is tested at the loop's head or end. `latch` is
+    /// the block that leads back to the head, with `next` as the phi's value.
     pub(super) fn counted(
         &self,
         frame: &Frame<'_>,
@@ -35,7 +35,7 @@ impl Evaluation<'_> {
         })
     }
 
-    /// What is added to a phi in every round.
+    /// Returns the constant that is added to a phi in every iteration, if it is positive.
     fn step(&self, frame: &Frame<'_>, phi: u32, next: u32) -> Option<i128> {
         let next = self.definitions.get(next).filter(|next| next.op() == Some(Op::IAdd))?;
         let (a, b) = (next.word(2)?, next.word(3)?);
@@ -50,7 +50,8 @@ impl Evaluation<'_> {
         step.value().filter(|&step| step > 0)
     }
 
-    /// What is known of a value that does not change in a loop, though it may be calculated there.
+    /// Returns what is known of a value that does not change in a loop, though it may be calculated
+    /// there.
     fn early(&self, frame: &Frame<'_>, id: u32, depth: usize) -> Option<Known> {
         if frame.values.contains_key(&id) || depth > 4 {
             return Some(self.value(frame, id));
@@ -82,7 +83,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Which of the ways out of a loop's head stays in the loop, if one does and one does not.
+    /// Returns the index of the branch target at a loop's head that stays in the loop, if exactly one of
+    /// the two targets does.
     fn stays(&self, blocks: &Blocks<'_>, head: usize, latch: usize) -> Option<usize> {
         let reaches = |from: usize| {
             let (mut seen, mut found) = (vec![false; blocks.all.len()], vec![from]);
@@ -108,7 +110,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// `stay` is which way of the block's branch goes on with the loop.
+    /// Returns the values of the phi, as bounded by the comparison at the end of `block`. `stay` is the
+    /// index of the branch target that continues the loop.
     #[allow(clippy::too_many_arguments, reason = "they describe one loop")]
     fn grown(
         &self,
@@ -124,7 +127,7 @@ impl Evaluation<'_> {
         let space = arithmetic.space;
         let block = &frame.function.blocks.all[block];
         let (_, branch) = block.body.last()?;
-        // With one target for both ways, there is but one.
+        // A branch whose two targets are the same has only one successor.
         if branch.op() != Some(Op::BranchConditional) || block.next.len() != 2 {
             return None;
         }
@@ -147,7 +150,7 @@ impl Evaluation<'_> {
         };
         let (first, bound) = (seen(initial), seen(&bound));
         let distance = bound.minus(&first, space)?;
-        // How far the tested value is from `initial` at most where the loop goes on.
+        // Maximum distance of the tested value from `initial` if the loop continues.
         let far = match op {
             Op::ULessThan | Op::SLessThan => (distance.bounds(space).1 - 1).div_euclid(step) * step,
             Op::ULessThanEqual | Op::SLessThanEqual => {
@@ -166,7 +169,7 @@ impl Evaluation<'_> {
         };
         let far = if tested == phi { far + step } else { far }.max(0);
         let grown = first.plus(&Form::steps(far, step), space)?;
-        // The next value must be what it seems to be, too: nothing wraps.
+        // The next value must be in range, too: nothing may wrap.
         let (low, high) = grown.bounds(space);
         let modulus = 1_i128 << arithmetic.width;
         let (least, most) =
@@ -175,7 +178,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The comparison with its operands in the other order.
+/// Returns the equivalent comparison for operands in the other order.
 fn mirrored(op: Op) -> Option<Op> {
     Some(match op {
         Op::IEqual | Op::INotEqual => op,
@@ -191,7 +194,7 @@ fn mirrored(op: Op) -> Option<Op> {
     })
 }
 
-/// The comparison that holds where the other does not.
+/// Returns the comparison that holds where `op` does not.
 fn negated(op: Op) -> Option<Op> {
     Some(match op {
         Op::IEqual => Op::INotEqual,

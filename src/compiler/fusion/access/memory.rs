@@ -1,4 +1,4 @@
-//! Instructions that calculate, and those that touch memory.
+//! Evaluation of instructions that calculate or access memory.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,14 +12,14 @@ use super::{Access, Bytes, Kind};
 use crate::compiler::fusion::affine::{Form, Id};
 use crate::compiler::spirv::edit::{Definitions, Instruction, Location, Role, ids};
 
-/// Offsets beyond may have wrapped.
+/// Limit of offsets and widths in bytes. Offsets beyond it may have wrapped.
 const FAR: i128 = 1 << 62;
 
 pub(super) type At = (usize, Location);
 
 impl<'m> Evaluation<'m> {
-    /// The value of an instruction's result, and what the instruction does. `None` for a value of which
-    /// only its type is known.
+    /// Evaluates an instruction: records its accesses and returns the value of its result. Returns `None`
+    /// for a value of which only the type is known.
     pub(super) fn instruction(
         &mut self,
         frame: &mut Frame<'m>,
@@ -79,7 +79,7 @@ impl<'m> Evaluation<'m> {
                 self.escape(frame, at, &pointer, "has its address made a number");
                 None
             }
-            // Harmless whatever they point to.
+            // Harmless, whatever their operands point to.
             Op::PtrEqual
             | Op::PtrNotEqual
             | Op::PtrDiff
@@ -130,7 +130,7 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    /// Two values of a function that have nothing in common.
+    /// Returns a value that covers two return values of a function that cannot be joined.
     fn either(&self, a: &Known, b: &Known) -> Option<Known> {
         let is_pointer = |known: &Known| matches!(known, Known::Pointer(_));
         let anything = Known::Pointer(Pointer::to(Base::Anything));
@@ -154,7 +154,8 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    /// Keeps what is stored to a variable that is stored to once; elsewhere pointers are lost sight of.
+    /// Keeps the value that is stored to a variable that is stored to once. A pointer that is stored
+    /// elsewhere escapes.
     fn store(
         &mut self,
         frame: &mut Frame<'m>,
@@ -172,7 +173,7 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    /// What a variable of the device's holds, `offset` bytes from its start.
+    /// Returns the value of type `ty` that a built-in variable holds, `offset` bytes from its start.
     pub(super) fn built_in(&self, built_in: BuiltIn, offset: i128, ty: u32) -> Option<Known> {
         let space = self.space;
         let local = |d: usize| match space.local {
@@ -237,7 +238,7 @@ impl<'m> Evaluation<'m> {
         let Known::Pointer(pointer) = self.value(frame, base) else {
             return None;
         };
-        // The parts of a variable are not told apart.
+        // The parts of a variable are not distinguished.
         let offset = pointer.offset.and_then(|offset| self.moved(frame, op, base, i, offset));
         let base = match pointer.base {
             Base::Variable(_) => Base::Harmless,
@@ -280,7 +281,7 @@ impl<'m> Evaluation<'m> {
         Some(offset)
     }
 
-    /// Indexes have a sign.
+    /// Returns the value of an index. Indexes are signed.
     fn index(&self, frame: &Frame<'_>, id: u32) -> Option<Form> {
         let Known::Integer(index) = self.value(frame, id) else { return None };
         let width = self.width_of(id)?;
@@ -347,7 +348,7 @@ impl<'m> Evaluation<'m> {
                 None
             }
             Some(Extended::fract | Extended::modf | Extended::sincos) => {
-                // Writes one value of its own type.
+                // Writes one value of the result's type.
                 let size = i.result_type().and_then(|ty| self.layouts.size(ty));
                 let pointer = operand(self, 5)?;
                 self.touch(frame, at, &pointer, Kind::Write, size);
@@ -367,8 +368,8 @@ impl<'m> Evaluation<'m> {
         }
     }
 
-    /// Where `vloadn` and `vstoren` go: a pointer to elements, and an offset in vectors before it, which
-    /// is operand `word`.
+    /// Returns the address that `vloadn` or `vstoren` accesses, and the number of bytes. Operand `word`
+    /// is an offset in vectors; the operand after it is a pointer to elements.
     fn vector(
         &self,
         frame: &Frame<'_>,
@@ -378,7 +379,7 @@ impl<'m> Evaluation<'m> {
     ) -> Option<(Known, Option<i128>)> {
         let mut pointer = self.value(frame, i.word(word + 1)?);
         let ty = self.definitions.get(vector)?;
-        // Three elements take three in memory here (OpenCL C, 6.13.7).
+        // A vector of three elements takes only three elements of memory here (OpenCL C, 6.13.7).
         let size = self.layouts.size(ty.word(1)?).zip(ty.word(2));
         let size = size.map(|(size, count)| size * i128::from(count));
         if let Known::Pointer(pointer) = &mut pointer {
@@ -452,7 +453,8 @@ impl<'m> Evaluation<'m> {
         form.map(Known::Integer)
     }
 
-    /// A value shifted to the left and back, which extends its lower bits.
+    /// Evaluates a shift to the right of a value that was shifted to the left by the same number of bits.
+    /// The pair of shifts extends the lower bits of the value.
     fn narrowed(
         &self,
         frame: &Frame<'_>,
@@ -486,7 +488,7 @@ impl<'m> Evaluation<'m> {
         })
     }
 
-    /// Notes what is done with the memory that a pointer points to.
+    /// Records an access to the memory that a pointer points to.
     fn touch(
         &self,
         frame: &mut Frame<'m>,
@@ -496,7 +498,7 @@ impl<'m> Evaluation<'m> {
         size: Option<i128>,
     ) {
         let Known::Pointer(pointer) = pointer else {
-            // No pointer that is understood: of another kind, or of a damaged module.
+            // Not a pointer that is understood: another kind of pointer, or a damaged module.
             let anything = Known::Pointer(Pointer::to(Base::Anything));
             self.note(frame, at, &anything, kind, None, "is reached in a way that is not followed");
             return;
@@ -581,7 +583,8 @@ impl<'m> Evaluation<'m> {
     }
 }
 
-/// The variables whose address is used for nothing but loads and a single store.
+/// Returns the variables whose address is used only for loads and a single store. Lifetime markers do not
+/// count.
 pub(super) fn spilled(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> HashSet<u32> {
     let instructions = || blocks.all.iter().flat_map(|block| &block.body).map(|(_, i)| i);
     let mut stores: HashMap<u32, usize> = HashMap::new();
@@ -591,7 +594,7 @@ pub(super) fn spilled(blocks: &Blocks<'_>, definitions: &Definitions<'_>) -> Has
         }
     }
     let mut spoilt = HashSet::new();
-    // Translators cast a variable to mark where it lives.
+    // Translators cast a variable's address for the instructions that mark its lifetime.
     let casts = instructions().filter(|i| i.op() == Some(Op::Bitcast));
     let casts = casts.filter_map(|i| Some((i.result()?, i.word(2)?)));
     let marks: HashMap<u32, u32> = casts.filter(|(_, of)| stores.contains_key(of)).collect();

@@ -1,12 +1,12 @@
-//! Which bytes of its buffers each work-item of a kernel touches.
+//! Analysis of the bytes that each work-item of a kernel accesses in its buffers.
 //!
-//! The kernel's function is evaluated once, in order of its blocks, with [`Form`]s for integers and
-//! the parameters that a pointer comes from for pointers. Calls are followed. Whatever is not
-//! understood makes an access that is [unknown](Access::bytes): nothing is ever left out.
+//! The kernel's function is evaluated block by block, in one pass. An integer is represented by a
+//! [`Form`], a pointer by the kernel's parameters that it may come from. Calls are followed. An access
+//! that is not understood is recorded as [unknown](Access::bytes): no access is ever left out.
 //!
-//! What is found holds for the given nd-range and values of scalars only; which values were used is
-//! told. It also relies on what the caller of [`Program::kernel`](crate::Program::kernel) vouches
-//! for, that the kernel stays inside the buffers bound to it.
+//! The result holds only for the given nd-range and scalar values. [`Accesses::constants`] lists the
+//! scalars whose values were used. The result also relies on the promise of the caller of
+//! [`Program::kernel`](crate::Program::kernel) that the kernel stays inside the buffers bound to it.
 
 mod blocks;
 mod eval;
@@ -34,28 +34,28 @@ pub(super) use layout::{Layout, Layouts, MAX_ALIGN, Parts};
 pub(super) use slice::feeding;
 pub(super) use symbols::{Condition, Symbol};
 
-/// What a kernel does with the buffers that it is given.
+/// Accesses of a kernel to its buffers, and its control flow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accesses {
     pub(super) all: Vec<Access>,
     pub(super) flow: Flow,
-    /// The scalars by whose values this was found, by the index of the parameter.
+    /// Indices of the scalar parameters on whose values this result depends.
     pub(super) constants: BTreeSet<usize>,
 }
 
-/// What one instruction does with one buffer.
+/// Access of one instruction to one buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Access {
-    /// The index of the kernel's parameter.
+    /// Index of the kernel's parameter.
     pub(super) parameter: usize,
     pub(super) kind: Kind,
-    /// `None` for any of the buffer.
+    /// Accessed bytes; `None` if they may be any bytes of the buffer.
     pub(super) bytes: Option<Bytes>,
-    /// Why they are not known, or what is special; for messages.
+    /// Reason why the bytes are not known, or what is special about the access; used in messages.
     pub(super) note: Option<&'static str>,
-    /// Whether every work-item does it whenever the kernel runs.
+    /// Whether every work-item performs the access whenever the kernel runs.
     pub(super) is_certain: bool,
-    /// `None` inside of functions that the kernel calls.
+    /// Location of the instruction; `None` inside functions that the kernel calls.
     pub(super) location: Option<Location>,
 }
 
@@ -63,9 +63,9 @@ pub(super) struct Access {
 pub(super) enum Kind {
     Read,
     Write,
-    /// Reads and writes, atomically.
+    /// Atomic operation, treated as a read and a write.
     Atomic,
-    /// The pointer goes where it is not followed; anything may be done by it.
+    /// The pointer escapes the analysis; any access through it is possible.
     Escape,
 }
 
@@ -75,23 +75,25 @@ impl Kind {
     }
 }
 
-/// From `start`, counted in bytes from the buffer's first, as many as `width`.
+/// Range of `width` bytes that begins `start` bytes after the buffer's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bytes {
     pub(super) start: Form,
     pub(super) width: i128,
-    /// The start [by the work-group](Form::by_group).
+    /// Start as a [form of the work-group's id](Form::by_group), if known.
     pub(super) group: Option<Form>,
-    /// How the start differs [within the work-group](Form::inside).
+    /// Factors of the local id by which the start differs [within a work-group](Form::inside), if known.
     pub(super) inside: Option<[i128; 3]>,
 }
 
-/// Analyses the kernel that is the function `kernel`, whose arguments have the given values.
+/// Analyses the kernel whose function has the id `kernel` and whose arguments have the given values.
 ///
 /// # Errors
 ///
 /// [`InvalidImage`](ErrorKind::InvalidImage) if the module lacks what it refers to.
-/// [`Unsupported`](ErrorKind::Unsupported) if the kernel is too large to be followed.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if the number of values differs from that of the
+/// kernel's parameters. [`Unsupported`](ErrorKind::Unsupported) if the kernel is too large to be
+/// followed, or its function has no blocks that can be followed.
 pub(super) fn analyse(
     definitions: &Definitions<'_>,
     kernel: u32,
@@ -101,21 +103,22 @@ pub(super) fn analyse(
     eval::Evaluation::new(definitions, space).run(kernel, values)
 }
 
-/// What is known of a kernel's argument beforehand.
+/// Kernel argument, as far as it is known before the analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Buffer,
-    /// The bytes of an integer that may be relied on.
+    /// Bytes of an integer on whose value the analysis may rely.
     Scalar(Vec<u8>),
     Other,
 }
 
-/// The function that an entry point of a name stands for. Translators let the entry point be one that
-/// only calls the function of the source, which is what is returned then.
+/// Returns the ids of the entry point with the given name and of the function that it stands for.
+/// Translators may emit an entry point that only calls the function of the source; the second id is then
+/// that function's. Otherwise both ids are the same.
 ///
 /// # Errors
 ///
-/// [`UnknownKernel`](ErrorKind::UnknownKernel) if there is none of that name.
+/// [`UnknownKernel`](ErrorKind::UnknownKernel) if the module has no entry point of that name.
 pub(super) fn function_of(module: &Module, kernel: &str) -> Result<(u32, u32)> {
     let entry = module.section(Section::EntryPoints).iter().find(|i| i.string(2) == Some(kernel));
     let entry = entry.and_then(|entry| entry.word(1)).ok_or_else(|| {
@@ -127,7 +130,8 @@ pub(super) fn function_of(module: &Module, kernel: &str) -> Result<(u32, u32)> {
     Ok((entry, blocks::forwarded(module, entry).unwrap_or(entry)))
 }
 
-/// Whether a module needs others to be complete.
+/// Returns the name of a symbol that a module imports from another one, or `None` if the module is
+/// complete. Built-in variables do not count as imports.
 pub(super) fn imports(module: &Module) -> Option<String> {
     use rspirv::spirv::{Decoration, LinkageType, Op};
     let annotations = || module.section(Section::Annotations).iter();

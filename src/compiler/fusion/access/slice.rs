@@ -1,4 +1,5 @@
-//! Which of a kernel's scalars decide where it goes and how often, not only whether.
+//! Scalars that determine which addresses a kernel accesses and how often its loops run, not only whether
+//! its code runs.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -7,8 +8,8 @@ use rspirv::spirv::{Op, OpenclStd100Op as Extended};
 use super::blocks::Blocks;
 use crate::compiler::spirv::edit::{Definitions, Role, ids};
 
-/// The parameters of a function that addresses or the bounds of loops are calculated from, there and
-/// in what it calls.
+/// Returns the indices of a function's parameters from which addresses or the bounds of loops are
+/// calculated, in the function and in the functions that it calls.
 pub(crate) fn feeding(definitions: &Definitions<'_>, function: u32) -> BTreeSet<usize> {
     let module = definitions.module();
     let functions: HashMap<_, _> =
@@ -37,11 +38,11 @@ pub(crate) fn feeding(definitions: &Definitions<'_>, function: u32) -> BTreeSet<
 struct Slice {
     needed: HashSet<u32>,
     left: Vec<u32>,
-    /// What is stored to variables.
+    /// Values stored to each variable.
     stored: HashMap<u32, Vec<u32>>,
-    /// What parameters of functions are given.
+    /// Arguments passed to each parameter of a called function.
     given: HashMap<u32, Vec<u32>>,
-    /// By the function.
+    /// Parameters of each function, by the function's id.
     parameters: HashMap<u32, Vec<u32>>,
     calls: Vec<(u32, Vec<u32>)>,
     returned: HashMap<u32, Vec<u32>>,
@@ -113,7 +114,7 @@ impl Slice {
                 let called = i.word(2).and_then(|called| self.returned.get(&called));
                 self.left.extend(called.into_iter().flatten());
             }
-            // What cannot be followed is of no kernel that was analysed.
+            // An analysed kernel has no instruction that cannot be followed.
             _ = ids(&i, definitions, |word, role| {
                 if role == Role::Operand {
                     self.left.extend(i.word(word));

@@ -1,4 +1,4 @@
-//! Expressions of a kernel's scalars and of the work-item's ids, to tell where two are the same.
+//! Expressions of a kernel's scalars and of the work-item's ids, which can be compared for equality.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,28 +9,28 @@ use rspirv::spirv::Op;
 use super::blocks::Blocks;
 use crate::compiler::spirv::edit::Definitions;
 
-/// What has one value for the whole run of a work-item.
+/// Expression with one value for the whole run of a work-item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Symbol {
-    /// A parameter of the kernel.
+    /// Scalar parameter of the kernel, by its index.
     Scalar(usize),
     Constant(Vec<u32>),
-    /// A value of the device's.
+    /// Built-in variable, by its `BuiltIn` number.
     BuiltIn(u32),
-    /// With the width of the result, and literal operands.
+    /// Operation on other symbols, with the width of the result in bits, and literal operands.
     Operation {
         op: Op,
         width: u32,
         literals: Vec<u32>,
         operands: Vec<Rc<Symbol>>,
-        /// As many symbols it is made of, with itself.
+        /// Number of symbols in this expression, including itself.
         size: usize,
         /// See [`Symbol::likeness`].
         likeness: u64,
     },
 }
 
-/// That a symbol of type `bool` holds, or that it does not.
+/// Condition that a symbol of type `bool` is true, or that it is false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) symbol: Rc<Symbol>,
@@ -38,7 +38,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// The conditions that it is made of.
+    /// Adds the conditions that together make up this one to `found`.
     pub(super) fn split(self, found: &mut Vec<Self>) {
         if let Symbol::Operation { op, operands, .. } = self.symbol.as_ref() {
             let part = |symbol: &Rc<Symbol>, holds| Self { symbol: Rc::clone(symbol), holds };
@@ -57,7 +57,7 @@ impl Condition {
 }
 
 impl Symbol {
-    /// `None` if it is made of too many.
+    /// Builds an operation. Returns `None` if it is made of more than [`MAX_SIZE`] symbols.
     fn operation(op: Op, width: u32, literals: Vec<u32>, operands: Vec<Rc<Self>>) -> Option<Self> {
         let size = operands.iter().fold(1, |size: usize, operand| size + operand.size());
         let mut hasher = DefaultHasher::new();
@@ -68,7 +68,7 @@ impl Symbol {
         (size <= MAX_SIZE).then_some(operation)
     }
 
-    /// A number that symbols have in common that are the same but for their scalars.
+    /// Returns a hash that is equal for symbols that differ only in their scalars.
     pub(crate) fn likeness(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         match self {
@@ -86,7 +86,8 @@ impl Symbol {
         }
     }
 
-    /// Whether it holds, where `known` tells that of some.
+    /// Returns whether the symbol holds, as far as that follows from the symbols for which `known`
+    /// returns a value.
     pub(crate) fn decide(&self, known: &impl Fn(&Self) -> Option<bool>) -> Option<bool> {
         if let Some(holds) = known(self) {
             return Some(holds);
@@ -95,7 +96,7 @@ impl Symbol {
         match (op, operands.as_slice()) {
             (Op::LogicalNot, [a]) => Some(!a.decide(known)?),
             (Op::LogicalAnd | Op::LogicalOr, [a, b]) => {
-                // The value that decides alone.
+                // Operand value that decides the result alone.
                 let strong = *op == Op::LogicalOr;
                 match (a.decide(known), b.decide(known)) {
                     (Some(a), Some(b)) => Some(if strong { a || b } else { a && b }),
@@ -107,7 +108,7 @@ impl Symbol {
         }
     }
 
-    /// The scalars that it is made of.
+    /// Adds the scalars in this expression to `found`.
     pub(crate) fn scalars(&self, found: &mut Vec<usize>) {
         match self {
             Self::Scalar(parameter) => found.push(*parameter),
@@ -116,7 +117,8 @@ impl Symbol {
         }
     }
 
-    /// Whether two are the same, where `same` tells of scalars of the one and the other.
+    /// Returns whether two symbols are the same. `same` compares a scalar of this symbol with one of the
+    /// other.
     pub(crate) fn is(&self, other: &Self, same: &impl Fn(usize, usize) -> bool) -> bool {
         match (self, other) {
             (Self::Scalar(a), Self::Scalar(b)) => same(*a, *b),
@@ -135,17 +137,18 @@ impl Symbol {
     }
 }
 
-/// The symbols of a function's values.
+/// Symbols of a function's values.
 pub(super) struct Symbols<'a> {
     parameters: HashMap<u32, usize>,
     built_ins: &'a HashMap<u32, u32>,
-    /// What variables hold that are stored to once.
+    /// Values of variables that are stored to once, by the variable's id.
     stored: HashMap<u32, u32>,
     known: HashMap<u32, Option<Rc<Symbol>>>,
 }
 
 const MAX_DEPTH: usize = 24;
-/// Each symbol is as many as it is made of wherever it is compared, however few are there in memory.
+/// Maximum number of symbols in an expression. A comparison visits a shared operand each time it occurs,
+/// so each occurrence counts, however few symbols are in memory.
 const MAX_SIZE: usize = 256;
 
 impl<'a> Symbols<'a> {
@@ -165,7 +168,8 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// `None` for what depends on memory, or changes while the kernel runs.
+    /// Returns the symbol of a value; `None` if the value depends on memory, or changes while the kernel
+    /// runs.
     pub(super) fn of(&mut self, definitions: &Definitions<'_>, id: u32) -> Option<Rc<Symbol>> {
         self.at(definitions, id, 0)
     }
@@ -191,7 +195,7 @@ impl<'a> Symbols<'a> {
         let width = match ty.op()? {
             Op::TypeBool => 1,
             Op::TypeInt => ty.word(1)?,
-            // Of which parts are taken.
+            // Vectors are loaded to extract components from them.
             Op::TypeVector if op == Op::Load => 0,
             _ => return None,
         };
@@ -249,7 +253,7 @@ impl<'a> Symbols<'a> {
                 }
             }
             Op::Select if width == 1 => {
-                // What compilers make of `a && b` and `a || b`.
+                // Compilers translate `a && b` and `a || b` to a selection.
                 let operands = i.words_from(2).map(|id| self.at(definitions, id, depth));
                 let operands = operands.collect::<Option<Vec<_>>>()?;
                 let [condition, yes, no] = operands.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! Kernels that `tests/data/README.md` tells of, optimised and not.
+//! Accesses of the kernels that `tests/data/README.md` describes, optimised and not.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,8 @@ fn found_in(bytes: &[u8], kernel: &str, values: &[Value], range: &NdRange) -> Ac
     analyse(&module.definitions(), function, values, &Space::new(range)).unwrap()
 }
 
-/// Such as `0 reads 4x+0 4 always`: parameter, what is done, where in bytes, how many of them.
+/// Formats accesses, such as `0 reads 4x+0 4 always`: the parameter, the kind of access, the start in
+/// bytes, the number of bytes, and whether the access is certain.
 fn told(accesses: &Accesses) -> Vec<String> {
     let told = accesses.all.iter().map(|access| {
         let kind = match access.kind {
@@ -172,7 +173,7 @@ fn the_global_id_is_known_in_parts() {
         let told = told(&found_in(bytes, "by_group", &[B, B], &range));
         assert_eq!(told, ["0 reads 4x+-12 4 always", "1 writes 4x+-12 4 always"]);
     }
-    // The driver's local size may be any.
+    // The driver may choose any local size.
     let range = NdRange::from(NdSize::from(64));
     let told = told(&found_in(OPTIMISED, "by_group", &[B, B], &range));
     assert!(!told[0].contains('x'), "{told:?}");
@@ -209,7 +210,8 @@ fn launches_that_fit_no_kernel_are_refused() {
     assert!(error.to_string().contains("3 parameters, the launch 1 arguments"), "{error}");
 }
 
-/// A module of a kernel `k` of a buffer of numbers and a number. `make` says where it stores the number.
+/// Builds a module with a kernel `k`, whose parameters are a buffer of numbers and a number. `make`
+/// returns the index at which the kernel stores the number.
 fn storing(make: impl FnOnce(&mut Builder, u32) -> u32) -> Vec<u8> {
     let mut b = Builder::new();
     b.set_version(1, 2);
@@ -231,7 +233,7 @@ fn storing(make: impl FnOnce(&mut Builder, u32) -> u32) -> Vec<u8> {
     b.module().assemble().into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Where such a kernel stores.
+/// Returns the offset in bytes at which such a kernel stores, if it is exact.
 #[track_caller]
 fn stored_at(make: impl FnOnce(&mut Builder, u32) -> u32) -> Option<i128> {
     let range = NdRange::from(NdSize::from(64));
@@ -274,7 +276,7 @@ fn constants_within_constants_take_no_memory() {
             let one = b.constant_bit32(int, 1);
             let hundred = b.constant_bit32(int, 100);
             let (_, whole) = (0..4).fold((int, one), |(part, value), _| {
-                // Vectors of vectors are not valid, but may come.
+                // Vectors of vectors are not valid, but malformed modules may contain them.
                 let array =
                     if is_vector { b.type_vector(part, 100) } else { b.type_array(part, hundred) };
                 (array, b.constant_composite(array, [value; 100]))
@@ -305,6 +307,6 @@ fn conditions_of_values_that_are_made_of_too_much_are_unknown() {
         found.flow.conditions(found.all[0].location.unwrap()).len()
     };
     assert_eq!([0, 6].map(conditions), [1, 1]);
-    // Otherwise these would be compared in as many steps as two to the power of that.
+    // Without the limit, the comparison of these would take two to the power of `squared` steps.
     assert_eq!([8, 21].map(conditions), [0, 0]);
 }

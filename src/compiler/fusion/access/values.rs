@@ -1,7 +1,8 @@
-//! What is known of values, and arithmetic on it.
+//! Values as known to the evaluation, and arithmetic on them.
 //!
-//! SPIR-V's integers have no sign: a form stands for the bits of its value modulo two to the power of
-//! their width, and its bounds lie between the least signed and the largest unsigned number.
+//! SPIR-V's integers have no sign. The form of an integer stands for its bits: a value modulo two to the
+//! power of the integer's width. The bounds of the form lie between the least signed and the largest
+//! unsigned number of that width.
 
 use std::collections::BTreeSet;
 
@@ -16,28 +17,28 @@ pub(super) enum Known {
     Pointer(Pointer),
     /// The components of a vector.
     Parts(Vec<Known>),
-    /// No pointer, nor made of pointers.
+    /// Other value: neither a pointer, nor made of pointers.
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pointer {
     pub(super) base: Base,
-    /// In bytes; `None` if it is not known.
+    /// Offset from the base in bytes; `None` if it is not known.
     pub(super) offset: Option<Form>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Base {
-    /// The buffer that is the parameter of this index.
+    /// Buffer that is the kernel's parameter of this index.
     Parameter(usize),
-    /// One of these, or memory that is no buffer's.
+    /// Buffer of one of these parameters, or memory outside of buffers.
     OneOf(BTreeSet<usize>),
-    /// A variable of the function that is evaluated.
+    /// Variable of the function that is evaluated, by its id.
     Variable(u32),
-    /// A variable that stands for a value of the device's.
+    /// Built-in variable, by its id.
     BuiltIn(u32),
-    /// Memory that is no buffer's.
+    /// Memory outside of buffers.
     Harmless,
     Anything,
 }
@@ -69,7 +70,7 @@ impl Pointer {
 }
 
 impl Known {
-    /// `None` if nothing is known of it but its type.
+    /// Joins two values. Returns `None` if nothing but the type of the result is known.
     pub(super) fn or(&self, other: &Self, space: &Space) -> Option<Self> {
         match (self, other) {
             (Self::Integer(a), Self::Integer(b)) => Some(Self::Integer(a.or(b, space))),
@@ -83,14 +84,14 @@ impl Known {
     }
 }
 
-/// Arithmetic on integers of a width.
+/// Arithmetic on integers of `width` bits.
 pub(super) struct Arithmetic<'a> {
     pub(super) space: &'a Space,
     pub(super) width: u32,
 }
 
 impl Arithmetic<'_> {
-    /// Two to the power of the width.
+    /// Returns two to the power of the width.
     fn modulus(&self) -> i128 {
         1 << self.width
     }
@@ -99,19 +100,19 @@ impl Arithmetic<'_> {
         Form::between(0, self.modulus() - 1)
     }
 
-    /// The form of what the width's bits hold; `None` if they do not hold it.
+    /// Returns the form if its values fit into the width's bits, signed or unsigned; otherwise `None`.
     fn fit(&self, form: Option<Form>) -> Option<Form> {
         let form = form?;
         let (low, high) = form.bounds(self.space);
         (-self.modulus() / 2 <= low && high < self.modulus()).then_some(form)
     }
 
-    /// The form of the same bits, from 0 on.
+    /// Returns the form of the same bits, read as an unsigned integer.
     pub(super) fn unsigned(&self, form: &Form) -> Form {
         self.seen(form, 0, self.modulus() - 1)
     }
 
-    /// The form of the same bits, the uppermost of which is a sign.
+    /// Returns the form of the same bits, read as a signed integer.
     pub(super) fn signed(&self, form: &Form) -> Form {
         self.seen(form, -self.modulus() / 2, self.modulus() / 2 - 1)
     }
@@ -127,7 +128,7 @@ impl Arithmetic<'_> {
         Form::between(least, most)
     }
 
-    /// Two operands of the width; the result is of it too.
+    /// Returns the result of an operation on two operands of this width. The result has this width, too.
     pub(super) fn binary(&self, op: Op, a: &Form, b: &Form) -> Option<Form> {
         let space = self.space;
         let form = match op {
@@ -149,7 +150,8 @@ impl Arithmetic<'_> {
             Op::SDiv | Op::SRem | Op::SMod => {
                 let divisor = self.signed(b).value().filter(|&divisor| divisor > 0)?;
                 let a = self.signed(a);
-                // Otherwise they are rounded towards zero.
+                // Quotients of negative numbers are rounded towards zero, but `Form::quotient` rounds
+                // down.
                 if a.bounds(space).0 < 0 {
                     return None;
                 }
@@ -200,7 +202,7 @@ impl Arithmetic<'_> {
         Some(Form::between(0, self.bits(&[&a, &b])))
     }
 
-    /// The largest number of as many bits as any of several has.
+    /// Returns the largest number with as many bits as the largest value of any of the forms.
     fn bits(&self, forms: &[&Form]) -> i128 {
         let bounds = forms.iter().map(|form| self.unsigned(form).bounds(self.space).1);
         let most = bounds.max().unwrap_or(0);
@@ -216,7 +218,7 @@ impl Arithmetic<'_> {
         })
     }
 
-    /// An integer of another width made one of this width.
+    /// Converts an integer of another width to this width.
     pub(super) fn convert(&self, op: Op, a: &Form, width: u32) -> Option<Form> {
         let from = Arithmetic { width, ..*self };
         let form = match op {
@@ -227,7 +229,7 @@ impl Arithmetic<'_> {
         if self.width >= width { Some(form) } else { self.fit(Some(*a)) }
     }
 
-    /// Whether a comparison holds in every work-item, or in none.
+    /// Returns whether a comparison holds in every work-item, or in none; `None` if this is not known.
     pub(super) fn compare(&self, op: Op, a: &Form, b: &Form) -> Option<bool> {
         let (a, b, is_negated) = match op {
             Op::ULessThan | Op::SLessThan => (a, b, false),
@@ -259,7 +261,7 @@ impl Arithmetic<'_> {
         }
     }
 
-    /// The integer functions of OpenCL C that index arithmetic uses.
+    /// Evaluates the integer functions of OpenCL C that index arithmetic uses.
     pub(super) fn extended(&self, function: Extended, operands: &[Form]) -> Option<Form> {
         let space = self.space;
         let ends = |form: &Form, is_signed: bool| {

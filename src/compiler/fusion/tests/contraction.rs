@@ -1,9 +1,9 @@
-//! Products of one launch and sums of another stay apart, and so do launches that a compiler would
-//! calculate otherwise together.
+//! Contraction: products of one launch and sums of another stay apart, and so do launches that a compiler would
+//! calculate differently together.
 
 use super::*;
 
-/// The module without the mode that forbids contraction.
+/// Returns the module without the mode that forbids contraction.
 fn contracting(bytes: &[u8]) -> Module {
     let mut module = Module::parse(bytes).unwrap();
     let mode = rspirv::spirv::ExecutionMode::ContractionOff as u32;
@@ -33,7 +33,7 @@ fn launches_with_nothing_to_contract_make_kernels_that_contract_nothing() {
             fuse(&products_then_sums(), &[&module], Trust::ProofOnly, Width::ONE).unwrap();
         let text = valid(&outcome.fused.unwrap());
         assert!(text.contains("ContractionOff"), "{text}");
-        // Products that a launch between only passes on.
+        // A launch between only passes the products on.
         let launches = [
             ("in_place", vec![buffer(0)]),
             ("copy", vec![buffer(0), buffer(1)]),
@@ -47,7 +47,7 @@ fn launches_with_nothing_to_contract_make_kernels_that_contract_nothing() {
         let outcome = fuse(&passing, &modules, Trust::ProofOnly, Width::ONE).unwrap();
         let text = valid(&outcome.fused.unwrap());
         assert!(text.contains("ContractionOff"), "{text}");
-        // Nobody adds to what is multiplied.
+        // Here the products come last, and no launch adds to them.
         let launches =
             [("offset", vec![buffer(0), buffer(1), float(1.0)]), ("in_place", vec![buffer(1)])];
         let outcome =
@@ -68,14 +68,14 @@ fn launches_that_may_be_contracted_themselves_pass_no_products_on() {
         "the driver may round products of `sum_of_products` and sums of `sum_of_products` at once, \
          for their modules allow it"
     );
-    // Who vouches for it, may.
+    // With the caller's trust, the launches are fused.
     valid(&fuse(&chain, &[&module], Trust::Caller, Width::ONE).unwrap().fused.unwrap());
-    // What is apart stays apart.
+    // Launches that only share their input are fused, and contraction stays allowed.
     let apart = plan(&[sums(0, 1), sums(0, 2)], 64, &[]);
     let text =
         valid(&fuse(&apart, &[&module], Trust::ProofOnly, Width::ONE).unwrap().fused.unwrap());
     assert!(!text.contains("ContractionOff"), "{text}");
-    // Next to one that forbids it, its bytes would be others.
+    // Next to a kernel that forbids contraction, the results would differ.
     let strict = Module::parse(OPTIMISED).unwrap();
     let mut mixed = plan(&[sums(0, 1), ("quads", vec![buffer(2), buffer(3)])], 64, &[]);
     mixed.modules = vec![Digest([0; 32]), Digest([1; 32])];
@@ -93,7 +93,7 @@ const ESTIMATES: [&[u8]; 2] = [
     include_bytes!("../../../../tests/data/estimates_O0.spv"),
 ];
 
-/// The module, whose author lets drivers inline everything: translators forbid it without optimisation.
+/// Returns the module with all functions open to inlining. Translators forbid inlining if they do not optimise.
 fn inlined(bytes: &[u8]) -> Module {
     let mut module = Module::parse(bytes).unwrap();
     for function in module.functions.iter().map(|function| function.id).collect::<Vec<_>>() {
@@ -102,7 +102,7 @@ fn inlined(bytes: &[u8]) -> Module {
     module
 }
 
-/// Whether the launches stay functions of their own, for a compiler that needs it.
+/// Returns whether the launches stay functions of their own, for a compiler that requires it.
 #[track_caller]
 fn are_apart(launches: &[Launch]) -> bool {
     let apart = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What work-items of one work-group pass to each other.
+//! Data that work-items of one work-group pass to each other.
 
 use super::*;
 
@@ -22,15 +22,15 @@ fn a_barrier_is_where_a_work_group_shares_what_it_wrote() {
     for bytes in ALL_PATTERNS {
         let turn = |from, to| ("turned_in_memory", vec![buffer(from), buffer(to)]);
         assert_barriers(bytes, &grouped(&[turn(0, 1), turn(1, 2)], &[]), &[1]);
-        // One is enough between the first and the last launch, as late as it can be.
+        // One barrier between the first and the last launch is enough, as late as possible.
         let launches = [turn(0, 1), turn(3, 4), turn(1, 2)];
         assert_barriers(bytes, &grouped(&launches, &[]), &[2]);
-        // And for several memories.
+        // One barrier is also enough for several memories.
         let launches = [turn(0, 1), turn(3, 4), turn(1, 2), turn(4, 5)];
         assert_barriers(bytes, &grouped(&launches, &[]), &[2]);
         let launches = [turn(0, 1), turn(1, 2), turn(2, 3)];
         assert_barriers(bytes, &grouped(&launches, &[]), &[1, 2]);
-        // What is overwritten must have been read.
+        // Data must be read before it is overwritten.
         assert_barriers(bytes, &grouped(&[turn(0, 1), turn(2, 0)], &[]), &[1]);
     }
 }
@@ -84,13 +84,13 @@ fn each_two_slots_that_share_a_memory_have_their_own_verdict() {
             ((0, 1), "proven"),
             ((0, 2), "refuted"),
             ((0, 3), "needs trust"),
-            // These only read.
+            // Both launches of these pairs only read.
             ((1, 2), "proven"),
             ((1, 3), "proven"),
             ((2, 3), "proven"),
         ];
         assert_eq!(pairs, expected);
-        // The worst counts, and its reason.
+        // The memory has the verdict of its worst pair, with its reason.
         assert_eq!(judgement.verdict, judgement.pairs[&(0, 2)]);
         assert!(outcome.judgements[0].pairs.is_empty());
     }
@@ -114,17 +114,17 @@ fn pairs_that_a_barrier_makes_legal_are_proven() {
 
 #[test]
 fn a_barrier_orders_what_only_some_work_items_write_with_what_others_of_the_chain_use() {
-    // 256 work-items, of which the first 100 write.
+    // Of 256 work-items, only the first 100 write.
     let some = |from, to| ("guarded", vec![buffer(from), buffer(to), int(100)]);
     let all = |from, to| ("scale", vec![buffer(from), buffer(to), float(2.0)]);
     assert_barriers(OPTIMISED, &plan(&[some(0, 1), all(1, 2)], 256, &[]), &[1]);
     assert_barriers(OPTIMISED, &plan(&[all(0, 1), some(2, 1)], 256, &[]), &[1]);
     assert_barriers(OPTIMISED, &plan(&[some(0, 1), some(2, 3)], 256, &[]), &[]);
     assert_barriers(OPTIMISED, &plan(&[all(0, 1), all(1, 2)], 256, &[]), &[]);
-    // What is in variables is in order, and what is overwritten is not in memory.
+    // Accesses to variables are in order, and data that is overwritten is not written to memory.
     assert_barriers(OPTIMISED, &plan(&[some(0, 1), some(1, 2)], 256, &[1]), &[]);
     assert_barriers(OPTIMISED, &plan(&[some(0, 1), all(2, 1)], 256, &[]), &[]);
-    // By the specification, it is all in order.
+    // By the specification, all accesses of a work-item are in order.
     for launches in [[some(0, 1), all(1, 2)], [all(0, 1), some(2, 1)]] {
         let mut kept = plan(&launches, 256, &[]);
         kept.target.order_own_accesses = false;

@@ -7,7 +7,7 @@ fn turn(from: u32, to: u32) -> Launch {
     ("turned_in_memory", vec![buffer(from), buffer(to)])
 }
 
-/// Fuses with all of memory 1 in local memory.
+/// Fuses a plan, and asserts that all of memory 1 is in local memory, with `size` bytes.
 #[track_caller]
 fn assert_local(bytes: &[u8], plan: &Plan, size: u32) -> (Fused, String) {
     let outcome = fuse_in(bytes, plan, Trust::ProofOnly);
@@ -44,7 +44,7 @@ fn what_a_work_group_passes_on_becomes_local() {
         assert_eq!(fused.local_bytes, 256);
         // No address is calculated in bytes.
         assert!(!text.contains("%uchar"), "{text}");
-        // A memory that is read later stays one.
+        // A memory that is read later does not become local.
         let plan = grouped(&[turn(0, 1), turn(1, 2)], &[]);
         assert_in_memory(bytes, &plan, "its contents may be read later");
     }
@@ -54,7 +54,8 @@ fn what_a_work_group_passes_on_becomes_local() {
 fn what_is_aligned_as_nothing_can_be_stays_in_memory() {
     let mut words: Vec<_> =
         PATTERNS.as_chunks().0.iter().copied().map(u32::from_le_bytes).collect();
-    // Loads and stores: their last operands, with what says that the last is an alignment.
+    // First words of loads and stores, each with the position of the operand that announces an alignment,
+    // followed by the alignment.
     let ends = [[(6 << 16) | 61, 4], [(5 << 16) | 62, 3]];
     for at in 5..words.len() {
         for [head, mask] in ends {
@@ -108,7 +109,7 @@ fn slices_are_local_where_they_lie_in_the_memory() {
 #[test]
 fn loops_over_the_part_of_a_work_group_read_it_there() {
     let launches = [turn(0, 1), ("group_most", vec![buffer(1), buffer(2)])];
-    // Otherwise it is not known how far they go.
+    // Without optimisation, the range of the loop is not known.
     assert_local(PATTERNS, &grouped(&launches, &[1]), 256);
 }
 
@@ -121,7 +122,7 @@ fn what_only_some_work_items_write_stays_in_memory() {
     for bytes in ALL_PATTERNS {
         let why = "`group_scaled` reads `factors` before all of that is surely written";
         assert_in_memory(bytes, &grouped(&launches, &[1]), why);
-        // Nobody has written it.
+        // No launch has written the memory before it is read.
         let launches = [turn(1, 2), turn(3, 1)];
         let why = "`turned_in_memory` reads `src` before all of that is surely written";
         assert_in_memory(bytes, &grouped(&launches, &[1]), why);
@@ -150,7 +151,7 @@ fn local_memory_is_limited() {
     }
 }
 
-/// `turned` has 256 bytes of its own.
+/// `turned` has 256 bytes of local memory of its own.
 #[test]
 fn local_memory_of_kernels_counts() {
     for bytes in ALL {

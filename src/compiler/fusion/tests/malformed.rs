@@ -1,4 +1,4 @@
-//! Modules that break the rules of SPIR-V: whatever they are, nothing panics, and all comes to an end.
+//! Modules that break the rules of SPIR-V: the compiler must neither panic nor hang on any of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -25,10 +25,10 @@ const MODULES: [&[u8]; 14] = [
     include_bytes!("../../../../tests/data/emitted/uncommon.spv"),
 ];
 
-/// Changes of one run; `KILN_MALFORMED` asks for another number of them.
+/// Number of changed modules in a run; the environment variable `KILN_MALFORMED` sets another number.
 const CHANGES: u64 = 400;
 
-/// Numbers that are the same in each run (xorshift).
+/// Random numbers (xorshift) that are reproducible: a seed gives the same numbers in each run.
 struct Random(u64);
 
 impl Random {
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// The instructions of a module, each with its words; the header is the first.
+/// Returns the instructions of a module, each with its words; the header is the first.
 fn instructions(bytes: &[u8]) -> Vec<Vec<u32>> {
     let words: Vec<_> =
         bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -66,7 +66,7 @@ fn assemble(instructions: &[Vec<u32>]) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
-/// Breaks a rule or two.
+/// Changes, adds or removes an instruction, so that the module breaks a rule or two.
 fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
     let count = instructions.len();
     let at = 1 + random.below(count - 1);
@@ -74,12 +74,12 @@ fn change(instructions: &mut Vec<Vec<u32>>, random: &mut Random) {
     let words = instructions[at].len();
     let operand = 1 + random.below(words - 1);
     match random.below(9) {
-        // An operand of another instruction, such as an id that is not of the right kind.
+        // A word of another instruction, such as an id of the wrong kind.
         0..=3 if operand < words => {
             let from = instructions[other].len();
             instructions[at][operand] = instructions[other][random.below(from)];
         }
-        // Itself, or a number that is none.
+        // A word of the instruction itself, such as its own id, or a number that is rarely a valid id.
         4 if operand < words => {
             let own = instructions[at].get(random.below(3)).copied().unwrap_or_default();
             instructions[at][operand] = [own, 0, u32::MAX, 1 << 31, 64][random.below(5)];
@@ -124,7 +124,7 @@ fn changed_modules_are_refused_or_taken_without_a_panic() {
     }
 }
 
-/// Parts of the compiler would take different definitions for the function.
+/// Parts of the compiler would otherwise use different definitions of the function.
 #[test]
 fn a_kernel_whose_function_is_defined_twice_is_refused_by_its_id() {
     const FUNCTION: u32 = Op::Function as u32;
@@ -155,7 +155,7 @@ fn a_kernel_whose_function_is_defined_twice_is_refused_by_its_id() {
     assert!(error.to_string().contains(&format!("defines id {id}")), "{error}");
 }
 
-/// A module of 32-bit integers, with a kernel whose body is given. Ids from 100 on are free.
+/// Returns a module of 32-bit integers with a kernel of the given body. Ids from 100 on are free.
 fn deep(globals: &[Vec<u32>], body: &[Vec<u32>], functions: &[Vec<u32>]) -> Vec<u8> {
     let op = |op: Op, operands: &[u32]| [&[op as u32][..], operands].concat();
     let mut all = vec![vec![rspirv::spirv::MAGIC_NUMBER, 0x0001_0200, 0, 1 << 22, 0]];
@@ -178,7 +178,7 @@ fn deep(globals: &[Vec<u32>], body: &[Vec<u32>], functions: &[Vec<u32>]) -> Vec<
     assemble(&all)
 }
 
-/// Whatever walks a module does so without recursion, or to a certain depth.
+/// Code that walks a module does so without recursion, or to a limited depth.
 #[test]
 fn deep_modules_do_not_overflow_the_stack() {
     const DEPTH: u32 = 5_000;

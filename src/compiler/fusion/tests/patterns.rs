@@ -1,4 +1,4 @@
-//! Indexes in the ways in which programs are written.
+//! Indexes, calculated as programs commonly calculate them.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn an_index_split_in_rows_and_columns_is_the_index() {
         ];
         let (fused, _) = fused(bytes, &plan(&launches, 64, &[1, 2]));
         assert_eq!(fused.internalized, [Memory(1), Memory(2)]);
-        // Rows and columns exchanged are other elements.
+        // With rows and columns exchanged, the launches use different elements.
         let launches = [
             ("split_transposed", vec![buffer(0), buffer(1), int(8), int(8)]),
             ("split", vec![buffer(1), buffer(2), int(16)]),
@@ -29,7 +29,7 @@ fn strides_of_all_work_items_do_not_meet() {
     fused(PATTERNS, &plan(&launches, 64, &[]));
     let launches = [strided("strided", 0, 1, 1000), strided("guarded_inside", 1, 2, 60)];
     fused(PATTERNS, &plan(&launches, 64, &[]));
-    // The second is shifted by one.
+    // The elements of the second launch are shifted by one.
     let slice = Argument::Buffer(Region { memory: Memory(1), offset: 4, length: LENGTH - 4 });
     let launches = [strided("strided", 0, 1, 900), ("strided", vec![slice, buffer(2), int(900)])];
     let outcome = fuse_in(PATTERNS, &plan(&launches, 64, &[]), Trust::ProofOnly);
@@ -75,7 +75,7 @@ fn loops_read_again_what_they_wrote() {
     valid(outcome.fused.as_ref().unwrap());
     let promotion = outcome.judgements[0].promotion.as_ref().unwrap();
     let kept = |slot, argument| promotion.accesses[&Place { slot, argument }].values().next();
-    // The first launch writes to memory as well, for its own loop reads that.
+    // The first launch writes to memory as well, because its own loop reads there.
     assert!(kept(0, 1).unwrap().in_memory);
     assert!(!kept(1, 0).unwrap().in_memory);
 }

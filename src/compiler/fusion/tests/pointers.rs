@@ -1,8 +1,8 @@
-//! Pointers that are not followed may point to any of what they were made of.
+//! Pointers that are not followed: each may point to any of the buffers that it was derived from.
 
 use super::*;
 
-/// That a launch may write to the whole of a buffer, and that what it keeps stays in memory.
+/// Asserts that a launch may write to the whole of a buffer, and that the buffer's contents stay in memory.
 #[track_caller]
 fn assert_any(bytes: &[u8], second: Launch, memory: u32) {
     let launches = [("guarded_inside", vec![buffer(0), buffer(1), int(64)]), second.clone()];
@@ -17,7 +17,7 @@ fn assert_any(bytes: &[u8], second: Launch, memory: u32) {
 
 #[test]
 fn a_pointer_that_is_stored_twice_is_not_followed() {
-    // Optimised, it is no variable, and each is known.
+    // With optimisation, the pointer is not a variable, and each of its values is known.
     let twice = ("twice_stored", vec![buffer(1), buffer(2)]);
     assert_any(ALL_PATTERNS[1], twice.clone(), 1);
     let launches = [("guarded_inside", vec![buffer(0), buffer(1), int(64)]), twice];

@@ -1,4 +1,4 @@
-//! What of memories becomes private, and what of their contents still reaches them.
+//! Contents of memories that become private, and contents that still reach memory.
 
 use super::*;
 use crate::compiler::fusion::private_legality::Promotion;
@@ -11,7 +11,7 @@ fn judged(bytes: &[u8], plan: &Plan, memory: u32) -> Result<Promotion, String> {
     judgement.unwrap().promotion
 }
 
-/// How often the fused kernel loads from buffers and stores to them.
+/// Returns the number of loads from buffers and of stores to buffers in the fused kernel.
 #[track_caller]
 fn traffic(bytes: &[u8], plan: &Plan) -> (usize, usize) {
     let (fused, _) = fused(bytes, plan);
@@ -36,7 +36,7 @@ fn traffic(bytes: &[u8], plan: &Plan) -> (usize, usize) {
 fn what_is_read_later_is_written_but_not_read_again() {
     for bytes in ALL {
         let mut plan = plan(&chain(), 1000, &[]);
-        // Memories 1, 2 and 3, of which 2 is written twice; only the second time counts.
+        // Memories 1, 2 and 3 are written. Memory 2 is written twice, but only the second write remains.
         assert_eq!(traffic(bytes, &plan), (1, 3));
         let promotion = judged(bytes, &plan, 1).unwrap();
         assert_eq!(promotion.remains.as_deref(), Some("its contents may be read later"));
@@ -69,7 +69,7 @@ fn contents_from_before_the_launches_are_read_first() {
         ("in_place", vec![buffer(1)]),
         ("scale", vec![buffer(1), buffer(2), float(1.0)]),
     ];
-    // -O0 reads it twice, and is told what it read the first time.
+    // At `-O0`, the kernel reads an element twice; the second read gets the value of the first.
     for bytes in ALL {
         let live = plan(&launches, 64, &[]);
         assert_eq!(traffic(bytes, &live), (1, 2));
@@ -97,7 +97,7 @@ fn parts_that_only_some_launches_write_are_read_from_memory() {
     assert_eq!((kept[0].at, kept[0].in_memory), (0, false));
     let own: Vec<_> = promotion.accesses[&Place { slot: 0, argument: 1 }].values().collect();
     assert_eq!(own.len(), 1);
-    // Nobody reads it there.
+    // No access reads it in memory.
     assert!(!own[0].in_memory);
 }
 
@@ -143,7 +143,7 @@ fn what_a_helper_reads_or_writes_is_private_like_anything_else() {
 #[test]
 fn slices_of_one_memory_share_their_bytes() {
     let slice = |offset| Argument::Buffer(Region { memory: Memory(1), offset, length: 1024 });
-    // Each work-item's element, at another place of the slice.
+    // Each work-item's element is at another place of the slice.
     let launches = [
         ("by_group", vec![buffer(0), slice(256)]),
         ("scale", vec![slice(256), buffer(2), float(1.0)]),
@@ -153,7 +153,7 @@ fn slices_of_one_memory_share_their_bytes() {
     let mut plan = plan(&launches, 64, &[1]);
     plan.slots.iter_mut().for_each(|slot| slot.range = range);
     assert_eq!(fused(OPTIMISED, &plan).0.internalized, [Memory(1)]);
-    // The whole of it instead.
+    // The whole memory is passed instead.
     let whole = Argument::Buffer(Region { memory: Memory(1), offset: 0, length: LENGTH });
     plan.slots[0].arguments[1] = whole.clone();
     plan.slots[1].arguments[0] = whole;
@@ -174,7 +174,7 @@ fn the_same_guard_makes_what_it_guards_private() {
         let fused = outcome.fused.unwrap();
         valid(&fused);
         assert_eq!(fused.internalized, [Memory(1), Memory(2)]);
-        // Not the value: that it is the same.
+        // The values themselves are not relied on, only that they are equal.
         assert!(outcome.constants.is_empty());
         let n = |slot| Place { slot, argument: 2 };
         let all = BTreeSet::from([n(0), n(1), n(2)]);
@@ -182,7 +182,7 @@ fn the_same_guard_makes_what_it_guards_private() {
         assert!(outcome.unequal.is_empty());
         let parameters: Vec<_> = fused.parameters.iter().filter(|p| p.contains(&n(0))).collect();
         assert_eq!(parameters, [&Vec::from_iter(all)]);
-        // Another bound is another guard, even where it is lower.
+        // A different bound is a different guard, even if it is lower.
         for other in [59, 61] {
             let outcome = fuse_in(bytes, &plan(&launches(other), 64, &[1, 2]), Trust::ProofOnly);
             assert_eq!(outcome.fused.unwrap().internalized, [Memory(1)]);
@@ -207,14 +207,14 @@ fn values_that_are_only_compared_are_arguments_still() {
         let fused = outcome.fused.unwrap();
         assert_eq!(fused.internalized, [Memory(1)]);
         assert!(places.iter().all(|place| fused.parameters.contains(&vec![*place])));
-        // Other sizes are the same kernel.
+        // Other global sizes make the same kernel.
         for slot in &mut plan.slots {
             slot.range = NdRange::from(NdSize::from(60));
         }
         let other = fuse_in(bytes, &plan, Trust::ProofOnly).fused.unwrap();
         assert_eq!(fused.module.assemble(), other.module.assemble());
     }
-    // The bound of a loop is a constant.
+    // The bound of a loop becomes a constant.
     let launches = [("strided", vec![buffer(0), buffer(1), int(100)])];
     let outcome = fuse_in(PATTERNS, &plan(&launches, 64, &[]), Trust::ProofOnly);
     let n = BTreeSet::from([Place { slot: 0, argument: 2 }]);

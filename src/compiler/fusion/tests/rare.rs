@@ -1,5 +1,5 @@
-//! Kernels as compilers seldom write them: of accesses to whole values some bytes of which are not
-//! touched, and of what is said of ids by groups.
+//! Kernels that compilers seldom produce: with accesses to whole values that skip some of the bytes, and with
+//! decorations that are given by groups of ids.
 
 use rspirv::binary::Assemble;
 use rspirv::dr::{Builder, Operand};
@@ -14,7 +14,7 @@ use crate::compiler::spirv::edit::Stream;
 
 const RARE: &[u8] = include_bytes!("../../../../tests/data/rare.spv");
 
-/// That a memory that two launches use is kept in no variable.
+/// Asserts that a memory that two launches use is kept in no variable.
 #[track_caller]
 fn assert_in_memory(launches: &[Launch], why: &str) {
     let plan = plan(launches, 64, &[]);
@@ -64,7 +64,7 @@ fn a_variable_is_aligned_as_its_accesses_are_told_to_be() {
     assert_eq!((promotion.size, promotion.align), (4, 16));
     let text = valid(&outcome.fused.unwrap());
     assert!(text.contains("Alignment 16"), "{text}");
-    // What no type asks for is left to memory.
+    // Accesses with an alignment that no type has stay in memory.
     for odd in [24, 256] {
         let mut words: Vec<[u8; 4]> = RARE.as_chunks().0.to_vec();
         for at in 1..words.len() {
@@ -78,8 +78,8 @@ fn a_variable_is_aligned_as_its_accesses_are_told_to_be() {
     }
 }
 
-/// The module with what is said of ids said of groups, of which there is one for all of whom the same is
-/// said.
+/// Returns the module with its decorations moved to decoration groups: one group for all ids with the same
+/// decoration. `is_wanted` selects the decorations.
 fn in_groups(bytes: &[u8], is_wanted: impl Fn(Option<Decoration>) -> bool) -> Vec<u8> {
     let mut module = Module::parse(bytes).unwrap();
     let mut said = BTreeMap::<Vec<u32>, Vec<u32>>::new();
@@ -120,7 +120,7 @@ fn what_is_said_of_a_group_is_said_of_its_members() {
         assert_eq!(grouped.internalized, plain.internalized);
         assert_eq!(grouped.parameters, plain.parameters);
         assert!(!text.contains("Group"), "{text}");
-        // Work-items that know of themselves but their global id do the work of four.
+        // Work-items that read nothing of their ids but the global one do the work of four.
         let module = Module::parse(in_groups(bytes, |_| true)).unwrap();
         let four = Width { most: 4, least_left: 1 };
         let plan = super::plan(&chain(), 1024, &[]);
@@ -129,7 +129,7 @@ fn what_is_said_of_a_group_is_said_of_its_members() {
     }
 }
 
-/// A module of a kernel `k` of a buffer of numbers.
+/// Returns a module with a kernel `k` that takes a buffer of 32-bit integers.
 fn kernel(make: impl FnOnce(&mut Builder)) -> Vec<u8> {
     let mut b = Builder::new();
     b.set_version(1, 2);
@@ -203,7 +203,7 @@ fn barriers_in_two_halves_are_barriers() {
     assert_eq!(fused.range.global(), [64]);
     let text = rspirv::dr::load_bytes(fused.module.assemble()).unwrap().disassemble();
     assert_eq!(text.matches("DontInline").count(), 2, "{text}");
-    // Work-groups that are not those of the launch.
+    // The work-groups of the fused kernel are not those of the launch.
     plan.slots[1].range = NdRange::from(NdSize::from([8, 8]));
     let why = fuse_in(&bytes, &plan, Trust::Caller).fused.unwrap_err();
     assert!(why.contains("`k` uses barriers, but among"), "{why}");

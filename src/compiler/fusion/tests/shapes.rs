@@ -1,4 +1,4 @@
-//! Launches whose nd-ranges differ; and what else two clones of a kernel can differ in.
+//! Launches whose nd-ranges differ, and other differences between two clones of a kernel.
 
 use rspirv::spirv::{BuiltIn, Decoration};
 
@@ -52,7 +52,7 @@ fn fewer_work_items_are_guarded_by_their_linear_id() {
         assert_eq!(fused.range, over(1000));
         assert_eq!(fused.internalized, [Memory(1)]);
         assert_eq!(text.matches("OpULessThan").count(), 1, "{text}");
-        // The ids are the same, as they are counted in one dimension.
+        // The ids are the same, because both ranges have one dimension.
         assert!(!text.contains("OpUMod"), "{text}");
         let (fused, _) = super::fused(bytes, &plan_of(&through(over(500), over(1000)), &[]));
         assert_eq!(fused.range, over(1000));
@@ -74,7 +74,7 @@ fn what_fewer_work_items_wrote_stays_in_memory_for_more() {
 fn equal_shapes_change_nothing() {
     let (_, text) = fused(SHAPES, &plan_of(&through(over(64), over(64)), &[]));
     assert!(!text.contains("OpULessThan") && !text.contains("OpUDiv"), "{text}");
-    // One more dimension of one work-item is seen by nothing but the number of dimensions.
+    // An additional dimension of one work-item changes nothing but the number of dimensions.
     let (_, text) = fused(SHAPES, &plan_of(&through(over([64, 1]), over(64)), &[]));
     assert!(!text.contains("OpULessThan") && !text.contains("OpUDiv"), "{text}");
 }
@@ -113,7 +113,7 @@ fn work_items_keep_their_places_in_their_own_nd_range() {
     for bytes in BOTH {
         let (fused, text) = fused(bytes, &plan_of(&launches, &[]));
         assert_eq!(fused.range, over([4, 2, 3]));
-        // Of the largest, the device's; of the others, constants.
+        // The largest launch reads the value of the device; the others get constants.
         assert_eq!(text.matches("BuiltIn WorkDim").count(), 1, "{text}");
         assert!(text.contains("OpUMod") && text.contains("OpVectorExtractDynamic"), "{text}");
     }
@@ -152,11 +152,11 @@ fn whole_work_groups_stay_what_they_are() {
         let (fused, text) = fused(bytes, &plan_of(&launches(32), &[]));
         assert_eq!(fused.range, grouped(64, 16));
         assert!(!text.contains("BuiltIn NumWorkgroups"), "{text}");
-        // The same size, whoever asks for it.
+        // Launches of equal size keep the value of the device.
         let (_, text) = super::fused(bytes, &plan_of(&launches(64), &[]));
         assert!(text.contains("BuiltIn NumWorkgroups"), "{text}");
     }
-    // Sizes that are told are numbers, wherever the work-items are.
+    // Sizes that are given become constants, wherever the work-items are.
     let launches = [
         ("row_major", over([16, 4]), vec![buffer(0), buffer(1)]),
         ("groups", grouped(32, 16), vec![buffer(1), buffer(2)]),
@@ -188,7 +188,7 @@ fn work_groups_must_divide_the_largest_launch() {
     assert_refused(&through(over(50), grouped(32, 16)), why);
     let why = "the work-group size of `linear` is [16], that of `linear` [8]";
     assert_refused(&through(grouped(64, 16), grouped(32, 8)), why);
-    // Of equally many, the one that they divide.
+    // Among launches with equally many work-items, the range is the one that the work-group size divides.
     let launches = [
         ("linear", over(64), vec![buffer(0), buffer(1)]),
         ("row_major", grouped([8, 8], [4, 4]), vec![buffer(1), buffer(2)]),
@@ -210,7 +210,7 @@ fn what_is_no_line_needs_trust_across_shapes() {
         "`scale` reads `src` at gid, some of which may be written by `transpose` in another \
          work-item, at the 128 bytes from 0 on"
     );
-    // What does not overlap needs no shape.
+    // Accesses that do not overlap need no common shape.
     let half = |offset| Argument::Buffer(Region { memory: Memory(1), offset, length: 128 });
     let mut apart = launches;
     apart[0].2[1] = half(0);
@@ -244,7 +244,7 @@ fn clones_have_their_own_specialization_constants() {
         let (same, text) = fused(bytes, &plan);
         assert!(!text.contains("OpSpecConstant") && !text.contains("SpecId"), "{text}");
         assert_eq!(same.internalized, [Memory(1)]);
-        // Now they are at different elements.
+        // With different constants, the launches use different elements.
         plan.slots[0].constants = vec![(7, 3_u32.to_le_bytes().into())];
         let outcome = fuse_in(bytes, &plan, Trust::Caller);
         assert!(matches!(outcome.judgements[1].verdict, Verdict::Refuted(_)), "{outcome:?}");
@@ -288,7 +288,7 @@ fn the_version_is_one_that_the_device_takes() {
         let (fused, _) = fused(&newer, &plan);
         assert_eq!(fused.module.header.version, expected);
     }
-    // SubgroupDispatch is of 1.1.
+    // `SubgroupDispatch` requires SPIR-V 1.1.
     let capability = [0x0002_0011_u32, 58].into_iter().flat_map(u32::to_le_bytes);
     newer.splice(20..20, capability);
     let mut plan = plan_of(&through(over(64), over(32)), &[]);
@@ -335,7 +335,7 @@ fn branches_of_many_ways_are_remapped() {
     }
 }
 
-/// As of a decoration that is said of a group of variables.
+/// A variable has no known meaning if, for example, its decoration is given for a group of variables.
 #[test]
 fn values_of_unknown_meaning_are_refused() {
     let launches = [

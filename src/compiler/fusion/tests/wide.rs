@@ -4,7 +4,7 @@ use super::*;
 
 const FOUR: Width = Width { most: 4, least_left: 64 };
 
-/// The sizes of what is made of a plan, which is valid.
+/// Fuses a plan with the width `FOUR`. Returns the global size of the fused kernel, which must be valid.
 #[track_caller]
 fn sizes(plan: &Plan) -> Vec<usize> {
     let module = Module::parse(OPTIMISED).unwrap();

@@ -1,8 +1,8 @@
-//! Inputs copied into the result, with new ids.
+//! Copies the inputs into the result, with new ids.
 //!
-//! Globals of all inputs come first, so that types have their final ids; by these, signatures are
-//! compared. Names, annotations and bodies follow. An id is redirected, as an import to its export, or
-//! shared, if something equal is there already, or it gets a new one when it is first seen.
+//! The globals of all inputs are copied first. Types then have their final ids, by which signatures are
+//! compared. Names, annotations and function bodies follow. An id is redirected (as an import to its export),
+//! shared (if the result already has something equal), or gets a new id when it is first seen.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,17 +30,18 @@ pub(super) struct Copier<'a, 'm> {
     calls: Vec<HashMap<u32, Signature>>,
     module: Module,
     ids: Ids,
-    /// Ids that are redirected, with all that is inside of them.
+    /// For each input, the ids that are redirected, with all ids defined inside of them.
     dropped: Dropped,
-    /// Ids that are not copied, since an equal type, constant or string is there already.
+    /// For each input, the ids that are not copied, because the result already has an equal type, constant,
+    /// string or built-in variable.
     shared: Vec<IdSet>,
-    /// Ids of types that refer to one another, by what describes all of them.
+    /// Ids of each group of types that refer to one another, by the description of the group.
     groups: HashMap<Box<[u32]>, Vec<u32>>,
-    /// What is said once: capabilities, extensions, sources and so on.
+    /// Instructions that the result has only once: capabilities, extensions, sources and so on.
     said: HashSet<Vec<u8>>,
     spec_ids: Vec<HashMap<u32, u32>>,
     used_spec_ids: HashSet<u32>,
-    /// No id below it is given any more.
+    /// Lower bound of the `SpecId`s that are still assigned.
     next_spec_id: u32,
 }
 
@@ -143,8 +144,8 @@ impl<'a, 'm> Copier<'a, 'm> {
         stream.push_renumbered(instruction, definitions, |id, _| self.ids.map(index, id))
     }
 
-    /// The instructions of a section, except those that are there already. Of strings and imports of
-    /// extended instructions, the same text is the same id.
+    /// Copies the instructions of a section, except those that the result already has. Strings and imports of
+    /// extended instructions share an id if their texts are equal.
     fn copy_section(&mut self, index: usize, section: Section) -> Result<()> {
         let source = &self.sources[index];
         for instruction in source.module.section(section).iter() {
@@ -210,7 +211,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         Ok(())
     }
 
-    /// A call of a function of another input, whose pointers it takes as other types than the caller.
+    /// Appends a call of another input's function, with casts between its pointer types and the caller's.
     fn push_call(
         &mut self,
         index: usize,
@@ -241,13 +242,13 @@ impl<'a, 'm> Copier<'a, 'm> {
         Ok(())
     }
 
-    /// Lets an id of the result stand for one of an input.
+    /// Maps an id of an input to an existing id of the result.
     fn stand_for(&mut self, index: usize, id: u32, known: u32) {
         self.ids.maps[index].insert(id, known);
         self.shared[index].insert(id);
     }
 
-    /// Gives a type or constant its id: that of an equal one, or its own.
+    /// Assigns an id to a type or constant: the id of an equal one, or one of its own.
     fn share(
         &mut self,
         index: usize,
@@ -258,7 +259,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         let Some((id, op)) = instruction.result().zip(interned(instruction)) else {
             return Ok(());
         };
-        // What was referred to before has an id of its own.
+        // A type or constant that was referred to before already has an id of its own.
         let is_new = self.ids.known(index, id).is_none();
         let Some(traits) = traits.get(id) else { return Ok(()) };
         let mut operands = self.operands(index, instruction)?;
@@ -273,7 +274,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         Ok(())
     }
 
-    /// As [`share`](Self::share), for types that refer to one another: all of them, or none.
+    /// Like [`share`](Self::share), for types that refer to one another: shares all of them, or none.
     fn share_group(
         &mut self,
         index: usize,
@@ -324,7 +325,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         Ok(())
     }
 
-    /// The operands as they are in the result, without that of the result's id.
+    /// Returns the operands with their ids in the result, without the result id.
     fn operands(&mut self, index: usize, instruction: &Instruction<'_>) -> Result<Vec<u32>> {
         let mut words: Vec<_> = instruction.words_from(0).collect();
         let (mut result, mut failed) = (None, None);
@@ -365,8 +366,8 @@ impl<'a, 'm> Copier<'a, 'm> {
         Ok(())
     }
 
-    /// A definition whose ids are those of the result, or numbers in order where it defines them
-    /// itself.
+    /// Returns a definition in a form that can be compared: with ids as in the result, and consecutive numbers
+    /// for ids that it defines itself. Returns `None` if an id is unknown.
     fn definition(&self, (index, id): (usize, u32)) -> Result<Option<Vec<u32>>> {
         let source = &self.sources[index];
         let Some(location) = source.definitions.location(id) else { return Ok(None) };
@@ -391,7 +392,7 @@ impl<'a, 'm> Copier<'a, 'm> {
                 let known = inside.get(&id).copied().or_else(|| self.ids.known(index, id));
                 is_known &= known.is_some();
                 definition[start + at] = known.unwrap_or_default();
-                // Keeps the two kinds of numbers apart.
+                // Distinguishes ids from consecutive numbers.
                 definition.push(inside.contains_key(&id).into());
             })
             .map_err(|error| source.within(&error))?;
@@ -455,7 +456,7 @@ impl<'a, 'm> Copier<'a, 'm> {
         Ok(())
     }
 
-    /// An id by which a constant of this input alone is set. `own` are those that it has itself.
+    /// Returns a `SpecId` that sets only constants of this input. `own` holds the input's original ids.
     fn spec_id(&mut self, index: usize, old: u32, own: &HashSet<u32>) -> u32 {
         if let Some(&new) = self.spec_ids[index].get(&old) {
             return new;

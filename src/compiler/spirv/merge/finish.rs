@@ -1,4 +1,4 @@
-//! What a module that was put together needs to be valid again.
+//! Final passes that make a merged module valid.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,12 +13,12 @@ use super::super::words::Instruction;
 use crate::compiler::spirv::grammar;
 use crate::error::Result;
 
-/// From this version on, entry points list all global variables that they use, before it only those
-/// of the classes Input and Output (OpEntryPoint).
+/// First version whose entry points list all global variables that they use. In earlier versions they list
+/// only those of the storage classes Input and Output (OpEntryPoint).
 const INTERFACES_ARE_COMPLETE: (u8, u8) = (1, 4);
 
-/// Puts globals after what they refer to (2.4: definitions come before uses). A variable that stood
-/// for one of a later input is used before that is defined.
+/// Moves globals after what they refer to (2.4: definitions come before uses). Without this, an import that
+/// is replaced by a variable of a later input would be used before its definition.
 pub(super) fn order_globals(module: &mut Module) -> Result<()> {
     let definitions = module.definitions();
     let globals = module.section(Section::Globals);
@@ -27,8 +27,8 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
         pointer.word(0).map(|id| forward.insert(id));
     }
     let uses = |instruction: &Instruction<'_>, found: &mut dyn FnMut(u32)| {
-        // Debug information refers forwards as it likes, and types refer to pointers that are told of
-        // before.
+        // Debug information may refer forwards, and types may refer to pointers that are declared in advance by
+        // OpTypeForwardPointer.
         let is_free = matches!(instruction.op(), Some(Op::ExtInst | Op::ExtInstWithForwardRefsKHR));
         let is_type = instruction.result_type().is_none();
         grammar::ids(instruction, &definitions, |at, role| {
@@ -53,7 +53,7 @@ pub(super) fn order_globals(module: &mut Module) -> Result<()> {
     let mut state = vec![State::Waiting; instructions.len()];
     // Depth first, without recursion: initializers can refer to one another in long chains.
     let mut stack = Vec::new();
-    // What tells of pointers stands before all types.
+    // Forward declarations of pointers come before all types.
     let tells = |at: &usize| instructions[*at].op() == Some(Op::TypeForwardPointer);
     for at in (0..instructions.len()).filter(tells) {
         ordered.push_instruction(&instructions[at]);
@@ -90,14 +90,14 @@ enum State {
     Done,
 }
 
-/// Adds to the interfaces of entry points the global variables that their calls reach now. Kernels
-/// have no output.
+/// Completes the interface of each entry point: adds the global variables that its calls reach. Kernels have
+/// no output.
 pub(crate) fn complete_interfaces(module: &mut Module) -> Result<()> {
     let is_complete = module.header.version >= INTERFACES_ARE_COMPLETE;
     let definitions = module.definitions();
     let functions: HashMap<_, _> = module.functions.iter().map(|f| (f.id, f)).collect();
     let mut entry_points = Stream::default();
-    // As large as what a kernel reaches, not as the module: there may be many of both.
+    // The set grows with what a kernel reaches, not with the module: there may be many kernels and many ids.
     let mut seen = HashSet::<u32, RandomState>::default();
     for entry in module.section(Section::EntryPoints).iter() {
         let name = entry.operands().get(2..).and_then(string_length).unwrap_or_default();
@@ -140,8 +140,8 @@ pub(crate) fn complete_interfaces(module: &mut Module) -> Result<()> {
     Ok(())
 }
 
-/// Gives functions of one name different ones. The names mean nothing to the specification, but
-/// Intel's compiler makes them the names of its own functions and fails if two are the same.
+/// Gives functions of the same name different names. The names have no meaning in the specification, but
+/// Intel's compiler uses them as names of its own functions, and fails if two are equal.
 pub(super) fn make_names_unique(module: &mut Module) {
     let functions: HashSet<_> = module.functions.iter().map(|function| function.id).collect();
     let linkages: HashMap<u32, String> =

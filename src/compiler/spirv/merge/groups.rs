@@ -1,4 +1,4 @@
-//! Types that refer to one another in a circle: a struct with a pointer to its own kind.
+//! Types that refer to one another in a cycle, such as a struct with a pointer to its own kind.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,8 @@ use super::Source;
 use crate::compiler::spirv::grammar;
 use crate::error::Result;
 
-/// Calls `f` with the types and constants of a module, each after those that it refers to; with
-/// several at once where these refer to one another.
+/// Calls `f` with each type or constant of a module, after those that it refers to. Those that refer to one
+/// another are passed in one call.
 pub(super) fn each_group(
     source: &Source<'_>,
     mut f: impl FnMut(&[Instruction<'_>]) -> Result<()>,
@@ -39,7 +39,7 @@ pub(super) fn each_group(
             }
         })?;
     }
-    // Each after those that its edges lead to.
+    // `kosaraju_scc` returns each component after those that its edges lead to.
     for mut nodes in kosaraju_scc(&graph) {
         nodes.sort_unstable();
         let group: Vec<_> = nodes.into_iter().map(|node| instructions[node.index()]).collect();
@@ -48,7 +48,7 @@ pub(super) fn each_group(
     Ok(())
 }
 
-/// Whether a type or constant refers to one that is declared later.
+/// Returns whether a type or constant refers to one that is declared later.
 fn refers_forwards(source: &Source<'_>) -> Result<bool> {
     let globals = source.module.section(Section::Globals);
     let mut found = false;
@@ -63,8 +63,8 @@ fn refers_forwards(source: &Source<'_>) -> Result<bool> {
     Ok(found)
 }
 
-/// The length of an array type, which is a constant of 32 bits to one compiler and of 64 to another.
-/// `None` of a length that is not known before it is specialized.
+/// Returns the length of an array type as two words, because it is a constant of 32 or of 64 bits, depending
+/// on the compiler. Returns `None` for other types, and for a length that is unknown before specialization.
 pub(super) fn array_length(array: &Instruction<'_>, source: &Source<'_>) -> Option<[u32; 2]> {
     if array.op() != Some(Op::TypeArray) {
         return None;
@@ -74,7 +74,7 @@ pub(super) fn array_length(array: &Instruction<'_>, source: &Source<'_>) -> Opti
     is_constant.then_some([length.word(2)?, length.word(3).unwrap_or_default()])
 }
 
-/// One of several types that refer to one another.
+/// Type in a group of types that refer to one another.
 pub(super) struct Member<'t> {
     pub(super) id: u32,
     pub(super) opcode: u16,
@@ -84,24 +84,24 @@ pub(super) struct Member<'t> {
 
 #[derive(Clone, Copy)]
 pub(super) enum Operand {
-    /// The id of a member, as it is in the source.
+    /// Id of a member, in the source.
     Member(u32),
     /// A literal, or an id of the result.
     Other(u32),
 }
 
-/// The members in an order, and words that describe them, neither of which depends on their ids or
-/// on where they are declared: for equal groups of several modules they are equal.
+/// Returns the ids of the members in a canonical order, and words that describe the group. Neither depends
+/// on the ids or on where the members are declared: equal groups of several modules have equal descriptions.
 ///
-/// Where each member looks like another, the order of declaration decides. Then equal groups may be
-/// taken for different ones, but never different ones for equal.
+/// If each member looks like another, the order of declaration decides. Equal groups may then be taken for
+/// different ones, but different groups are never taken for equal.
 pub(super) fn describe(members: &[Member<'_>]) -> (Vec<u32>, Box<[u32]>) {
     let mut labels: Vec<_> = members.iter().map(|member| words(member, |_| 0)).zip(0..).collect();
     labels.sort_unstable();
     let unique = labels.chunk_by(|one, other| one.0 == other.0).find(|alike| alike.len() == 1);
     let root: usize = unique.unwrap_or(&labels)[0].1;
 
-    // From the root on, members are numbered as they are come upon.
+    // Members are numbered in the order in which they are reached from the root.
     let positions: HashMap<_, _> = members.iter().zip(0..).map(|(m, at)| (m.id, at)).collect();
     let (mut order, mut numbers) = (vec![root], HashMap::from([(root, 0)]));
     let mut description = Vec::new();

@@ -1,7 +1,6 @@
-//! Several modules made one: imports resolved against exports, types and constants shared.
+//! Links several modules into one: resolves imports against exports, and shares types and constants.
 //!
-//! Device libraries are linked by this where the driver cannot link SPIR-V itself; kernels are
-//! fused on top of it.
+//! Device libraries are linked here if the driver cannot link SPIR-V itself. Kernel fusion builds on it.
 
 mod copy;
 mod finish;
@@ -25,7 +24,7 @@ use copy::Copier;
 pub(crate) use finish::complete_interfaces;
 pub(crate) use signatures::check_signatures;
 
-/// A module to be merged, and what it is called in messages.
+/// Module to merge, with its name in error messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'m> {
     pub(crate) name: &'m str,
@@ -34,37 +33,37 @@ pub(crate) struct Input<'m> {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
-    /// Whether exports are seen from outside of the result. If not, what no kernel reaches is
-    /// dropped.
+    /// Whether the result keeps its exports. If not, and if it has kernels, code that no kernel reaches is
+    /// removed.
     pub(crate) keep_exports: bool,
-    /// Whether imports that nothing exports may stay.
+    /// Whether imports without an export may stay.
     pub(crate) allow_unresolved: bool,
 }
 
-/// The version of [`merge`], of its results: part of the keys of what is built of them. Each change of
-/// what is made of valid modules raises it.
+/// Version of the results of [`merge`]. It is part of the keys of what is built from them. Each change of the
+/// results for valid modules must raise it.
 pub(crate) const VERSION: u32 = 1;
 
 /// The result of [`merge`].
 #[derive(Clone, Debug)]
 pub(crate) struct Merged {
     pub(crate) module: Module,
-    /// For each input, the `SpecId`s that it had and those that they became, sorted. They differ
-    /// where an earlier input has the same.
+    /// For each input, sorted pairs of an original `SpecId` and its `SpecId` in the result. They differ if an
+    /// earlier input has the same id.
     pub(crate) spec_ids: Vec<Vec<(u32, u32)>>,
 }
 
-/// Links modules into one. The first keeps its ids.
+/// Links modules into one. The first module keeps its ids.
 ///
-/// Of several definitions of a symbol, those of linkage LinkOnceODR stand for one another, and an
-/// export stands for them; other exports of one name must have equal definitions.
+/// A symbol may have several definitions of linkage LinkOnceODR: one of them is kept, or an export of that
+/// name, if there is one. Several exports of one name must have equal definitions.
 ///
 /// # Errors
 ///
 /// [`BuildFailed`](ErrorKind::BuildFailed), naming inputs, symbol and types, if an import has no
 /// export or one of another type, if a symbol or a kernel is defined twice, or if the modules have
 /// different addressing or memory models. [`Unsupported`](ErrorKind::Unsupported) if an input has
-/// instructions that are not known. [`InvalidImage`](ErrorKind::InvalidImage) if one is damaged.
+/// unknown instructions. [`InvalidImage`](ErrorKind::InvalidImage) if an input is damaged.
 pub(crate) fn merge(inputs: &[Input<'_>], options: Options) -> Result<Merged> {
     let Some(first) = inputs.first() else {
         return Err(Error::invalid("there are no modules to link; give at least one"));
@@ -76,7 +75,7 @@ pub(crate) fn merge(inputs: &[Input<'_>], options: Options) -> Result<Merged> {
     let resolution = resolve::resolve(&sources, options)?;
     let header = Header {
         version: inputs.iter().map(|i| i.module.header.version).max().unwrap_or((1, 0)),
-        // The one that stands for "unregistered".
+        // The number of an unregistered producer.
         generator: 0,
         ..first.module.header
     };
@@ -98,7 +97,8 @@ struct Source<'m> {
     module: &'m Module,
     definitions: Definitions<'m>,
     linkages: Vec<Linkage<'m>>,
-    /// The variables that stand for a value of the device's, such as the global id (3.21).
+    /// Variables that stand for a built-in value of the device, such as the global id (3.21), each with the
+    /// number of that value.
     built_ins: HashMap<u32, u32>,
     names: HashMap<u32, &'m str>,
 }
@@ -142,7 +142,8 @@ fn failed(message: String) -> Error {
     Error::new(ErrorKind::BuildFailed, message)
 }
 
-/// All modules of a program agree on how wide pointers are and how memory behaves (3.4, 3.5).
+/// Checks that all modules have the same addressing model, which includes the width of pointers (3.4), and
+/// the same memory model (3.5).
 fn check_memory_models(inputs: &[Input<'_>]) -> Result<()> {
     let model = |module: &Module| {
         let mut models = module.section(Section::MemoryModel).iter();
@@ -184,7 +185,7 @@ fn check_memory_models(inputs: &[Input<'_>]) -> Result<()> {
     }
 }
 
-/// No two entry points of an execution model have one name (2.16.1).
+/// Checks that no two entry points of an execution model have the same name (2.16.1).
 fn check_kernels(inputs: &[Input<'_>]) -> Result<()> {
     let mut kernels = HashMap::new();
     for input in inputs {
@@ -201,12 +202,12 @@ fn check_kernels(inputs: &[Input<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Which ids of the inputs are which of the result.
+/// Map from the ids of the inputs to those of the result.
 struct Ids {
     maps: Vec<IdMap<u32>>,
-    /// Imports and surplus definitions, with the input and the id that stand for them.
+    /// For each input, imports and surplus definitions, with the input and the id that replace them.
     redirects: Vec<HashMap<u32, (usize, u32)>>,
-    /// Strings and imports of extended instructions, by opcode and text.
+    /// Ids of strings and of imports of extended instructions, by opcode, section and text.
     texts: HashMap<Vec<u8>, u32>,
     first_bound: u32,
     next: u32,
@@ -218,7 +219,8 @@ impl Ids {
         self.maps[source].get(id)
     }
 
-    /// The id that a text has already; else it is that of `id` from now on.
+    /// Returns the id that a text already has. Otherwise, gives it the id that `id` has in the result, and
+    /// returns `None`.
     fn text(&mut self, key: Vec<u8>, source: usize, id: u32) -> Result<Option<u32>> {
         if let Some(&known) = self.texts.get(&key) {
             return Ok(Some(known));
@@ -232,7 +234,8 @@ impl Ids {
         self.redirects[source].get(&id).copied().unwrap_or((source, id))
     }
 
-    /// The id in the result; a fresh one, at first sight.
+    /// Returns the id in the result. An id of the first input stays as it is; any other gets a fresh id when it
+    /// is first seen.
     fn map(&mut self, source: usize, id: u32) -> Result<u32> {
         let (source, id) = self.target(source, id);
         if let Some(known) = self.maps[source].get(id) {
@@ -252,5 +255,5 @@ impl Ids {
     }
 }
 
-/// For each input, what of it does not come into the result.
+/// For each input, the ids that do not appear in the result.
 type Dropped = Vec<IdSet>;

@@ -1,4 +1,4 @@
-//! Which definition each import stands for.
+//! Finds the definition of each import.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,16 +11,16 @@ use crate::error::Result;
 
 /// The outcome of matching imports with exports.
 pub(super) struct Resolution {
-    /// For each input: an id, and the input and id that take its place.
+    /// For each input, the replaced ids, each with the input and the id that replace it.
     pub(super) redirects: Vec<HashMap<u32, (usize, u32)>>,
-    /// Symbols exported more than once; their definitions must turn out to be equal.
+    /// Symbols that are exported more than once. A later check requires equal definitions.
     pub(super) duplicates: Vec<Pair>,
-    /// What takes the place of imports and of surplus definitions, and these; their types must turn
-    /// out to fit.
+    /// Replacements of imports and of surplus definitions, each with what it replaces. A later check requires
+    /// compatible types.
     pub(super) replaced: Vec<Pair>,
 }
 
-/// Two of one name.
+/// Two symbols of the same name.
 #[derive(Clone)]
 pub(super) struct Pair {
     pub(super) name: String,
@@ -48,7 +48,7 @@ pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolu
         if (first.source, first.id) == (source, linkage.target) {
             continue;
         }
-        // An export stands for all that may be left out.
+        // An export replaces all definitions of linkage LinkOnceODR.
         let surplus = if first.is_once && !is_once { std::mem::replace(first, new) } else { new };
         if !first.is_once && !surplus.is_once {
             duplicates.push(Pair {
@@ -60,7 +60,7 @@ pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolu
         redirects[surplus.source].insert(surplus.id, (first.source, first.id));
     }
     let mut replaced = Vec::new();
-    // What took the place of another may itself have been replaced since.
+    // A replacement may have been replaced itself since.
     for (source, linkage) in symbols(sources, |kind| kind != LinkageType::Import) {
         if let Some(redirect) = redirects[source].get_mut(&linkage.target) {
             let last = &exports[linkage.name];
@@ -95,7 +95,7 @@ pub(super) fn resolve(sources: &[Source<'_>], options: Options) -> Result<Resolu
                     sources.iter().map(|source| source.name).collect::<Vec<_>>().join(", ")
                 )));
             }
-            // One declaration does for all.
+            // The first declaration is used for all importers.
             None => *unresolved.entry(linkage.name).or_insert(importer),
         };
         if exporter != importer {

@@ -1,13 +1,13 @@
-//! Whether modules agree on the types of what they share, as far as they tell.
+//! Checks that modules agree on the types of shared symbols, as far as they state them.
 //!
-//! Drivers that link do not all compare them: a call with other parameters than the function has then
-//! computes something else, or ends the process. So they are compared before modules are linked, by a
-//! driver or here. Only what is certainly wrong is refused:
+//! Not all drivers compare these types when they link. A call whose parameters differ from those of the
+//! function then computes something else, or ends the process. The types are therefore compared before
+//! modules are linked, by a driver or by Kiln. Only definite mismatches are rejected:
 //!
-//! * Many compilers guess what pointers point to. Pointers are alike if they have one storage class;
-//!   members are compared of structs that are passed by value or have one name.
-//! * SPIR-V keeps no signs of integers.
-//! * An array of unknown length is like one of any length, and an unknown struct like any struct.
+//! * Many compilers infer what pointers point to. Pointers match if they have the same storage class. The
+//!   members of structs are compared if the structs are passed by value or have the same name.
+//! * SPIR-V does not keep the signs of integers.
+//! * An array of unknown length matches one of any length, and an unknown struct matches any struct.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +20,7 @@ use super::types::in_words;
 use super::{Input, Source, failed};
 use crate::error::{Error, Result};
 
-/// Types that are nested deeper are taken for alike.
+/// Maximum nesting depth of compared types. Types that are nested deeper count as equal.
 const MAX_DEPTH: usize = 64;
 
 /// Checks that each import has the type of the export that it stands for.
@@ -33,7 +33,7 @@ pub(crate) fn check_signatures(inputs: &[Input<'_>]) -> Result<()> {
     check(&sources)
 }
 
-/// As [`check_signatures`].
+/// Like [`check_signatures`], for indexed inputs.
 pub(super) fn check(sources: &[Source<'_>]) -> Result<()> {
     let modules: Vec<_> = sources.iter().map(Signatures::of).collect();
     let mut exports: HashMap<&str, Vec<(&Signatures<'_, '_>, Linkage<'_>)>> = HashMap::new();
@@ -77,10 +77,10 @@ fn mismatch([import, export]: [(&Signatures<'_, '_>, Linkage<'_>); 2]) -> Error 
     ))
 }
 
-/// A module, with what its functions take by value.
+/// Module with the parameters that its functions take by value.
 struct Signatures<'a, 'm> {
     source: &'a Source<'m>,
-    /// Parameters that are structs, and pointers only in form.
+    /// Parameters that are pointers only in form: the struct itself is passed.
     by_value: HashSet<u32>,
 }
 
@@ -109,7 +109,7 @@ impl<'a, 'm> Signatures<'a, 'm> {
         self.source.definitions.get(id)
     }
 
-    /// Which parameters of a function are passed by value.
+    /// Returns, for each parameter of a function, whether it is passed by value.
     fn passes_by_value(&self, function: u32) -> Vec<bool> {
         let module = self.source.module;
         let location = self.source.definitions.location(function);
@@ -123,7 +123,7 @@ impl<'a, 'm> Signatures<'a, 'm> {
         ids.map(|id| self.by_value.contains(&id)).collect()
     }
 
-    /// The name of a struct in the source.
+    /// Returns the name of a struct in the source.
     fn struct_name(&self, id: u32) -> Option<&'m str> {
         self.source.names.get(&id).map(|name| source_name(name))
     }
@@ -132,11 +132,11 @@ impl<'a, 'm> Signatures<'a, 'm> {
         ty.op() == Some(Op::TypeOpaque) || (ty.op() == Some(Op::TypeStruct) && ty.word(1).is_none())
     }
 
-    /// The length of an array, if it is known.
+    /// Returns the length of an array, if it is known.
     fn length(&self, array: &Instruction<'_>) -> Option<Vec<u32>> {
         let length = self.get(array.word(2)?)?;
         let mut words: Vec<_> = length.words_from(2).collect();
-        // Lengths of 32 and of 64 bits are alike.
+        // Trailing zero words are removed, so that lengths of 32 and of 64 bits are comparable.
         while words.last() == Some(&0) {
             words.pop();
         }
@@ -144,15 +144,15 @@ impl<'a, 'm> Signatures<'a, 'm> {
     }
 }
 
-/// Walks the types of two modules side by side.
+/// Comparison of the types of two modules, side by side.
 struct Comparison<'a, 'm> {
     modules: [&'a Signatures<'a, 'm>; 2],
-    /// Pairs of structs that were compared, or are being.
+    /// Pairs of structs that have been compared, or are being compared.
     seen: HashSet<[u32; 2]>,
 }
 
 impl<'m> Comparison<'_, 'm> {
-    /// The definitions of two ids, if both modules have them.
+    /// Returns the definitions of two ids, if both modules have them.
     fn get(&self, ids: [u32; 2]) -> Option<[Instruction<'m>; 2]> {
         let [one, other] = self.modules;
         Some([one.get(ids[0])?, other.get(ids[1])?])
@@ -166,7 +166,7 @@ impl<'m> Comparison<'_, 'm> {
         match pair.map(is_variable) {
             [true, true] => {
                 let pointers = words(pair, 0);
-                // The declaration of a variable states its type exactly, unlike those of other pointers.
+                // A variable's declaration states its type exactly, unlike the types of other pointers.
                 pointers.is_none_or(|types| {
                     self.types(types, 0)
                         && self.pointees(types).is_none_or(|pointees| self.types(pointees, 0))
@@ -186,7 +186,7 @@ impl<'m> Comparison<'_, 'm> {
         let by_value = [imported.passes_by_value(ids[0]), exported.passes_by_value(ids[1])];
         let types = one.words_from(1).zip(other.words_from(1));
         types.enumerate().all(|(at, (one, other))| {
-            // The first type is the one that is returned.
+            // The first type is the return type.
             let is_by_value = |parameters: &Vec<bool>| {
                 at.checked_sub(1).and_then(|at| parameters.get(at)).is_some_and(|is| *is)
             };
@@ -199,7 +199,7 @@ impl<'m> Comparison<'_, 'm> {
         })
     }
 
-    /// The types that two typed pointers point to.
+    /// Returns the types that two typed pointers point to.
     fn pointees(&self, pointers: [u32; 2]) -> Option<[u32; 2]> {
         words(self.get(pointers)?, 2)
     }
@@ -243,7 +243,7 @@ impl<'m> Comparison<'_, 'm> {
         words(pair, index).is_none_or(|parts| self.types(parts, depth + 1))
     }
 
-    /// Compares what pointers point to if it has one name.
+    /// Compares the pointees of two pointers, if they have the same name.
     fn named_structs(&mut self, pointers: [u32; 2], depth: usize) -> bool {
         let Some(structs) = self.pointees(pointers) else { return true };
         let [imported, exported] = self.modules;
@@ -268,7 +268,7 @@ impl<'m> Comparison<'_, 'm> {
     }
 }
 
-/// The operands of two instructions at one place.
+/// Returns the operands of two instructions at the same index.
 fn words(pair: [Instruction<'_>; 2], index: usize) -> Option<[u32; 2]> {
     Some([pair[0].word(index)?, pair[1].word(index)?])
 }

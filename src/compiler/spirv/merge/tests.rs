@@ -54,7 +54,7 @@ fn names(symbols: &[crate::compiler::spirv::Symbol]) -> Vec<&str> {
     symbols.iter().map(|symbol| symbol.name.as_str()).collect()
 }
 
-/// Assembles what `spirv-dis` prints. `None` without the tool.
+/// Assembles text in the format of `spirv-dis`. Returns `None` if `spirv-as` is not installed.
 fn assemble(text: &str) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("a.spvasm"), folder.path().join("a.spv"));
@@ -77,7 +77,7 @@ fn assert_valid(module: &Module) {
     run(Command::new("spirv-val").arg(&path), "spirv-val", &text.unwrap_or_default());
 }
 
-/// Whether the tool is there; it must succeed then.
+/// Runs a tool, which must succeed, and returns whether the tool is installed.
 #[track_caller]
 #[allow(clippy::print_stderr, reason = "a log tells what was skipped")]
 fn run(command: &mut Command, tool: &str, context: &str) -> bool {
@@ -367,8 +367,8 @@ fn instructions_that_are_not_known_are_refused_by_name() {
 
 const FUNCTIONS: u32 = 8;
 
-/// The functions that are a part's, function `n` calling those that `calls` pairs it with; what they
-/// call and the part does not have is imported.
+/// Builds a module with the functions of one part. Each pair in `calls` is a caller and a callee. Callees
+/// that belong to other parts are imported.
 fn part(parts: &[usize], part: usize, calls: &[(u32, u32)]) -> Module {
     let is_own = |n: u32| parts[n as usize] == part;
     let header = Header { version: (1, 2), generator: 0, bound: 1000, schema: 0 };
@@ -408,7 +408,7 @@ fn part(parts: &[usize], part: usize, calls: &[(u32, u32)]) -> Module {
     module
 }
 
-/// Who calls whom, by name, in order.
+/// Returns the callees of each function, by name and in the order of the calls.
 fn calls_of(module: &Module) -> BTreeMap<String, Vec<String>> {
     let names = module.section(Section::Names).iter();
     let names: HashMap<_, _> =

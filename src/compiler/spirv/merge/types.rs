@@ -1,10 +1,10 @@
-//! Whether the types of what is linked fit, and what is done where they do not quite.
+//! Compatibility of the types of linked symbols, and the casts where they differ.
 //!
-//! Compilers that do not know what pointers point to guess it, each module for itself, or leave it
-//! open: a parameter that is `global float *` in the source is that to the module which defines the
-//! function, and `global uchar *` to another which only declares it. Pointers therefore fit if they
-//! have one storage class, and are cast where they are passed; but not if they point to different
-//! structs of one name, for these are no guesses.
+//! Compilers without pointee types infer them, separately for each module, or leave pointers untyped. A
+//! parameter that is `global float *` in the source has this type in the module that defines the function,
+//! but may be `global uchar *` in a module that only declares it. Pointers are therefore compatible if they
+//! have the same storage class, and are cast where they are passed. Pointers to different structs of the
+//! same name are not compatible, because such pointees are not inferred.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ use super::resolve::Pair;
 use super::{Ids, Source, failed};
 use crate::error::{Error, Result};
 
-/// The types that a function has, where they are not those that its callers have for it.
+/// Types of a function, each only where it differs from the type that the callers use.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Signature {
     pub(super) returned: Option<u32>,
     pub(super) parameters: Vec<Option<u32>>,
 }
 
-/// Checks that what replaces another fits. The result: for each source, the functions whose calls
+/// Checks that each replacement has a compatible type. Returns, for each source, the functions whose calls
 /// need casts.
 pub(super) fn check(
     sources: &[Source<'_>],
@@ -57,8 +57,8 @@ pub(super) fn check(
     Ok(calls)
 }
 
-/// Whether a function that an instruction refers to can have another type: calls have their casts,
-/// and some say nothing of types. A pointer to the function does.
+/// Returns whether the type of a function can change although `user` refers to it. Calls get casts, and some
+/// instructions do not depend on the type. A pointer to the function does.
 fn allows_cast(user: Option<Instruction<'_>>) -> bool {
     let silent = [Op::FunctionCall, Op::ExtInst, Op::Name, Op::Decorate, Op::GroupDecorate];
     user.and_then(|user| user.op()).is_some_and(|op| silent.contains(&op))
@@ -80,27 +80,28 @@ impl<'a, 'm> Symbol<'a, 'm> {
         Some(Self { source, index, id, op, ty })
     }
 
-    /// The storage class, if the type is a pointer.
+    /// Returns the storage class of a type, if it is a pointer.
     fn storage_class(&self, ty: u32) -> Option<u32> {
         let ty = self.source.definitions.get(ty)?;
         let is_pointer = matches!(ty.op()?, Op::TypePointer | Op::TypeUntypedPointerKHR);
         if is_pointer { ty.word(1) } else { None }
     }
 
-    /// The name in the source of the struct that a pointer points to.
+    /// Returns the source name of the struct that a pointer points to.
     fn struct_name(&self, pointer: u32) -> Option<&'m str> {
         let pointee = self.source.definitions.get(pointer)?.word(2)?;
         let is_struct = self.source.definitions.get(pointee)?.op() == Some(Op::TypeStruct);
         self.source.names.get(&pointee).filter(|_| is_struct).map(|name| source_name(name))
     }
 
-    /// The type of what an OpUntypedVariableKHR holds.
+    /// Returns the type of the value in an OpUntypedVariableKHR.
     fn content(&self) -> Option<u32> {
         self.source.definitions.get(self.id)?.word(3)
     }
 }
 
-/// The casts that calls of the second need to become calls of the first; `None` if nothing helps.
+/// Returns the casts that turn calls of the second symbol into calls of the first, or `None` if casts do not
+/// suffice.
 fn fit(first: &Symbol<'_, '_>, second: &Symbol<'_, '_>, ids: &Ids) -> Option<Signature> {
     let known = |symbol: &Symbol<'_, '_>, ty| ids.known(symbol.index, ty);
     let is_same = |one, other| Some(known(first, one)? == known(second, other)?);
@@ -158,13 +159,13 @@ fn mismatch(sources: &[Source<'_>], pair: &Pair) -> Error {
     ))
 }
 
-/// The type of a function or of a global variable, for messages.
+/// Returns a description of the type of a function or global variable, for error messages.
 pub(super) fn in_words(source: &Source<'_>, id: u32) -> String {
     let ty = op_and_type(source, id);
     ty.map_or_else(|| "something of unknown type".to_owned(), |(_, ty)| describe(ty, source))
 }
 
-/// The type of a function, or of the pointer that a variable is.
+/// Returns the opcode and the type of a function or variable. The type of a variable is a pointer.
 fn op_and_type(source: &Source<'_>, id: u32) -> Option<(Op, u32)> {
     let definition = source.definitions.get(id)?;
     let op = definition.op()?;

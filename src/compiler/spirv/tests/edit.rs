@@ -1,4 +1,4 @@
-//! Modules taken apart, indexed, pruned and put together again.
+//! Tests of parsing, indexing, pruning and assembling modules.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ fn data(name: &str) -> Module {
     parse(ALL.iter().find(|(known, _)| *known == name).unwrap().1)
 }
 
-/// The ids of an instruction, in order.
+/// Returns the ids of an instruction, in order.
 fn ids(module: &Module, instruction: &Instruction<'_>) -> Vec<u32> {
     let mut ids = Vec::new();
     grammar::ids(instruction, &module.definitions(), |at, _| {
@@ -106,7 +106,7 @@ fn what_is_not_in_the_layouts_order_is_refused() {
     assert_refused(&Builder::new().op(Op::TypeVoid, &[]), &["OpTypeVoid", "no result id"]);
 }
 
-/// Whatever follows ids would go astray, or never come to an end.
+/// Code that follows ids would otherwise go wrong, or never end.
 #[test]
 fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
     let int = || Builder::new().op(Op::TypeInt, &[5, 32, 0]);
@@ -143,7 +143,7 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
     };
     deep(255).unwrap();
     assert!(deep(100_000).unwrap_err().to_string().contains("more than 255"));
-    // Pointers come before what they point to, and literals are no ids.
+    // Pointers come before their pointees, and literals are not ids.
     let list = int()
         .op(Op::TypeForwardPointer, &[7, 5])
         .op(Op::TypeStruct, &[6, 5, 7])
@@ -153,7 +153,6 @@ fn ids_that_are_defined_twice_or_by_themselves_are_refused_by_id() {
     Module::parse(list.bytes()).unwrap();
 }
 
-/// Literals of switches are 1 or 2 words by the type of what they are compared with.
 #[test]
 fn the_device_s_variables_are_known_where_that_is_said_of_a_group() {
     let [global, local] = [BuiltIn::GlobalInvocationId as u32, BuiltIn::LocalInvocationId as u32];
@@ -166,6 +165,7 @@ fn the_device_s_variables_are_known_where_that_is_said_of_a_group() {
     assert_eq!([70, 71, 72].map(|id| known[&id]), [global, global, local]);
 }
 
+/// Literals of a switch have 1 or 2 words, by the type of the selector.
 #[test]
 fn targets_of_switches_of_every_width_are_found() {
     for (name, expected) in [("switches", &[5, 5, 5][..]), ("operations", &[4, 3, 4, 3])] {
@@ -272,7 +272,7 @@ fn types_and_constants_are_declared_once() {
     );
 }
 
-/// Their first instruction alone says too little of them.
+/// The first instruction alone does not describe such a constant or type completely.
 #[test]
 fn constants_and_types_that_take_several_instructions_are_refused() {
     for op in [
@@ -290,7 +290,7 @@ fn constants_and_types_that_take_several_instructions_are_refused() {
     }
 }
 
-/// A type with a decoration is not one without.
+/// A type with a decoration differs from the same type without one.
 #[test]
 fn decorated_types_are_not_shared() {
     let module = Builder::new()
@@ -300,7 +300,7 @@ fn decorated_types_are_not_shared() {
     let mut module = parse(&module.bytes());
     let mut interner = Interner::of(&module);
     assert_eq!(interner.type_id(&mut module, Op::TypeStruct, &[1]).unwrap(), 100);
-    // The number of a member is no id.
+    // The number of a member is not an id.
     let module = Builder::new()
         .op(Op::DecorationGroup, &[10])
         .op(Op::GroupMemberDecorate, &[10, 3, 1])
@@ -412,9 +412,9 @@ enum Damage {
     Operand(usize, usize, u32),
     Opcode(usize, u16),
     Remove(usize),
-    /// An instruction stands also where another does.
+    /// A copy of an instruction is inserted before another.
     Copy(usize, usize),
-    /// Anywhere, whatever stands there.
+    /// A byte changes, anywhere in the module.
     Byte(usize, u8),
     Truncate(usize),
 }
@@ -479,7 +479,7 @@ proptest! {
     ) {
         let mut bytes = ALL[module].1.to_vec();
         for damage in &damages {
-            // As long as there is something to damage.
+            // Shorter modules have too little left to damage.
             if bytes.len() > 40 {
                 damage.apply(&mut bytes);
             }
@@ -487,7 +487,7 @@ proptest! {
         exercise(&[&bytes, &bytes]);
     }
 
-    /// Of opcodes that refer to one another, with ids so few that they do.
+    /// Combines opcodes that refer to one another, with so few ids that many references find a definition.
     #[test]
     fn whatever_instructions_there_are_nothing_panics(
         globals in instructions(&GLOBALS, 30),
@@ -510,7 +510,7 @@ proptest! {
     }
 }
 
-/// With as many operands as they have, or can have.
+/// Opcodes of globals, each with a number of operands that it has or can have.
 const GLOBALS: [(Op, usize); 19] = [
     (Op::TypeVoid, 1),
     (Op::TypeInt, 3),

@@ -1,8 +1,9 @@
-//! Types that refer to themselves through pointers, and pointers that modules type differently.
+//! Tests of types that refer to themselves through pointers, and of pointers that modules type differently.
 
 use super::*;
 
-/// `definition` begins with the types: %1 is the list's struct, %2 the pointer to it, %3 an integer.
+/// Assembles a module with a function on a list. `types` declares %1, the list's struct; %2 is the pointer
+/// to it, and %3 an integer.
 fn list(types: &str, linkage: &str, body: &str) -> Option<Vec<u8>> {
     assemble(&format!(
         "{HEAD} OpName %1 \"struct.List\"
@@ -30,7 +31,7 @@ fn link_lists(import: &str, export: &str) -> Option<Result<Merged>> {
     let export = list(export, "Export", DEFINED)?;
     let both = [("import", &*import), ("export", &*export)];
     let merged = link(&both, KEEP);
-    // The order decides nothing.
+    // The order of the modules does not matter.
     let turned = link(&[both[1], both[0]], KEEP);
     assert_eq!(merged.is_ok(), turned.is_ok());
     for merged in [&merged, &turned].into_iter().flatten() {
@@ -57,7 +58,7 @@ fn a_struct_with_a_pointer_to_its_own_kind_is_shared() {
 
 #[test]
 fn structs_that_refer_to_one_another_are_shared_whatever_their_order() {
-    // A list's elements know their owner, and the owner the list.
+    // The elements of a list point to their owner, and the owner to the list.
     let first = "OpTypeForwardPointer %7 CrossWorkgroup
                  %1 = OpTypeStruct %2 %7
                  %8 = OpTypeStruct %3 %2
@@ -105,7 +106,7 @@ fn structs_of_one_name_that_differ_are_refused() {
     }
 }
 
-/// Their casts would have to be of the pointer's own type, which nobody makes.
+/// A cast would have to convert the pointer to the function itself, which is not implemented.
 #[test]
 fn functions_that_are_pointed_to_have_the_type_that_they_are_declared_with() {
     let head = "OpCapability FunctionPointersINTEL
@@ -143,7 +144,7 @@ fn functions_that_are_pointed_to_have_the_type_that_they_are_declared_with() {
     assert_fails(&[("importer", &int), ("library", &library)], KEEP, &said);
 }
 
-/// Without names, and so much alike that only the order of declaration tells the members apart.
+/// The structs have no names, and are so similar that only the order of declaration distinguishes them.
 #[test]
 fn a_ring_of_equal_structs_is_shared_with_one_declared_alike() {
     let ring = |linkage: &str, body: &str| {
@@ -173,7 +174,7 @@ fn a_ring_of_equal_structs_is_shared_with_one_declared_alike() {
     assert_eq!(count(&merged.module, Op::TypeStruct), 2);
 }
 
-/// A caller whose compiler took `first` for bytes, as those do that know no pointees.
+/// Assembles a caller whose compiler guessed the pointees of `first`, as compilers without pointee types do.
 fn guessing_caller(class: &str) -> Option<Vec<u8>> {
     assemble(&format!(
         "{HEAD} OpDecorate %4 LinkageAttributes \"first\" Import
@@ -220,7 +221,7 @@ fn pointers_of_one_storage_class_are_cast_at_calls() {
     ] {
         let merged = link(&inputs, KEEP).unwrap();
         assert_valid(&merged.module);
-        // An argument and a result, twice.
+        // Two calls, each with a cast of an argument and of the result.
         assert_eq!(count(&merged.module, Op::Bitcast), 4);
         assert_eq!(count(&merged.module, Op::FunctionCall), 2);
     }
@@ -251,7 +252,7 @@ fn definitions_that_stand_for_others_have_their_types() {
     assert!(link(&[("other", &other), ("float", &float)], KEEP).is_ok());
 }
 
-/// Intel's front-end leaves pointers untyped, LLVM's infers what they point to.
+/// Intel's front-end leaves pointers untyped; LLVM's infers their pointees.
 #[test]
 fn modules_of_different_compilers_are_linked() {
     for application in [APPLICATION, APPLICATION_INTEL, APPLICATION_INFERRED] {
@@ -260,7 +261,7 @@ fn modules_of_different_compilers_are_linked() {
             for inputs in [[application, library], [library, application]] {
                 let merged = link(&inputs, KEEP).unwrap();
                 assert_eq!(names(&reflect(&merged.module).imports), [""; 0]);
-                // What `spirv-val` 2023.1 knows.
+                // `spirv-val` 2023.1 does not support untyped pointers.
                 if count(&merged.module, Op::TypeUntypedPointerKHR) == 0 {
                     assert_valid(&merged.module);
                 }
