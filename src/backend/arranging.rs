@@ -1,10 +1,10 @@
-//! Calls in which a driver may register handlers, of signals and for the end of the process.
+//! Driver calls that may register signal handlers or process-exit handlers.
 //!
-//! Drivers do so when they are loaded, with their first contexts, with the first compiles and, where they
-//! compile at a launch, with the first launches. Kiln takes handlers of signals [back](super::signals), and
-//! has its own handler for the [end of the process](super::shutdown) run before those of a driver. Such calls
-//! take up to a second. Until they return, a thread does both again and again, so that neither a
-//! signal nor the end of the process meets more than what was registered in the last moment.
+//! Drivers register handlers when they are loaded, with their first contexts, with their first compiles and,
+//! where they compile at a launch, with their first launches. Kiln [restores](super::signals) the previous
+//! signal handlers, and registers its own [exit handler](super::shutdown) again, so that it runs before a
+//! driver's. Such driver calls take up to a second. Until they return, the handler thread repeats both steps,
+//! so that a signal or the end of the process meets only handlers that were registered a moment before.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -15,33 +15,33 @@ use super::shutdown;
 use super::signals;
 use crate::error::Result;
 
-/// Number of calls of each kind in a process during which a thread looks.
+/// Number of calls of each kind, per process, during which the handler thread runs.
 const WATCHED_CALLS: usize = 8;
 
-/// A later call that takes longer may have registered handlers for the end of the process.
+/// Duration above which a later call is assumed to have registered exit handlers.
 const MAY_REGISTER: Duration = Duration::from_millis(2);
 
-/// The first pause between two looks, and the longest.
+/// First and longest pause between two passes of the handler thread.
 const PAUSES: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(10)];
 
-/// The pause grows by this part of itself.
+/// Divisor of the pause's growth: each pause is 1/64 longer than the one before.
 const GROWTH: u32 = 64;
 
-/// Number of calls that are watched now.
+/// Number of watched calls in progress.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether there is a thread that looks.
+/// Whether the handler thread runs.
 static IS_LOOKING: AtomicBool = AtomicBool::new(false);
 
-/// A kind of call.
+/// Kind of a driver call.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Discover,
     Open,
     Compile,
-    /// Makes a program of a binary, in less time than a look would be worth for each.
+    /// Creates a program from a binary. Such calls are too short for a signal watch around every one.
     Load,
-    /// Enqueues a launch, in as little time.
+    /// Enqueues a launch. As short as [`Load`](Self::Load).
     #[cfg(feature = "opencl")]
     Launch,
 }
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// Lasts as long as a call.
+/// Guard that is held during a driver call that may register handlers.
 pub(super) struct Arranging {
     is_watched: bool,
     since: Instant,
@@ -105,14 +105,14 @@ impl Drop for Arranging {
     }
 }
 
-/// Permission to call a driver's compiler, for as long as it is kept.
+/// Guard that permits calls of a driver's compiler while it is held.
 pub(super) struct Compiling {
-    // Declared first: the handlers are seen to before the call counts as over.
+    // Declared first, so dropped first: handlers are restored before the call counts as finished.
     _arranging: Arranging,
     _call: shutdown::Call,
 }
 
-/// Enters a driver's compiler. Fails like [`exit::begin`].
+/// Enters a driver's compiler. Fails like [`shutdown::begin`].
 pub(super) fn compile(kind: Kind) -> Result<Compiling> {
     let call = shutdown::compile()?;
     Ok(Compiling { _arranging: Arranging::of(kind), _call: call })
@@ -129,7 +129,7 @@ fn look() {
             pause = (pause + pause / GROWTH).min(PAUSES[1]);
         }
         IS_LOOKING.store(false, SeqCst);
-        // A call that began in between has seen this thread.
+        // A call that began before `IS_LOOKING` was cleared started no thread, because it saw this one.
         if WATCHED.load(SeqCst) == 0 || IS_LOOKING.swap(true, SeqCst) {
             return;
         }

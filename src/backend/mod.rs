@@ -1,9 +1,9 @@
-//! The only room that speaks to drivers.
+//! The only part of the crate that calls drivers.
 //!
-//! A backend is blocking, plain and small: it builds, allocates, enqueues on in-order lanes and
-//! tells when a command ended. It keeps nothing alive for its callers, orders nothing between
-//! lanes, and caches and retries nothing but what its driver demands; the rooms above do all that, for
-//! every backend alike.
+//! A backend is blocking, plain and small: it builds, allocates, enqueues on in-order native queues and reports
+//! when a command has ended. It keeps nothing alive for its callers and orders nothing between native queues.
+//! It caches and retries only where its driver requires that. The modules above do all this, once for every
+//! backend.
 
 #![cfg_attr(
     not(any(feature = "level-zero", feature = "opencl", feature = "simulated")),
@@ -44,7 +44,8 @@ use crate::error::{DriverCode, Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::sync::lock;
 
-/// The backends that speak to drivers, with one that has no device for each that is left out.
+/// Returns the backends of real drivers. A backend that was not compiled in is replaced by a `LeftOut`, which
+/// has no devices.
 pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
     vec![
         #[cfg(feature = "opencl")]
@@ -58,7 +59,8 @@ pub(crate) fn drivers() -> Vec<Arc<dyn Backend>> {
     ]
 }
 
-/// A backend that was not compiled in, by its feature's name, which is also the backend's.
+/// Stand-in for a backend that was not compiled in. Holds the name of its feature, which is also the backend's
+/// name.
 #[cfg(not(all(feature = "opencl", feature = "level-zero")))]
 struct LeftOut(&'static str);
 
@@ -75,7 +77,7 @@ impl Backend for LeftOut {
     }
 }
 
-/// The devices that were found, and for each backend without a device the reason.
+/// Devices that were found, and the reason for each backend that has none.
 pub(crate) struct Discovered {
     pub(crate) adapters: Vec<Arc<dyn Adapter>>,
     pub(crate) unavailable: Vec<(&'static str, Error)>,
@@ -85,8 +87,9 @@ pub(crate) struct Discovered {
 ///
 /// # Errors
 ///
-/// [`NoDevice`](ErrorKind::NoDevice) with the reason of each backend if there is no device at all. A setting
-/// that cannot be used, or a process in which drivers take no calls any more, is an error in any case.
+/// [`NoDevice`](ErrorKind::NoDevice), with the reason of each backend, if there is no device at all. An invalid
+/// setting is an error even if another backend has devices. So is a process that is ending or was forked, in
+/// which drivers cannot be called.
 pub(crate) fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
     let mut adapters = Vec::new();
     let mut unavailable = Vec::new();
@@ -116,8 +119,8 @@ pub(crate) fn discover(backends: &[Arc<dyn Backend>]) -> Result<Discovered> {
     Err(Error::new(ErrorKind::NoDevice, format!("tried {tried}")))
 }
 
-/// Prepares the end of the process, before drivers are used. To be called on a thread of the
-/// application's, which may be the one that ends the process.
+/// Prepares for the end of the process, before drivers are used. Must be called on a thread of the application,
+/// because that may be the thread that ends the process.
 pub(crate) fn prepare_for_end() {
     #[cfg(any(feature = "level-zero", feature = "opencl"))]
     {
@@ -126,7 +129,8 @@ pub(crate) fn prepare_for_end() {
     }
 }
 
-/// A code that a driver of this backend gave in another process, with its name.
+/// Returns an error code that a driver of this backend reported in another process, with the code's name.
+/// `None` if the backend has no driver or was not compiled in.
 pub(crate) fn driver_code(backend: &str, code: i32) -> Option<DriverCode> {
     match backend {
         #[cfg(feature = "opencl")]
@@ -140,107 +144,107 @@ pub(crate) fn driver_code(backend: &str, code: i32) -> Option<DriverCode> {
     }
 }
 
-/// One API through which devices are reached.
+/// API through which devices are reached, such as OpenCL.
 pub(crate) trait Backend: Send + Sync {
-    /// The word that selects it, such as `opencl`.
+    /// Returns the name that selects this backend, such as `opencl`.
     fn name(&self) -> &'static str;
 
-    /// All its devices. `NoDevice` if its driver is not installed, with a message that says what
-    /// was tried. Blocks: loads the driver.
+    /// Returns all devices of this backend. Fails with `NoDevice` if its driver is not installed; the message
+    /// lists what was tried. Blocks while the driver is loaded.
     fn adapters(&self) -> Result<Vec<Arc<dyn Adapter>>>;
 }
 
-/// A device that is there but not opened.
+/// Device that is present but not opened.
 pub(crate) trait Adapter: Send + Sync {
     fn info(&self) -> &Arc<DeviceInfo>;
 
-    /// Blocks: creates what the API calls a context.
+    /// Opens the device by creating what the API calls a context. Blocks.
     fn open(&self) -> Result<Arc<dyn Device>>;
 }
 
-/// An opened device.
+/// Opened device.
 pub(crate) trait Device: Send + Sync {
     /// Builds a program with all its kernels. Blocks for as long as the compiler needs.
     ///
-    /// The error's kind tells a refusal (`BuildFailed`, with the log) from circumstance
-    /// (`OutOfResources`, `DeviceLost`).
+    /// The error's kind distinguishes a rejected program (`BuildFailed`, with the log) from a failure that has
+    /// other causes (`OutOfResources`, `DeviceLost`).
     fn build(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
 
-    /// Compiles an image, in a format that [`DeviceInfo::links`] lists, to an object: a program that
-    /// has no kernels yet and that [`link`](Self::link) takes. Of [`ImageFormat::Native`], takes the
-    /// binary of such an object. Blocks and fails as [`build`](Self::build).
+    /// Compiles a module, in a format that [`DeviceInfo::links`] lists, to an object: a program that has no
+    /// kernels yet and that [`link`](Self::link) takes. For [`ImageFormat::Native`], loads the binary of such
+    /// an object. Blocks and fails like [`build`](Self::build).
     fn compile(&self, source: &Source<'_>) -> Result<Arc<dyn Program>>;
 
-    /// Links objects of this device, at least one, to a program with all their kernels. Blocks and
-    /// fails as [`build`](Self::build).
+    /// Links one or more objects of this device to a program with all their kernels. Blocks and fails like
+    /// [`build`](Self::build).
     fn link(&self, objects: &[&dyn Program]) -> Result<Arc<dyn Program>>;
 
-    /// Allocates `bytes`, more than zero, of device memory with unspecified contents.
+    /// Allocates `bytes` of device memory with unspecified contents. `bytes` is not zero.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>>;
 
-    /// A new in-order native queue. With `profiling`, its events tell their times.
+    /// Creates an in-order native queue. With `profiling`, its events report their times.
     fn create_lane(&self, profiling: bool) -> Result<Box<dyn Lane>>;
 }
 
-/// What to build: the image, already known to be in a format that the device takes.
+/// Module to build, in a format that the device is known to accept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
     pub(crate) format: ImageFormat,
     pub(crate) code: &'a [u8],
-    /// Holds no NUL.
+    /// Build options, without a NUL.
     pub(crate) options: &'a str,
-    /// `SpecId` and value bytes, sorted by id; only for SPIR-V.
+    /// Specialization constants as `SpecId` and value bytes, sorted by id. Only for SPIR-V.
     pub(crate) constants: &'a [(u32, Vec<u8>)],
 }
 
-/// A program built for one device, or an object to link into one. Passed back to the device that
-/// made it, only.
+/// Program built for one device, or an object to link into one. Passed only to the device that created it.
 pub(crate) trait Program: Any + Send + Sync {
-    /// Its kernels, created with it; an object has none.
+    /// Returns the kernels, which are created with the program. An object has none.
     fn kernels(&self) -> &[Arc<dyn Kernel>];
 
-    /// The compiler's messages; empty if none.
+    /// Returns the compiler's messages; empty if there are none.
     fn build_log(&self) -> &str;
 
-    /// The size of [`binary`](Self::binary) in bytes; `None` if the driver does not tell, or could
-    /// only tell after a further compile.
+    /// Returns the size of [`binary`](Self::binary) in bytes. `None` if the driver does not report it, or could
+    /// only do so after another compile.
     fn binary_size(&self) -> Option<usize>;
 
-    /// The device's own form of the program, which it takes as [`ImageFormat::Native`].
+    /// Returns the program in the device's own format, which is loaded as [`ImageFormat::Native`].
     fn binary(&self) -> Result<Vec<u8>>;
 }
 
-/// An entry point of a program. Passed back to the lanes of the device that built it, only.
+/// Entry point of a program. Passed only to native queues of the device that built it.
 pub(crate) trait Kernel: Any + Send + Sync {
     fn name(&self) -> &str;
 
     fn parameters(&self) -> &[Parameter];
 
-    /// The most work-items that a work-group of this kernel can have, where the driver tells.
+    /// Returns the maximum number of work-items in a work-group of this kernel, if the driver reports it.
     fn max_work_group_size(&self) -> Option<usize>;
 
-    /// The work-group that the kernel's own code asks for, in three dimensions.
+    /// Returns the work-group size that the kernel's own code requires, in three dimensions.
     fn required_work_group(&self) -> Option<[usize; 3]> {
         None
     }
 
-    /// Local memory in bytes that the kernel's own code declares.
+    /// Returns the size of the local memory that the kernel's own code declares, in bytes.
     fn local_memory(&self) -> u64;
 
-    /// Whether the driver takes the argument. Asked where the signature does not say enough to know.
+    /// Fails if the driver rejects the argument. Called where the signature alone does not decide that.
     fn accepts(&self, _index: u32, _argument: &Argument<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-/// A part of a device's memory.
+/// Range of a device's memory.
 pub(crate) trait Memory: Any + Send + Sync {
-    /// A kernel argument that covers `bytes` from `offset` on, a multiple of the device's
-    /// `slice_alignment`. Keeps the whole alive.
+    /// Returns a kernel argument that covers `bytes` from `offset` on. `offset` is a multiple of the device's
+    /// `slice_alignment`. The view keeps the whole memory alive.
     fn view(&self, offset: usize, bytes: usize) -> Result<Arc<dyn Memory>>;
 }
 
-/// Checks what is asked of [`Memory::view`], of a memory of so many bytes: some drivers take any region.
+/// Checks the arguments of [`Memory::view`] for a memory of `whole` bytes, because some drivers accept any
+/// region.
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 fn check_view(info: &DeviceInfo, whole: usize, offset: usize, bytes: usize) -> Result<()> {
     let align = info.limits.slice_alignment;
@@ -254,12 +258,12 @@ fn check_view(info: &DeviceInfo, whole: usize, offset: usize, bytes: usize) -> R
     Ok(())
 }
 
-/// A kernel argument in the form that the driver gets.
+/// Kernel argument in the form that the driver takes.
 #[derive(Clone, Copy)]
 pub(crate) enum Argument<'a> {
     Memory(&'a dyn Memory),
     Value(&'a [u8]),
-    /// Bytes of local memory.
+    /// Size of the local memory in bytes.
     Local(usize),
 }
 
@@ -273,7 +277,7 @@ impl fmt::Display for Argument<'_> {
     }
 }
 
-/// What a lane can run. Ranges are in bytes and lie inside their memory.
+/// Operation of a native queue. Ranges are in bytes and lie inside their memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Operation<'a> {
     Launch {
@@ -281,14 +285,14 @@ pub(crate) enum Operation<'a> {
         arguments: &'a [Argument<'a>],
         range: &'a NdRange,
     },
-    /// Device memory from host memory.
+    /// Copies host memory to device memory.
     Write {
         to: &'a dyn Memory,
         offset: usize,
         from: *const u8,
         bytes: usize,
     },
-    /// Host memory from device memory.
+    /// Copies device memory to host memory.
     Read {
         from: &'a dyn Memory,
         offset: usize,
@@ -302,7 +306,7 @@ pub(crate) enum Operation<'a> {
         bytes: usize,
         pattern: &'a [u8],
     },
-    /// The two ranges do not overlap.
+    /// Copies device memory. The two ranges do not overlap.
     Copy {
         from: &'a dyn Memory,
         from_offset: usize,
@@ -310,86 +314,88 @@ pub(crate) enum Operation<'a> {
         to_offset: usize,
         bytes: usize,
     },
-    /// Does nothing, after all that came before on its lane and all that it waits for.
+    /// Has no effect. Ends after all earlier operations of its native queue and all events in its wait list.
     Marker,
 }
 
-/// An in-order native queue: what is enqueued later starts after what was enqueued before ended.
+/// In-order native queue: an operation starts after all operations enqueued before it have ended.
 pub(crate) trait Lane: Send {
-    /// Enqueues an operation behind all earlier ones and behind `wait`, events of other lanes of
-    /// the same device. Does not wait for any of them. An error means that nothing was enqueued.
+    /// Enqueues an operation behind all earlier ones and behind the events in `wait`, which belong to other
+    /// native queues of the same device. Does not block until they end. An error means that nothing was
+    /// enqueued.
     ///
     /// # Safety
     ///
-    /// Until the returned event has ended, the caller keeps alive and unmoved everything that the
-    /// operation names, host memory included, and nobody else touches host memory that it writes.
-    /// The kernel stays inside the memory that it is given.
+    /// Until the returned event has ended, the caller keeps everything that the operation names alive and
+    /// unmoved, host memory included, and no other code accesses host memory that the operation writes. The
+    /// kernel stays inside the memory that it is given.
     unsafe fn enqueue(
         &mut self,
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<Arc<dyn NativeEvent>>;
 
-    /// Sees to it that everything enqueued so far starts without another call.
+    /// Ensures that everything enqueued so far starts without another call.
     fn flush(&mut self) -> Result<()>;
 }
 
-/// How far a native command has come.
+/// Progress of a native command.
 #[derive(Clone, Debug)]
 pub(crate) enum Progress {
     Pending,
     Complete,
     Failed(Error),
-    /// The driver does not tell, and never may: perhaps it still runs. It counts as failed.
+    /// The driver does not report the status, and may never do so. The command may still run. Counts as failed.
     #[cfg_attr(not(feature = "opencl"), expect(dead_code, reason = "others tell, or are lost"))]
     Unknown(Error),
 }
 
-/// Called once when a native command has ended, on any thread, perhaps before
+/// Callback that is called once when a native command has ended, on any thread, perhaps before
 /// [`NativeEvent::notify`] returns.
 pub(crate) type Notify = Box<dyn FnOnce() + Send>;
 
-/// Tells of an end. What wakes a task is the application's: should it panic, neither a driver's thread
-/// nor whoever found the end goes with it.
+/// Calls `notify` and catches a panic. The callback may run the application's wakers; if one panics, neither a
+/// driver's thread nor the thread that found the end is affected.
 #[cfg(any(feature = "level-zero", feature = "opencl", feature = "simulated"))]
 fn tell(notify: Notify) {
     outlast("a waker", notify);
 }
 
-/// The end of an enqueued operation.
+/// Event of an enqueued operation.
 pub(crate) trait NativeEvent: Any + Send + Sync {
-    /// Asks the driver; does not block.
+    /// Queries the driver for the operation's progress. Does not block.
     fn progress(&self) -> Progress;
 
-    /// Whether it has ended, where looking costs little more than reading memory; `None` where a
-    /// driver's locks are in the way.
+    /// Returns whether the operation has ended, if that check costs little more than reading memory. `None` if
+    /// it would take a driver's locks.
     fn is_seen_ended(&self) -> Option<bool> {
         None
     }
 
-    /// When it was queued, submitted, started and ended; `None` before its end and without profiling.
+    /// Returns when the operation was queued, submitted, started and ended. `None` before its end and without
+    /// profiling.
     fn profile(&self) -> Option<Profile>;
 
-    /// Has `notify` called when the operation has ended, well or not. `notify` calls no driver
-    /// function and takes no lock. An error means that it will not be called.
+    /// Registers `notify` to be called when the operation has ended, successfully or not. `notify` calls no
+    /// driver function and takes no lock. An error means that it will not be called.
     fn notify(&self, notify: Notify) -> Result<()>;
 }
 
-/// The stations of a command, in nanoseconds of the device's own clock.
+/// Timestamps of a command, in nanoseconds of the device's own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Profile {
-    /// When the host handed it to the driver.
+    /// Time at which the host handed the command to the driver.
     pub queued: u64,
-    /// When the driver handed it to the device.
+    /// Time at which the driver handed the command to the device.
     pub submitted: u64,
-    /// When it began to run.
+    /// Time at which the command began to run.
     pub started: u64,
-    /// When it ended.
+    /// Time at which the command ended.
     pub ended: u64,
 }
 
-/// A device of a runtime, opened when it is first needed.
+/// Device of a runtime, opened when it is first needed.
 pub(crate) struct DeviceSlot {
     handle: crate::device::Device,
     adapter: Arc<dyn Adapter>,
@@ -406,8 +412,8 @@ impl DeviceSlot {
         &self.handle
     }
 
-    /// The opened device. Blocks the first time, and again after a failure, which is not kept: it
-    /// may be one of circumstance.
+    /// Returns the opened device, and opens it if that has not been done yet. Opening blocks. A failure is not
+    /// cached, because it may be temporary; the next call tries again.
     pub(crate) fn open(&self) -> Result<&Arc<dyn Device>> {
         if let Some(device) = self.opened.get() {
             return Ok(device);

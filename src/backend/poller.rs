@@ -1,10 +1,9 @@
-//! The one thread of an opened device that finds out when commands end, for those who wait for them,
-//! where the driver tells nobody, or tells late.
+//! Poller thread: the one thread of an opened device that finds the ends of awaited commands, for drivers that
+//! report no ends or report them late.
 //!
-//! A driver's own waits keep a processor busy, one for each who waits. The watcher asks about the
-//! oldest command of each lane that somebody waits for: again and again at first, since most commands
-//! are short, then at pauses that are a fixed part of the time already waited. It sleeps while nobody
-//! waits for anything.
+//! A driver's own blocking waits keep one processor busy for each waiter. The poller thread polls the oldest
+//! awaited command of each native queue instead: without a pause at first, since most commands are short, then
+//! with pauses that are a fixed part of the time already waited. It sleeps while nothing is awaited.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,54 +15,55 @@ use crate::process;
 use crate::process::threads;
 use crate::sync::{ignore_poison, lock};
 
-/// How long it asks without a pause, and after the last end goes on looking for somebody who waits for
-/// the next: waking it would take longer than most commands.
+/// Time during which the thread polls without a pause. After the last end it goes on for as long without any
+/// awaited command, because waking it for the next one takes longer than most commands.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// A pause is this part of the time that has been waited: an end is found that much late.
+/// Divisor of the time already waited that gives the next pause. An end is found late by this part of the wait.
 const PART: u32 = 256;
 
-/// Shorter ones would find nothing sooner: waking up takes a few microseconds.
+/// Shortest pause. Shorter ones would find nothing sooner, because waking up takes a few microseconds.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// After so long without an end it asks whether the device still works, at every pause.
+/// Time without an end after which the thread checks, at every pause, whether the device still works.
 const SUSPICIOUS: Duration = Duration::from_millis(20);
 
-/// A lane whose commands are watched.
+/// Native queue whose commands are polled.
 pub(super) trait Watched: Send + Sync {
-    /// Asks about the oldest command that somebody waits for, and sees to it if it has ended.
+    /// Polls the oldest awaited command, and handles its end if it has ended.
     fn look(&self) -> Found;
 
-    /// Nothing has ended for a while: asks whether the device still works, if that can be asked.
+    /// Checks whether the device still works, if that can be queried. Called when nothing has ended for a
+    /// while.
     fn suspect(&self) {}
 }
 
-/// What the watcher found on a lane.
+/// Result of polling a native queue.
 pub(super) enum Found {
-    /// Nobody waits for anything there any more. The lane is no longer watched.
+    /// Nothing is awaited there any more. The native queue is no longer polled.
     Nothing,
-    /// The oldest that somebody waits for still runs.
+    /// The oldest awaited command still runs.
     Pending,
     /// Some commands have ended.
     Ended,
 }
 
-/// The handle of the thread, which is started when there is something to watch. It ends once this is
-/// dropped and nobody waits for anything.
+/// Handle of the poller thread, which is started when there is something to poll. The thread ends once the
+/// handle is dropped and nothing is awaited.
 pub(super) struct Watcher {
     shared: Arc<Shared>,
     spawn: Spawn,
 }
 
-/// Starts the thread.
+/// Function that starts the thread.
 type Spawn = fn(Arc<Shared>) -> io::Result<()>;
 
 struct Shared {
     state: Mutex<State>,
-    /// Whether the thread runs, or ran.
+    /// Whether the thread runs or has run.
     started: AtomicBool,
-    /// Something is new.
+    /// Whether there is a new native queue or a new awaited command.
     nudged: AtomicBool,
     sleeping: AtomicBool,
     wake: Condvar,
@@ -71,7 +71,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Lanes that it does not know yet.
+    /// Native queues that the thread has not taken over yet.
     new: Vec<Arc<dyn Watched>>,
     closed: bool,
 }
@@ -94,15 +94,15 @@ impl Watcher {
         }
     }
 
-    /// From now on looks after a lane, until it finds [`Nothing`](Found::Nothing) there. Tells what
-    /// [`nudge`](Self::nudge) does.
+    /// Adds a native queue, which is polled until [`Nothing`](Found::Nothing) is found there. Returns the
+    /// result of [`nudge`](Self::nudge).
     pub(super) fn add(&self, lane: Arc<dyn Watched>) -> bool {
         self.shared.lock().new.push(lane);
         self.nudge()
     }
 
-    /// Somebody waits for a command that is new. Tells whether there is a thread that will look. Where
-    /// the system gave none, it is asked again with each call.
+    /// Wakes the thread for a new awaited command. Returns whether there is a thread to poll for it. If the
+    /// system could not start one, each call tries again.
     pub(super) fn nudge(&self) -> bool {
         self.shared.nudge();
         self.shared.started.load(SeqCst) || self.start()
@@ -134,13 +134,14 @@ impl Drop for Watcher {
 }
 
 impl Shared {
-    /// Nothing here leaves the state half-changed when it panics.
+    /// Locks the state. No code here leaves it half-changed when it panics.
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     fn nudge(&self) {
-        // It looks for a nudge after it has said that it sleeps, so one of the two sees the other.
+        // The thread sets `sleeping` before it reads `nudged`, so at least one of the two threads sees the
+        // other's store.
         self.nudged.store(true, SeqCst);
         if self.sleeping.load(SeqCst) {
             let _state = self.lock();
@@ -190,7 +191,7 @@ impl Shared {
         }
     }
 
-    /// Until it is nudged, but no longer than `limit`.
+    /// Sleeps until nudged, but no longer than `limit`.
     fn sleep(&self, limit: Option<Duration>) {
         let state = self.lock();
         self.sleeping.store(true, SeqCst);
@@ -206,7 +207,8 @@ impl Shared {
     }
 }
 
-/// Has the system keep to this thread's pauses, which it would lengthen by more than they are.
+/// Reduces the timer slack of this thread. Otherwise the system may lengthen its pauses by more than their own
+/// length.
 fn be_punctual() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1)) {
@@ -221,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A lane that reports each look at it, and then finds what it is told to.
+    /// Native queue that reports each `look`, and returns the results that a test sends.
     struct Told {
         looks: Sender<()>,
         answers: Mutex<Receiver<Found>>,
@@ -229,7 +231,7 @@ mod tests {
 
     impl Watched for Told {
         fn look(&self) -> Found {
-            // Nobody listens once a test is over.
+            // The receiver is gone once a test is over.
             let _ = self.looks.send(());
             let answers = lock(&self.answers);
             answers.recv().unwrap_or(Found::Nothing)
@@ -253,7 +255,7 @@ mod tests {
             looked.recv_timeout(SOON).expect("it is looked at");
             answer.send(found).expect("the lane is there");
         }
-        // The lane is dropped, and with it the sender.
+        // The native queue is dropped, and with it the sender.
         assert_eq!(looked.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 

@@ -1,24 +1,24 @@
-//! What a driver's kernel holds for its parameters, so that the same argument need not be set again.
+//! Record of the arguments that a driver's kernel holds, so that an unchanged argument is not set again.
 
 use smallvec::SmallVec;
 
 use super::Argument;
 use crate::error::{Error, Result};
 
-/// An argument by what tells it from others.
+/// Identity of an argument, to compare it with the one that was set last.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Given<'a> {
-    /// By the id of the memory object: addresses are reused.
+    /// Id of the memory object. Addresses are reused, so they do not identify it.
     Memory(u64),
     Local(usize),
     Value(&'a [u8]),
 }
 
-/// What was last set for a parameter.
+/// Argument that was last set for a parameter.
 #[derive(Default)]
 pub(super) struct SetArgument {
     holds: Holds,
-    /// Kept across launches, for its allocation.
+    /// Bytes of the last value. Kept across launches to reuse its allocation.
     value: SmallVec<[u8; 16]>,
 }
 
@@ -28,11 +28,11 @@ enum Holds {
     Unknown,
     Memory(u64),
     Local(usize),
-    /// The bytes beside this.
+    /// The bytes in [`SetArgument::value`].
     Value,
 }
 
-/// What is said of any argument for an image or a sampler.
+/// Returns the error for any argument that is given for an image or a sampler.
 pub(super) fn not_an_image(kernel: &str, index: u32, argument: &Argument<'_>) -> Error {
     Error::invalid(format!(
         "kernel `{kernel}`, parameter {index}: given {argument}, expected an image or a sampler, which \
@@ -51,12 +51,13 @@ impl SetArgument {
         held == given
     }
 
-    /// Before an argument is set: if that fails, nobody knows what the driver holds.
+    /// Marks the held argument as unknown. Called before an argument is set, because after a failure it is
+    /// unknown what the driver holds.
     pub(super) fn forget(&mut self) {
         self.holds = Holds::Unknown;
     }
 
-    /// After it was set.
+    /// Records an argument after it was set.
     pub(super) fn keep(&mut self, given: Given<'_>) {
         self.holds = match given {
             Given::Memory(id) => Holds::Memory(id),
@@ -70,12 +71,12 @@ impl SetArgument {
     }
 }
 
-/// Whether there is an argument for each parameter: one too few would launch with that of an earlier
-/// launch.
+/// Checks that there is an argument for each parameter. With one too few, the launch would use the argument of
+/// an earlier launch.
 ///
 /// # Errors
 ///
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if not.
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the numbers differ.
 pub(super) fn check_count(kernel: &str, parameters: usize, arguments: usize) -> Result<()> {
     if arguments == parameters {
         return Ok(());

@@ -4,15 +4,15 @@
 //! that then calls a driver, or is still inside one, crashes the process. Therefore each call of a
 //! driver is made inside a [`Call`], and the end of the process comes in three phases:
 //!
-//! 1. Drivers take no new work. Work that is being handed over, and commands in flight, may end.
-//! 2. Drivers take no calls at all. Calls that were begun may end.
-//! 3. The drivers' own handlers run.
+//! 1. New work is rejected. Work that is being submitted, and commands in flight, may end.
+//! 2. All driver calls are rejected. Calls that have begun may end.
+//! 3. The drivers' own exit handlers run.
 //!
-//! A process whose commands or calls have not ended after [`GRACE`](linux::GRACE) ends without phase 3:
-//! the system takes the device's memory back. So does, at once, a process that compiles, because parts
-//! of a compiler may be gone before phase 1, and one that ends from within a driver's callback.
+//! A process whose commands or calls have not ended after [`GRACE`](linux::GRACE) ends without phase 3; the
+//! system reclaims the device's memory. Phase 3 is also skipped, without a wait, if the process is compiling,
+//! because parts of a compiler may be gone before phase 1, and if it ends from within a driver's callback.
 //!
-//! Only the threads of a process whose C library is glibc are held off like this.
+//! Only Linux with glibc has this protection.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -22,19 +22,19 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::*};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process;
 
-/// The calls that drivers take at present.
+/// Current phase, which determines the permitted driver calls.
 static PHASE: AtomicU8 = AtomicU8::new(OPEN);
 
 const OPEN: u8 = 0;
-/// No new work.
+/// New work is rejected.
 const DRAINING: u8 = 1;
-/// No calls.
+/// All calls are rejected.
 const CLOSED: u8 = 2;
 
 /// Whether this process or one that it was forked from has called a driver.
 static HAS_CALLED: AtomicBool = AtomicBool::new(false);
 
-/// Number of threads that are handing work to a driver.
+/// Number of threads that are submitting work to a driver.
 static WORK: Count = Count::new();
 
 /// Number of threads in any other call of a driver.
@@ -43,8 +43,7 @@ static CALLS: Count = Count::new();
 /// Number of threads in a driver's compiler. The process does not wait for them.
 static COMPILES: Count = Count::new();
 
-/// A number that many threads change at the same time, each in one of several places, so that they
-/// rarely share a cache line.
+/// Counter that many threads change at the same time. It is sharded, so that threads rarely share a cache line.
 struct Count([Part; Self::PARTS]);
 
 #[repr(align(128))]
@@ -57,7 +56,7 @@ impl Count {
         Self([const { Part(AtomicUsize::new(0)) }; Self::PARTS])
     }
 
-    /// The calling thread's part.
+    /// Returns the calling thread's shard.
     fn part(&'static self) -> &'static AtomicUsize {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local!(static INDEX: usize = NEXT.fetch_add(1, Relaxed) % Count::PARTS);
@@ -71,33 +70,34 @@ impl Count {
 }
 
 thread_local! {
-    /// Number of calls that this thread is inside of.
+    /// Number of driver calls that this thread is inside of.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether the calling thread may call a driver.
+/// Returns whether the calling thread is inside a [`Call`], and so may call a driver.
 pub(super) fn is_inside() -> bool {
     DEPTH.try_with(Cell::get).unwrap_or(1) > 0
 }
 
-/// Permission to call a driver, for as long as it is kept. Belongs to its thread.
+/// Guard that permits driver calls while it is held. Bound to its thread.
 pub(super) struct Call {
     part: &'static AtomicUsize,
     of_this_thread: PhantomData<*const ()>,
 }
 
 impl Call {
-    /// A call that is made whatever the phase.
+    /// Enters a driver call in any phase.
     fn new(count: &'static Count) -> Self {
         let part = count.part();
         part.fetch_add(1, SeqCst);
-        // A thread that ends has nothing of its own left to end the process from.
+        // `try_with` fails only on a thread that is ending. Such a thread has no code of its own left that
+        // could end the process.
         let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
         Self { part, of_this_thread: PhantomData }
     }
 
-    /// A call that is made only before `phase`. It is counted before the phase is read, and the phase
-    /// is set before the count is read: one of the two threads sees the other.
+    /// Enters a driver call if `phase` has not begun. The call is counted before the phase is read, and the
+    /// phase is set before the count is read, so at least one of the two threads sees the other.
     fn before(phase: u8, count: &'static Count) -> Result<Self> {
         process::check()?;
         if !HAS_CALLED.load(Relaxed) {
@@ -131,12 +131,12 @@ pub(super) fn enter() -> Result<Call> {
     Call::before(CLOSED, &CALLS)
 }
 
-/// Enters a driver, to create something or to hand over work. Fails earlier than [`enter`].
+/// Enters a driver, to create something or to submit work. Fails in an earlier phase than [`enter`].
 pub(super) fn begin() -> Result<Call> {
     Call::before(DRAINING, &WORK)
 }
 
-/// Enters on behalf of a driver that calls back.
+/// Enters a driver call from within a driver's callback.
 #[cfg(feature = "opencl")]
 pub(super) fn called_back() -> Call {
     Call::new(&CALLS)
@@ -147,9 +147,9 @@ pub(super) fn compile() -> Result<Call> {
     Call::before(DRAINING, &COMPILES)
 }
 
-/// What commands run on.
+/// Queue of commands whose ends the process waits for.
 pub(super) trait Commands: Send + Sync {
-    /// Whether the end of one is not known.
+    /// Returns whether there is a command whose end is not known.
     #[cfg_attr(
         not(all(target_os = "linux", target_env = "gnu")),
         expect(dead_code, reason = "the end of the process is not arranged there")
@@ -157,16 +157,15 @@ pub(super) trait Commands: Send + Sync {
     fn are_in_flight(&self) -> bool;
 }
 
-/// Arranges for the phases. To be called again after a driver has registered handlers for the exit:
-/// the last registered handler runs first, and Kiln's has to run before the driver's.
+/// Registers the exit handler that runs the phases. Must be called again after a driver has registered exit
+/// handlers: the last registered handler runs first, and Kiln's must run before the driver's.
 pub(super) fn prepare() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     linux::prepare();
 }
 
-/// Prepares once more when the calling thread ends, or ends the process. A compiler makes some
-/// arrangements as late as its first compile, and PoCL compiles at a kernel's first launch, on a
-/// thread of its own.
+/// Calls [`prepare`] once more when the calling thread ends, or ends the process. A compiler registers some
+/// handlers as late as its first compile, and PoCL compiles at a kernel's first launch, on a thread of its own.
 pub(super) fn prepare_when_thread_ends() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     linux::prepare_when_thread_ends();
@@ -194,17 +193,17 @@ mod linux {
     use super::{CALLS, CLOSED, COMPILES, Commands, DRAINING, HAS_CALLED, PHASE, WORK, is_inside};
     use crate::process;
 
-    /// How long commands and calls may take to end once the process ends.
+    /// Time limit for commands and calls to end once the process ends.
     pub(super) const GRACE: Duration = Duration::from_secs(1);
 
     const PAUSE: Duration = Duration::from_millis(1);
 
     static COMMANDS: Mutex<Vec<Weak<dyn Commands>>> = Mutex::new(Vec::new());
 
-    /// Identifies Kiln's handler.
+    /// Static whose address identifies Kiln's handler.
     static OWNER: u8 = 0;
 
-    /// Whether the handler is called only because it is removed.
+    /// Whether the handler is being removed, which calls it too.
     static IS_REMOVED: AtomicBool = AtomicBool::new(false);
 
     unsafe extern "C" {
@@ -222,7 +221,7 @@ mod linux {
         fn _exit(status: c_int) -> !;
     }
 
-    /// Held while the handler is removed and registered again.
+    /// Guard that is held while the handler is removed and registered again.
     struct Turn;
 
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -242,8 +241,8 @@ mod linux {
         }
     }
 
-    /// Keeps a fork from happening during a turn: glibc's lock of the list of handlers would stay locked
-    /// in the child, which could not end.
+    /// Prevents forks during a [`Turn`]. Otherwise glibc's lock on the list of handlers would stay locked in
+    /// the child, which could then not exit.
     fn take_turns_with_forks() {
         unsafe extern "C" fn before() {
             std::mem::forget(Turn::take());
@@ -264,9 +263,10 @@ mod linux {
     /// Whether the handler has been registered at least once.
     static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
-    /// Runs on the main thread before `main`. When a thread ends the process, its thread-local values
-    /// are dropped before any handler runs: only this comes before handlers that a driver registers
-    /// while the process ends, where the main thread has never used Kiln.
+    /// Function that runs on the main thread before `main`, and gives it the thread-local value that calls
+    /// [`prepare`] when it is dropped. When a thread ends the process, its thread-local values are dropped
+    /// before any handler runs. If the main thread has never used Kiln, only this drop comes before handlers
+    /// that a driver registers while the process ends.
     #[used]
     #[unsafe(link_section = ".init_array")]
     static AT_START: extern "C" fn() = {
@@ -276,14 +276,14 @@ mod linux {
         at_start
     };
 
-    /// Registers the handler anew, so that it runs before all that were registered so far.
+    /// Registers the handler again, so that it runs before all handlers registered so far.
     pub(super) fn prepare() {
         IS_PREPARED.store(true, SeqCst);
         take_turns_with_forks();
         let _turn = Turn::take();
         let owner = (&raw const OWNER).cast_mut().cast();
         IS_REMOVED.store(true, SeqCst);
-        // SAFETY: calls `first` if it is registered, and nothing else is by this owner.
+        // SAFETY: calls `first` if it is registered; nothing else is registered with this owner.
         unsafe { __cxa_finalize(owner) };
         IS_REMOVED.store(false, SeqCst);
         // SAFETY: the function stays, since its library is never unloaded.
@@ -305,12 +305,12 @@ mod linux {
         }
 
         thread_local!(static AT_END: AtEnd = const { AtEnd });
-        // A thread that already ends has prepared.
+        // On a thread that is already ending, `prepare` has been called.
         let _ = AT_END.try_with(|_| ());
     }
 
-    /// A handler that is registered while handlers run is the next to run. Those of `on_exit` get the
-    /// exit status.
+    /// Registers [`at_exit`], unless this handler is only being removed. A handler that is registered while
+    /// handlers run is the next to run, and handlers of `on_exit` receive the exit status.
     unsafe extern "C" fn first(_: *mut c_void) {
         if !IS_REMOVED.load(SeqCst) {
             // SAFETY: the function stays, since its library is never unloaded.
@@ -325,8 +325,8 @@ mod linux {
     }
 
     unsafe extern "C" fn at_exit(status: c_int, _: *mut c_void) {
-        // A driver's handlers would wait for threads that a forked child does not have, and for a
-        // callback that ends the process.
+        // A driver's handlers would wait for threads that a forked child does not have, or for the callback
+        // that ends the process.
         if (HAS_CALLED.load(SeqCst) && process::is_forked()) || is_inside() {
             leave(status);
         }
@@ -338,7 +338,7 @@ mod linux {
             !is_busy() && COMPILES.is_zero()
         };
         PHASE.store(DRAINING, SeqCst);
-        // A driver that does not come back is asked nothing more.
+        // If a submission does not return, the driver is not queried for commands.
         let work_ended = ends(|| !WORK.is_zero()) && ends(has_commands);
         PHASE.store(CLOSED, SeqCst);
         if !(work_ended && ends(|| !CALLS.is_zero())) {
@@ -346,7 +346,7 @@ mod linux {
         }
     }
 
-    /// Ends the process without any further handler.
+    /// Ends the process without running any further handler.
     fn leave(status: c_int) -> ! {
         // SAFETY: null stands for all streams.
         unsafe { fflush(ptr::null_mut()) };

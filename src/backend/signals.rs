@@ -1,16 +1,16 @@
-//! Signal handlers that drivers register, and that are taken back.
+//! Removal of signal handlers that drivers register.
 //!
 //! PoCL (3.1) and Intel's runtime for CPUs (2026.22) contain LLVM, which registers handlers for 14 signals,
-//! among them SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2: PoCL when platforms are first
-//! listed, Intel's with the first context, other versions with the first compile. LLVM's handlers restore what
-//! was there before and send the signal again. An application whose own handler calls the one before
-//! it, as tokio's does, then dies of a SIGTERM that it wanted to handle.
+//! among them SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2. PoCL does so when platforms are first
+//! listed, Intel's runtime with the first context, other versions with the first compile. LLVM's handlers
+//! restore the previous handlers and raise the signal again. An application whose own handler calls the
+//! previous one, as tokio's does, is then killed by a SIGTERM that it was meant to handle.
 //!
-//! A driver is called inside a [`Watch`] while it may register handlers. Each handler that points into a
-//! library that was loaded meanwhile is the driver's, and is replaced by what was there before. A
-//! handler that points elsewhere is the application's, and stays. So does a handler for a fault that
-//! stays registered when it is called: PoCL needs such a one for SIGFPE, because kernels may divide by
-//! zero. LLVM's handlers for faults only serve once, for a report.
+//! A driver is called inside a [`Watch`] while it may register handlers. A handler that points into a library
+//! loaded meanwhile belongs to the driver, and is replaced by the previous handler. A handler that points
+//! elsewhere belongs to the application, and stays. A handler for a fault also stays if it remains registered
+//! when it is called: PoCL needs such a handler for SIGFPE, because kernels may divide by zero. LLVM's handlers
+//! for faults serve only once, for a report.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use libc::{c_int, c_void, dl_phdr_info, sigaction, size_t};
 
-/// The first and the last of the signals that are no real-time signals.
+/// Range of the signals that are not real-time signals.
 const SIGNALS: Range<c_int> = 1..32;
 
-/// Signals that a thread causes by what it does.
+/// Signals that a thread causes by its own actions.
 const FAULTS: [c_int; 7] = [
     libc::SIGABRT,
     libc::SIGBUS,
@@ -39,15 +39,15 @@ static STATE: Mutex<State> =
 struct State {
     /// Number of watches that are alive.
     watches: usize,
-    /// Handlers that the application is known to have registered, as long as there are watches.
+    /// Handlers that are to stay registered, by signal. Maintained while there are watches.
     expected: Vec<(c_int, sigaction)>,
-    /// Where the program and the libraries that were loaded outside of watches lie.
+    /// Address ranges of the program and of the libraries that were loaded outside of watches.
     application: Vec<Range<usize>>,
-    /// The loader's count of libraries at the end of the last watch.
+    /// Number of loads and unloads of libraries at the end of the last watch.
     loads: u64,
 }
 
-/// Keeps drivers from leaving signal handlers in the process.
+/// Guard that keeps drivers from leaving signal handlers in the process.
 pub(super) struct Watch(());
 
 impl Watch {
@@ -74,7 +74,7 @@ impl Drop for Watch {
     }
 }
 
-/// Takes back what drivers have registered so far. Does nothing without a [`Watch`].
+/// Removes the handlers that drivers have registered so far. Does nothing outside of a [`Watch`].
 pub(super) fn restore() {
     let mut state = lock();
     if state.watches > 0 {
@@ -87,7 +87,7 @@ fn lock() -> MutexGuard<'static, State> {
 }
 
 impl State {
-    /// Libraries that were loaded since the last watch are the application's.
+    /// Adds the libraries that were loaded since the last watch to the application's.
     fn note_libraries(&mut self) {
         if count_loads() != self.loads {
             let known = &self.application;
@@ -110,7 +110,7 @@ impl State {
                 continue;
             }
             let replaced = exchange(*number, expected);
-            // The application was quicker.
+            // The application registered a handler meanwhile, which is put back.
             if let Some(other) = replaced.filter(|replaced| !is_same(replaced, &found)) {
                 exchange(*number, &other);
                 *expected = other;
@@ -119,7 +119,7 @@ impl State {
     }
 }
 
-/// Whether the driver cannot do without its handler.
+/// Returns whether the driver needs its handler: a handler for a fault that stays registered when it is called.
 fn is_needed(number: c_int, found: &sigaction) -> bool {
     FAULTS.contains(&number) && found.sa_flags & libc::SA_RESETHAND == 0
 }
@@ -132,7 +132,7 @@ fn is_same(one: &sigaction, other: &sigaction) -> bool {
     (one.sa_sigaction, one.sa_flags) == (other.sa_sigaction, other.sa_flags)
 }
 
-/// The handler of a signal. `None` for a signal that cannot be handled.
+/// Returns the handler of a signal. `None` for a signal that cannot be handled.
 fn current(number: c_int) -> Option<sigaction> {
     let mut found = MaybeUninit::uninit();
     // SAFETY: there is room for the answer, and nothing is changed.
@@ -141,7 +141,7 @@ fn current(number: c_int) -> Option<sigaction> {
     (told == 0).then(|| unsafe { found.assume_init() })
 }
 
-/// Registers what was registered before, and gives what that replaces.
+/// Registers a handler that was registered before, and returns the handler that it replaces.
 fn exchange(number: c_int, with: &sigaction) -> Option<sigaction> {
     let mut replaced = MaybeUninit::uninit();
     // SAFETY: the handler was registered before, and there is room for the answer.
@@ -150,7 +150,7 @@ fn exchange(number: c_int, with: &sigaction) -> Option<sigaction> {
     (told == 0).then(|| unsafe { replaced.assume_init() })
 }
 
-/// How many libraries have been loaded and unloaded so far.
+/// Returns the number of loads and unloads of libraries so far.
 fn count_loads() -> u64 {
     unsafe extern "C" fn count(info: *mut dl_phdr_info, _: size_t, loads: *mut c_void) -> c_int {
         // SAFETY: the loader passes what the declaration says.
@@ -165,14 +165,14 @@ fn count_loads() -> u64 {
     loads
 }
 
-/// Where the program and all libraries lie.
+/// Returns the address ranges of the program and all libraries.
 fn libraries() -> Vec<Range<usize>> {
     unsafe extern "C" fn add(info: *mut dl_phdr_info, _: size_t, all: *mut c_void) -> c_int {
         // SAFETY: the loader passes what the declaration says.
         let info = unsafe { &*info };
         // SAFETY: the caller passes a list.
         let all = unsafe { &mut *all.cast::<Vec<Range<usize>>>() };
-        // SAFETY: a library has so many headers.
+        // SAFETY: the library has `dlpi_phnum` headers at this address.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
             let start = info.dlpi_addr as usize + header.p_vaddr as usize;

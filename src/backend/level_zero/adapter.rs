@@ -1,4 +1,4 @@
-//! Finding devices, and what they say of themselves.
+//! Discovery of devices, and the properties that they report.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -22,7 +22,8 @@ use crate::backend::{Adapter, Device, shutdown};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The largest type of OpenCL C has so many bytes, and kernels may take a buffer to be aligned to it.
+/// Alignment of slices of buffers: the size of the largest type of OpenCL C, in bytes. Kernels may assume that
+/// a buffer is aligned to it.
 const SLICE_ALIGNMENT: usize = 128;
 
 const INTEL: u32 = 0x8086;
@@ -35,10 +36,10 @@ pub(super) struct LzAdapter {
     pub(super) api: &'static Api,
     pub(super) driver: DriverHandle,
     pub(super) device: DeviceHandle,
-    /// The queues that run kernels.
+    /// Ordinal of the queue group that runs kernels.
     pub(super) ordinal: u32,
     pub(super) clock: Clock,
-    /// Whether events can be those of in-order lists' counters.
+    /// Whether events can be based on the counters of in-order lists.
     pub(super) has_counted_events: bool,
     pub(super) info: Arc<DeviceInfo>,
 }
@@ -59,17 +60,18 @@ impl LzAdapter {
         let _arranging = Arranging::of(arranging::Kind::Open);
         let Self { api, driver, device, ordinal, ref clock, has_counted_events, ref info } = *self;
         let events = if has_counted_events { Kind::Counted } else { Kind::Plain };
-        // Both came together. A driver that is older takes the flag for such a list, and ignores it.
+        // Drivers got in-order lists and counter-based events together. An older driver accepts the flag for an
+        // in-order list, and ignores it.
         let has_ordered_lists = has_counted_events;
         let description =
             ze_context_desc_t { stype: ZE_STRUCTURE_TYPE_CONTEXT_DESC, ..Default::default() };
         let mut raw = ptr::null_mut();
-        // SAFETY: the driver is alive, and the description is one.
+        // SAFETY: the driver is alive, and the description is valid.
         let created =
             unsafe { (api.zeContextCreate)(driver.0, &raw const description, &raw mut raw) };
         check(created)
             .map_err(|code| code.error(format!("the device `{}` cannot be opened", info.name)))?;
-        // SAFETY: just created, and known here alone.
+        // SAFETY: just created, and owned only here.
         let context = unsafe { OwnedContext::new(api, raw) };
         let context = Context {
             api,
@@ -92,7 +94,8 @@ impl LzAdapter {
     }
 }
 
-/// All devices that can be used, of all drivers. What cannot be used does not hide the rest.
+/// Returns all usable devices of all drivers. Unusable drivers and devices are skipped, and do not hide the
+/// others.
 pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     let api = api()?;
     let _call = shutdown::begin()?;
@@ -133,10 +136,10 @@ pub(super) fn discover() -> Result<Vec<LzAdapter>> {
     Ok(adapters)
 }
 
-/// The drivers of all devices that compute.
+/// Returns the drivers of all devices that compute.
 fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
     let older = || {
-        // SAFETY: takes flags.
+        // SAFETY: the function only takes flags.
         check(unsafe { (api.zeInit)(0) })?;
         list(ptr::null_mut(), |count, drivers| {
             // SAFETY: `drivers` is null or has room for `count`.
@@ -150,14 +153,14 @@ fn drivers(api: &Api) -> Result<Vec<ze_driver_handle_t>, Code> {
         flags: ZE_INIT_DRIVER_TYPE_FLAG_GPU | ZE_INIT_DRIVER_TYPE_FLAG_NPU,
     };
     let found = list(ptr::null_mut(), |count, drivers| {
-        // SAFETY: `drivers` is null or has room for `count`, and the description is one.
+        // SAFETY: `drivers` is null or has room for `count`, and the description is valid.
         unsafe { init_drivers(count, drivers, &raw mut wanted) }
     });
-    // A loader that has it fails where no driver is as new.
+    // A loader that has the function fails if no driver is recent enough for it.
     found.or_else(|code| older().map_err(|_| code))
 }
 
-/// What the driver lists in two calls: first how many, then which.
+/// Lists items of the driver in two calls: the first returns their number, the second the items.
 fn list<T: Clone>(
     empty: T,
     mut call: impl FnMut(*mut u32, *mut T) -> ze_result_t,
@@ -172,13 +175,13 @@ fn list<T: Clone>(
     Ok(all)
 }
 
-/// What the driver writes to a structure.
+/// Returns a structure that the driver fills in.
 fn ask<T>(mut into: T, call: impl FnOnce(*mut T) -> ze_result_t) -> Result<T, Code> {
     check(call(&raw mut into))?;
     Ok(into)
 }
 
-/// What the device says of itself, or why it cannot be used.
+/// Describes a device. Fails with the reason why the device cannot be used.
 fn describe(
     api: &'static Api,
     driver: ze_driver_handle_t,
@@ -254,19 +257,19 @@ fn describe(
     })
 }
 
-/// Major and minor, from one number.
+/// Splits a number into a major and a minor version.
 fn versions(number: u32) -> (u32, u32) {
     (number >> 16, number & 0xffff)
 }
 
-/// As OpenCL's drivers say it: every version up to the newest.
+/// Lists the supported SPIR-V versions as OpenCL drivers do: every version up to the newest.
 fn il_version(newest: u32) -> String {
     let (major, newest) = versions(newest);
     let each = (0..=newest).map(|minor| format!("SPIR-V_{major}.{minor}"));
     each.collect::<Vec<_>>().join(" ")
 }
 
-/// What the device has of OpenCL C's extensions; those that every device of Level Zero has are first.
+/// Returns the OpenCL C extensions of the device, beginning with those that every Level Zero device has.
 fn opencl_extensions(module: &ze_device_module_properties_t) -> Vec<String> {
     let always = [
         "cl_khr_byte_addressable_store",
@@ -293,7 +296,7 @@ fn features(module: &ze_device_module_properties_t) -> Vec<String> {
     features
 }
 
-/// Asks a device about itself.
+/// Queries for the properties of a device.
 struct Query {
     api: &'static Api,
     driver: ze_driver_handle_t,
@@ -301,20 +304,20 @@ struct Query {
 }
 
 impl Query {
-    /// With the version of the hardware; 0 where that is not told.
+    /// Returns the properties and the version of the hardware; 0 if the version is not reported.
     fn properties(&self) -> Result<(ze_device_properties_t, u32), Code> {
         let mut version = ze_device_ip_version_ext_t {
             stype: ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT,
             ..Default::default()
         };
         let asked = ze_device_properties_t {
-            // With it, the timer's resolution is told in ticks a second.
+            // With this type, the timer's resolution is in ticks per second.
             stype: ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2,
             pNext: (&raw mut version).cast(),
             ..Default::default()
         };
         let properties = ask(asked, |into| {
-            // SAFETY: the device is alive, and the structures are what their types say.
+            // SAFETY: the device is alive, and each structure is of the type that its `stype` states.
             unsafe { (self.api.zeDeviceGetProperties)(self.device, into) }
         })?;
         Ok((properties, version.ipVersion))
@@ -326,7 +329,7 @@ impl Query {
             ..Default::default()
         };
         ask(asked, |into| {
-            // SAFETY: the device is alive, and the structure is what its type says.
+            // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
             unsafe { (self.api.zeDeviceGetModuleProperties)(self.device, into) }
         })
     }
@@ -341,7 +344,7 @@ impl Query {
             ..Default::default()
         };
         let compute = ask(asked, |into| {
-            // SAFETY: the device is alive, and the structure is what its type says.
+            // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
             unsafe { (self.api.zeDeviceGetComputeProperties)(self.device, into) }
         })?;
         let units =
@@ -375,7 +378,7 @@ impl Query {
         Ok(memories.iter().map(|memory| memory.totalSize).sum())
     }
 
-    /// The first group of queues that run kernels, and copies with them.
+    /// Returns the ordinal of the first group of queues that run kernels, and copies with them.
     fn compute_ordinal(&self) -> Result<Option<u32>, Code> {
         let get = self.api.zeDeviceGetCommandQueueGroupProperties;
         let asked = ze_command_queue_group_properties_t {
@@ -396,7 +399,7 @@ impl Query {
             ..Default::default()
         };
         let answer = ask(asked, |into| {
-            // SAFETY: the device is alive, and the structure is what its type says.
+            // SAFETY: the device is alive, and the structure is of the type that its `stype` states.
             unsafe { (self.api.zeDeviceGetImageProperties)(self.device, into) }
         });
         answer.is_ok_and(|images| images.maxImageDims2D > 0)
@@ -415,7 +418,7 @@ impl Query {
             ..Default::default()
         };
         let properties = ask(asked, |into| {
-            // SAFETY: the driver is alive, and the structure is what its type says.
+            // SAFETY: the driver is alive, and the structure is of the type that its `stype` states.
             unsafe { (self.api.zeDriverGetProperties)(self.driver, into) }
         })?;
         let number = properties.driverVersion;
@@ -450,7 +453,7 @@ impl Query {
     }
 }
 
-/// For descriptions that are passed as untyped pointers.
+/// Returns a pointer to an extension, for a description that takes untyped pointers.
 pub(super) fn next<T>(extension: &mut T) -> *mut c_void {
     (&raw mut *extension).cast()
 }

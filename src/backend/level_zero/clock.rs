@@ -1,7 +1,8 @@
 //! The device's clock, in nanoseconds.
 //!
-//! Commands are stamped with as few as 32 bits of a counter, which is full after minutes. The host's
-//! clock tells about when a command was queued, and with that which of the counter's rounds is meant.
+//! Commands are stamped with as few as 32 bits of a counter, which overflows after minutes. The host's clock
+//! gives the approximate time when a command was queued, and so the round of the counter to which the stamp
+//! belongs.
 
 use std::time::Instant;
 
@@ -9,18 +10,18 @@ use crate::backend::Profile;
 
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
-    /// Ticks in a second.
+    /// Ticks per second.
     pub(super) frequency: u64,
-    /// How many bits of a stamp are the counter's.
+    /// Number of bits of a stamp that come from the counter.
     pub(super) stamp_bits: u32,
-    /// What the counter said, and when.
+    /// Time on the host, and value of the counter at that time.
     pub(super) origin: (Instant, u64),
 }
 
 const SECOND: u128 = 1_000_000_000;
 
 impl Clock {
-    /// About what the counter says at a time, had it all bits.
+    /// Returns the approximate value of the counter at a time, with all bits.
     fn ticks_at(&self, time: Instant) -> u64 {
         let (origin, ticks) = self.origin;
         let since = time.saturating_duration_since(origin).as_nanos();
@@ -33,7 +34,7 @@ impl Clock {
         u64::try_from(nanoseconds).unwrap_or(u64::MAX)
     }
 
-    /// The count whose lowest bits are `stamp`, nearest to `near`.
+    /// Returns the count whose lowest bits are `stamp` and that is nearest to `near`.
     fn complete(&self, stamp: u64, near: u64) -> u64 {
         let Some(round) = 1u64.checked_shl(self.stamp_bits).filter(|round| *round > 1) else {
             return stamp;
@@ -48,12 +49,12 @@ impl Clock {
             .unwrap_or(same_round)
     }
 
-    /// The stations of a command that was queued at a time and stamped when it began and ended.
+    /// Returns the profile of a command, from the time when it was queued and the stamps of its begin and end.
     pub(super) fn profile(&self, queued: Instant, began: u64, ended: u64) -> Profile {
         let queued = self.ticks_at(queued);
         let began = self.complete(began, queued);
         let ended = self.complete(ended, began).max(began);
-        // Handed to the device at once. The two clocks differ a little.
+        // Commands are submitted to the device at once. The two clocks differ a little.
         let queued = self.nanoseconds(queued.min(began));
         Profile {
             queued,

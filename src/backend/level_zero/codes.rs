@@ -1,31 +1,31 @@
-//! What the driver's codes mean.
+//! Meanings of the driver's codes.
 
 use std::borrow::Cow;
 
 use super::bindings::*;
 use crate::error::{DriverCode, Error, ErrorKind};
 
-/// What the driver answered, if not success.
+/// Code of the driver other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Code(pub(super) ze_result_t);
 
-/// The driver's answer as a result.
+/// Converts the driver's code to a result.
 pub(super) fn check(answer: ze_result_t) -> Result<(), Code> {
     if answer == ZE_RESULT_SUCCESS { Ok(()) } else { Err(Code(answer)) }
 }
 
 impl Code {
-    /// An error with the kind that the code has outside of builds.
+    /// Returns an error with the kind that the code has outside of builds.
     pub(super) fn error(self, message: impl Into<Cow<'static, str>>) -> Error {
         self.error_of(self.kind(), message)
     }
 
-    /// An error of a kind that the caller knows better than the code does.
+    /// Returns an error of a given kind, for a caller that has more context than the code.
     pub(super) fn error_of(self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
         Error::new(kind, message).with_code(self.driver_code())
     }
 
-    /// The code with its name in Level Zero's headers.
+    /// Returns the code with its name in Level Zero's headers.
     pub(super) fn driver_code(self) -> DriverCode {
         // All codes are positive as signed numbers.
         DriverCode { code: self.0.cast_signed(), name: name(self.0).unwrap_or("UNKNOWN_ERROR") }
@@ -35,7 +35,7 @@ impl Code {
         self.kind() == ErrorKind::DeviceLost
     }
 
-    /// What it means wherever it comes from.
+    /// Returns the kind of error that the code means in any context.
     pub(super) fn kind(self) -> ErrorKind {
         match self.0 {
             // The driver has no device that it may or can use.
@@ -65,7 +65,7 @@ impl Code {
             | ZE_RESULT_ERROR_INVALID_KERNEL_ATTRIBUTE_VALUE
             | ZE_RESULT_ERROR_OVERLAPPING_REGIONS => ErrorKind::InvalidArgument,
 
-            // A size that gets to the driver is not wrong otherwise: it is more than there can be.
+            // A size that is passed to the driver is otherwise valid: an unsupported one exceeds the resources.
             ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY
             | ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY
             | ZE_RESULT_ERROR_UNSUPPORTED_SIZE
@@ -81,7 +81,7 @@ impl Code {
         }
     }
 
-    /// What it means where a module is created or linked: the input is all that can be wrong there.
+    /// Returns the kind of error where a module is created or linked: only the input can be wrong there.
     pub(super) fn build_kind(self) -> ErrorKind {
         match self.0 {
             ZE_RESULT_ERROR_INVALID_ARGUMENT
@@ -94,7 +94,7 @@ impl Code {
         }
     }
 
-    /// What it means where one argument or the sizes of a launch are set.
+    /// Returns the kind of error where an argument or the sizes of a launch are set.
     pub(super) fn argument_kind(self) -> ErrorKind {
         match self.kind() {
             circumstance @ (ErrorKind::OutOfResources | ErrorKind::DeviceLost) => circumstance,

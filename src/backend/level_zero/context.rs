@@ -15,7 +15,7 @@ use crate::backend::shutdown;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
 
-/// A context of one device. Everything that is made in it keeps it alive.
+/// A context of one device. Every object that is created in it keeps it alive.
 pub(super) struct Context {
     pub(super) api: &'static Api,
     pub(super) device: DeviceHandle,
@@ -23,15 +23,15 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) info: Arc<DeviceInfo>,
     pub(super) watcher: Watcher,
-    /// Whether command lists keep the order by themselves.
+    /// Whether command lists keep their commands in order.
     pub(super) has_ordered_lists: bool,
-    /// Of events, without timestamps and with.
+    /// Pools of events, without timestamps and with timestamps.
     pub(super) events: [EventPool; 2],
     pub(super) staging: StagingPool,
     pub(super) lost: OnceLock<Error>,
-    /// How many commands have been enqueued whose end nobody has found.
+    /// Number of enqueued commands whose end has not been detected.
     pub(super) in_flight: AtomicUsize,
-    /// After all that was made in it.
+    /// Declared last, so that it is dropped after all objects that were created in it.
     pub(super) context: Arc<OwnedContext>,
 }
 
@@ -40,12 +40,12 @@ impl Context {
         self.context.raw()
     }
 
-    /// Why nothing that runs on the device will ever end, if that is so.
+    /// Returns the error of a lost device, on which no command will ever end. `None` if the device is not lost.
     pub(super) fn loss(&self) -> Option<&Error> {
         self.lost.get()
     }
 
-    /// The error of a code, which is remembered if it tells that the device is lost.
+    /// Returns the error of a code. If the code means that the device is lost, the loss is recorded.
     pub(super) fn error(&self, code: Code, message: impl Into<String>) -> Error {
         if code.is_loss() {
             return self.lose(code);
@@ -53,7 +53,7 @@ impl Context {
         code.error(message.into())
     }
 
-    /// From now on the device counts as lost: its commands fail, and it takes no more.
+    /// Marks the device as lost: from now on its commands fail, and it accepts no more commands.
     pub(super) fn lose(&self, code: Code) -> Error {
         let lost = self.lost.get_or_init(|| {
             let name = &self.info.name;
@@ -61,12 +61,12 @@ impl Context {
                 format!("the device `{name}` was lost; make a new runtime to use it again");
             code.error_of(ErrorKind::DeviceLost, message)
         });
-        // Whoever waits for commands on lanes that nobody asks about is told as well.
+        // The watcher then notifies the waiters of commands on native queues that no thread polls.
         self.watcher.nudge();
         lost.clone()
     }
 
-    /// Asks the driver whether the device still works.
+    /// Checks with the driver whether the device still works.
     pub(super) fn check(&self) {
         let Ok(_call) = shutdown::enter() else { return };
         // SAFETY: the device is alive.

@@ -1,4 +1,4 @@
-//! An opened device, and what is made in its context.
+//! An opened device. It builds programs, allocates memory and creates native queues in its context.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! The ends of commands: the driver's events, and what is due when one is signalled.
+//! Ends of commands: the driver's events, and the actions that are due when an event is signalled.
 //!
-//! The driver keeps nothing alive: an event must outlive the command that signals it and those that
-//! wait for it, and is reset before it serves again, unless it counts. So a command that waits keeps
-//! the events that it waits for, the lane keeps all commands in flight, and an event goes back to its
-//! pool when nobody knows it any more.
+//! The driver keeps nothing alive. An event must outlive the command that signals it and the commands that wait
+//! for it. It must be reset before it is used again, unless it is counter-based. So a waiting command keeps the
+//! events that it waits for, the native queue keeps all commands in flight, and an event returns to its pool
+//! when it has no more users.
 
 use std::any::Any;
 use std::ptr;
@@ -22,38 +22,38 @@ use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
-/// How many events the driver makes room for at once.
+/// Number of events in a pool of the driver.
 const BATCH: u32 = 128;
 
-/// Events of one kind that nobody uses.
+/// Unused events of one kind.
 pub(super) struct EventPool {
     kind: Kind,
     state: Mutex<PoolState>,
 }
 
-/// What an event is made of.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Memory that the device writes once the command has ended, and the host resets.
+    /// Memory that the device writes once the command has ended, and that the host resets.
     Plain,
-    /// The value that the counter of the command's in-order list will have by then: the list counts
-    /// anyway, and nothing is reset.
+    /// Value that the counter of the command's in-order list reaches once the command has ended. The list
+    /// counts anyway, and nothing is reset.
     Counted,
-    /// As plain, with the times of the command's begin and end.
+    /// Like `Plain`, with the times of the command's begin and end.
     Stamped,
 }
 
 #[derive(Default)]
 struct PoolState {
-    /// They have served.
+    /// Events that have been used and are free again.
     free: Vec<RawEvent>,
-    /// Where the next is made, and how many were.
+    /// Pool of the driver in which the next event is created, and the number of events created there so far.
     latest: Option<(Arc<OwnedPool>, u32)>,
 }
 
-/// An event of the driver's.
+/// An event of the driver.
 pub(super) struct RawEvent {
-    /// Declared before the pool, so destroyed before it.
+    /// Declared before the pool, so that it is destroyed first.
     event: OwnedEvent,
     _pool: Arc<OwnedPool>,
 }
@@ -69,7 +69,7 @@ impl EventPool {
         Self { kind, state: Mutex::default() }
     }
 
-    /// An event for the next command.
+    /// Returns an event for the next command.
     pub(super) fn take(&self, context: &Context) -> Result<RawEvent> {
         let mut state = lock(&self.state);
         if let Some(event) = state.free.pop() {
@@ -77,7 +77,7 @@ impl EventPool {
             if self.kind == Kind::Counted {
                 return Ok(event);
             }
-            // SAFETY: the event is alive, and no command knows it.
+            // SAFETY: the event is alive, and no command uses it.
             let reset = unsafe { (context.api.zeEventHostReset)(event.raw()) };
             return match check(reset) {
                 Ok(()) => Ok(event),
@@ -117,7 +117,7 @@ impl EventPool {
         };
         let mut device = context.device.0;
         let mut raw = ptr::null_mut();
-        // SAFETY: context and device are alive and belong together, and the description is one.
+        // SAFETY: context and device are alive and belong together, and the description is valid.
         let created = unsafe {
             (context.api.zeEventPoolCreate)(
                 context.raw(),
@@ -128,7 +128,7 @@ impl EventPool {
             )
         };
         check(created).map_err(|code| context.error(code, "no event pool can be created"))?;
-        // SAFETY: just created, and known here alone.
+        // SAFETY: just created, and owned only here.
         Ok(unsafe { OwnedPool::new(context.api, raw) })
     }
 }
@@ -138,7 +138,7 @@ fn create(context: &Context, pool: &OwnedPool, index: u32) -> Result<OwnedEvent>
         stype: ZE_STRUCTURE_TYPE_EVENT_DESC,
         pNext: ptr::null(),
         index,
-        // What a command has written, the host sees when the event is signalled.
+        // When the event is signalled, the command's writes are visible to the host.
         signal: ZE_EVENT_SCOPE_FLAG_HOST,
         wait: ZE_EVENT_SCOPE_FLAG_DEVICE,
     };
@@ -147,31 +147,31 @@ fn create(context: &Context, pool: &OwnedPool, index: u32) -> Result<OwnedEvent>
     let created =
         unsafe { (context.api.zeEventCreate)(pool.raw(), &raw const description, &raw mut raw) };
     check(created).map_err(|code| context.error(code, "no event can be created"))?;
-    // SAFETY: just created, and known here alone.
+    // SAFETY: just created, and owned only here.
     Ok(unsafe { OwnedEvent::new(context.api, raw) })
 }
 
 /// A command that was enqueued.
 pub(super) struct LzEvent {
-    /// Taken when it is dropped.
+    /// Event of the driver; taken on drop.
     event: Option<RawEvent>,
-    /// How many went before it on its lane.
+    /// Number of commands enqueued before this one on its native queue.
     pub(super) position: u64,
-    /// With profiling, when it was enqueued.
+    /// Time when the command was enqueued, with profiling.
     queued: Option<Instant>,
-    /// Whether only the watcher ends it.
+    /// Whether only the watcher finishes the command.
     pub(super) is_large_read: bool,
-    /// How the command ended. Set last, so that it publishes all else.
+    /// Outcome of the command. Set last, so that it publishes all other effects.
     outcome: OnceLock<Result<()>>,
     due: Mutex<Due>,
     pub(super) lane: Arc<LaneState>,
 }
 
-/// What is to be done when the command has ended, and kept until then.
+/// Actions that are due when the command has ended, and resources that are kept until then.
 #[derive(Default)]
 pub(super) struct Due {
     pub(super) staging: Option<Staging>,
-    /// Where to copy what a read has brought to the staging memory.
+    /// Destination of the data that a read has brought to the staging memory.
     pub(super) read: Option<Destination>,
     pub(super) waits_for: SmallVec<[Arc<LzEvent>; 2]>,
     notify: SmallVec<[Notify; 1]>,
@@ -183,7 +183,7 @@ pub(super) struct Destination {
     pub(super) bytes: usize,
 }
 
-// SAFETY: whoever enqueued the read leaves the memory to the command until that has ended.
+// SAFETY: the caller that enqueued the read leaves the memory to the command until the command has ended.
 unsafe impl Send for Destination {}
 
 impl LzEvent {
@@ -206,7 +206,7 @@ impl LzEvent {
         }
     }
 
-    /// The event behind the trait's, for whoever keeps it.
+    /// Returns the event as this backend's type. Fails for an event of another backend.
     pub(super) fn of(event: &Arc<dyn NativeEvent>) -> Result<Arc<Self>> {
         let event: Arc<dyn Any + Send + Sync> = event.clone();
         event
@@ -226,14 +226,14 @@ impl LzEvent {
         matches!(self.outcome.get(), Some(Ok(())))
     }
 
-    /// Finds out whether the command has ended, unless that is known.
+    /// Checks whether the command has ended, unless that is known already.
     fn look(&self) {
         if self.is_pending() {
             self.lane.look_at(self);
         }
     }
 
-    /// How the command ended, as far as that was found out.
+    /// Returns the outcome of the command, as far as it has been detected.
     pub(super) fn outcome(&self) -> Progress {
         match self.outcome.get() {
             None => Progress::Pending,
@@ -242,7 +242,7 @@ impl LzEvent {
         }
     }
 
-    /// Asks the driver whether the command has ended.
+    /// Queries the driver whether the command has ended.
     pub(super) fn is_signalled(&self) -> Result<bool, Code> {
         let api = self.lane.context.api;
         // SAFETY: the event is alive.
@@ -252,8 +252,8 @@ impl LzEvent {
         }
     }
 
-    /// Does what is due now that the command has ended. Called once, by whoever took it from its
-    /// lane.
+    /// Performs the actions that are due now that the command has ended. Called once, by the thread that took
+    /// the command from its native queue.
     pub(super) fn finish(&self, outcome: Result<()>) {
         let (staging, read, waits_for) = {
             let mut due = lock(&self.due);
@@ -271,8 +271,8 @@ impl LzEvent {
         }
         drop(waits_for);
         self.outcome.get_or_init(|| outcome);
-        // Who looked before the outcome was set has registered once this gets the lock, and who
-        // comes later sees it.
+        // A thread that looked before the outcome was set has registered once this gets the lock. A thread that
+        // comes later sees the outcome.
         let notify = std::mem::take(&mut lock(&self.due).notify);
         notify.into_iter().for_each(tell);
     }
@@ -305,7 +305,7 @@ impl NativeEvent for LzEvent {
     }
 
     fn notify(&self, notify: Notify) -> Result<()> {
-        // What has ended needs no watcher.
+        // A command that has ended needs no watcher.
         self.look();
         {
             let mut due = lock(&self.due);
@@ -329,7 +329,7 @@ impl Drop for LzEvent {
         if self.is_complete() {
             context.events[usize::from(self.queued.is_some())].give(event);
         } else {
-            // The device may yet signal it.
+            // The device may still signal it.
             std::mem::forget(event);
         }
     }

@@ -1,11 +1,11 @@
-//! The extensions of SPIR-V that Intel's compiler knows.
+//! SPIR-V extensions that Intel's compiler accepts.
 //!
-//! It ends the process at the name of any other, and there is no way to ask it. These are the ones
-//! that version 2.40 of the Intel Graphics Compiler takes on Tiger Lake, DG2 or Battlemage, found
-//! by giving it a module for every name that is known. A few of them it takes on some GPUs only, so
-//! that this list cannot keep all modules away that it would end the process at.
+//! The compiler ends the process if a module names any other extension, and there is no way to query it. These
+//! are the extensions that version 2.40 of the Intel Graphics Compiler accepts on Tiger Lake, DG2 or
+//! Battlemage. They were found by compiling a module for every known name. A few of them are accepted on some
+//! GPUs only, so this list cannot keep away every module that would end the process.
 
-/// In the order of the alphabet.
+/// Names of the accepted extensions, in alphabetical order.
 pub(super) const TAKEN: &[&str] = &[
     "SPV_EXT_long_vector",
     "SPV_EXT_optnone",

@@ -1,5 +1,5 @@
-//! Level Zero's objects as owned values: destroyed once, when dropped, or by the driver when the process
-//! ends.
+//! Owned Level Zero objects. Each is destroyed once: when its value is dropped, or by the driver when the
+//! process ends.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -20,25 +20,26 @@ macro_rules! owned {
         impl $name {
             /// # Safety
             ///
-            /// The object is alive, the caller gives it away, and what it was made of outlives it.
+            /// The object is alive, the caller transfers its ownership, and the objects that it was created
+            /// from outlive it.
             pub(super) unsafe fn new(api: &'static Api, raw: $raw) -> Self {
                 Self { raw, api }
             }
 
-            /// For a call of the driver, which is made inside an [`exit::Call`].
+            /// Returns the handle for a call of the driver, which is made inside a [`shutdown::Call`].
             pub(super) fn raw(&self) -> $raw {
                 debug_assert!(shutdown::is_inside(), "a driver is called without a `Call`");
                 self.raw
             }
         }
 
-        // SAFETY: Level Zero's objects belong to no thread; any may use and destroy them.
+        // SAFETY: Level Zero's objects are not bound to a thread; any thread may use and destroy them.
         unsafe impl Send for $name {}
 
         impl Drop for $name {
             fn drop(&mut self) {
                 let Ok(_call) = shutdown::enter() else { return };
-                // SAFETY: the object is this value's own, and it ends here.
+                // SAFETY: this value owns the object, which is destroyed only here.
                 let destroyed = unsafe { (self.api.$destroy)(self.raw) };
                 if let Err(code) = check(destroyed) {
                     let code = code.driver_code();
@@ -58,21 +59,21 @@ owned!(
     OwnedKernel, ze_kernel_handle_t, zeKernelDestroy
 );
 owned!(
-    /// Not `Sync`: one thread appends at a time. Only destroyed when all its commands have ended, since
+    /// Not `Sync`: one thread appends at a time. It is destroyed only when all its commands have ended, since
     /// the driver would wait for them.
     OwnedList, ze_command_list_handle_t, zeCommandListDestroy
 );
 
 // SAFETY: a context may be used by several threads at the same time.
 unsafe impl Sync for OwnedContext {}
-// SAFETY: all that is asked of a module once it is created may be asked by several threads.
+// SAFETY: once a module is created, several threads may query it.
 unsafe impl Sync for OwnedModule {}
 // SAFETY: an event pool may be used by several threads, for different events.
 unsafe impl Sync for OwnedPool {}
 // SAFETY: an event may be queried by several threads; it is reset by its only owner.
 unsafe impl Sync for OwnedEvent {}
 
-/// Memory that the driver gave.
+/// Memory that the driver allocated.
 pub(super) struct OwnedMemory {
     start: *mut c_void,
     api: &'static Api,
@@ -82,7 +83,7 @@ pub(super) struct OwnedMemory {
 impl OwnedMemory {
     /// # Safety
     ///
-    /// The memory is the context's, and the caller gives it away.
+    /// The memory belongs to the context, and the caller transfers its ownership.
     pub(super) unsafe fn new(
         api: &'static Api,
         context: &Arc<OwnedContext>,
@@ -96,15 +97,15 @@ impl OwnedMemory {
     }
 }
 
-// SAFETY: memory belongs to no thread.
+// SAFETY: memory is not bound to a thread.
 unsafe impl Send for OwnedMemory {}
-// SAFETY: this value only tells where the memory is.
+// SAFETY: this value only holds the address of the memory.
 unsafe impl Sync for OwnedMemory {}
 
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
         let Ok(_call) = shutdown::enter() else { return };
-        // SAFETY: the memory is this value's own, and no command uses it any more.
+        // SAFETY: this value owns the memory, and no command uses it any more.
         let freed = unsafe { (self.api.zeMemFree)(self.context.raw(), self.start) };
         if let Err(code) = check(freed) {
             let code = code.driver_code();
@@ -117,7 +118,7 @@ impl Drop for OwnedMemory {
 #[derive(Clone, Copy)]
 pub(super) struct DriverHandle(pub(super) ze_driver_handle_t);
 
-// SAFETY: a name for something that the loader owns; all functions on drivers are thread-safe.
+// SAFETY: a handle of an object that the loader owns; all functions on drivers are thread-safe.
 unsafe impl Send for DriverHandle {}
 // SAFETY: as above.
 unsafe impl Sync for DriverHandle {}
@@ -126,7 +127,7 @@ unsafe impl Sync for DriverHandle {}
 #[derive(Clone, Copy)]
 pub(super) struct DeviceHandle(pub(super) ze_device_handle_t);
 
-// SAFETY: a name for something that the driver owns; all functions on devices are thread-safe.
+// SAFETY: a handle of an object that the driver owns; all functions on devices are thread-safe.
 unsafe impl Send for DeviceHandle {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceHandle {}

@@ -1,4 +1,4 @@
-//! Kernels: what their signatures say, and launching them.
+//! Kernels: their signatures, and launching them.
 
 use std::any::Any;
 use std::ffi::{CStr, c_void};
@@ -23,26 +23,27 @@ use crate::sync::lock;
 
 pub(super) struct LzKernel {
     name: String,
-    /// As many as the driver says; what they are, the binary tells.
+    /// Parameters, as many as the driver reports. Their properties come from the binary.
     parameters: Vec<Parameter>,
-    /// Those that are images or samplers.
+    /// Indices of the parameters that are images or samplers.
     handles: Vec<u32>,
     max_work_group_size: Option<usize>,
     local_memory: u64,
-    /// The work-group size that the kernel's code asks for, if it does.
+    /// Work-group size that the kernel's code requires, if any.
     required: Option<[u32; 3]>,
-    /// Held from the first argument to the launch: the driver keeps them in the kernel.
+    /// Driver's kernel. Locked from the first argument to the launch, because the driver keeps arguments in the
+    /// kernel.
     bound: Mutex<Bound>,
     modules: Arc<Modules>,
 }
 
-/// The driver's kernel with what it was last given.
+/// The driver's kernel, with the arguments and sizes that were set last.
 struct Bound {
     kernel: OwnedKernel,
     held: Vec<SetArgument>,
     group: Option<[u32; 3]>,
     offset: [u32; 3],
-    /// The last global size without a group size, and what the driver suggested for it.
+    /// Last global size without a work-group size, and the work-group size that was chosen for it.
     suggested: Option<([u32; 3], [u32; 3])>,
 }
 
@@ -61,9 +62,9 @@ impl LzKernel {
             ..Default::default()
         };
         let mut raw = ptr::null_mut();
-        // SAFETY: the module is alive, and the description is one.
+        // SAFETY: the module is alive, and the description is valid.
         check(unsafe { (api.zeKernelCreate)(module.raw(), &raw const description, &raw mut raw) })?;
-        // SAFETY: just created, and known here alone; it is dropped before the module.
+        // SAFETY: just created, and owned only here; it is dropped before the module.
         let kernel = unsafe { OwnedKernel::new(api, raw) };
         let mut largest = ze_kernel_max_group_size_properties_ext_t {
             stype: ZE_STRUCTURE_TYPE_KERNEL_MAX_GROUP_SIZE_EXT_PROPERTIES,
@@ -74,7 +75,7 @@ impl LzKernel {
             pNext: next(&mut largest),
             ..Default::default()
         };
-        // SAFETY: the kernel is alive, and the structures are what their types say.
+        // SAFETY: the kernel is alive, and each structure is of the type that its `stype` states.
         check(unsafe { (api.zeKernelGetProperties)(raw, &raw mut properties) })?;
         let required = [
             properties.requiredGroupSizeX,
@@ -110,7 +111,7 @@ impl LzKernel {
         })
     }
 
-    /// This backend's kernel behind the trait.
+    /// Returns the kernel as this backend's type. Fails for a kernel of another backend.
     pub(super) fn of(kernel: &dyn Kernel) -> Result<&Self> {
         (kernel as &dyn Any)
             .downcast_ref()
@@ -138,8 +139,8 @@ impl LzKernel {
             self.set(&mut bound, index, argument)?;
         }
         let groups = self.set_sizes(&mut bound, range)?;
-        // SAFETY: all objects are alive, and every argument and the sizes are set; the caller answers
-        // for what the kernel does.
+        // SAFETY: all objects are alive, and every argument and the sizes are set; the caller is responsible
+        // for the effects of the kernel.
         let appended = unsafe {
             (context.api.zeCommandListAppendLaunchKernel)(
                 list,
@@ -155,7 +156,7 @@ impl LzKernel {
         })
     }
 
-    /// Gives the driver an argument unless it holds it already.
+    /// Sets an argument of the driver's kernel, unless it is set already.
     fn set(&self, bound: &mut Bound, index: u32, argument: &Argument<'_>) -> Result<()> {
         let Bound { kernel, held, .. } = bound;
         let Some(held) = held.get_mut(index as usize) else { return Ok(()) };
@@ -177,8 +178,8 @@ impl LzKernel {
             return Err(not_an_image(&self.name, index, argument));
         }
         let context = &self.modules.context;
-        // SAFETY: the kernel is alive and locked; the pointer has `size` bytes or, for local memory,
-        // is null, and of the parameter's kind as far as that is known.
+        // SAFETY: the kernel is alive and locked. The pointer has `size` bytes or, for local memory, is null.
+        // The argument is of the parameter's kind, as far as that is known.
         let set =
             unsafe { (context.api.zeKernelSetArgumentValue)(kernel.raw(), index, size, pointer) };
         check(set).map_err(|code| {
@@ -190,13 +191,13 @@ impl LzKernel {
         Ok(())
     }
 
-    /// Gives the driver the sizes of a launch, and tells how many work-groups it has.
+    /// Sets the sizes of a launch in the driver's kernel, and returns the number of work-groups.
     fn set_sizes(&self, bound: &mut Bound, range: &NdRange) -> Result<ze_group_count_t> {
         let api = self.modules.context.api;
         let global = range.global();
         let offset = self.three(range.offset(), 0)?;
         for (dimension, &size) in global.iter().enumerate() {
-            // Intel's code counts the ids of a dimension in 32 bits, and does not tell when it has too few.
+            // Intel's code counts the ids of a dimension in 32 bits, and does not report an overflow.
             self.number(size.saturating_add(offset[dimension] as usize))?;
         }
         let group = match range.local() {
@@ -236,8 +237,8 @@ impl LzKernel {
         Ok(ze_group_count_t { groupCountX: x, groupCountY: y, groupCountZ: z })
     }
 
-    /// The work-group size for a launch that gives none: what the kernel asks for, what the driver
-    /// suggests, or else what divides the global size.
+    /// Returns the work-group size for a launch without one: the size that the kernel requires, the size that
+    /// the driver suggests, or else a size that divides the global size.
     fn group_for(&self, bound: &mut Bound, global: &[usize]) -> Result<[u32; 3]> {
         if let Some(required) = self.required {
             return Ok(required);
@@ -266,7 +267,8 @@ impl LzKernel {
         Ok(group)
     }
 
-    /// A work-group along the first dimension.
+    /// Returns a work-group size along the first dimension: the largest possible power of two that divides the
+    /// global size.
     fn dividing(&self, global: &[usize]) -> [u32; 3] {
         let limits = &self.modules.context.info.limits;
         let most = self.max_work_group_size.unwrap_or(limits.max_work_group_size);

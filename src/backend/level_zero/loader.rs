@@ -16,7 +16,7 @@ pub(super) const LIBRARY: &str = "libze_loader.so.1";
 pub(super) const INSTALL: &str =
     "install the GPU's Level Zero driver: on Debian and Ubuntu `apt install libze-intel-gpu1`";
 
-/// What a nullable function pointer of the headers points to.
+/// Type of the function to which a nullable function pointer of the headers points.
 pub(super) trait Nullable {
     type Function: Copy;
 }
@@ -25,8 +25,8 @@ impl<F: Copy> Nullable for Option<F> {
     type Function = F;
 }
 
-/// Functions by their own names: `required` ones have been there since the oldest loader that is taken,
-/// without an `optional` one something is done in another way.
+/// Defines a table of functions by their own names. The `required` functions exist since the oldest supported
+/// loader. Without an `optional` function, the backend does its work in another way.
 macro_rules! functions {
     ($($need:ident $name:ident: $type:ident;)*) => {
         #[allow(non_snake_case, reason = "the names are the API's")]
@@ -108,7 +108,7 @@ functions! {
 ///
 /// `T` is an `Option` of the function's type.
 unsafe fn find<T: Copy + Default>(library: &Library, name: &str) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let symbol = unsafe { library.get::<T>(name) };
     symbol.map_or_else(|_| T::default(), |symbol| *symbol)
 }
@@ -123,8 +123,8 @@ fn missing(name: &str) -> Error {
     )
 }
 
-/// The loader's functions. The library stays loaded once it is: drivers do not take being unloaded. That
-/// it cannot be opened is not kept, since it may be installed meanwhile. Blocks.
+/// Returns the loader's functions. The library stays loaded, because drivers do not support being unloaded. A
+/// failure to open it is not cached, because the loader may be installed meanwhile. Blocks.
 pub(super) fn api() -> Result<&'static Api> {
     static API: OnceLock<Api> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());

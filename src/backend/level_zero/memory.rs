@@ -1,8 +1,8 @@
 //! Device memory, and the host memory through which it is read and written.
 //!
-//! Transfers do not name the caller's memory: the driver would have to import it for each, and crashes
-//! now and then when that happens while other threads compile. They go through the driver's own
-//! host memory, which is kept for the next.
+//! Transfers do not use the caller's memory directly: the driver would have to import it for each transfer, and
+//! crashes now and then when that happens while other threads compile. Instead, transfers go through host
+//! memory that the driver allocates, which is kept for later transfers.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -20,19 +20,20 @@ use crate::backend::{Memory, check_view, shutdown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// What the device's compiler may assume of where a buffer starts, and no page is smaller.
+/// Alignment of allocations, in bytes. The device's compiler may assume that a buffer starts at a multiple of
+/// it, and no page is smaller.
 const ALIGNMENT: usize = 4096;
 
-/// A whole buffer, or a view of one. Commands on a view count from where it starts.
+/// A whole buffer, or a view of one. Offsets in commands count from the start of the view.
 pub(super) struct LzMemory {
     id: u64,
-    /// Where the view starts in the whole.
+    /// Start of the view in the whole buffer, in bytes.
     start: usize,
     bytes: usize,
     whole: Arc<Whole>,
 }
 
-/// What was allocated at once.
+/// A whole allocation of device memory.
 struct Whole {
     memory: ManuallyDrop<OwnedMemory>,
     context: Arc<Context>,
@@ -40,7 +41,7 @@ struct Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        // The driver waits for what it believes to run, and on a lost device all does for ever.
+        // Freeing waits for the commands that count as running. On a lost device, those never end.
         if self.context.loss().is_none() {
             // SAFETY: dropped once, here, and not used again.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
@@ -59,7 +60,7 @@ impl LzMemory {
             ..Default::default()
         };
         let mut start = ptr::null_mut();
-        // SAFETY: context and device are alive and belong together, and the description is one.
+        // SAFETY: context and device are alive and belong together, and the description is valid.
         let allocated = unsafe {
             (context.api.zeMemAllocDevice)(
                 context.raw(),
@@ -74,27 +75,27 @@ impl LzMemory {
             let name = &context.info.name;
             context.error(code, format!("{bytes} bytes cannot be allocated on `{name}`"))
         })?;
-        // SAFETY: just allocated, and known here alone.
+        // SAFETY: just allocated, and owned only here.
         let memory = unsafe { OwnedMemory::new(context.api, &context.context, start) };
         let memory = ManuallyDrop::new(memory);
         let whole = Arc::new(Whole { memory, context: Arc::clone(context) });
         Ok(Self { id: next_id(), start: 0, bytes, whole })
     }
 
-    /// This backend's memory behind the trait.
+    /// Returns the memory as this backend's type. Fails for memory of another backend.
     pub(super) fn of(memory: &dyn Memory) -> Result<&Self> {
         (memory as &dyn Any)
             .downcast_ref()
             .ok_or_else(|| Error::invalid("the buffer belongs to a device of another backend"))
     }
 
-    /// Differs from that of every other memory object, those released before included; addresses
-    /// are reused.
+    /// Returns an id that differs from the ids of all other memory objects, including released ones. Addresses,
+    /// in contrast, are reused.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where the byte at `offset` is for the device, which may be no address of the host.
+    /// Returns the device address of the byte at `offset`, which may not be valid on the host.
     pub(super) fn at(&self, offset: usize) -> *mut c_void {
         self.whole.memory.start().wrapping_byte_add(self.start + offset)
     }
@@ -113,13 +114,13 @@ fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Sizes of staging memory are powers of two, from this one on.
+/// Smallest size of staging memory, in bytes. Sizes are powers of two.
 const SMALLEST: usize = 4096;
 
-/// So many bytes at most are kept for later transfers.
+/// Maximum number of bytes that are kept for later transfers.
 const MOST_KEPT: usize = 64 << 20;
 
-/// Host memory of the driver's that no transfer uses.
+/// Host memory, allocated by the driver, that no transfer uses.
 #[derive(Default)]
 pub(super) struct StagingPool(Mutex<Kept>);
 
@@ -129,9 +130,9 @@ struct Kept {
     by_size: HashMap<usize, Vec<OwnedMemory>>,
 }
 
-/// Host memory of the driver's that one transfer uses.
+/// Host memory, allocated by the driver, that one transfer uses.
 pub(super) struct Staging {
-    /// Taken when it is dropped.
+    /// Memory; taken on drop.
     memory: Option<OwnedMemory>,
     bytes: usize,
     context: Arc<Context>,
@@ -158,7 +159,7 @@ impl Staging {
             ..Default::default()
         };
         let mut start = ptr::null_mut();
-        // SAFETY: the context is alive, and the description is one.
+        // SAFETY: the context is alive, and the description is valid.
         let allocated = unsafe {
             (context.api.zeMemAllocHost)(
                 context.raw(),
@@ -173,7 +174,7 @@ impl Staging {
                 format!("{bytes} bytes of host memory for a transfer cannot be allocated");
             context.error(code, message)
         })?;
-        // SAFETY: just allocated, and known here alone.
+        // SAFETY: just allocated, and owned only here.
         Ok(unsafe { OwnedMemory::new(context.api, &context.context, start) })
     }
 
@@ -181,7 +182,7 @@ impl Staging {
         self.memory.as_ref().map_or(ptr::null_mut(), |memory| memory.start().cast())
     }
 
-    /// Gives the memory up for good: the device may still use it.
+    /// Leaks the memory, because the device may still use it.
     pub(super) fn leak(mut self) {
         std::mem::forget(self.memory.take());
     }

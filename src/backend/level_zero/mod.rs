@@ -1,14 +1,14 @@
-//! Devices reached through Level Zero, by the loader and the drivers that the system has.
+//! Devices that are reached through Level Zero, with the loader and the drivers of the system.
 //!
-//! The [bindings] are those of the loader's headers; the [loader] itself is opened at run time. A
-//! system without Level Zero has no devices of this backend, and nothing fails to link.
+//! The [bindings] come from the loader's headers; the [loader] itself is opened at run time. A system without
+//! Level Zero has no devices of this backend, and nothing fails to link.
 //!
-//! What the API leaves to its caller, this backend does: it keeps events and what they wait for until
-//! the commands have ended ([event]), copies host memory through the driver's own ([memory]), finds
-//! out when commands end ([watcher](crate::backend::poller)), and keeps from the compiler what makes
-//! it end the process ([program]). A list can call the host when a command ends, but by one more
-//! command, which has to be submitted, too, and which the device waits for: on an imitated GPU that
-//! took half as long again as to look at an event.
+//! This backend does the work that the API leaves to its caller. It keeps events and the events that they wait
+//! for until the commands have ended ([event]), copies host memory through memory that the driver allocates
+//! ([memory]), detects when commands end ([watcher](crate::backend::poller)), and rejects code that makes the
+//! compiler end the process ([program]). A list can call the host when a command ends, but only with one more
+//! command, which also has to be submitted, and for which the device waits. On an emulated GPU, that took 1.5
+//! times as long as querying an event.
 
 mod adapter;
 mod bindings;
@@ -33,10 +33,10 @@ use std::sync::Arc;
 use crate::backend::{Adapter, Backend};
 use crate::error::{DriverCode, Result};
 
-/// The name of this backend, as selectors and device infos say it.
+/// Name of this backend in selectors and device infos.
 pub(super) const NAME: &str = "level-zero";
 
-/// All devices of all Level Zero drivers.
+/// Backend of all devices of all Level Zero drivers.
 pub(crate) struct LevelZero;
 
 impl Backend for LevelZero {
@@ -50,12 +50,12 @@ impl Backend for LevelZero {
     }
 }
 
-/// A code with its name in Level Zero's headers.
+/// Returns a code with its name in Level Zero's headers.
 pub(super) fn driver_code(code: i32) -> DriverCode {
     codes::Code(code.cast_unsigned()).driver_code()
 }
 
-/// A driver's text, up to its NUL and without blanks around it.
+/// Returns a driver's text, up to its NUL and without blanks around it.
 fn text(characters: &[c_char]) -> String {
     let bytes: &[u8] = bytemuck::cast_slice(characters);
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

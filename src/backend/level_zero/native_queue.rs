@@ -1,4 +1,4 @@
-//! In-order immediate command lists, and what is in flight on each. For drivers that came before such
+//! In-order immediate command lists, and the commands in flight on each. With drivers that are older than such
 //! lists, each command waits for the one before it.
 
 use std::collections::VecDeque;
@@ -21,18 +21,19 @@ use crate::backend::{Lane, NativeEvent, Operation, shutdown};
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
-/// Reads of more bytes are copied to where they go by the watcher, so that nobody else waits for that.
+/// Maximum size of a read, in bytes, that any thread copies to its destination. The watcher copies larger
+/// reads, so that no other thread waits for the copy.
 const READ_BY_ANYBODY: usize = 64 << 10;
 
 pub(super) struct LzLane {
-    /// Taken when it is dropped.
+    /// Command list; taken on drop.
     list: Option<OwnedList>,
     state: Arc<LaneState>,
     enqueued: u64,
     profiling: bool,
 }
 
-/// What outlives the lane, until its last command has ended.
+/// State that outlives the native queue, until its last command has ended.
 pub(super) struct LaneState {
     pub(super) context: Arc<Context>,
     queue: Mutex<Queue>,
@@ -40,25 +41,25 @@ pub(super) struct LaneState {
 
 #[derive(Default)]
 struct Queue {
-    /// Oldest first.
+    /// Commands in flight, oldest first.
     in_flight: VecDeque<Arc<LzEvent>>,
-    /// The positions of those among them that somebody waits for, oldest first.
+    /// Positions of the commands in flight that have waiters, oldest first.
     watched: VecDeque<u64>,
-    /// How many of them are reads that the watcher has to end.
+    /// Number of commands in flight that are reads the watcher has to finish.
     large_reads: usize,
-    /// Whether the watcher knows this lane.
+    /// Whether this native queue is registered with the watcher.
     has_watcher: bool,
-    /// The list of a lane that was dropped before its commands had ended.
+    /// Command list of a native queue that was dropped before its commands had ended.
     retired: Option<OwnedList>,
 }
 
 impl LaneState {
-    /// Has the watcher find out when the command at `position` ends. Without one, nobody does but those
-    /// who look.
+    /// Makes the watcher detect the end of the command at `position`. Without this, only threads that look at
+    /// the command detect its end.
     pub(super) fn watch(self: &Arc<Self>, position: u64) {
         let mut queue = lock(&self.queue);
         if queue.in_flight.front().is_none_or(|oldest| oldest.position > position) {
-            // Somebody has just found its end, and does what is due.
+            // Another thread has just detected the end, and performs the actions that are due.
             return;
         }
         let at = queue.watched.partition_point(|watched| *watched < position);
@@ -74,7 +75,8 @@ impl LaneState {
         }
     }
 
-    /// Finds out for `event`, a command of this lane, whether it has ended, and does what is due then.
+    /// Checks whether `event`, a command of this native queue, has ended. If so, performs the actions that are
+    /// due.
     pub(super) fn look_at(&self, event: &LzEvent) {
         if let Some(lost) = self.context.loss() {
             return self.fail(lost);
@@ -91,8 +93,8 @@ impl LaneState {
         }
     }
 
-    /// Does what is due for the command at `position`, which has ended, and for all before it, which
-    /// then have, too: the list is in order.
+    /// Finishes the command at `position`, which has ended, and all commands before it, which have ended too
+    /// because the list is in order.
     fn settle(&self, position: u64) {
         for event in self.take_through(position) {
             event.finish(Ok(()));
@@ -121,13 +123,13 @@ impl LaneState {
         let retired = if queue.in_flight.is_empty() { queue.retired.take() } else { None };
         drop(queue);
         if self.context.loss().is_some() {
-            // The driver would wait for commands that never end.
+            // Destroying the list would wait for commands that never end.
             std::mem::forget(retired);
         }
         taken
     }
 
-    /// A driver that does not tell of an event will not tell of any other.
+    /// Marks the device as lost: a driver that cannot report the state of one event will not report any other.
     fn unknown_end(&self, code: Code) -> Error {
         self.context.lose(code)
     }
@@ -148,7 +150,7 @@ impl Watched for LaneState {
             self.fail(lost);
             return Found::Ended;
         }
-        // What is watched is in flight: both are taken out under the same lock.
+        // A watched command is in flight: both records are removed under the same lock.
         let Some(oldest) = oldest else { return Found::Ended };
         let _call = match shutdown::enter() {
             Ok(call) => call,
@@ -186,7 +188,7 @@ impl LzLane {
             priority: ZE_COMMAND_QUEUE_PRIORITY_NORMAL,
         };
         let mut raw = ptr::null_mut();
-        // SAFETY: context and device are alive and belong together, and the description is one.
+        // SAFETY: context and device are alive and belong together, and the description is valid.
         let created = unsafe {
             (context.api.zeCommandListCreateImmediate)(
                 context.raw(),
@@ -198,7 +200,7 @@ impl LzLane {
         check(created).map_err(|code| {
             context.error(code, format!("no queue can be created on `{}`", context.info.name))
         })?;
-        // SAFETY: just created, and known here alone.
+        // SAFETY: just created, and owned only here.
         let list = unsafe { OwnedList::new(context.api, raw) };
         let state = LaneState { context: Arc::clone(context), queue: Mutex::default() };
         Ok(Self { list: Some(list), state: Arc::new(state), enqueued: 0, profiling })
@@ -224,7 +226,7 @@ impl LzLane {
         match *operation {
             Operation::Launch { kernel, arguments, range } => {
                 let kernel = LzKernel::of(kernel)?;
-                // SAFETY: the list is alive; the caller answers for the rest.
+                // SAFETY: the list is alive; the caller guarantees the rest.
                 unsafe { kernel.append(list, arguments, range, signal, wait) }
             }
             Operation::Write { bytes: 0, .. }
@@ -245,7 +247,7 @@ impl LzLane {
             }
             Operation::Write { to, offset, from, bytes } => {
                 let staging = Staging::take(context, bytes)?;
-                // SAFETY: the caller gives so many bytes, and the staging memory has room for them.
+                // SAFETY: the caller provides `bytes` bytes, and the staging memory has room for them.
                 unsafe { ptr::copy_nonoverlapping(from, staging.start(), bytes) };
                 let (to, from) = (LzMemory::of(to)?.at(offset), staging.start());
                 due.staging = Some(staging);
@@ -292,7 +294,7 @@ impl LzLane {
 
     /// # Safety
     ///
-    /// Both places are the device's or staging memory, and have so many bytes until `signal` is
+    /// `to` and `from` are memory of the device or staging memory, and have `bytes` bytes until `signal` is
     /// signalled.
     unsafe fn append_copy(
         &self,
@@ -304,7 +306,7 @@ impl LzLane {
         wait: &WaitList,
     ) -> Result<(), Code> {
         let api = self.state.context.api;
-        // SAFETY: the list and the events are alive; the caller answers for the memory.
+        // SAFETY: the list and the events are alive; the caller guarantees the memory.
         check(unsafe {
             (api.zeCommandListAppendMemoryCopy)(
                 list,
@@ -332,7 +334,7 @@ impl Lane for LzLane {
         let _call = shutdown::begin()?;
         let mut wait = WaitList::new(wait)?;
         if !context.has_ordered_lists {
-            // What has been taken out has ended.
+            // A command that is no longer in flight has ended.
             let latest = lock(&self.state.queue).in_flight.back().cloned();
             latest.into_iter().for_each(|event| wait.push(event));
         }
@@ -340,7 +342,7 @@ impl Lane for LzLane {
         let signal = pool.take(context)?;
         let queued = self.profiling.then(Instant::now);
         let mut due = Due::default();
-        // SAFETY: the caller's promise. The event, and those that are waited for, are kept.
+        // SAFETY: guaranteed by the caller. The event, and the events that are waited for, are kept.
         let appended = unsafe { self.append(operation, signal.raw(), &wait, &mut due) };
         if let Err(error) = appended {
             give_back(context, signal, self.profiling);
@@ -365,12 +367,13 @@ impl Lane for LzLane {
     }
 
     fn flush(&mut self) -> Result<()> {
-        // An immediate list hands each command over as it is appended.
+        // An immediate list submits each command as it is appended.
         Ok(())
     }
 }
 
-/// Nothing was enqueued that would signal the event; but a device that was lost meanwhile may.
+/// Returns an event to its pool after a failed enqueue: no command signals it. If the device was lost
+/// meanwhile, the event is leaked, because the device may still signal it.
 fn give_back(context: &Context, event: RawEvent, profiling: bool) {
     if context.loss().is_some() {
         std::mem::forget(event);
@@ -394,7 +397,7 @@ impl Drop for LzLane {
     }
 }
 
-/// Events as the driver takes them, and kept until what waits for them has ended.
+/// Events in the form that the driver takes. They are kept until the command that waits for them has ended.
 #[derive(Default)]
 pub(super) struct WaitList {
     events: SmallVec<[Arc<LzEvent>; 2]>,
@@ -402,7 +405,7 @@ pub(super) struct WaitList {
 }
 
 impl WaitList {
-    /// Without those that have ended.
+    /// Creates a list of the events that have not ended yet.
     fn new(events: &[Arc<dyn NativeEvent>]) -> Result<Self> {
         let mut list = Self::default();
         for event in events {
@@ -423,7 +426,7 @@ impl WaitList {
         self.raw.len() as u32
     }
 
-    /// Null if empty. The driver does not write to it.
+    /// Returns a pointer to the handles, or null if there are none. The driver does not write to it.
     pub(super) fn as_ptr(&self) -> *mut ze_event_handle_t {
         if self.raw.is_empty() { ptr::null_mut() } else { self.raw.as_ptr().cast_mut() }
     }

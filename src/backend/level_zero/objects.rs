@@ -1,8 +1,8 @@
 //! Objects, and the linking of programs from them.
 //!
-//! Linking patches the driver's modules, so an object is kept as the binary that its compile gave,
-//! and each program loads all of its objects for itself. What such a program is stored as is the
-//! same binaries, in a container of Kiln's own.
+//! Linking patches the driver's modules. So an object is kept as the binary that its compile produced, and each
+//! program loads all of its objects for itself. A linked program is stored as the same binaries, in a container
+//! of Kiln's own format.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -17,20 +17,21 @@ use crate::backend::{Kernel, Program, Source, arranging};
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Without it the compiler drops what others import, and has nothing for them to link to.
+/// Build option that keeps the symbols that other objects import. Without it the compiler drops them, and
+/// linking fails.
 const SHARING: &str = "-library-compilation";
 
-/// What a container begins with: no text, since it is no UTF-8, and neither ELF nor SPIR-V. What
-/// turns line ends into others, or cuts off the eighth bit, damages it.
+/// Magic number at the start of a container. It is not text, since it is not valid UTF-8, and is neither ELF
+/// nor SPIR-V. A transfer that converts line ends, or cuts off the eighth bit, damages it.
 const MAGIC: [u8; 16] = *b"\x8eKiln objects\r\n\x1a";
 
-/// Where binaries begin in a container: at multiples of this.
+/// Alignment of the binaries in a container, in bytes.
 const ALIGNMENT: usize = 8;
 
-/// Symbols that a message names of those that nobody defines.
+/// Maximum number of undefined symbols that a message names.
 const TOLD: usize = 8;
 
-/// An image that is compiled and not linked.
+/// A module that is compiled and not linked.
 pub(super) struct LzObject {
     binary: Vec<u8>,
     build_log: String,
@@ -54,7 +55,7 @@ impl Program for LzObject {
     }
 }
 
-/// Compiles an object, or takes the binary of one, of which the driver judges when it is linked.
+/// Compiles an object, or takes the binary of one. The driver checks such a binary only when it is linked.
 pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzObject> {
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
@@ -65,7 +66,7 @@ pub(super) fn compile(context: &Arc<Context>, source: &Source<'_>) -> Result<LzO
     let _call = arranging::compile(arranging::Kind::Compile)?;
     let options = format!("{SHARING} {}", source.options);
     let (module, log) = program::create(context, &Source { options: &options, ..*source })?;
-    // What it imports is missing until it is linked.
+    // Imported symbols are unresolved until the object is linked.
     let is_expected = |line: &&str| line.starts_with("error : unresolved external symbol");
     let lines: Vec<_> = log.lines().filter(|line| !is_expected(line)).collect();
     let build_log = lines.join("\n").trim().to_owned();
@@ -84,7 +85,7 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<L
     link_binaries(context, &binaries.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// The same with the binaries of the objects.
+/// Links the binaries of objects to a program and creates all its kernels.
 pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Result<LzProgram> {
     if let Some(lost) = context.loss() {
         return Err(lost.clone());
@@ -99,8 +100,8 @@ pub(super) fn link_binaries(context: &Arc<Context>, binaries: &[&[u8]]) -> Resul
     let mut handles: Vec<_> = modules.iter().map(|module| module.raw()).collect();
     let mut log = ptr::null_mut();
     let linking = one_at_a_time();
-    // SAFETY: the modules are alive, of one context, and known here alone; there are as many as
-    // told.
+    // SAFETY: the modules are alive, belong to one context, and are owned only here; `handles` has as many
+    // elements as its length says.
     let linked = unsafe {
         (context.api.zeModuleDynamicLink)(handles.len() as u32, handles.as_mut_ptr(), &raw mut log)
     };
@@ -132,7 +133,7 @@ fn refusal(context: &Context, code: Code, count: usize, log: &Log) -> Error {
     code.error_of(code.build_kind(), message).with_log(log.text.as_str())
 }
 
-/// What the linker said.
+/// Messages of the linker.
 struct Log {
     text: String,
     /// Symbols that no object defines, each once.
@@ -140,8 +141,9 @@ struct Log {
 }
 
 impl Log {
-    /// Of a driver's log, which tells of every place where a symbol is used, also where all is
-    /// well, by the addresses of its modules.
+    /// Parses a driver's log. The log mentions every place where a symbol is used, even if the symbol is
+    /// resolved, and names modules by their addresses. Those messages, the addresses and repeated lines are
+    /// dropped.
     fn of(log: &str) -> Self {
         let (mut lines, mut unresolved) = (Vec::new(), Vec::new());
         for line in log.lines().filter(|line| !line.contains("Successfully Resolved")) {
@@ -164,14 +166,14 @@ impl Log {
     }
 }
 
-/// How large a container of binaries of these sizes is.
+/// Returns the size of a container of binaries of these sizes, in bytes.
 pub(super) fn packed_size(sizes: &[usize]) -> usize {
     let head = MAGIC.len() + size_of::<u64>() * (1 + sizes.len());
     head + sizes.iter().map(|size| size.next_multiple_of(ALIGNMENT)).sum::<usize>()
 }
 
-/// A container of binaries: the magic number, how many there are, the size of each, little-endian,
-/// and the binaries themselves, each with zeros up to the next multiple of [`ALIGNMENT`].
+/// Packs binaries into a container: the magic number, the number of binaries and the size of each,
+/// little-endian, then the binaries themselves, each padded with zeros to the next multiple of [`ALIGNMENT`].
 pub(super) fn pack(binaries: &[Vec<u8>]) -> Vec<u8> {
     let sizes: Vec<_> = binaries.iter().map(Vec::len).collect();
     let mut bytes = Vec::with_capacity(packed_size(&sizes));
@@ -186,7 +188,7 @@ pub(super) fn pack(binaries: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// The binaries in a container; `None` for what is none.
+/// Returns the binaries in a container, or `None` if the bytes are not a container.
 ///
 /// # Errors
 ///
@@ -208,8 +210,7 @@ fn unpacked(mut rest: &[u8]) -> Option<Vec<&[u8]>> {
         usize::try_from(u64::from_le_bytes(*number)).ok()
     };
     let count = number()?;
-    // A size for each has to follow: what is taken is bounded by the input, whatever the count
-    // says.
+    // Every size has to be in the input. So the memory used is bounded by the input, whatever the count is.
     let sizes: Vec<_> = (0..count).map_while(|_| number()).collect();
     if sizes.len() != count || count == 0 {
         return None;
@@ -255,7 +256,7 @@ mod tests {
             assert!(refused(&packed[..length]), "cut to {length} bytes");
         }
         assert!(refused(&[&packed[..], b"more"].concat()));
-        // The count and each size, wrong in every byte.
+        // Each byte of the count and of the sizes is damaged in turn.
         for at in MAGIC.len()..MAGIC.len() + 4 * size_of::<u64>() {
             let mut damaged = packed.clone();
             damaged[at] ^= 0x80;

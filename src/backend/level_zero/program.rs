@@ -16,7 +16,7 @@ use crate::device::{ImageFormat, spirv_versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// What Intel's driver calls the kernel under which it keeps the addresses of exported functions.
+/// Name of the kernel under which Intel's driver keeps the addresses of exported functions.
 const SYMBOL_TABLE: &str = "Intel_Symbol_Table_Void_Program";
 
 pub(super) struct LzProgram {
@@ -26,8 +26,8 @@ pub(super) struct LzProgram {
     modules: Arc<Modules>,
 }
 
-/// The driver's modules of a program: one, or those that were linked, which call each other. The
-/// kernels keep them alive.
+/// Driver modules of a program: a single module, or linked modules that call each other. The kernels keep them
+/// alive.
 pub(super) struct Modules {
     modules: Vec<OwnedModule>,
     are_linked: bool,
@@ -59,7 +59,8 @@ impl Program for LzProgram {
 }
 
 impl LzProgram {
-    /// Creates the kernels of modules that are ready for it, with what is known of them.
+    /// Creates the kernels of modules that are ready to run. `known` has the known properties of their
+    /// parameters.
     pub(super) fn new(
         modules: Modules,
         build_log: String,
@@ -84,7 +85,7 @@ impl Modules {
     }
 }
 
-/// A module as the device's own code, which linking does not change.
+/// Returns a module as the device's own code, which linking does not change.
 pub(super) fn binary(context: &Context, module: &OwnedModule) -> Result<Vec<u8>> {
     let name = &context.info.name;
     let refused = |code: Code| {
@@ -107,7 +108,7 @@ pub(super) fn binary(context: &Context, module: &OwnedModule) -> Result<Vec<u8>>
 
 fn binary_size(context: &Context, module: &OwnedModule) -> Result<usize, Code> {
     let mut size = 0;
-    // SAFETY: the module is alive; without room, the driver only tells the size.
+    // SAFETY: the module is alive; without a buffer, the driver only returns the size.
     check(unsafe {
         (context.api.zeModuleGetNativeBinary)(module.raw(), &raw mut size, ptr::null_mut())
     })?;
@@ -134,7 +135,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
     let known = match source.format {
         ImageFormat::Native => signatures(source.code),
         _ => {
-            // Without a binary nothing is known that the image does not tell.
+            // Without a binary, nothing is known beyond the contents of the SPIR-V module.
             made = binary(context, &module).unwrap_or_default();
             signatures(&made)
         }
@@ -145,7 +146,7 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<LzPro
         .map_err(|code| failure(context, source, code).with_log(build_log))
 }
 
-/// Has the driver create a module. Returns it with the log; the error has that, too.
+/// Creates a module of the driver. Returns it with the build log. An error contains the log, too.
 pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedModule, String)> {
     let format = match source.format {
         ImageFormat::SpirV => {
@@ -194,21 +195,22 @@ pub(super) fn create(context: &Context, source: &Source<'_>) -> Result<(OwnedMod
     if let Err(code) = check(created) {
         return Err(failure(context, source, code).with_log(log));
     }
-    // SAFETY: just created, and known here alone.
+    // SAFETY: just created, and owned only here.
     let module = unsafe { OwnedModule::new(context.api, raw) };
     Ok((module, log))
 }
 
-/// Some compilers crash when one thread compiles while another one does, loads or links.
+/// Takes the lock that keeps compiles, loads and links apart: some compilers crash when one thread compiles
+/// while another thread compiles, loads or links.
 pub(super) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     lock(&ONE_AT_A_TIME)
 }
 
-/// What makes Intel's compiler end the process rather than to refuse it. That the rest of the module is
-/// one was checked when the image was made.
+/// Rejects SPIR-V that makes Intel's compiler end the process instead of returning an error. The rest of the
+/// module was checked when its `Image` was created.
 fn check_spirv(device: &str, il_version: &str, code: &[u8]) -> Result<()> {
-    /// The magic number, the version, and three more words.
+    /// Size of a header in bytes: the magic number, the version, and three more words.
     const HEADER: usize = 20;
     const MAGIC: u32 = 0x0723_0203;
     let invalid = |message: &'static str| Err(Error::new(ErrorKind::InvalidImage, message));
@@ -228,14 +230,14 @@ fn check_spirv(device: &str, il_version: &str, code: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The log's text. The log ends here.
+/// Returns the text of a log, and destroys the log.
 pub(super) fn take_log(context: &Context, log: ze_module_build_log_handle_t) -> String {
     if log.is_null() {
         return String::new();
     }
     let get = context.api.zeModuleBuildLogGetString;
     let mut size = 0;
-    // SAFETY: the log is alive; without room, the driver only tells the size.
+    // SAFETY: the log is alive; without a buffer, the driver only returns the size.
     let told = unsafe { get(log, &raw mut size, ptr::null_mut()) };
     let mut characters: Vec<c_char> = vec![0; if check(told).is_ok() { size } else { 0 }];
     if !characters.is_empty() {
@@ -263,7 +265,7 @@ fn create_kernels(
     let mut kernels: Vec<Arc<dyn Kernel>> = Vec::new();
     for (module, known) in modules.modules.iter().zip(known) {
         let mut count = 0;
-        // SAFETY: the module is alive; without room, the driver only counts.
+        // SAFETY: the module is alive; without a buffer, the driver only counts.
         check(unsafe { get(module.raw(), &raw mut count, ptr::null_mut()) })?;
         let mut names = vec![ptr::null(); count as usize];
         if count > 0 {

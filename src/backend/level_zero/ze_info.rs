@@ -1,9 +1,10 @@
-//! What a native binary tells of its kernels' parameters.
+//! Kernel parameters, as described by a native binary.
 //!
-//! Intel's binaries are ELF files with a section of YAML, written by the compiler: lists of maps,
-//! two deep, one line a value. Only that much is read, and what is damaged or of another form tells
-//! nothing: the bytes may come from anywhere. The driver itself tells only how many parameters
-//! there are, takes a value of any size, and lets the GPU follow one that is given for a pointer.
+//! Intel's binaries are ELF files with a section of YAML, written by the compiler: lists of maps, two levels
+//! deep, with one value per line. Only this form is parsed. Damaged data, or data of another form, yields no
+//! parameters, because the bytes may come from anywhere. The driver itself reports only the number of
+//! parameters. It accepts a value of any size, and lets the GPU dereference a value that is passed for a
+//! pointer.
 //!
 //! The format: `documentation/visa/zebin` of the Intel Graphics Compiler.
 
@@ -11,21 +12,21 @@ use std::collections::HashMap;
 
 use crate::compiler::signature::{AddressSpace, is_object};
 
-/// The type of the section, `SHT_ZEBIN_ZEINFO`.
+/// Type of the section, `SHT_ZEBIN_ZEINFO`.
 const SECTION: u32 = 0xff00_0011;
 
-/// Parameters of a kernel. Arguments take up 2 KiB at most, so that more are a mistake.
+/// Maximum number of parameters of a kernel. Arguments take up 2 KiB at most, so a larger number is a mistake.
 const MOST: usize = 2048;
 
-/// The parameters of a binary's kernels, by the kernels' names.
+/// Parameters of a binary's kernels, by the kernels' names.
 pub(super) type Signatures<'b> = HashMap<&'b str, Vec<Known<'b>>>;
 
-/// What is known of a parameter.
+/// Known properties of a parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known<'b> {
     pub(super) kind: Option<Kind>,
     pub(super) name: Option<&'b str>,
-    /// How long an argument for it is.
+    /// Size of an argument for this parameter, in bytes.
     pub(super) bytes: Option<usize>,
 }
 
@@ -39,7 +40,7 @@ pub(super) enum Kind {
 }
 
 impl Known<'_> {
-    /// The address space, where a parameter of this kind has one.
+    /// Returns the address space, if a parameter of this kind has one.
     pub(super) fn address_space(&self) -> Option<AddressSpace> {
         match self.kind? {
             Kind::Memory(space) => Some(space),
@@ -50,16 +51,16 @@ impl Known<'_> {
     }
 }
 
-/// Reads a binary. Of what is no such binary nothing is known.
+/// Reads the signatures in a binary. Returns an empty map for any other data.
 pub(super) fn signatures(binary: &[u8]) -> Signatures<'_> {
     let text = section(binary).and_then(|bytes| std::str::from_utf8(bytes).ok());
     text.map(read).unwrap_or_default()
 }
 
-/// The section of a 64-bit ELF file with this type.
+/// Returns the [`SECTION`] of a 64-bit ELF file.
 fn section(binary: &[u8]) -> Option<&[u8]> {
     let rest = binary.strip_prefix(b"\x7fELF")?;
-    // Of 64 bits, little-endian.
+    // 64-bit, little-endian.
     rest.strip_prefix(&[2, 1])?;
     let start = usize::try_from(number(binary, 0x28)?).ok()?;
     let size = usize::from(u16::from_le_bytes(bytes(binary, 0x3a)?));
@@ -92,43 +93,43 @@ fn read(text: &str) -> Signatures<'_> {
     reader.signatures
 }
 
-/// Takes lines one by one. Every hit on disk waits for this, and a kernel has fifty lines, most of
-/// which tell nothing of parameters: of those, only the column is looked at.
+/// Parser that is given one line at a time. Every hit on disk waits for it. A kernel has fifty lines, most of
+/// which do not describe parameters; of those, only the column is examined.
 #[derive(Default)]
 struct Reader<'t> {
     signatures: Signatures<'t>,
-    /// The list of kernels that the line stands in.
+    /// List of kernels that contains the current line.
     list: Option<List>,
-    /// The kernel that it speaks of, with what is known of its parameters.
+    /// Current kernel, with the known properties of its parameters.
     kernel: Option<(&'t str, Vec<Known<'t>>)>,
-    /// The key of the kernel that it stands under.
+    /// Key of the kernel under which the current line is nested.
     section: Option<Section>,
-    /// What the lines have said of one parameter.
+    /// Parameter that the latest lines describe.
     item: Option<Item<'t>>,
 }
 
-/// One of the two lists.
+/// Kind of a list of kernels.
 #[derive(Clone, Copy)]
 enum List {
-    /// What the driver needs to know.
+    /// `kernels`: information for the driver.
     Kernels,
-    /// What `clGetKernelArgInfo` tells.
+    /// `kernels_misc_info`: information that `clGetKernelArgInfo` returns.
     Misc,
 }
 
-/// A key that stands above others.
+/// A key with nested keys.
 struct Section {
     column: usize,
-    /// Whether it is the one that tells of the parameters.
+    /// Whether the nested keys describe the parameters.
     is_told: bool,
 }
 
-/// A parameter, as the lines have it.
+/// A parameter, as unparsed text.
 #[derive(Default)]
 struct Item<'t> {
-    /// Where its keys stand. What stands further to the right belongs to one of them.
+    /// Column of the parameter's keys. Text further to the right belongs to one of them.
     column: usize,
-    /// Its place among the parameters, as each list calls it.
+    /// Index of the parameter. Each list has its own name for it: `index` or `arg_index`.
     index: &'t str,
     arg_index: &'t str,
     arg_type: &'t str,
@@ -190,7 +191,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// A line that stands under the key that tells of the parameters.
+    /// Reads a line that is nested under the key that describes the parameters.
     fn parameter(&mut self, column: usize, is_item: bool, content: &'t str) {
         if is_item {
             self.end_item();
@@ -214,7 +215,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Takes in what was said of a parameter. The lists tell different things of each.
+    /// Merges the current item into the properties of its parameter. The two lists describe different
+    /// properties.
     fn end_item(&mut self) {
         let (Some(item), Some((_, known))) = (self.item.take(), &mut self.kernel) else { return };
         let index = |told: &str| told.parse::<usize>().ok().filter(|index| *index < MOST);
@@ -227,14 +229,14 @@ impl<'t> Reader<'t> {
             "arg_bypointer" => known.kind = kind_of(item.addrspace).or(known.kind),
             "arg_byvalue" => {
                 known.kind = Some(Kind::Value);
-                // Of a structure the parts are told that the kernel reads.
+                // For a structure, the list has an item for each part that the kernel reads.
                 if item.source_offset.is_none() {
                     known.bytes = item.size.parse().ok();
                 }
             }
             _ => {}
         }
-        // Such as `__global`, and `float*;8`: the size is told behind the type.
+        // Examples are `__global` and `float*;8`: the size follows the type.
         if let Some(qualifier) = item.address_qualifier {
             let (ty, bytes) = item.type_name.rsplit_once(';').unwrap_or((item.type_name, ""));
             let told = if is_object(ty) { Some(Kind::Handle) } else { kind_of(qualifier) };
@@ -244,7 +246,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Keeps what was said of a kernel.
+    /// Stores the parameters of the current kernel.
     fn end_kernel(&mut self) {
         self.end_item();
         if let Some((name, known)) = self.kernel.take()
@@ -255,7 +257,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A line without what it begins with.
+/// Splits a line, without its indentation and dash, into key and value.
 fn key_and_value(content: &str) -> Option<(&str, &str)> {
     let colon = content.bytes().position(|byte| byte == b':')?;
     Some((&content[..colon], unquoted(content[colon + 1..].trim_ascii())))
@@ -281,7 +283,7 @@ fn unquoted(value: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// As Intel's compiler writes it, cut down.
+    /// Output of Intel's compiler, shortened.
     const INFO: &str = "---
 version:         '1.73'
 kernels:
@@ -333,7 +335,7 @@ kernels_misc_info:
 ...
 ";
 
-    /// An ELF file with this text in one of its two sections.
+    /// Returns an ELF file with this text in one of its two sections.
     fn elf(text: &str) -> Vec<u8> {
         let mut bytes = vec![0; 0x40];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");

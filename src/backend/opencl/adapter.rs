@@ -1,4 +1,4 @@
-//! Finding devices, and what they say of themselves.
+//! Discovery of devices and of their properties.
 
 use std::ffi::CStr;
 use std::sync::atomic::AtomicBool;
@@ -35,23 +35,23 @@ const LOADER: &str = if cfg!(target_os = "windows") {
     "libOpenCL.so.1"
 };
 
-/// The environment variable by which the OpenCL bindings find another loader.
+/// Environment variable that makes the OpenCL bindings open another loader.
 const LOADER_VARIABLE: &str = "OPENCL_DYLIB_PATH";
 
 const INSTALL: &str = "install an OpenCL driver: on Debian and Ubuntu `apt install pocl-opencl-icd` \
                        for the CPU, or for a GPU its vendor's driver";
 
-/// Markers with a wait list, fills and the parameters' names are OpenCL 1.2.
+/// Oldest supported version. Markers with a wait list, fills and the names of parameters need OpenCL 1.2.
 const OLDEST: Version = Version { major: 1, minor: 2 };
 
-/// What a failed query of a text leaves.
+/// Text in place of a failed query's answer.
 const UNKNOWN: &str = "unknown";
 
-/// The parts of a `cl_name_version`.
+/// Sizes of the two parts of a `cl_name_version` in bytes.
 const VERSION_BYTES: usize = 4;
 const NAME_BYTES: usize = 64;
 
-/// A device of a driver.
+/// Device that a driver lists.
 pub(super) struct ClAdapter {
     pub(super) platform: PlatformId,
     pub(super) device: DeviceId,
@@ -97,10 +97,10 @@ impl ClAdapter {
     }
 }
 
-/// All devices that can be used, of all platforms. What cannot be used does not hide the rest.
+/// Finds the usable devices of all platforms. An unusable device or platform does not hide the others.
 pub(super) fn discover() -> Result<Vec<ClAdapter>> {
-    // PoCL 3.1 sets its devices up when they are first listed and lets a second thread see them half
-    // done.
+    // PoCL 3.1 initializes its devices when they are first listed, and shows them half initialized to a second
+    // thread.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = lock(&ONE_AT_A_TIME);
     check_chosen_loader()?;
@@ -154,8 +154,8 @@ pub(super) fn discover() -> Result<Vec<ClAdapter>> {
     Ok(adapters)
 }
 
-/// Makes sure that a loader which the environment names is one: otherwise another would be taken in its
-/// place without a word.
+/// Checks that a loader named by the environment is one. Otherwise another loader would be used in its place,
+/// silently.
 ///
 /// # Errors
 ///
@@ -187,14 +187,14 @@ fn check_chosen_loader() -> Result<()> {
 }
 
 fn open_loader(path: &str) -> Result<(), String> {
-    // SAFETY: the user vouches for the library, and it is opened in any case.
+    // SAFETY: the user vouches for the library, which is opened in any case.
     let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
-    // SAFETY: the symbol is only looked for.
+    // SAFETY: the symbol is only looked up.
     let function = unsafe { library.get::<*const ()>("clGetPlatformIDs") };
     if function.is_err() {
         return Err("it has no function `clGetPlatformIDs`".to_owned());
     }
-    // Drivers do not take being unloaded.
+    // Drivers do not support being unloaded.
     std::mem::forget(library);
     Ok(())
 }
@@ -219,7 +219,7 @@ fn no_driver() -> Error {
     )
 }
 
-/// The name, vendor and version of a platform.
+/// Name and version of a platform.
 struct Platform {
     name: String,
     version: String,
@@ -235,7 +235,7 @@ impl Platform {
     }
 }
 
-/// What the device says of itself, or why it cannot be used.
+/// Returns the device's version and properties, or the reason why it cannot be used.
 fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, DeviceInfo), String> {
     let query = Query(device);
     let name = query.text(CL_DEVICE_NAME);
@@ -251,7 +251,7 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
     }
     let limits = query.limits().map_err(unusable)?;
 
-    // `clCreateProgramWithIL` is OpenCL 2.1.
+    // `clCreateProgramWithIL` needs OpenCL 2.1.
     let il_version = if version.at_least(2, 1) {
         get_device_data(device, CL_DEVICE_IL_VERSION).map_or_else(|_| String::new(), |il| text(&il))
     } else {
@@ -298,12 +298,12 @@ fn describe(platform: &Platform, device: cl_device_id) -> Result<(Version, Devic
     Ok((version, info))
 }
 
-/// The names in a list; none in that of a query that failed.
+/// Returns the names in a list. The answer of a failed query has none.
 fn words(list: &str) -> Vec<String> {
     if list == UNKNOWN { Vec::new() } else { list.split_whitespace().map(str::to_owned).collect() }
 }
 
-/// Asks a device about itself.
+/// Queries of a device's properties.
 struct Query(cl_device_id);
 
 impl Query {
@@ -319,11 +319,11 @@ impl Query {
         })
     }
 
-    /// The names of what OpenCL 3.0 devices list with versions; none for others.
+    /// Returns the names of the features that OpenCL 3.0 devices list with versions; none for other devices.
     fn opencl_c_features(&self) -> Vec<String> {
         let answer = get_device_data(self.0, CL_DEVICE_OPENCL_C_FEATURES).unwrap_or_default();
         let (features, _) = answer.as_chunks::<{ VERSION_BYTES + NAME_BYTES }>();
-        // What is behind a name's end may be anything.
+        // The bytes after a name's NUL may have any value.
         let names = features.iter().filter_map(|feature| {
             CStr::from_bytes_until_nul(&feature[VERSION_BYTES..]).ok()?.to_str().ok()
         });
@@ -331,7 +331,7 @@ impl Query {
     }
 
     fn size(&self, what: cl_device_info) -> Result<usize, String> {
-        // More than the host can address is as good as all that it can.
+        // A size beyond the host's address space is clamped to its largest one, which has the same effect.
         self.integer(what).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
     }
 
@@ -343,7 +343,7 @@ impl Query {
         }
     }
 
-    /// Every device must tell these, so one that fails to is broken.
+    /// Returns the device's limits. Every device must report them, so a device that fails to is broken.
     fn limits(&self) -> Result<Limits, String> {
         Ok(Limits {
             compute_units: self.size(CL_DEVICE_MAX_COMPUTE_UNITS)?,
@@ -353,7 +353,7 @@ impl Query {
             max_allocation: self.integer(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
             local_memory: self.integer(CL_DEVICE_LOCAL_MEM_SIZE)?,
             max_parameter_size: self.size(CL_DEVICE_MAX_PARAMETER_SIZE)?,
-            // The driver tells bits.
+            // The driver reports bits.
             slice_alignment: (self.size(CL_DEVICE_MEM_BASE_ADDR_ALIGN)? / 8).max(1),
             address_bits: u32::try_from(self.integer(CL_DEVICE_ADDRESS_BITS)?).unwrap_or(u64::BITS),
         })

@@ -1,11 +1,11 @@
-//! Commands in quick succession, on drivers that wake a thread for each.
+//! Batches of commands in quick succession, for drivers that wake a thread for each command.
 //!
-//! PoCL's workers sleep whenever they have nothing to do, and to wake one takes longer than all else
-//! that submitting a command takes. Where small commands come more slowly than they run, each pays
-//! for that. So the first of several in quick succession is made to wait for an event of Kiln's own,
-//! and the order of the queue has the others wait for it: one wake-up does for all. They start once
-//! they are a few, before one that comes after a pause, or with the next flush, which comes before
-//! anybody sleeps until they have ended.
+//! PoCL's workers sleep whenever they have nothing to do, and waking one takes longer than the rest of a
+//! command's submission. If small commands come more slowly than they run, each one pays for a wake-up.
+//! Therefore the first of several commands in quick succession waits for an event of Kiln's own. The others
+//! wait for the first one, because the queue is in order, so one wake-up serves all. A batch starts once it has
+//! [`MANY`] commands, before a command that comes after a pause, or with the next flush. A flush precedes every
+//! sleep that waits for the commands' ends.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -18,29 +18,29 @@ use super::handle::OwnedEvent;
 use crate::backend::shutdown;
 use crate::sync::lock;
 
-/// No more time is between commands in quick succession. Some 10 us lie between small fused chains.
+/// Maximum time between two commands in quick succession. Small fused chains are about 10 us apart.
 const QUICK: Duration = Duration::from_micros(30);
 
-/// So many start without a flush.
+/// Number of commands that start without a flush.
 const MANY: u32 = 8;
 
-/// The latest commands of an in-order queue, as far as they wait to be started.
+/// Latest commands of an in-order queue that wait to be started.
 #[derive(Default)]
 pub(super) struct Burst(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// When the latest command came.
+    /// Time at which the latest command came.
     latest: Option<Instant>,
-    /// What the first of those waits for that are to start together.
+    /// Event that the first command of the batch waits for.
     start: Option<OwnedEvent>,
-    /// How many they are.
+    /// Number of commands in the batch.
     commands: u32,
 }
 
 impl Burst {
-    /// A command comes now that waits for nothing but its turn. Gives what it is to wait for besides,
-    /// if it is the first of several.
+    /// Adds a command that waits only for its turn. Returns the event that it must wait for as well, if it is
+    /// the first command of a batch.
     pub(super) fn join(&self, context: &Context, now: Instant) -> Option<OwnedEvent> {
         let mut state = self.state();
         let before = state.latest.replace(now);
@@ -69,7 +69,7 @@ impl Burst {
         }
     }
 
-    /// The command has been enqueued, or has not.
+    /// Starts the batch if it is large enough. Called after the command has been enqueued, or has failed to be.
     pub(super) fn joined(&self) {
         let mut state = self.state();
         if state.commands >= MANY {
@@ -77,7 +77,7 @@ impl Burst {
         }
     }
 
-    /// Has all start that wait for it.
+    /// Starts all commands of the batch.
     pub(super) fn begin(&self) {
         self.state().begin();
     }

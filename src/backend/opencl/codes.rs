@@ -1,4 +1,4 @@
-//! What a driver's codes mean.
+//! Meaning of a driver's error codes.
 
 use std::borrow::Cow;
 
@@ -6,21 +6,21 @@ use opencl3::error_codes::*;
 
 use crate::error::{DriverCode, Error, ErrorKind};
 
-/// What NVIDIA's driver answers, under no name, once a kernel has touched memory that is not its
-/// own: from then on to nearly every call on the context.
+/// Unnamed code of NVIDIA's driver for a kernel that has touched memory that is not its own. From then on,
+/// nearly every call on the context returns it.
 const NVIDIA_FAULT: cl_int = -9999;
 
-/// An error with the kind that the code has outside of builds.
+/// Returns an error with the kind that the code has outside of builds.
 pub(super) fn error(code: cl_int, message: impl Into<Cow<'static, str>>) -> Error {
     error_of(kind(code), code, message)
 }
 
-/// That of a command on so much memory that was not enqueued.
+/// Returns the error of a command on `bytes` at `offset` that was not enqueued. `what` names the command.
 pub(super) fn refused(code: cl_int, what: &str, bytes: usize, offset: usize) -> Error {
     error(code, format!("the driver refused {what} of {bytes} bytes at {offset}"))
 }
 
-/// An error of a kind that the caller knows better than the code does.
+/// Returns an error of the given kind, for a caller that can determine it better than from the code alone.
 pub(super) fn error_of(
     kind: ErrorKind,
     code: cl_int,
@@ -29,13 +29,13 @@ pub(super) fn error_of(
     Error::new(kind, message).with_code(driver_code(code))
 }
 
-/// The code with its name in OpenCL's headers, or in cl3 for the two codes that cl3 adds: library
-/// not loaded, function not in the library.
+/// Returns the code with its name in OpenCL's headers, or in cl3 for the two codes that cl3 adds: library not
+/// loaded, function not in the library.
 pub(in crate::backend) fn driver_code(code: cl_int) -> DriverCode {
     DriverCode { code, name: error_text(code) }
 }
 
-/// What a code means wherever it comes from.
+/// Returns the kind of a code, whichever call it comes from.
 pub(super) fn kind(code: cl_int) -> ErrorKind {
     match code {
         DLOPEN_RUNTIME_LOAD_FAILED | CL_PLATFORM_NOT_FOUND_KHR | CL_DEVICE_NOT_FOUND => {
@@ -75,8 +75,7 @@ pub(super) fn kind(code: cl_int) -> ErrorKind {
             ErrorKind::OutOfResources
         }
 
-        // Only live queues are passed to the driver: one that it no longer takes went down with its
-        // device.
+        // Only live queues are passed to the driver. A queue that the driver rejects was lost with its device.
         CL_DEVICE_NOT_AVAILABLE
         | CL_CONTEXT_TERMINATED_KHR
         | CL_INVALID_COMMAND_QUEUE
@@ -86,8 +85,8 @@ pub(super) fn kind(code: cl_int) -> ErrorKind {
     }
 }
 
-/// What a code means where a program is created or built: there, drivers report code that they do
-/// not take in several general ways too.
+/// Returns the kind of a code from creating or building a program. There, drivers also reject a program's code
+/// with several general codes.
 pub(super) fn build_kind(code: cl_int) -> ErrorKind {
     match code {
         CL_INVALID_VALUE
@@ -100,7 +99,7 @@ pub(super) fn build_kind(code: cl_int) -> ErrorKind {
     }
 }
 
-/// What a code means as the status of a command.
+/// Returns the kind of a code that is the status of a command.
 pub(super) fn command_kind(code: cl_int) -> ErrorKind {
     match code {
         // PoCL's status for "failed", whatever the reason.
@@ -109,7 +108,7 @@ pub(super) fn command_kind(code: cl_int) -> ErrorKind {
     }
 }
 
-/// What a code means where one argument of a kernel is set.
+/// Returns the kind of a code from setting one argument of a kernel.
 pub(super) fn argument_kind(code: cl_int) -> ErrorKind {
     match kind(code) {
         circumstance @ (ErrorKind::OutOfResources | ErrorKind::DeviceLost) => circumstance,
@@ -117,17 +116,16 @@ pub(super) fn argument_kind(code: cl_int) -> ErrorKind {
     }
 }
 
-/// What a code means where memory is allocated.
+/// Returns the kind of a code from allocating memory.
 pub(super) fn allocation_kind(code: cl_int) -> ErrorKind {
     match code {
-        // More than the device lets one allocation have; no size that gets to the driver is wrong
-        // otherwise.
+        // The size exceeds the device's limit of one allocation. No otherwise invalid size reaches the driver.
         CL_INVALID_BUFFER_SIZE => ErrorKind::OutOfResources,
         _ => kind(code),
     }
 }
 
-/// What a code means where a specialization constant is set.
+/// Returns the kind of a code from setting a specialization constant.
 pub(super) fn constant_kind(code: cl_int) -> ErrorKind {
     match code {
         // The driver builds SPIR-V, but without specialization.

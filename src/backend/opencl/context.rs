@@ -1,4 +1,4 @@
-//! The context of an opened device.
+//! Context of an opened device.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,21 +12,22 @@ use super::memory::SpareMemory;
 use crate::backend::poller::Watcher;
 use crate::device::{DeviceInfo, Workarounds};
 
-/// A context of one device. Everything that is made in it keeps it alive.
+/// Context of one device. Every object that is created in it keeps it alive.
 pub(super) struct Context {
-    /// For a driver that releases no memory while there are commands. Declared before the context, so
-    /// released before it.
+    /// Spare memory, for a driver that releases no memory while there are commands. Declared before the
+    /// context, so released before it.
     pub(super) spare: Option<SpareMemory>,
     pub(super) context: OwnedContext,
     pub(super) device: DeviceId,
     pub(super) version: Version,
     pub(super) info: Arc<DeviceInfo>,
     pub(super) workarounds: Workarounds,
-    /// For a driver that reports the ends of commands too late.
+    /// Poller thread, for a driver that reports the ends of commands too late.
     pub(super) watcher: Option<Arc<Watcher>>,
-    /// For a driver that counts on those who wait.
+    /// Finish worker, for a driver that relies on waiting threads to do work.
     pub(super) helper: Option<Helper>,
-    /// For a driver that compiles at a launch: whether there was one.
+    /// Whether there was a launch, for a driver that compiles at a launch. True from the start for other
+    /// drivers.
     pub(super) has_launched: AtomicBool,
 }
 

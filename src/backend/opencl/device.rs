@@ -1,4 +1,4 @@
-//! An opened device, and what is made in its context.
+//! Opened device, and the objects that are created in its context.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The ends of commands: asked for, timed, and reported by the driver.
+//! Events of commands: their progress, times and callbacks.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -18,9 +18,9 @@ use crate::backend::arranging::Arranging;
 use crate::backend::{NativeEvent, Notify, Profile, Progress, shutdown, tell};
 use crate::error::{Error, Result};
 
-/// What the driver was given for one operation: commands that run one after the other.
+/// Events of the commands that were enqueued for one operation. The commands run one after the other.
 pub(super) struct Handed {
-    /// The first one's, if it is not the only one.
+    /// Event of the first command, if there are several.
     first: Option<OwnedEvent>,
     last: OwnedEvent,
 }
@@ -38,15 +38,17 @@ impl Handed {
 }
 
 pub(super) struct ClEvent {
-    /// Of the first command, if there are several.
+    /// Event of the first command, if there are several and their times are recorded.
     first: Option<OwnedEvent>,
     event: OwnedEvent,
     profiling: bool,
-    /// The failure that the driver called back with, or zero.
+    /// Failure code that the driver passed to the callback, or zero.
     reported: OnceLock<Arc<AtomicI32>>,
-    /// Who finds its end, and its position on its lane, if the driver reports it too late.
+    /// Watch that polls for the command's end, and the command's position on its native queue, if the driver
+    /// reports the end too late.
     watch: Option<(Arc<LaneWatch>, u64)>,
-    /// Kept until the event is released, after its command's end.
+    /// Guard for the first launch, if the driver compiles at it. Kept until the event is released, after its
+    /// command's end.
     _arranging: Option<Arranging>,
     queue: Arc<Queue>,
 }
@@ -62,7 +64,7 @@ impl ClEvent {
         if let Some(spare) = &queue.context.spare {
             spare.begin();
         }
-        // Only times are asked of the first one.
+        // The first event is used only for its times.
         let first = first.filter(|_| profiling);
         let (reported, queue) = (OnceLock::new(), Arc::clone(queue));
         Self { first, event: last, profiling, reported, watch, _arranging: arranging, queue }
@@ -86,7 +88,7 @@ impl NativeEvent for ClEvent {
         let reported = self.reported.get().map(|reported| reported.load(SeqCst));
         match (self.event.progress(), reported) {
             (Progress::Failed(error), _) => Progress::Failed(error),
-            // What the event does not tell, or not yet, the callback may.
+            // The callback may report a failure that the event does not report, or not yet.
             (_, Some(code @ ..0)) => Progress::Failed(failed(code)),
             (progress, _) => progress,
         }
@@ -99,7 +101,7 @@ impl NativeEvent for ClEvent {
     }
 
     fn profile(&self) -> Option<Profile> {
-        // Before the end, some drivers answer with zeros instead of an error.
+        // Before the end, some drivers return zeros instead of an error.
         if !self.profiling || !matches!(self.progress(), Progress::Complete) {
             return None;
         }
@@ -129,7 +131,8 @@ impl NativeEvent for ClEvent {
         let reported = Arc::clone(self.reported.get_or_init(Arc::default));
         let data = Box::into_raw(Box::new(Callback { notify, reported }));
         set_event_callback(self.event.raw(), CL_COMPLETE, ended, data.cast()).map_err(|code| {
-            // SAFETY: the driver refused it, so it calls nothing, and the box is still this one's.
+            // SAFETY: the driver rejected the callback and will not call it, so this function still owns the
+            // box.
             drop(unsafe { Box::from_raw(data) });
             error(code, "the driver does not report the end of the command")
         })
@@ -140,14 +143,14 @@ fn time(event: &OwnedEvent, station: cl_profiling_info) -> Option<u64> {
     get_event_profiling_info(event.raw(), station).ok().map(cl_ulong::from)
 }
 
-/// What the driver calls at the end of a command, behind one thin pointer.
+/// Data of a completion callback, passed to the driver as one thin pointer.
 struct Callback {
     notify: Notify,
     reported: Arc<AtomicI32>,
 }
 
-/// Runs the [`Callback`] in `data`. Only a failure is taken from the status: there are drivers that
-/// report success for commands that failed.
+/// Runs the [`Callback`] in `data`. Only a failure is taken from the status, because some drivers report
+/// success for commands that failed.
 extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `notify` leaked this box for this call, which the driver makes once.
     let Callback { notify, reported } = *unsafe { Box::from_raw(data.cast::<Callback>()) };
@@ -156,7 +159,7 @@ extern "C" fn ended(_event: cl_event, status: cl_int, data: *mut c_void) {
     tell(notify);
 }
 
-/// Events as the driver takes them.
+/// Events in the form that the driver takes.
 #[derive(Default)]
 pub(super) struct WaitList(SmallVec<[cl_event; 8]>);
 
@@ -171,7 +174,7 @@ impl WaitList {
         events.iter().map(raw).collect::<Result<_>>().map(Self)
     }
 
-    /// The event stays alive until the list has been used.
+    /// Adds an event, which stays alive until the list has been used.
     pub(super) fn add(&mut self, event: Option<&OwnedEvent>) {
         self.0.extend(event.map(OwnedEvent::raw));
     }
@@ -180,7 +183,7 @@ impl WaitList {
         self.0.len() as cl_uint
     }
 
-    /// Null if empty, as OpenCL requires.
+    /// Returns a pointer to the events. Null if there are none, as OpenCL requires.
     pub(super) fn as_ptr(&self) -> *const cl_event {
         if self.0.is_empty() { ptr::null() } else { self.0.as_ptr() }
     }

@@ -1,4 +1,4 @@
-//! Fills, each driver's in the way that it does best (`cargo bench --bench transfer`).
+//! Fills, with the strategy that is best for each driver (`cargo bench --bench transfer`).
 
 use opencl3::command_queue::*;
 use smallvec::SmallVec;
@@ -11,18 +11,19 @@ use super::queue::Queue;
 use crate::device::FillStrategy;
 use crate::error::Result;
 
-/// What copies repeat, if they do: a multiple of every pattern.
+/// Number of bytes that are filled before copies repeat them, if copies are used. A multiple of every pattern's
+/// length.
 const BEGINNING: usize = 32 << 10;
 
-/// Fills from here on are worth several commands.
+/// Size in bytes from which a fill is worth several commands.
 const WORTH_COPIES: usize = 256 << 10;
 
-/// What is copied at once, so that it is read from a cache.
+/// Maximum size of a copy in bytes, so that its source is read from a cache.
 const LARGEST_COPY: usize = 4 << 20;
 
 impl FillStrategy {
-    /// A pattern that fills the same, whose length divides the offset and the bytes if that of the
-    /// given one does.
+    /// Returns a pattern with the same effect on the range. Its length divides `offset` and `bytes` if the
+    /// length of the given pattern does.
     fn pattern(self, given: &[u8], offset: usize, bytes: usize) -> SmallVec<[u8; 128]> {
         if self.narrows && given.iter().all(|byte| *byte == given[0]) {
             return SmallVec::from_slice(&given[..1]);
@@ -38,8 +39,8 @@ impl FillStrategy {
     ///
     /// # Safety
     ///
-    /// As for [`Lane::enqueue`](crate::backend::Lane::enqueue): the range is inside the memory, and
-    /// a pattern is as [`Operation::Fill`](crate::backend::Operation::Fill) has it.
+    /// As for [`Lane::enqueue`](crate::backend::Lane::enqueue): the range is inside the memory, and the pattern
+    /// meets the conditions of [`Operation::Fill`](crate::backend::Operation::Fill).
     pub(super) unsafe fn enqueue(
         self,
         queue: &Queue,
@@ -53,8 +54,8 @@ impl FillStrategy {
         let (memory, start) =
             window.as_ref().map_or((memory, offset), |(view, start)| (view, *start));
         let beginning = if self.copies && bytes >= WORTH_COPIES { BEGINNING } else { bytes };
-        // SAFETY: the queue, the memory and the events are alive, the range is inside the memory, and
-        // the driver copies the pattern before it returns. It keeps a view that a command is on.
+        // SAFETY: the queue, the memory and the events are alive, the range is inside the memory, and the
+        // driver copies the pattern before it returns. The driver keeps a view alive while a command uses it.
         let filled = unsafe {
             enqueue_fill_buffer(
                 queue.raw(),
@@ -73,8 +74,8 @@ impl FillStrategy {
         let mut done = beginning;
         while done < bytes {
             let piece = done.min(bytes - done).min(LARGEST_COPY);
-            // SAFETY: as above; what is copied was filled by the commands before, as the queue is in
-            // order, and ends before what is written begins.
+            // SAFETY: as above. The queue is in order, so the earlier commands have filled the source, and the
+            // source ends before the destination begins.
             let copied = unsafe {
                 enqueue_copy_buffer(
                     queue.raw(),
@@ -88,7 +89,7 @@ impl FillStrategy {
                 )
             };
             let copied = copied.map_err(|code| {
-                // A command that failed has nothing left to run.
+                // A failed operation must have nothing left to run, so the earlier commands finish first.
                 queue.finish();
                 refused(code, "a fill", bytes, offset)
             })?;

@@ -1,12 +1,13 @@
-//! The thread that works for a driver that counts on those who wait.
+//! Finish worker: a thread that waits in the driver, for a driver that relies on waiting threads to do work.
 //!
-//! Intel's runtime for CPUs (2026.22) has one thread less than the CPU has units: whoever waits in
-//! `clFinish` or `clWaitForEvents` works along meanwhile. Who awaits a command waits in neither, and
-//! would get it done by the others alone: on two units in 106 ms instead of 53. So this thread waits
-//! there for commands that somebody awaits and that take long. Their ends are told as without it.
+//! Intel's runtime for CPUs (2026.22) has one thread less than the CPU has units: a thread that waits in
+//! `clFinish` or `clWaitForEvents` does work meanwhile. A thread that awaits a command waits in neither, so
+//! only the runtime's other threads would do the work: on two units in 106 ms instead of 53 ms. Therefore the
+//! finish worker waits in the driver while a command that takes long is awaited. The ends of commands are
+//! reported as without it.
 //!
-//! Both calls come back only once nothing is left to do on the queue, however long others enqueue
-//! more. An event would keep what its command used until then, so none is kept here.
+//! Both calls return only once the queue is empty, however long other threads enqueue more. An event would keep
+//! everything that its command used alive until then, so the worker keeps none.
 
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -19,18 +20,18 @@ use crate::process;
 use crate::process::threads;
 use crate::sync::{ignore_poison, lock};
 
-/// A command takes long if it is awaited in one look and still in the next, so long after. With each
-/// shorter one, waking up would cost more than is won.
+/// Pause between two passes. A command takes long if it is awaited in one pass and still in the next. For
+/// shorter commands, waking up would cost more than it gains.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// It has so many in view. Where more are awaited, working on these is working on what the others
-/// wait for.
+/// Maximum number of tracked commands. If more are awaited, work on the tracked commands is work that the
+/// others wait for.
 const MOST: usize = 16;
 
-/// After so many looks at which nothing was awaited it sleeps until something is.
+/// Number of passes without a newly awaited command after which the thread sleeps until there is one.
 const LOOKS: u32 = 20;
 
-/// The handle of the thread, which is started when there is something to wait for, and ends once this
+/// Handle of the thread, which is started when there is something to wait for. The thread ends once the handle
 /// is dropped and no long command runs.
 pub(super) struct Helper {
     shared: Arc<Shared>,
@@ -44,17 +45,17 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What somebody began to await since the last look.
+    /// Commands that became awaited since the last pass.
     awaited: Vec<Awaited>,
     started: bool,
     asleep: bool,
     closed: bool,
 }
 
-/// A command that somebody awaits.
+/// Awaited command.
 struct Awaited {
     queue: Weak<Queue>,
-    /// Kept by what the driver calls at its end.
+    /// Alive until the driver's callback at the command's end, which owns it.
     pending: Weak<()>,
 }
 
@@ -69,7 +70,8 @@ impl Helper {
         Self { shared: Arc::default() }
     }
 
-    /// Somebody awaits a command of the queue. Gives back what the driver is to call at its end.
+    /// Registers an awaited command of the queue. Returns the callback that the driver is to call at the
+    /// command's end.
     pub(super) fn awaited(&self, queue: &Arc<Queue>, notify: Notify) -> Notify {
         let mut state = self.shared.lock();
         if state.awaited.len() == MOST {
@@ -112,7 +114,7 @@ impl Drop for Helper {
 }
 
 impl Shared {
-    /// Nothing here leaves the state half-changed when it panics.
+    /// Locks the state. No code here leaves it half-changed when it panics.
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -135,8 +137,8 @@ impl Shared {
         }
     }
 
-    /// Until the next look is due, if need be when something is awaited again. Tells whether the
-    /// handle is gone.
+    /// Sleeps until the next pass is due. If `soundly`, first sleeps until a command is awaited again. Returns
+    /// whether the handle was dropped.
     fn sleep(&self, soundly: bool) -> bool {
         if soundly {
             let mut state = self.lock();

@@ -1,12 +1,12 @@
-//! Keeps launches apart from the fetching of binaries, for a driver that confuses the two.
+//! Separation of launches from the fetching of binaries, for a driver in which the two interfere.
 //!
-//! PoCL 3.1 keeps loaded kernels in one list for the whole process, and a launch that ends releases the
-//! first one in it that has its program's hash and its work-group size. Fetching a binary loads a variant
-//! of each kernel that requires a work-group size, or moves that variant to the front of the list. If a
-//! launch of the kernel runs meanwhile, its end releases the wrong variant, and PoCL aborts the process
-//! (`found->ref_count > 0`). Equal programs share their hash, whatever their contexts.
+//! PoCL 3.1 keeps loaded kernels in one list for the whole process. The end of a launch releases the first
+//! entry that has its program's hash and its work-group size. Fetching a binary loads a variant of each kernel
+//! that requires a work-group size, or moves that variant to the front of the list. If a launch of the kernel
+//! runs meanwhile, its end releases the wrong variant, and PoCL aborts the process (`found->ref_count > 0`).
+//! Equal programs have equal hashes, even in different contexts.
 //!
-//! So a fetch waits until the launches of such kernels have ended. Launches that are enqueued during the
+//! Therefore a fetch waits until the launches of such kernels have ended. Launches that are enqueued during the
 //! fetch wait for an event that is set after it: enqueuing never blocks.
 
 use std::mem;
@@ -26,25 +26,25 @@ static GATE: Mutex<Gate> =
     Mutex::new(Gate { queues: Vec::new(), is_closed: false, held: Vec::new() });
 
 struct Gate {
-    /// The queues on which such kernels have been launched.
+    /// Queues on which such kernels have been launched.
     queues: Vec<Weak<Queue>>,
     /// Whether a binary is being fetched.
     is_closed: bool,
-    /// The event that launches wait for during a fetch, for each context that has any.
+    /// Event that launches wait for during a fetch, for each context that has any.
     held: Vec<(Arc<Context>, OwnedEvent)>,
 }
 
-/// Each holder leaves the gate whole, even if the driver refuses something.
+/// Locks the gate. Every holder leaves it consistent, even if the driver rejects a call.
 fn gate() -> MutexGuard<'static, Gate> {
     lock(&GATE)
 }
 
-/// Whether the driver confuses the end of a launch of this kernel with the fetching of a binary.
+/// Returns whether the end of a launch of this kernel interferes with the fetching of a binary.
 pub(super) fn concerns(context: &Context, kernel: &dyn Kernel) -> bool {
     context.workarounds.separate_binary_fetches && kernel.required_work_group().is_some()
 }
 
-/// A launch that is being enqueued. No fetch begins before it is dropped.
+/// Guard of a launch that is being enqueued. No fetch begins before it is dropped.
 pub(super) struct Entering {
     _gate: MutexGuard<'static, Gate>,
     hold: Option<OwnedEvent>,
@@ -63,14 +63,15 @@ impl Entering {
         Ok(Self { _gate: gate, hold })
     }
 
-    /// The event that the launch has to wait for, while a binary is being fetched.
+    /// Returns the event that the launch has to wait for while a binary is being fetched.
     pub(super) fn hold(&self) -> Option<&OwnedEvent> {
         self.hold.as_ref()
     }
 }
 
 impl Gate {
-    /// A reference to the event that launches in a context wait for.
+    /// Returns a reference to the event that launches in a context wait for. Creates the event if there is
+    /// none.
     fn hold(&mut self, context: &Arc<Context>) -> Result<OwnedEvent> {
         let failed = |code| error(code, "the driver gave no event for a launch to wait for");
         if let Some((_, event)) = self.held.iter().find(|(known, _)| Arc::ptr_eq(known, context)) {
@@ -84,38 +85,39 @@ impl Gate {
         Ok(hold)
     }
 
-    /// Events that end after all launches enqueued so far.
+    /// Returns events that end after all launches enqueued so far.
     fn ends(&self) -> Result<Vec<OwnedEvent>> {
         self.queues.iter().filter_map(Weak::upgrade).map(|queue| queue.marker()).collect()
     }
 }
 
-/// Waits until the launches that were enqueued so far have ended. Holds up no others.
+/// Waits until the launches that were enqueued so far have ended. Does not hold back later ones.
 pub(super) fn wait_for_launches() -> Result<()> {
     let ends = gate().ends()?;
     wait_for(&ends);
     Ok(())
 }
 
-/// Waits for each event by a call of its own: one call takes the events of one context only.
+/// Waits for each event with a call of its own, because one call takes the events of one context only.
 fn wait_for(ends: &[OwnedEvent]) {
     for end in ends {
         if let Err(code) = wait_for_events(&[end.raw()]) {
-            // A launch that failed has ended, too.
+            // A failed launch has ended, too.
             let code = driver_code(code);
             tracing::debug!(%code, "waited for launches of which one failed");
         }
     }
 }
 
-/// Keeps the gate closed while a binary is fetched. There is one at a time: see `Compiling`.
+/// Guard that holds back launches while a binary is fetched. There is one at a time: see `Compiling`.
 pub(super) struct Closed(());
 
 impl Closed {
-    /// Holds up further launches, and waits until the others have ended.
+    /// Holds back further launches, and waits until the earlier ones have ended.
     pub(super) fn new() -> Result<Self> {
         let mut gate = gate();
-        // In one step: a marker behind a launch that is held up would never end.
+        // The markers are enqueued and the gate is closed under one lock, because a marker behind a launch that
+        // is held back would never end.
         let ends = gate.ends()?;
         gate.is_closed = true;
         drop(gate);

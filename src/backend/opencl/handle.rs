@@ -28,14 +28,14 @@ macro_rules! owned {
                 Self(raw)
             }
 
-            /// For a call of the driver, which is made inside an [`exit::Call`].
+            /// Returns the object for a driver call, which must be made inside a [`shutdown::Call`].
             pub(super) fn raw(&self) -> $raw {
                 debug_assert!(shutdown::is_inside(), "a driver is called without a `Call`");
                 self.0
             }
         }
 
-        // SAFETY: OpenCL objects belong to no thread; any may use and release them.
+        // SAFETY: OpenCL objects are not bound to a thread; any thread may use and release them.
         unsafe impl Send for $name {}
 
         impl Drop for $name {
@@ -55,7 +55,7 @@ macro_rules! owned {
 owned!(OwnedContext, cl_context, release_context);
 owned!(OwnedProgram, cl_program, release_program);
 owned!(
-    /// Not `Sync`: setting arguments is OpenCL's one function that must not run twice at a time on
+    /// Kernel. Not `Sync`: setting an argument is the only OpenCL function that must not run twice at a time on
     /// the same object.
     OwnedKernel, cl_kernel, release_kernel
 );
@@ -64,14 +64,14 @@ owned!(OwnedQueue, cl_command_queue, release_command_queue);
 owned!(OwnedEvent, cl_event, release_event);
 
 impl OwnedEvent {
-    /// Another reference to the event.
+    /// Returns another reference to the event.
     pub(super) fn again(&self) -> Result<Self, cl_int> {
         // SAFETY: the event is alive.
         unsafe { retain_event(self.0) }?;
         Ok(Self(self.0))
     }
 
-    /// Asks the driver how far the command has come.
+    /// Queries the driver for the command's progress.
     pub(super) fn progress(&self) -> Progress {
         let answer = get_event_info(self.0, CL_EVENT_COMMAND_EXECUTION_STATUS);
         match answer.map(cl_int::from) {
@@ -84,13 +84,13 @@ impl OwnedEvent {
         }
     }
 
-    /// Whether the command has not ended, well or not.
+    /// Returns whether the command has not ended yet. A failed command has ended.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.progress(), Progress::Pending)
     }
 }
 
-/// The failure that a command's status tells.
+/// Returns the error for the status of a failed command.
 pub(super) fn failed(status: cl_int) -> Error {
     error_of(command_kind(status), status, "the command failed")
 }
@@ -106,25 +106,25 @@ unsafe impl Sync for OwnedQueue {}
 // SAFETY: all functions on events are thread-safe.
 unsafe impl Sync for OwnedEvent {}
 
-/// A device. The driver owns it; it lives as long as the process.
+/// Device handle. The driver owns the device, which lives as long as the process.
 #[derive(Clone, Copy)]
 pub(super) struct DeviceId(pub(super) cl_device_id);
 
-// SAFETY: a name for something that the driver owns; all functions on devices are thread-safe.
+// SAFETY: a handle of something that the driver owns; all functions on devices are thread-safe.
 unsafe impl Send for DeviceId {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceId {}
 
-/// A platform. The driver owns it; it lives as long as the process.
+/// Platform handle. The driver owns the platform, which lives as long as the process.
 #[derive(Clone, Copy)]
 pub(super) struct PlatformId(pub(super) cl_platform_id);
 
-// SAFETY: a name for something that the driver owns; all functions on platforms are thread-safe.
+// SAFETY: a handle of something that the driver owns; all functions on platforms are thread-safe.
 unsafe impl Send for PlatformId {}
 // SAFETY: as above.
 unsafe impl Sync for PlatformId {}
 
-/// A version of OpenCL.
+/// Version of OpenCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     pub(super) major: u32,
@@ -132,7 +132,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// Reads `OpenCL 3.0 and what the vendor adds`.
+    /// Parses a text such as `OpenCL 3.0 and what the vendor adds`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (major, minor) =
             text.strip_prefix("OpenCL ")?.split_whitespace().next()?.split_once('.')?;

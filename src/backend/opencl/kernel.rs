@@ -1,4 +1,4 @@
-//! Kernels: what their signatures say, and launching them.
+//! Kernels: their signatures and launches.
 
 use std::any::Any;
 use std::ffi::{CStr, c_void};
@@ -27,21 +27,21 @@ use crate::sync::lock;
 pub(super) struct ClKernel {
     name: String,
     parameters: Vec<Parameter>,
-    /// Those that are images, as far as the driver tells.
+    /// Indices of the parameters that are images, as far as the driver reports it.
     images: Vec<cl_uint>,
     max_work_group_size: Option<usize>,
     required: Option<[usize; 3]>,
     local_memory: u64,
-    /// Held from the first argument to the enqueue: the driver keeps arguments in the kernel.
+    /// Locked from the first argument to the enqueue, because the driver keeps arguments in the kernel.
     bound: Mutex<Bound>,
     _program: Arc<ProgramObject>,
 }
 
-/// The driver's kernel with the arguments that it was last given.
+/// Driver's kernel with the arguments that it was last given.
 struct Bound {
     kernel: OwnedKernel,
     held: Vec<SetArgument>,
-    /// For a driver that compiles when kernels are launched.
+    /// Variants that have been launched, for a driver that compiles when kernels are launched.
     variants: Option<Variants>,
 }
 
@@ -83,7 +83,7 @@ impl ClKernel {
         })
     }
 
-    /// This backend's kernel behind the trait.
+    /// Returns this backend's kernel behind the trait object. Fails if it belongs to another backend.
     pub(super) fn of(kernel: &dyn Kernel) -> Result<&Self> {
         (kernel as &dyn Any)
             .downcast_ref()
@@ -111,11 +111,11 @@ impl ClKernel {
         for (index, (argument, held)) in (0..).zip(zip(arguments, held)) {
             self.set(kernel.raw(), index, argument, held)?;
         }
-        // PoCL takes no launch that leaves out what the kernel's code says.
+        // PoCL rejects a launch that leaves out the work-group size required by the kernel's code.
         let required = self.required.as_ref().map(|required| &required[..range.dimensions()]);
         let local = range.local().or(required).map_or(ptr::null(), <[usize]>::as_ptr);
-        // SAFETY: all objects are alive, every argument is set, and the range's arrays have as many
-        // entries as it has dimensions; the caller answers for what the kernel does.
+        // SAFETY: all objects are alive, every argument is set, and the range's arrays have as many entries as
+        // it has dimensions; the caller is responsible for the kernel's behaviour.
         let enqueued = unsafe {
             enqueue_nd_range_kernel(
                 queue,
@@ -133,7 +133,7 @@ impl ClKernel {
         })
     }
 
-    /// Gives the driver an argument unless it holds it already.
+    /// Sets an argument, unless the driver's kernel holds it already.
     fn set(
         &self,
         kernel: cl_kernel,
@@ -164,7 +164,8 @@ impl ClKernel {
         Ok(())
     }
 
-    /// Keeps bytes that are no object away from parameters where drivers follow them as a pointer.
+    /// Fails if the argument is not of the parameter's kind. Otherwise drivers would follow the bytes of a
+    /// value as a pointer where they expect an object.
     fn check(&self, index: cl_uint, argument: &Argument<'_>) -> Result<()> {
         let Some(parameter) = self.parameters.get(index as usize) else {
             return Ok(());
@@ -230,18 +231,18 @@ impl Kernel for ClKernel {
     }
 }
 
-/// The work-group that a kernel's code asks for by its attribute `reqd_work_group_size`.
+/// Returns the work-group size that a kernel's attribute `reqd_work_group_size` requires.
 fn required_work_group(kernel: cl_kernel, device: cl_device_id) -> Option<[usize; 3]> {
     let answer =
         get_kernel_work_group_data(kernel, device, CL_KERNEL_COMPILE_WORK_GROUP_SIZE).ok()?;
     let (sizes, []) = answer.as_chunks::<{ size_of::<usize>() }>() else { return None };
     let sizes = <[[u8; size_of::<usize>()]; 3]>::try_from(sizes).ok()?.map(usize::from_ne_bytes);
-    // All zero: it asks for none.
+    // All zeros mean that no size is required.
     (!sizes.contains(&0)).then_some(sizes)
 }
 
-/// Whether the driver tells that a parameter is an image, or a pipe. PoCL takes a buffer for one, and ends
-/// the process.
+/// Returns whether the driver reports that a parameter is an image or a pipe. PoCL accepts a buffer for such a
+/// parameter, and then ends the process.
 fn is_image(kernel: cl_kernel, index: cl_uint) -> bool {
     let access = get_kernel_arg_data(kernel, index, CL_KERNEL_ARG_ACCESS_QUALIFIER).ok();
     let access = access.and_then(|access| integer(&access));
@@ -256,7 +257,7 @@ fn is_image(kernel: cl_kernel, index: cl_uint) -> bool {
     )
 }
 
-/// What the driver tells of a parameter: often nothing for programs made from binaries.
+/// Returns the driver's description of a parameter. It is often empty for programs created from binaries.
 fn reflect(kernel: cl_kernel, index: cl_uint) -> Parameter {
     let query = |what| get_kernel_arg_data(kernel, index, what).ok();
     let name = |what| query(what).map(|name| text(&name)).filter(|name| !name.is_empty());
@@ -271,7 +272,7 @@ fn reflect(kernel: cl_kernel, index: cl_uint) -> Parameter {
             CL_KERNEL_ARG_ADDRESS_PRIVATE => Some(AddressSpace::Private),
             _ => None,
         });
-    // `const` is told for the pointer's target only, not for the pointer itself.
+    // `const` is reported for the pointer's target only, not for the pointer itself.
     let points_to_const = flags(CL_KERNEL_ARG_TYPE_QUALIFIER)
         .is_some_and(|flags| flags & u64::from(CL_KERNEL_ARG_TYPE_CONST) != 0);
     let access = match address_space {

@@ -1,4 +1,4 @@
-//! Buffers and the parts of them that kernels get.
+//! Buffers, and the views of them that are passed to kernels.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,30 +22,30 @@ use crate::backend::{Memory, check_view, shutdown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// A whole buffer, or a view of one. Commands on a view count from where it starts.
+/// Whole buffer, or a view of one. Offsets of commands on a view count from its start.
 pub(super) struct ClMemory {
     id: u64,
-    /// Declared before the whole, so released before it.
+    /// View, unless this is the whole buffer. Declared before the whole, so released before it.
     view: Option<Arc<OwnedMemory>>,
-    /// Where the view starts in the whole.
+    /// Offset of the view in the whole.
     start: usize,
     bytes: usize,
     whole: Arc<Whole>,
 }
 
-/// What was allocated at once.
+/// Memory that was allocated at once.
 struct Whole {
-    /// Taken when it is dropped.
+    /// Moved out when the whole is dropped.
     piece: ManuallyDrop<Piece>,
     bytes: usize,
     context: Arc<Context>,
 }
 
-/// Memory, and the views of it that are kept.
+/// Memory object, and the views of it that are kept.
 struct Piece {
-    /// Where memory is [spared](SpareMemory), views are kept until it is released, and then released
-    /// from the last to the first: NVIDIA's driver crashes when of two views that overlap and that
-    /// kernels were given the older one is released first.
+    /// Views that are kept until the memory is released, on devices with [spare memory](SpareMemory). They are
+    /// then released from the last to the first: NVIDIA's driver crashes if two views overlap, kernels were
+    /// given both, and the older one is released first.
     kept: Mutex<Vec<KeptView>>,
     memory: OwnedMemory,
 }
@@ -74,7 +74,7 @@ impl Drop for Piece {
 impl Whole {
     fn create_view(&self, start: usize, bytes: usize) -> Result<Arc<OwnedMemory>> {
         let region = cl_buffer_region { origin: start, size: bytes };
-        // SAFETY: the buffer is alive and no view itself; the region is what its type says.
+        // SAFETY: the buffer is alive and not a view itself; the region has the type that the call names.
         let created = unsafe {
             create_sub_buffer(
                 self.piece.memory.raw(),
@@ -96,7 +96,7 @@ impl Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        // Memory that can no longer be released is not kept for others either.
+        // Memory that can no longer be released is not kept for other buffers either.
         let Ok(_call) = shutdown::enter() else { return };
         // SAFETY: taken once, here, and not used again.
         let piece = unsafe { ManuallyDrop::take(&mut self.piece) };
@@ -107,44 +107,44 @@ impl Drop for Whole {
     }
 }
 
-/// Memory that nobody uses any more, for buffers of the same size.
+/// Unused memory, kept for new buffers of the same size.
 ///
-/// NVIDIA's driver releases memory that a command has used only once the device has nothing to do, and
-/// keeps whoever releases it waiting until then, and whoever else calls it meanwhile. So memory is
-/// not released while there are commands, unless it is too much.
+/// NVIDIA's driver releases memory that a command has used only once the device is idle. Until then it blocks
+/// the thread that releases the memory, and every other thread that calls the driver. Therefore memory is not
+/// released while there are commands, unless there is too much of it.
 pub(super) struct SpareMemory {
-    /// How many events of commands there are.
+    /// Number of events of commands that exist.
     commands: AtomicUsize,
-    /// The most bytes that are kept, and the most that are kept and used together.
+    /// Maximum number of bytes that are kept, and maximum number that are kept and used together.
     most: [usize; 2],
     pieces: Mutex<Pieces>,
 }
 
 #[derive(Default)]
 struct Pieces {
-    /// Bytes that buffers have.
+    /// Number of bytes that buffers use.
     used: usize,
-    /// Bytes that are kept.
+    /// Number of bytes that are kept.
     kept: usize,
     by_size: HashMap<usize, Vec<Piece>>,
 }
 
-/// So much is released along with other memory, when the device has nothing to do.
+/// Maximum number of kept pieces that are released along with other memory while the device is idle.
 const RELEASED_AT_ONCE: usize = 4;
 
 impl SpareMemory {
-    /// For a device with so many bytes.
+    /// Creates the spare memory of a device that has `all` bytes.
     pub(super) fn new(all: u64) -> Self {
         let part = usize::try_from(all / 8).unwrap_or(usize::MAX / 8);
         Self { commands: AtomicUsize::new(0), most: [part, 7 * part], pieces: Mutex::default() }
     }
 
-    /// A command has been handed over.
+    /// Counts a command that was submitted.
     pub(super) fn begin(&self) {
         self.commands.fetch_add(1, SeqCst);
     }
 
-    /// Its end is known.
+    /// Uncounts a command whose end is known.
     pub(super) fn end(&self) {
         self.commands.fetch_sub(1, SeqCst);
     }
@@ -153,7 +153,7 @@ impl SpareMemory {
         lock(&self.pieces)
     }
 
-    /// How many bytes are kept.
+    /// Returns the number of bytes that are kept.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.pieces().kept
@@ -163,7 +163,8 @@ impl SpareMemory {
         self.commands.load(SeqCst) == 0
     }
 
-    /// What is kept of this size. If nothing is, makes room for so much.
+    /// Takes a kept piece of this size. If there is none, makes room for a new one. Counts the bytes as used in
+    /// both cases.
     fn take(&self, bytes: usize) -> Option<Piece> {
         let mut pieces = self.pieces();
         let piece = pieces.by_size.get_mut(&bytes).and_then(Vec::pop);
@@ -184,13 +185,12 @@ impl SpareMemory {
         None
     }
 
-    /// A buffer of this size could not be had.
+    /// Uncounts the bytes of a buffer that could not be allocated.
     fn fail(&self, bytes: usize) {
         self.pieces().used -= bytes;
     }
 
-    /// Releases all that is kept, and tells whether there was any. Blocks until the device has nothing
-    /// to do.
+    /// Releases all kept memory, and returns whether there was any. Blocks until the device is idle.
     pub(super) fn release(&self) -> bool {
         let released = self.pieces().release(usize::MAX);
         !released.is_empty()
@@ -213,7 +213,7 @@ impl SpareMemory {
 }
 
 impl Pieces {
-    /// Takes out so many, or all, for the caller to drop without the lock.
+    /// Removes up to `most` pieces, for the caller to drop without the lock.
     fn release(&mut self, most: usize) -> Vec<Piece> {
         let mut released = Vec::new();
         while released.len() < most
@@ -235,7 +235,7 @@ impl ClMemory {
     pub(super) fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         let _call = shutdown::begin()?;
         let info = &context.info;
-        // NVIDIA's driver takes any size and fails at the first use.
+        // NVIDIA's driver accepts any size and fails at the first use.
         let most = info.limits.global_memory;
         if most > 0 && u64::try_from(bytes).is_ok_and(|bytes| bytes > most) {
             let message = format!(
@@ -269,20 +269,19 @@ impl ClMemory {
         Ok(Piece { kept: Mutex::default(), memory: unsafe { OwnedMemory::new(raw) } })
     }
 
-    /// This backend's memory behind the trait.
+    /// Returns this backend's memory behind the trait object. Fails if it belongs to another backend.
     pub(super) fn of(memory: &dyn Memory) -> Result<&Self> {
         (memory as &dyn Any)
             .downcast_ref()
             .ok_or_else(|| Error::invalid("the buffer belongs to a device of another backend"))
     }
 
-    /// Differs from that of every other memory object, those released before included; pointers
-    /// are reused.
+    /// Returns an id that no other memory object has, not even a released one. Pointers are reused.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// How many views of the whole are kept.
+    /// Returns the number of views of the whole that are kept.
     #[cfg(test)]
     pub(super) fn kept_views(&self) -> usize {
         self.whole.piece.kept().len()
@@ -292,16 +291,16 @@ impl ClMemory {
         self.view.as_deref().unwrap_or(&self.whole.piece.memory).raw()
     }
 
-    /// The part that a fill has to go through, and where in that it starts, if it goes too far into
-    /// the memory for a driver that counts patterns in 32 bits with a sign. NVIDIA's (580.159.04) then
-    /// fills other memory, or the host's.
+    /// Returns the view that a fill has to use, and the fill's offset in that view, if the fill reaches too far
+    /// into the memory for a driver that counts patterns in signed 32 bits. NVIDIA's driver (580.159.04) would
+    /// fill other memory, or the host's. `None` if the fill can use the memory itself.
     pub(super) fn window(
         &self,
         offset: usize,
         bytes: usize,
         pattern: usize,
     ) -> Result<Option<(Self, usize)>> {
-        /// Few, because views may be kept.
+        /// Alignment of the start of a window. Large, so that there are few windows, because views may be kept.
         const STRIDE: usize = 256 << 20;
         if (offset + bytes) / pattern <= i32::MAX as usize {
             return Ok(None);
@@ -311,9 +310,9 @@ impl ClMemory {
         Ok(Some((self.part(start, end - start)?, offset - start)))
     }
 
-    /// Bytes of the memory that start at a multiple of what the device demands.
+    /// Returns a view of `bytes` at `offset`, a multiple of the alignment that the device requires.
     fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
-        // OpenCL makes no views of views, so each is one of the whole.
+        // OpenCL does not support views of views, so each is a view of the whole.
         let start = self.start + offset;
         let view = if let Some(spare) = &self.whole.context.spare {
             let mut kept = self.whole.piece.kept();
@@ -321,7 +320,7 @@ impl ClMemory {
             if let Some(same) = same {
                 Arc::clone(&same.view)
             } else {
-                // Those that nobody uses any more.
+                // Release the latest views while they are unused.
                 while spare.is_idle()
                     && kept.last().is_some_and(|last| Arc::strong_count(&last.view) == 1)
                 {

@@ -1,8 +1,8 @@
-//! Devices reached through OpenCL, by the loader and the drivers that the system has.
+//! Devices reached through OpenCL, with the loader and the drivers of the system.
 //!
-//! Built on cl3's thin functions, which `opencl3` re-exports, rather than on opencl3's own objects:
-//! those assert on what they are given, and allocate for every launch. The loader is opened at run
-//! time; a system without OpenCL has no devices of this backend, and nothing fails to link.
+//! Uses cl3's thin functions, which `opencl3` re-exports, rather than opencl3's own objects: those assert on
+//! their arguments, and allocate for every launch. The loader is opened at run time. A system without OpenCL
+//! has no devices of this backend, and nothing fails to link.
 //!
 //! Entry points of OpenCL 2.0 and later are called only on devices of that version: the dispatch
 //! table of an older driver ends before them, and not every loader checks.
@@ -34,10 +34,10 @@ use crate::error::Result;
 
 pub(super) use self::codes::driver_code;
 
-/// The name of this backend, as selectors and device infos say it.
+/// Name of this backend in selectors and device infos.
 pub(super) const NAME: &str = "opencl";
 
-/// All devices of all OpenCL drivers.
+/// Backend with all devices of all OpenCL drivers.
 pub(crate) struct OpenCl;
 
 impl Backend for OpenCl {
@@ -51,13 +51,13 @@ impl Backend for OpenCl {
     }
 }
 
-/// A driver's text without the NULs and blanks that it may end in.
+/// Returns a driver's text without surrounding NULs and whitespace.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_matches(|c: char| c == '\0' || c.is_whitespace()).to_owned()
 }
 
-/// A driver's number. OpenCL's numbers, booleans and bit-fields have 4 or 8 bytes; `None` for an
-/// answer of any other length.
+/// Returns a driver's number. OpenCL's numbers, booleans and bit-fields have 4 or 8 bytes; `None` for an answer
+/// of any other length.
 fn integer(bytes: &[u8]) -> Option<u64> {
     if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
         return Some(u32::from_ne_bytes(bytes).into());

@@ -1,4 +1,4 @@
-//! What lanes hand to the driver.
+//! Native queues, and the commands that they submit to the driver.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,10 +45,10 @@ impl ClLane {
         let raw = match *operation {
             Operation::Launch { kernel, arguments, range } => {
                 let kernel = ClKernel::of(kernel)?;
-                // SAFETY: the queue is alive; the caller answers for the rest.
+                // SAFETY: the queue is alive; the caller guarantees the rest.
                 unsafe { kernel.enqueue(queue, arguments, range, wait) }
             }
-            // Drivers of OpenCL 1.2 refuse transfers of nothing.
+            // Drivers of OpenCL 1.2 reject empty transfers.
             Operation::Write { bytes: 0, .. }
             | Operation::Read { bytes: 0, .. }
             | Operation::Fill { bytes: 0, .. }
@@ -126,7 +126,7 @@ impl ClLane {
         Ok(Handed::one(unsafe { OwnedEvent::new(raw?) }))
     }
 
-    /// Watches what the driver does when it compiles at the first launch.
+    /// Returns a guard for the first launch, if the driver compiles at it and may register handlers.
     fn arranging(&self, operation: &Operation<'_>) -> Option<Arranging> {
         let has_launched = &self.queue.context.has_launched;
         let is_first = matches!(operation, Operation::Launch { .. })
@@ -156,12 +156,12 @@ impl Lane for ClLane {
         wait.add(entering.as_ref().and_then(Entering::hold));
         // SAFETY: the caller promises what the callee asks for.
         let mut enqueued = unsafe { self.hand_over(operation, &wait) };
-        // Memory is often given only when a command first uses it.
+        // Drivers often allocate memory only when a command first uses it.
         if let (Err(error), Some(spare)) = (&enqueued, &self.queue.context.spare)
             && error.kind() == ErrorKind::OutOfResources
             && spare.release()
         {
-            // SAFETY: as above; nothing is left of the first attempt.
+            // SAFETY: as above; the first attempt left nothing behind.
             enqueued = unsafe { self.hand_over(operation, &wait) };
         }
         drop(entering);

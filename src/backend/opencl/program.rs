@@ -24,7 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::sync::lock;
 
-/// Without it, kernels built from source tell nothing of their parameters.
+/// Build option without which kernels built from source do not describe their parameters.
 const ARG_INFO: &str = "-cl-kernel-arg-info";
 
 pub(super) struct ClProgram {
@@ -34,15 +34,15 @@ pub(super) struct ClProgram {
     object: Arc<ProgramObject>,
 }
 
-/// Leave to call a device's compiler, for as long as it is kept.
+/// Guard that permits calls of a device's compiler while it is held.
 struct Compiling {
     _call: arranging::Compiling,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Compiling {
-    /// Waits until it is this thread's turn, where the driver does not see to that itself. An error if
-    /// the process ends.
+    /// Waits for this thread's turn, if the driver does not serialize builds itself. Fails if the process is
+    /// ending.
     fn on(context: &Context, kind: Kind) -> Result<Self> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         // A forked child may have inherited the lock from a thread that it does not have.
@@ -52,12 +52,12 @@ impl Compiling {
     }
 }
 
-/// The kind of call that makes a program of a source.
+/// Returns the kind of the call that creates a program from a source.
 fn kind(source: &Source<'_>) -> Kind {
     if source.format == ImageFormat::Native { Kind::Load } else { Kind::Compile }
 }
 
-/// The driver's program; its kernels keep it alive.
+/// Driver's program, which its kernels keep alive.
 pub(super) struct ProgramObject {
     program: OwnedProgram,
     pub(super) context: Arc<Context>,
@@ -89,7 +89,8 @@ impl Program for ClProgram {
         }
         let is_confused = self.kernels.iter().any(|kernel| gate::concerns(context, &**kernel));
         if is_confused {
-            // Before it is this thread's turn: a launch may take long, and others want to compile.
+            // This wait comes before this thread's turn to compile, because a launch may take long and other
+            // threads may compile meanwhile.
             let _call = shutdown::begin()?;
             gate::wait_for_launches()?;
         }
@@ -100,7 +101,7 @@ impl Program for ClProgram {
             get_program_info(self.object.raw(), CL_PROGRAM_BINARIES).map_err(|code| {
                 error(code, format!("the driver of `{device}` does not give the program's binary"))
             })?;
-        // One for each device, and there is one.
+        // There is one binary for each device, and there is one device.
         let binary = Vec::<Vec<u8>>::from(binaries).into_iter().next().unwrap_or_default();
         if binary.is_empty() || (context.workarounds.serialize_builds && is_hollow(&binary)) {
             return Err(Error::new(
@@ -114,14 +115,15 @@ impl Program for ClProgram {
 
 impl ClProgram {
     fn new(object: Arc<ProgramObject>, kernels: Vec<Arc<dyn Kernel>>, build_log: String) -> Self {
-        // Some compilers do their work when kernels are created: only now is the binary complete.
+        // Some compilers do their work when kernels are created, so only now is the binary complete.
         let binary_size = binary_size(&object);
         Self { kernels, build_log, binary_size, object }
     }
 }
 
-/// Whether the program's file was missing when PoCL made a binary of it: another process may have been
-/// writing it, where [`Compiling`] does not reach. Its name comes first, and then the kernels.
+/// Returns whether PoCL made the binary without the program's file. Another process may have been writing the
+/// file, which [`Compiling`] cannot prevent. In a whole binary the file's name comes first, and then the
+/// kernels.
 fn is_hollow(binary: &[u8]) -> bool {
     const NAME: &[u8] = b"/program.";
     !binary.windows(NAME.len()).any(|bytes| bytes == NAME)
@@ -142,13 +144,13 @@ pub(super) fn build(context: &Arc<Context>, source: &Source<'_>) -> Result<ClPro
     Ok(ClProgram::new(object, kernels, build_log))
 }
 
-/// Compiles an object, or takes the binary of one.
+/// Compiles an object, or loads the binary of one.
 pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Result<ClProgram> {
     let _compiling = Compiling::on(context, kind(source))?;
     let object = prepare(context, source)?;
     let device = context.device();
     if source.format == ImageFormat::Native {
-        // An object is what it is; building it, some drivers make an executable of it.
+        // An object is not built, because some drivers would make an executable of it.
         let kind = get_program_build_info(object.raw(), device, CL_PROGRAM_BINARY_TYPE);
         let kind = kind.map_err(|code| failure(context, source, code))?;
         if cl_uint::from(kind) != CL_PROGRAM_BINARY_TYPE_COMPILED_OBJECT {
@@ -170,7 +172,7 @@ pub(super) fn compile_object(context: &Arc<Context>, source: &Source<'_>) -> Res
     Ok(ClProgram::new(object, Vec::new(), log))
 }
 
-/// Links objects to a program and creates all its kernels.
+/// Links objects to a program, and creates all its kernels.
 pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<ClProgram> {
     let _compiling = Compiling::on(context, Kind::Compile)?;
     let mut raw = Vec::with_capacity(objects.len());
@@ -197,8 +199,8 @@ pub(super) fn link(context: &Arc<Context>, objects: &[&dyn Program]) -> Result<C
     Ok(ClProgram::new(object, kernels, log))
 }
 
-/// Calls the linker. `None` if there is none to call; a program may come with an error, and has its
-/// log, which is why this is not `opencl3`'s function.
+/// Calls the linker. Returns `None` if the loader has none. A program may be returned together with an error,
+/// and then has the log. `opencl3`'s function drops such a program, so it is not used.
 fn link_objects(
     context: &Context,
     objects: &[cl_program],
@@ -222,7 +224,7 @@ fn link_objects(
     Some((program, if code == CL_SUCCESS { Ok(()) } else { Err(code) }))
 }
 
-/// A program with its constants set, to be built or compiled.
+/// Creates a program and sets its constants, before it is built or compiled.
 fn prepare(context: &Arc<Context>, source: &Source<'_>) -> Result<Arc<ProgramObject>> {
     let program = create(context, source)?;
     let object = ProgramObject { program, context: Arc::clone(context) };
@@ -230,7 +232,7 @@ fn prepare(context: &Arc<Context>, source: &Source<'_>) -> Result<Arc<ProgramObj
     Ok(Arc::new(object))
 }
 
-/// Has the driver build the program. Returns how that went, as the driver's code, and the log.
+/// Builds the program. Returns the driver's result code, and the log.
 fn build_plainly(object: &ProgramObject, options: &CStr) -> (Result<(), cl_int>, String) {
     let device = object.context.device();
     let built = build_program(object.raw(), &[device], options, None, ptr::null_mut());
@@ -242,22 +244,23 @@ fn build_log(object: &ProgramObject) -> String {
         .map_or_else(|_| String::new(), |log| text(&log))
 }
 
-/// The same with options that ask for signatures, or with plain ones where those cannot be had.
+/// Builds the program with options that ask for signatures, or with plain options where signatures are not
+/// available.
 fn build_reflecting(
     object: &ProgramObject,
     reflecting: &CStr,
     plain: &CStr,
 ) -> (Result<(), cl_int>, String) {
     let (built, log) = build_plainly(object, reflecting);
-    // For kernels without parameters, NVIDIA's compiler then writes PTX that its own assembler
-    // refuses.
+    // With these options, NVIDIA's compiler writes PTX for kernels without parameters that its own assembler
+    // rejects.
     if built == Err(CL_BUILD_PROGRAM_FAILURE) && log.contains("ptxas") {
         return build_plainly(object, plain);
     }
     (built, log)
 }
 
-/// Those of a source, asking for the signatures of its kernels.
+/// Returns the build options of a source, with the option that asks for the signatures of its kernels.
 fn reflecting_options(source: &Source<'_>) -> Result<CString> {
     c_string(&format!("{ARG_INFO} {}", source.options))
 }
@@ -274,7 +277,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
                 Error::new(ErrorKind::InvalidImage, "the OpenCL C source is not UTF-8")
                     .with_source(error)
             })?;
-            // OpenCL takes the length 0 for "up to the NUL", and there is none.
+            // OpenCL interprets the length 0 as "up to the NUL", and there is none.
             let code = if code.is_empty() { "\n" } else { code };
             create_program_with_source(context.raw(), &[code])
         }
@@ -282,7 +285,7 @@ fn create(context: &Context, source: &Source<'_>) -> Result<OwnedProgram> {
             return Err(unsupported(context, "SPIR-V programs", "2.1"));
         }
         ImageFormat::SpirV => create_program_with_il(context.raw(), source.code),
-        // cl3 drops the status of each binary; with one, the status of the call is the same.
+        // cl3 drops the status of each binary. With one binary, the status of the call is the same.
         ImageFormat::Native => {
             // SAFETY: the context is alive and the device is its own.
             unsafe {
@@ -301,7 +304,7 @@ fn specialize(object: &ProgramObject, constants: &[(u32, Vec<u8>)]) -> Result<()
         return Err(unsupported(context, "specialization constants", "2.2"));
     }
     for (id, value) in constants {
-        // SAFETY: the program is alive, and the value has the length that is told.
+        // SAFETY: the program is alive, and the value has the length that is passed.
         let set = unsafe {
             set_program_specialization_constant(
                 object.raw(),
@@ -325,9 +328,9 @@ fn specialize(object: &ProgramObject, constants: &[(u32, Vec<u8>)]) -> Result<()
 /// Creates the kernels by their names. The error is the driver's code.
 fn create_kernels(object: &Arc<ProgramObject>) -> Result<Vec<Arc<dyn Kernel>>, cl_int> {
     match get_program_info(object.raw(), CL_PROGRAM_NUM_KERNELS).map(usize::from) {
-        // PoCL leaves the names unwritten where there are none.
+        // PoCL does not write the names if there are none.
         Ok(0) => return Ok(Vec::new()),
-        // What Intel's driver says of a program that it has built, if there are none.
+        // Intel's driver returns this code for a built program without kernels.
         Err(CL_INVALID_PROGRAM_EXECUTABLE) => return Ok(Vec::new()),
         Ok(_) => {}
         Err(code) => return Err(code),
@@ -341,10 +344,11 @@ fn create_kernels(object: &Arc<ProgramObject>) -> Result<Vec<Arc<dyn Kernel>>, c
         .collect()
 }
 
-/// The program runs also if the driver does not tell.
+/// Returns the size of the binary in bytes. `None` if the driver does not report it, which does not keep the
+/// program from running.
 fn binary_size(object: &ProgramObject) -> Option<usize> {
     let Context { info, workarounds, .. } = &*object.context;
-    // The compile would take some 200 ms a kernel, for a size alone.
+    // The query would compile the program, for about 200 ms a kernel, only to get a size.
     if workarounds.expect_late_compiles {
         return None;
     }
@@ -360,7 +364,7 @@ fn binary_size(object: &ProgramObject) -> Option<usize> {
 
 fn failure(context: &Context, source: &Source<'_>, code: cl_int) -> Error {
     let mut message = format!("`{}` cannot build the {} program", context.info.name, source.format);
-    // Not every driver's log names the option that it refuses.
+    // Not every driver's log names the option that it rejects.
     if !source.options.is_empty() {
         message.push_str(&format!(" with the options `{}`", source.options));
     }

@@ -1,4 +1,4 @@
-//! In-order queues of the driver's.
+//! In-order queues of the driver.
 
 use std::ptr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,13 +14,13 @@ use crate::backend::shutdown;
 use crate::device::DeviceKind;
 use crate::error::Result;
 
-/// Lives until the end of its last command is known.
+/// In-order queue. Lives until the end of its last command is known.
 pub(super) struct Queue {
-    /// What has not been started, where the driver starts each command at once. Starts when this is
-    /// dropped, before the queue is.
+    /// Commands that have not been started, for a driver that otherwise starts each command at once. Dropping
+    /// this starts them. Declared first, so dropped before the queue.
     pub(super) burst: Option<Burst>,
     raw: OwnedQueue,
-    /// Behind all commands, once the process ends.
+    /// Marker behind all commands, enqueued once the process ends.
     last: OnceLock<Option<OwnedEvent>>,
     pub(super) context: Arc<Context>,
 }
@@ -36,7 +36,7 @@ impl Queue {
         let burst = context.workarounds.enqueue_in_batches.then(Burst::default);
         let (last, context) = (OnceLock::new(), Arc::clone(context));
         let queue = Arc::new(Self { burst, raw, last, context });
-        // The threads of this process are such a driver's device.
+        // The commands of a CPU device run on threads of this process, so its end must wait for them.
         if queue.context.info.kind == DeviceKind::Cpu {
             let commands: Weak<Self> = Arc::downgrade(&queue);
             shutdown::look_after(commands);
@@ -48,7 +48,7 @@ impl Queue {
         self.raw.raw()
     }
 
-    /// Has all commands started that were enqueued.
+    /// Starts all commands that were enqueued.
     pub(super) fn flush(&self) -> Result<()> {
         if let Some(burst) = &self.burst {
             burst.begin();
@@ -56,16 +56,17 @@ impl Queue {
         flush(self.raw()).map_err(|code| error(code, "the driver failed to start the commands"))
     }
 
-    /// Blocks until nothing is left to do.
+    /// Blocks until all commands have ended.
     pub(super) fn finish(&self) {
         if let Err(code) = finish(self.raw()) {
-            // How the commands ended, their events tell.
+            // The events of the commands report how they ended.
             let code = driver_code(code);
             tracing::debug!(%code, "clFinish failed");
         }
     }
 
-    /// An event that ends after all commands enqueued so far, which are started.
+    /// Enqueues a marker and starts all commands enqueued so far. Returns the marker's event, which ends after
+    /// them.
     pub(super) fn marker(&self) -> Result<OwnedEvent> {
         // SAFETY: the queue is alive, and no events are given.
         let marker = unsafe { enqueue_marker_with_wait_list(self.raw(), 0, ptr::null()) };
@@ -77,7 +78,7 @@ impl Queue {
     }
 }
 
-/// Without more flags than profiling, a queue is in order.
+/// Creates a queue. It is in order because no flag but profiling is set.
 fn create_queue(
     context: &Context,
     flags: cl_command_queue_properties,

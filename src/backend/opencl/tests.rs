@@ -1,4 +1,4 @@
-//! Runs on every OpenCL device that is there; says `skipped` where there is none.
+//! Tests that run on every OpenCL device of the system, and print `skipped` if there is none.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -28,7 +28,7 @@ const SAXPY: &str = "
     }
 ";
 
-/// Everything that a signature can say of a parameter.
+/// Kernel whose signature has every property that can be reflected.
 const SIGNATURES: &str = "
     kernel void signature(global const float *read, global float *const restrict both,
                           constant float4 *fixed, local uint *shared, uint value) {
@@ -78,7 +78,7 @@ fn failure<T>(result: Result<T>) -> Error {
     result.err().expect("it succeeded")
 }
 
-/// Waits as the queue does: flushed, and told by the driver.
+/// Waits for an event as a queue does: flushes, and waits for the driver's callback.
 fn ended(lane: &mut dyn Lane, event: &Arc<dyn NativeEvent>) -> Progress {
     let (tell, told) = mpsc::channel();
     event.notify(Box::new(move || tell.send(()).unwrap_or_default())).unwrap();
@@ -354,7 +354,7 @@ fn a_notification_may_come_late_and_may_panic() {
         // SAFETY: a marker touches no memory.
         let event = unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap();
         completed(&mut *lane, &event);
-        // Ended already, so perhaps called before `notify` returns.
+        // The command has ended already, so the callback may run before `notify` returns.
         completed(&mut *lane, &event);
         event.notify(Box::new(|| std::panic::resume_unwind(Box::new("on purpose")))).unwrap();
         completed(&mut *lane, &event);
@@ -511,7 +511,7 @@ fn no_more_memory_is_kept_than_a_part() {
         // SAFETY: a marker touches no memory.
         let command = unsafe { lane.enqueue(&Operation::Marker, &[]) }.unwrap();
         let part = usize::try_from(info.limits.global_memory / 8).unwrap();
-        // Never written to, so that the system gives none of it.
+        // The memory is never written to, so the system does not provide any of it.
         let [half, third] = [part / 2, part / 3].map(|bytes| device.allocate(bytes).unwrap());
         drop((half, third));
         assert_eq!(spare.kept(), part / 2 + part / 3);
@@ -588,7 +588,7 @@ fn bad_arguments_are_refused_by_name() {
             let text = error.to_string();
             assert!(text.contains(expected) && text.contains("`saxpy`"), "{text}");
         }
-        // What was refused is not taken for set.
+        // A rejected argument does not count as set.
         let event = launch(&mut *lane, kernel, &good, 16, &[]).unwrap();
         completed(&mut *lane, &event);
         assert_eq!(read(&mut *lane, &*y, 0, 16), [2.0; 16]);
@@ -603,7 +603,7 @@ fn too_much_memory_is_an_error() {
     });
 }
 
-/// A kernel that stores the specialization constant 7, which is 5 unless set.
+/// Returns a module with a kernel that stores the specialization constant 7, which is 5 unless set.
 fn spirv_module() -> Vec<u8> {
     use rspirv::binary::Assemble;
     use rspirv::dr::Builder;

@@ -1,8 +1,8 @@
-//! The variants of a kernel that PoCL compiles when it is launched.
+//! Variants of a kernel that PoCL compiles when it is launched.
 //!
-//! PoCL compiles a kernel at the first launch with each size of work-groups, without an offset and with
-//! one, and again for larger ranges. Its linker is a process, and if that cannot be started, PoCL ends this
-//! process. So a launch that may compile is refused where the system gives nothing to compile with.
+//! PoCL compiles a kernel at the first launch with each work-group size, without an offset and with one, and
+//! again for larger ranges. Its linker is a separate process. If that process cannot be started, PoCL ends this
+//! one. Therefore a launch that may compile is rejected if the system has no resources left to start a process.
 
 use smallvec::SmallVec;
 
@@ -10,16 +10,16 @@ use crate::compiler::nd_range::NdRange;
 use crate::error::Result;
 use crate::process::resources;
 
-/// The variants of one kernel that have been launched.
+/// Variants of one kernel that have been launched.
 #[derive(Default)]
 pub(super) struct Variants(SmallVec<[Variant; 2]>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Variant {
-    /// The size of work-groups; nothing if the driver chooses it.
+    /// Work-group size; empty if the driver chooses it.
     local: SmallVec<[usize; 3]>,
     has_offset: bool,
-    /// The largest dimension of the range.
+    /// Largest dimension of the range.
     width: usize,
 }
 
@@ -40,11 +40,12 @@ impl Variant {
 }
 
 impl Variants {
-    /// Checks that a launch over `range` finds what compiling takes, unless nothing is to be compiled.
+    /// Checks that the system has the resources to compile for a launch over `range`, unless a known variant
+    /// serves it.
     ///
     /// # Errors
     ///
-    /// [`OutOfResources`](crate::ErrorKind::OutOfResources), with what there is no more of.
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources), with the name of the exhausted resource.
     pub(super) fn check(&mut self, range: &NdRange) -> Result<()> {
         let variant = Variant::of(range);
         if self.0.iter().any(|known| known.serves(&variant)) {

@@ -1,4 +1,4 @@
-//! The commands of a lane whose ends are asked for, since the driver would report them too late.
+//! Polling of a native queue's commands, for a driver that would report their ends too late.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,9 +15,9 @@ pub(super) struct LaneWatch {
 
 #[derive(Default)]
 struct Awaited {
-    /// By their positions on the lane, oldest first.
+    /// Awaited commands by their positions on the native queue, oldest first.
     commands: VecDeque<Command>,
-    /// Whether the watcher knows this lane.
+    /// Whether the poller thread has this native queue.
     has_watcher: bool,
 }
 
@@ -32,7 +32,7 @@ impl LaneWatch {
         Arc::new(Self { awaited: Mutex::default(), watcher: Arc::clone(watcher) })
     }
 
-    /// Has `notify` called when the command at `position` has ended.
+    /// Registers `notify` to be called when the command at `position` has ended.
     pub(super) fn watch(self: &Arc<Self>, position: u64, event: OwnedEvent, notify: Notify) {
         if !event.is_pending() {
             return tell(notify);
@@ -42,7 +42,7 @@ impl LaneWatch {
         awaited.commands.insert(at, Command { position, event: Arc::new(event), notify });
         let is_new = !std::mem::replace(&mut awaited.has_watcher, true);
         drop(awaited);
-        // Without a thread, the scheduler asks, and this is told once there is one.
+        // Without a poller thread, the scheduler polls, and `notify` is called once there is a thread.
         if is_new {
             self.watcher.add(self.clone());
         } else {
@@ -66,13 +66,13 @@ impl Watched for LaneWatch {
             };
             Arc::clone(&oldest.event)
         };
-        // Whether well or not is for whoever is told.
+        // Success or failure is left to the notified code.
         if oldest.is_pending() {
             return Found::Pending;
         }
         let ended = {
             let mut awaited = self.lock();
-            // Else an older one has come meanwhile, which is to be asked about first.
+            // Otherwise an older command was added meanwhile, which must be polled first.
             let is_oldest = |first: &Command| Arc::ptr_eq(&first.event, &oldest);
             if awaited.commands.front().is_some_and(is_oldest) {
                 awaited.commands.pop_front()

@@ -1,4 +1,4 @@
-//! Operations in a form that outlives the call that enqueues them, and what they do.
+//! Operations in a form that outlives the call that enqueues them, and their execution.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -15,10 +15,10 @@ use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::AddressSpace;
 use crate::error::{Error, ErrorKind, Result, panic_message};
 
-/// An operation that waits for its turn.
+/// Operation that waits for its turn.
 ///
-/// What it touches of the device it keeps alive, as a driver does. Host memory it only points to:
-/// whoever enqueued it promised that the pointers hold until its event ends.
+/// Keeps everything of the device that it uses alive, as a driver does. Host memory is only pointed to: the
+/// caller that enqueued the operation guarantees that the pointers are valid until its event ends.
 pub(super) enum Action {
     Launch { kernel: Arc<Code>, call: Option<Box<Call>> },
     Write { to: Region, from: HostMemory<*const u8> },
@@ -28,31 +28,31 @@ pub(super) enum Action {
     Marker,
 }
 
-/// A launch of a kernel that does something.
+/// Launch of a kernel that has a behaviour.
 pub(super) struct Call {
     behaviour: Behaviour,
     arguments: Vec<Bound>,
     range: NdRange,
 }
 
-/// A pointer to as many bytes of host memory as the region beside it has.
+/// Pointer to host memory that has as many bytes as the region beside it.
 pub(super) struct HostMemory<P>(P);
 
-// SAFETY: `Lane::enqueue` makes its caller keep the memory alive and, where it is written, to
-// itself until the command has ended, on whatever thread that is.
+// SAFETY: `Lane::enqueue` requires its caller to keep the memory alive and, where it is written, unshared until
+// the command has ended, on whatever thread that is.
 unsafe impl Send for HostMemory<*const u8> {}
 
 // SAFETY: As above.
 unsafe impl Send for HostMemory<*mut u8> {}
 
 impl Action {
-    /// Checks `operation` as a driver does, and takes over everything that the caller may change
-    /// once it is enqueued.
+    /// Checks `operation` as a driver does, and captures everything that the caller may change once it is
+    /// enqueued.
     ///
     /// # Safety
     ///
-    /// Until the action has run or is dropped, host memory that the operation names stays valid,
-    /// and nobody else touches what of it is written.
+    /// Until the action has run or is dropped, host memory that the operation names stays valid, and no other
+    /// code accesses the part of it that is written.
     pub(super) unsafe fn capture(shared: &Arc<Shared>, operation: &Operation<'_>) -> Result<Self> {
         Ok(match *operation {
             Operation::Launch { kernel, arguments, range } => {
@@ -110,7 +110,7 @@ impl Action {
     ) -> Result<Self> {
         let kernel = Code::of(kernel, shared)?;
         check_arguments(kernel, arguments)?;
-        // A launch without effect needs no arguments; not to copy them keeps it cheap.
+        // A launch without effect needs no arguments. Not copying them keeps it cheap.
         let call = match kernel.slot.behaviour() {
             None => {
                 arguments.iter().try_for_each(|argument| match argument {
@@ -128,7 +128,7 @@ impl Action {
         Ok(Self::Launch { kernel: kernel.clone(), call })
     }
 
-    /// How many bytes it moves between the host's memory and the device's.
+    /// Returns the number of bytes that the action moves between the host's memory and the device's.
     fn transferred(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => region.len(),
@@ -136,7 +136,7 @@ impl Action {
         }
     }
 
-    /// Does it.
+    /// Performs the action.
     fn run(self) -> Result<()> {
         match self {
             Self::Launch { kernel, call } => {
@@ -148,12 +148,12 @@ impl Action {
                 }
             }
             Self::Write { to, from } => to.with_mut(|bytes| {
-                // SAFETY: The enqueuer vouches for as many bytes at `from`. Host memory never
-                // overlaps device memory, which only this module hands out, by copies.
+                // SAFETY: The caller that enqueued the action vouches for as many bytes at `from`. Host memory
+                // never overlaps device memory, which this module exposes only by copies.
                 unsafe { ptr::copy_nonoverlapping(from.0, bytes.as_mut_ptr(), bytes.len()) }
             }),
             Self::Read { from, to } => from.with(|bytes| {
-                // SAFETY: As for writing, and nobody else touches the bytes at `to`.
+                // SAFETY: As for writing, and no other code accesses the bytes at `to`.
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.0, bytes.len()) }
             }),
             Self::Fill { region, pattern } => region.with_mut(|bytes| {
@@ -165,7 +165,8 @@ impl Action {
                     filled += more;
                 }
             }),
-            // By way of the host: holding two locks at a time could deadlock with another lane.
+            // Copies by way of the host, because holding two locks at a time could deadlock with another native
+            // queue.
             Self::Copy { from, to } => {
                 let copied = from.with(<[u8]>::to_vec);
                 to.with_mut(|bytes| bytes.copy_from_slice(&copied));
@@ -189,7 +190,7 @@ impl Call {
     }
 }
 
-/// Refuses what a driver refuses: arguments of the wrong number or kind.
+/// Fails if the arguments are of the wrong number or kind, as a driver does.
 fn check_arguments(kernel: &Code, arguments: &[Argument<'_>]) -> Result<()> {
     let Some(parameters) = &kernel.parameters else {
         return Ok(());
@@ -215,18 +216,18 @@ fn check_arguments(kernel: &Code, arguments: &[Argument<'_>]) -> Result<()> {
     ))
 }
 
-/// An action behind what it waits for.
+/// Action with the events that it waits for.
 pub(super) struct Command {
     action: Action,
     wait: Vec<Arc<Event>>,
     pub(super) event: Arc<Event>,
-    /// How many bytes of the driver's own memory it takes, and whether so many were left.
+    /// Number of bytes that the command takes of the driver's own memory, and whether that many were left.
     staged: usize,
     pub(super) has_room: bool,
 }
 
 impl Command {
-    /// `wait` holds events of the device only.
+    /// Creates a command. `wait` contains only events of this device.
     pub(super) fn new(
         shared: &Arc<Shared>,
         action: Action,
@@ -240,18 +241,18 @@ impl Command {
         Ok(Self { action, wait, event, staged, has_room })
     }
 
-    /// Blocks until all that it waits for has ended.
+    /// Blocks until all events that the command waits for have ended.
     pub(super) fn wait(&self) {
         for other in &self.wait {
             other.wait();
         }
     }
 
-    /// Runs it, all that it waits for having ended, and ends its event.
+    /// Runs the action and ends its event. All events that the command waits for must have ended.
     pub(super) fn run(self, shared: &Shared) {
         let Self { action, wait, event, staged, .. } = self;
         let blocked = wait.iter().any(|other| other.failed());
-        // Whoever learns of the end finds that the command no longer holds anything.
+        // Dropped before the event ends, so that the command no longer holds anything when its end is reported.
         drop(wait);
         let outcome = perform(shared, action, &event, blocked);
         shared.staging.give(staged);
@@ -259,7 +260,7 @@ impl Command {
     }
 }
 
-/// Runs `action` at its turn, or fails it if it is `blocked` by another's failure.
+/// Runs `action` at its turn, or fails it if it is `blocked` by the failure of another command.
 pub(super) fn perform(shared: &Shared, action: Action, event: &Event, blocked: bool) -> Result<()> {
     event.started();
     shared.command_delay.spend();
@@ -273,7 +274,7 @@ pub(super) fn perform(shared: &Shared, action: Action, event: &Event, blocked: b
     action.run()
 }
 
-/// Checks `operation` and takes it in, or fails as was ordered. Counts it.
+/// Checks, captures and counts `operation`, or fails with an ordered fault.
 ///
 /// # Safety
 ///

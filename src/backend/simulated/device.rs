@@ -10,11 +10,10 @@ use crate::backend::{Adapter, Backend, Device, Lane, Memory, Program, Source};
 use crate::device::{DeviceInfo, DeviceKind, ImageFormat, Limits};
 use crate::error::Result;
 
-/// Work-items in a work-group, for the device and all its kernels.
+/// Maximum number of work-items in a work-group, for the device and all its kernels.
 pub(super) const MAX_WORK_GROUP_SIZE: usize = 1024;
 
-/// The API that a simulator is reached through. It has no state of its own, so it is its own adapter
-/// and device.
+/// Backend of a simulator. It has no state of its own, so it is its own adapter and device.
 #[derive(Clone)]
 pub(super) struct Simulated {
     shared: Arc<Shared>,
@@ -31,7 +30,7 @@ impl Simulated {
             name: name.to_owned(),
             vendor: "Kiln".to_owned(),
             kind: DeviceKind::Accelerator,
-            // Part of every key: a new version is a device that takes no binary of the old one.
+            // Part of every cache key: a device with a new version does not load binaries of the old one.
             driver_version: "1.0".to_owned(),
             device_version: "simulated 1.0".to_owned(),
             il_version: "SPIR-V_1.6".to_owned(),
@@ -41,7 +40,7 @@ impl Simulated {
             fused_multiply_add: false,
             runs_code: false,
             formats: vec![ImageFormat::OpenClC, ImageFormat::SpirV, ImageFormat::Native],
-            // So that it is Kiln that links SPIR-V.
+            // SPIR-V is left out, so that Kiln links it.
             links: vec![ImageFormat::OpenClC],
             links_by_calls: false,
             spirv_extensions: None,
@@ -62,7 +61,8 @@ impl Simulated {
 }
 
 impl Simulated {
-    /// Counts a call of the compiler, which then takes its time and fails if it was told to.
+    /// Counts a call of the compiler or the loader, then waits for pauses and delays, and fails with an ordered
+    /// fault.
     fn begin(&self, source: &Source<'_>) -> Result<()> {
         let shared = &self.shared;
         match source.format {

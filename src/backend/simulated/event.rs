@@ -1,4 +1,4 @@
-//! The ends of commands, and who is told of them.
+//! Events of commands, and their callbacks.
 
 use std::any::Any;
 use std::mem;
@@ -16,11 +16,11 @@ const PENDING: u8 = 0;
 const COMPLETE: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The end of a command: one allocation, since a command of an immediate device is little else.
+/// Event of a command. One allocation, because a command of an immediate device is little else.
 pub(super) struct Event {
     shared: Arc<Shared>,
-    /// [`PENDING`], [`COMPLETE`] or [`FAILED`]; set last, so that it publishes all else. Cheaper
-    /// than a lock that holds an outcome.
+    /// [`PENDING`], [`COMPLETE`] or [`FAILED`]. Set last, so that it publishes the other fields. Cheaper than a
+    /// lock that holds an outcome.
     state: AtomicU8,
     failure: OnceLock<Error>,
     callbacks: Mutex<Vec<Notify>>,
@@ -28,11 +28,11 @@ pub(super) struct Event {
     stations: Option<Stations>,
 }
 
-/// The callbacks that were lost. Kept rather than dropped, which would tell their owner something
-/// after all; here rather than in their events, which they may own.
+/// Callbacks that were lost on request. They are kept, because dropping them could notify their owner after
+/// all. They are kept outside of their events, because they may own these.
 static LOST: Mutex<Vec<Notify>> = Mutex::new(Vec::new());
 
-/// A [`Profile`] in the making.
+/// Timestamps of a [`Profile`] that is being recorded.
 struct Stations {
     queued: u64,
     submitted: AtomicU64,
@@ -58,7 +58,7 @@ impl Event {
         })
     }
 
-    /// The event behind `event`, if it is one of this device.
+    /// Returns the event behind `event`. Fails if it belongs to another device.
     pub(super) fn of<'a>(
         event: &'a Arc<dyn NativeEvent>,
         shared: &Arc<Shared>,
@@ -69,7 +69,7 @@ impl Event {
             .ok_or_else(|| foreign("event"))
     }
 
-    /// Like [`of`](Self::of), for whoever keeps it.
+    /// Like [`of`](Self::of), but returns a shared reference that the caller can keep.
     pub(super) fn shared_of(
         event: &Arc<dyn NativeEvent>,
         shared: &Arc<Shared>,
@@ -97,12 +97,12 @@ impl Event {
         self.state.load(Acquire) == PENDING
     }
 
-    /// Whether the operation has ended, and ended badly.
+    /// Returns whether the operation has ended with a failure.
     pub(super) fn failed(&self) -> bool {
         self.state.load(Acquire) == FAILED
     }
 
-    /// Ends an operation that nobody can have asked about yet.
+    /// Sets the outcome, without notifying waiters. Sufficient for an event that no other thread has seen yet.
     pub(super) fn settle(&self, outcome: Result<()>) {
         self.stamp(|stations| &stations.ended);
         let state = match outcome {
@@ -115,11 +115,11 @@ impl Event {
         self.state.store(state, Release);
     }
 
-    /// Ends the operation and tells whoever waits for it.
+    /// Ends the operation and notifies all waiters.
     pub(super) fn end(&self, outcome: Result<()>) {
         self.settle(outcome);
-        // Who looked before the state was set has registered once this gets the lock, and who
-        // comes later sees the state.
+        // A thread that read the state before it was set has registered once this takes the lock. A later
+        // thread sees the new state.
         let callbacks = mem::take(&mut *lock(&self.callbacks));
         self.ended.notify_all();
         callbacks.into_iter().for_each(tell);

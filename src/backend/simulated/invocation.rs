@@ -1,4 +1,4 @@
-//! What a kernel's closure sees of its launch.
+//! Launches, as the closures that implement kernels see them.
 
 use std::any::type_name;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::compiler::nd_range::NdRange;
 use crate::compiler::signature::Access;
 use crate::error::Result;
 
-/// An argument of a launch that waits for its turn.
+/// Argument of a launch that waits for its turn.
 pub(super) enum Bound {
     Memory(Region),
     Value(Box<[u8]>),
@@ -39,11 +39,11 @@ impl Bound {
     }
 }
 
-/// A launch, as the closure that is the kernel sees it: all work-items at once.
+/// Launch of a kernel, as passed to the closure that implements it: all work-items at once.
 ///
-/// Buffers are copied out and in, so one buffer may be behind several arguments. Arguments are
-/// numbered from zero. Whatever does not fit the launch's arguments panics, which fails the command
-/// with the panic's message.
+/// Buffers are copied out and in, so several arguments may refer to one buffer. Arguments are numbered from
+/// zero. A method panics if its arguments do not fit the launch, which fails the command with the panic's
+/// message.
 pub struct Invocation<'a> {
     kernel: &'a Code,
     range: &'a NdRange,
@@ -55,35 +55,35 @@ impl<'a> Invocation<'a> {
         Self { kernel, range, arguments }
     }
 
-    /// The number of work-items in each dimension.
+    /// Returns the number of work-items in each dimension.
     #[must_use]
     pub fn global_size(&self) -> &[usize] {
         self.range.global()
     }
 
-    /// The global id of the first work-item in each dimension.
+    /// Returns the global id of the first work-item in each dimension.
     #[must_use]
     pub fn offset(&self) -> &[usize] {
         self.range.offset()
     }
 
-    /// The number of work-items of a work-group in each dimension, if the launch gave it.
+    /// Returns the number of work-items of a work-group in each dimension, if the launch specified it.
     #[must_use]
     pub fn local_size(&self) -> Option<&[usize]> {
         self.range.local()
     }
 
-    /// How many arguments the launch has.
+    /// Returns the number of arguments of the launch.
     #[must_use]
     pub fn arguments(&self) -> usize {
         self.arguments.len()
     }
 
-    /// An argument that is a value.
+    /// Returns an argument that is a value.
     ///
     /// # Panics
     ///
-    /// If there is no such argument, it is no value, or `T` is of another size.
+    /// If there is no such argument, it is not a value, or `T` has another size.
     #[must_use]
     #[track_caller]
     pub fn value<T: Pod>(&self, index: usize) -> T {
@@ -93,12 +93,12 @@ impl<'a> Invocation<'a> {
         }
     }
 
-    /// A copy of all that an argument's buffer holds.
+    /// Returns a copy of the whole contents of an argument's buffer.
     ///
     /// # Panics
     ///
-    /// If there is no such argument, it is no buffer, or the buffer does not hold a whole number
-    /// of `T`s.
+    /// If there is no such argument, it is not a buffer, or the size of the buffer is not a multiple of the
+    /// size of `T`.
     #[must_use]
     #[track_caller]
     pub fn read<T: Pod>(&self, index: usize) -> Vec<T> {
@@ -112,12 +112,12 @@ impl<'a> Invocation<'a> {
         }
     }
 
-    /// Overwrites an argument's buffer from its start with `elements`; what follows them stays.
+    /// Overwrites the start of an argument's buffer with `elements`. The rest of the buffer is unchanged.
     ///
     /// # Panics
     ///
-    /// If there is no such argument, it is no buffer or one that the kernel's signature makes
-    /// `const` or `constant`, or the buffer is too short.
+    /// If there is no such argument, it is not a buffer, the kernel's signature makes it `const` or `constant`,
+    /// or the buffer is too short.
     #[track_caller]
     pub fn write<T: Pod>(&mut self, index: usize, elements: &[T]) {
         let new = cast_slice::<T, u8>(elements);
@@ -137,11 +137,11 @@ impl<'a> Invocation<'a> {
         }
     }
 
-    /// The size of an argument that is local memory.
+    /// Returns the size in bytes of an argument that is local memory.
     ///
     /// # Panics
     ///
-    /// If there is no such argument, or it is no local memory.
+    /// If there is no such argument, or it is not local memory.
     #[must_use]
     #[track_caller]
     pub fn local_bytes(&self, index: usize) -> usize {

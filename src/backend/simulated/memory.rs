@@ -1,4 +1,4 @@
-//! Device memory: bytes behind a lock, and the parts of them that commands name.
+//! Device memory: bytes behind a lock, and the ranges of them that commands use.
 
 use std::any::Any;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use crate::backend::Memory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// Where views may start: at multiples of this, as on many devices.
+/// Alignment of the start of a view in bytes, as on many devices.
 pub(super) const SLICE_ALIGNMENT: usize = 128;
 
-/// What fresh memory holds in every byte. No useful value of any type looks like it.
+/// Value of every byte of new memory. No useful value of any type looks like it.
 pub(super) const FRESH: u8 = 0xa5;
 
 struct Allocation {
@@ -30,8 +30,8 @@ impl Drop for Allocation {
     }
 }
 
-/// A part of an allocation, or all of it. Keeps the allocation alive, also while a command names it,
-/// as drivers do.
+/// Part of an allocation, or all of it. Keeps the allocation alive, also while a command uses it, as drivers
+/// do.
 #[derive(Clone)]
 pub(super) struct Region {
     allocation: Arc<Allocation>,
@@ -40,7 +40,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// A new allocation, unless more than `limit` bytes would then be allocated.
+    /// Allocates `bytes`. Fails if more than `limit` bytes would then be allocated.
     pub(super) fn allocate(shared: &Arc<Shared>, bytes: usize, limit: u64) -> Result<Self> {
         let size = bytes as u64;
         let live_bytes = &shared.counters.live_bytes;
@@ -55,7 +55,7 @@ impl Region {
                 ))
             })?;
         count(&shared.counters.live_allocations);
-        // From here on, dropping the allocation takes it off the counts.
+        // From here on, dropping the allocation subtracts it from the counts.
         let allocation = Allocation { shared: shared.clone(), size, bytes: Mutex::default() };
         let mut contents = Vec::new();
         contents.try_reserve_exact(bytes).map_err(|error| {
@@ -66,7 +66,7 @@ impl Region {
         Ok(Self { allocation: Arc::new(allocation), offset: 0, len: bytes })
     }
 
-    /// The region behind `memory`, if it is one of this device.
+    /// Returns the region behind `memory`. Fails if it belongs to another device.
     pub(super) fn of<'a>(memory: &'a dyn Memory, shared: &Arc<Shared>) -> Result<&'a Self> {
         (memory as &dyn Any)
             .downcast_ref::<Self>()
@@ -78,7 +78,7 @@ impl Region {
         self.len
     }
 
-    /// The `bytes` from `offset` on, wherever they start.
+    /// Returns the `bytes` from `offset` on, at any alignment. Fails if they are out of bounds.
     pub(super) fn part(&self, offset: usize, bytes: usize) -> Result<Self> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.len) {
             return Err(driver_error(

@@ -1,8 +1,8 @@
-//! A device in software, whose kernels are Rust closures and whose faults come on request.
+//! Simulated device whose kernels are Rust closures and whose faults occur on request.
 //!
-//! It is for tests, of applications and of Kiln itself, that must not depend on a driver or that
-//! need what a driver does rarely: a compiler that fails, a device that hangs or runs out of
-//! memory, a completion that is never told.
+//! The simulator is for tests, of applications and of Kiln itself, that must not depend on a driver or that
+//! need rare behaviour of one: a compiler that fails, a device that hangs or runs out of memory, a completion
+//! that is never reported.
 //!
 //! ```
 //! use kiln::simulated::{Fault, Simulator};
@@ -17,18 +17,18 @@
 //! assert_eq!(simulator.counts().launches, 0);
 //! ```
 //!
-//! The device takes OpenCL C, SPIR-V and its own binaries. It runs none of their code: a launch
-//! calls the closure that is registered under the kernel's name. What it reads is what the rest of
-//! Kiln needs to know.
+//! The device takes OpenCL C, SPIR-V and its own binaries. It does not run their code: a launch calls the
+//! closure that is registered under the kernel's name. The device reads only the information that the rest of
+//! Kiln needs:
 //!
-//! * Of OpenCL C: the kernels and their parameters. There is no preprocessor: `#error` fails the
-//!   build and `#warning` goes to the build log wherever they stand, and kernels that a macro
-//!   would make are not seen. `#pragma binary_size N` makes the binary at least `N` bytes long. The
-//!   build option `--refuse` fails the build; all others are ignored.
-//! * Of SPIR-V: the kernels and what the module tells of their parameters. A module without kernels
-//!   has all that are registered when it is built, and their arguments are not checked.
+//! * From OpenCL C: the kernels and their parameters. There is no preprocessor: `#error` fails the build and
+//!   `#warning` goes to the build log wherever they appear, and kernels that a macro would define are not
+//!   found. `#pragma binary_size N` makes the binary at least `N` bytes long. The build option `--refuse` fails
+//!   the build; all others are ignored.
+//! * From SPIR-V: the kernels and the module's description of their parameters. A module without kernels gets
+//!   all kernels that are registered when it is built, and their arguments are not checked.
 //!
-//! Fresh device memory holds no zeros, so that a test that counts on them fails.
+//! New device memory contains no zeros, so that a test that relies on them fails.
 
 mod command;
 mod device;
@@ -53,10 +53,10 @@ use shared::Shared;
 use super::Backend;
 use crate::error::{Error, ErrorKind};
 
-/// A simulated device and the controls over it: a handle, cheap to clone.
+/// Handle of a simulated device and of the controls over it. Cheap to clone.
 ///
-/// All clones, and all runtimes that were given one, share the kernels, faults and counts. Faults
-/// and delays take effect at once; faults of the same sort queue up behind each other.
+/// All clones, and all runtimes that were given one, share the kernels, faults and counts. Faults and delays
+/// take effect at once. Faults of the same kind queue up behind each other.
 #[derive(Clone)]
 pub struct Simulator {
     shared: Arc<Shared>,
@@ -65,14 +65,14 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// A device that runs its commands as real ones do, beside the threads that submit them.
+    /// Creates a device that runs its commands as real ones do, asynchronously to the threads that submit them.
     #[must_use]
     pub fn new() -> Self {
         Self::with_threads(true)
     }
 
-    /// A device that runs every command at once, on the thread that submits it, and has no threads
-    /// of its own.
+    /// Creates a device that runs every command at once, on the thread that submits it, and has no threads of
+    /// its own.
     ///
     /// Commands that a [`Pause`] holds back run, in order, on the thread that drops it.
     #[must_use]
@@ -96,8 +96,8 @@ impl Simulator {
         self
     }
 
-    /// Sets the device's memory, one GiB unless set, for runtimes that are given this handle or a
-    /// clone of it. An allocation beyond what is left fails with
+    /// Sets the size of the device's memory in bytes (default: 1 GiB), for runtimes that are given this handle
+    /// or a clone of it. An allocation beyond the remaining memory fails with
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources).
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
@@ -105,10 +105,10 @@ impl Simulator {
         self
     }
 
-    /// Sets what kernels called `name` do, in every program. The closure is called once a launch,
-    /// for all its work-items, as it is when the launch reaches the device; without one, a launch
-    /// has no effect. If it panics, the command fails with
-    /// [`Panicked`](crate::ErrorKind::Panicked). It must not use the runtime that it runs for.
+    /// Sets the behaviour of kernels called `name`, in every program. A launch uses the closure that is set
+    /// when it reaches the device, and calls it once for all work-items. Without a closure, a launch has no
+    /// effect. If the closure panics, the command fails with [`Panicked`](crate::ErrorKind::Panicked). The
+    /// closure must not use the runtime that it runs for.
     pub fn kernel(
         &self,
         name: impl AsRef<str>,
@@ -133,61 +133,61 @@ impl Simulator {
         self.shared.enqueue_faults.order(n, fault);
     }
 
-    /// Makes every build from now on take at least so long; zero ends that.
+    /// Makes every build from now on take at least `delay`. Zero removes the delay.
     pub fn delay_builds(&self, delay: Duration) {
         self.shared.build_delay.set(delay);
     }
 
-    /// Makes every compile from now on take at least so long, and no load of a binary; zero ends that.
+    /// Makes every compile from now on take at least `delay`, but no load of a binary. Zero removes the delay.
     pub fn delay_compiles(&self, delay: Duration) {
         self.shared.compile_delay.set(delay);
     }
 
-    /// Makes every command from now on take at least so long; zero ends that.
+    /// Makes every command from now on take at least `delay`. Zero removes the delay.
     pub fn delay_commands(&self, delay: Duration) {
         self.shared.command_delay.set(delay);
     }
 
-    /// Gives the driver so many bytes for reads and writes that wait, where it has no limit unless one
-    /// is set: whoever hands over one for which there is no room waits for its end, as on NVIDIA's
-    /// driver. Not on [immediate](Self::immediate) devices.
+    /// Limits the driver's memory for pending reads and writes to `bytes`. There is no limit by default.
+    /// Submitting a transfer for which there is no room blocks until the transfer has ended, as on NVIDIA's
+    /// driver. Has no effect on [immediate](Self::immediate) devices.
     pub fn limit_staging(&self, bytes: usize) {
         self.shared.staging.set_limit(bytes);
     }
 
-    /// Hangs the device: until the guard is dropped, no command starts. One that has started ends
-    /// as usual. Several guards hold until the last is dropped.
+    /// Hangs the device: until the guard is dropped, no command starts. A command that has started ends as
+    /// usual. With several guards, the device hangs until the last is dropped.
     pub fn pause(&self) -> Pause {
         self.shared.commands.close();
         Pause { shared: self.shared.clone(), paused: Paused::Commands }
     }
 
-    /// Hangs the compiler: until the guard is dropped, no build starts. One that has started ends
-    /// as usual. Several guards hold until the last is dropped.
+    /// Hangs the compiler: until the guard is dropped, no build starts. A build that has started ends as usual.
+    /// With several guards, the compiler hangs until the last is dropped.
     pub fn pause_builds(&self) -> Pause {
         self.shared.builds.close();
         Pause { shared: self.shared.clone(), paused: Paused::Builds }
     }
 
-    /// Hangs the compiler alone, as [`pause_builds`](Self::pause_builds) does: binaries are loaded.
+    /// Hangs the compiler like [`pause_builds`](Self::pause_builds), but lets binaries be loaded.
     pub fn pause_compiles(&self) -> Pause {
         self.shared.compiles.close();
         Pause { shared: self.shared.clone(), paused: Paused::Compiles }
     }
 
-    /// Makes the device forget the next `n` completions that it is asked to tell: the commands end,
-    /// but nobody is called.
+    /// Loses the next `n` completion callbacks that are requested from the device: the commands end, but the
+    /// callbacks are not called.
     pub fn lose_notifications(&self, n: usize) {
         self.shared.lose_notifications(n);
     }
 
-    /// What the device has been asked to do so far, and what it holds at present.
+    /// Returns the numbers of requests to the device so far, and of objects that it holds at present.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counters.snapshot()
     }
 
-    /// The API through which a runtime finds the device.
+    /// Returns the backend through which a runtime finds the device.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         Arc::new(device::Simulated::new(self.shared.clone(), &self.name, self.memory))
     }
@@ -209,25 +209,25 @@ impl fmt::Debug for Simulator {
     }
 }
 
-/// A failure to order from a [`Simulator`].
+/// Failure that can be ordered from a [`Simulator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
     /// The device or the compiler has no memory left:
     /// [`OutOfResources`](crate::ErrorKind::OutOfResources).
     OutOfResources,
-    /// The device is gone: [`DeviceLost`](crate::ErrorKind::DeviceLost). Only what was ordered to
-    /// fail does; the device works on.
+    /// The device is lost: [`DeviceLost`](crate::ErrorKind::DeviceLost). Only the operations that were ordered
+    /// to fail do so; the device continues to work.
     DeviceLost,
-    /// A build ends with [`BuildFailed`](crate::ErrorKind::BuildFailed) and a build log, anything
-    /// else with [`Driver`](crate::ErrorKind::Driver).
+    /// A build fails with [`BuildFailed`](crate::ErrorKind::BuildFailed) and a build log, any other operation
+    /// with [`Driver`](crate::ErrorKind::Driver).
     Refused,
-    /// The compiler panics; anything but a build is [`Refused`](Self::Refused).
+    /// The compiler panics. Any operation but a build fails as for [`Refused`](Self::Refused).
     Panic,
 }
 
 impl Fault {
-    /// What a command fails with.
+    /// Returns the error that a command fails with.
     fn of_command(self) -> Error {
         match self {
             Self::OutOfResources => {
@@ -245,7 +245,7 @@ impl Fault {
         }
     }
 
-    /// What a build fails with; panics where the compiler shall.
+    /// Returns the error that a build fails with. Panics for [`Panic`](Self::Panic).
     fn of_build(self) -> Error {
         match self {
             Self::OutOfResources | Self::DeviceLost => self.of_command(),
@@ -255,7 +255,7 @@ impl Fault {
     }
 }
 
-/// What a simulated device was asked to do, and what it holds.
+/// Numbers of requests to a simulated device, and of objects that it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -267,24 +267,24 @@ pub struct Counts {
     pub links: u64,
     /// Commands queued.
     pub commands: u64,
-    /// Kernel launches among them.
+    /// Kernel launches among these commands.
     pub launches: u64,
-    /// Completions that the device was asked to tell, lost ones included.
+    /// Completion callbacks that were requested, lost ones included.
     pub notifications: u64,
-    /// Times that queued commands were told to start.
+    /// Requests to start queued commands.
     pub flushes: u64,
     /// Allocations that exist at present.
     pub live_allocations: u64,
-    /// The bytes of these allocations.
+    /// Size of these allocations in bytes.
     pub live_bytes: u64,
-    /// Programs that exist at present: their kernels and launches that have not ended keep them.
+    /// Programs that exist at present. A program is kept by its kernels, and by launches that have not ended.
     pub live_programs: u64,
-    /// Native events that exist at present. The device itself lets go of an event only just after
-    /// it has told its end.
+    /// Native events that exist at present. The device releases an event only just after it has reported its
+    /// end.
     pub live_events: u64,
 }
 
-/// Holds the commands or the builds of a [`Simulator`] back until it is dropped.
+/// Guard that holds back the commands or the builds of a [`Simulator`] until it is dropped.
 #[must_use = "dropping the guard lets the device go on at once"]
 pub struct Pause {
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! In-order queues: with a thread each, or run by whoever enqueues.
+//! In-order native queues: with a thread each, or run by the thread that enqueues.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -14,13 +14,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads;
 use crate::sync::lock;
 
-/// So many commands start without a flush.
+/// Number of queued commands that start without a flush.
 const BATCH: usize = 64;
 
-/// A lane whose commands run on a thread of its own.
+/// Native queue whose commands run on a thread of its own.
 ///
-/// Commands start when they are flushed, or [`BATCH`] of them are queued: a caller that forgets to
-/// flush sees what it would see on a real device, commands that never end.
+/// Commands start when they are flushed, or when [`BATCH`] of them are queued. A caller that does not flush
+/// sees commands that never end, as on a real device.
 pub(super) struct ThreadedLane {
     shared: Arc<Shared>,
     profiling: bool,
@@ -32,7 +32,7 @@ impl ThreadedLane {
     pub(super) fn new(shared: &Arc<Shared>, profiling: bool) -> Result<Self> {
         let (to_thread, commands) = channel();
         let thread_shared = shared.clone();
-        // The thread is detached: it ends by itself once the lane is dropped and the queue empty.
+        // The thread is detached. It ends once the native queue is dropped and no command is left.
         let run = move || run_commands(&commands, &thread_shared);
         threads::start("kiln-simulated", run).map_err(|error| {
             Error::new(ErrorKind::OutOfResources, "cannot start a thread for a lane")
@@ -93,7 +93,7 @@ impl Drop for ThreadedLane {
     }
 }
 
-/// A lane whose commands run inside `enqueue`.
+/// Native queue whose commands run inside `enqueue`.
 pub(super) struct ImmediateLane {
     shared: Arc<Shared>,
     profiling: bool,
@@ -120,7 +120,7 @@ impl Lane for ImmediateLane {
             shared.backlog.push(Command::new(shared, action, wait, event.clone())?);
             shared.backlog.run(shared);
         } else {
-            // Nothing is held back, so all that this waits for has ended.
+            // Nothing is held back, so all events in `wait` have ended.
             let blocked =
                 wait.iter().any(|event| Event::of(event, shared).is_ok_and(Event::failed));
             let outcome = perform(shared, action, &event, blocked);
@@ -135,11 +135,11 @@ impl Lane for ImmediateLane {
     }
 }
 
-/// The commands of an immediate device that were held back, of all lanes in the order in which they
-/// were enqueued: each finds that those it waits for have run.
+/// Held-back commands of an immediate device, from all its native queues in the order in which they were
+/// enqueued. A command therefore runs after those that it waits for.
 #[derive(Default)]
 pub(super) struct Backlog {
-    /// Whether any are held back or still run, so that later ones must queue behind them.
+    /// Whether commands are held back or still run, so that later ones must queue behind them.
     busy: AtomicBool,
     queue: Mutex<Queue>,
 }
@@ -147,7 +147,7 @@ pub(super) struct Backlog {
 #[derive(Default)]
 struct Queue {
     commands: VecDeque<Command>,
-    /// Somebody runs them.
+    /// Whether a thread runs the commands.
     running: bool,
 }
 
@@ -162,10 +162,10 @@ impl Backlog {
         queue.commands.push_back(command);
     }
 
-    /// Runs what is held back, as far as the device is not paused and nobody else does.
+    /// Runs the held-back commands, unless the device is paused or another thread runs them.
     ///
-    /// Whoever pushes calls this afterwards, and whoever resumes the device too; the later of the
-    /// two sees what the other did.
+    /// Called after a command is pushed, and after the device is resumed. The later of the two calls sees the
+    /// effect of the other.
     pub(super) fn run(&self, shared: &Shared) {
         let mut queue = lock(&self.queue);
         if mem::replace(&mut queue.running, true) {

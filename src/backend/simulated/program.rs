@@ -1,4 +1,4 @@
-//! Programs: what the compiler makes of an image, and the binary form that it loads again.
+//! Programs: the compiler's result for a module, and the binary form that can be loaded again.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -14,14 +14,14 @@ use crate::compiler::spirv;
 use crate::device::ImageFormat;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A kernel's name and, as far as the image tells, its parameters.
+/// Name of a kernel, and its parameters if the module describes them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Signature {
     pub(super) name: String,
     pub(super) parameters: Option<Vec<Parameter>>,
 }
 
-/// What a compiler says when it refuses a program.
+/// Returns the error of a compiler that rejects a program.
 pub(super) fn refused(log: impl Into<String>) -> Error {
     Error::new(ErrorKind::BuildFailed, "the simulator's compiler refused the program")
         .with_code(code(-11, "CL_BUILD_PROGRAM_FAILURE"))
@@ -57,7 +57,7 @@ pub(super) fn compile(shared: &Arc<Shared>, source: &Source<'_>) -> Result<Arc<d
     Ok(Arc::new(SimulatedProgram::new(shared, binary, scan)))
 }
 
-/// Links objects: the text of the program is that of its objects.
+/// Links objects. The text of the program is the texts of its objects.
 pub(super) fn link(shared: &Arc<Shared>, objects: &[&dyn Program]) -> Result<Arc<dyn Program>> {
     let mut code = Vec::new();
     let mut size = 0;
@@ -88,8 +88,8 @@ fn scan(code: &[u8]) -> Result<Scan> {
     scan::scan(text).map_err(refused)
 }
 
-/// The kernels of a SPIR-V module, or those that are registered if it has none. The values of its
-/// specialization constants change nothing, but they must be some that the module has.
+/// Returns the kernels of a SPIR-V module, or all registered kernels if it has none. The values of
+/// specialization constants have no effect, but the module must have these constants, with these sizes.
 fn reflect(shared: &Shared, bytes: &[u8], constants: &[(u32, Vec<u8>)]) -> Result<Scan> {
     let (_, module) =
         spirv::read(bytes.to_vec()).map_err(|error| refused(format!("error: {error}")))?;
@@ -116,16 +116,16 @@ fn reflect(shared: &Shared, bytes: &[u8], constants: &[(u32, Vec<u8>)]) -> Resul
     Ok(Scan { signatures, ..Scan::default() })
 }
 
-/// The native form: the image itself behind a header with a checksum, so that damage is noticed as
+/// Native form of a program: the module itself behind a header with a checksum, so that damage is detected as
 /// by a real loader.
 struct Binary {
     form: Form,
     code: Vec<u8>,
-    /// The least size of the whole; zeros fill up what the image leaves.
+    /// Minimum size of the whole in bytes. The space after the code is filled with zeros.
     size: usize,
 }
 
-/// What the code of a binary is, and the byte that says so.
+/// Form of a binary's code, and the byte that represents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Form {
@@ -138,7 +138,7 @@ enum Form {
 impl Binary {
     const MAGIC: &[u8] = b"KILN-SIM";
     const CHECKSUM: usize = blake3::OUT_LEN;
-    /// Magic, checksum of all that follows, format, length of the image.
+    /// Size of the header: magic, checksum of everything that follows, form, length of the code.
     const HEADER: usize = Self::MAGIC.len() + Self::CHECKSUM + 1 + size_of::<u64>();
 
     fn new(form: Form, source: &Source<'_>) -> Result<Self> {
@@ -234,7 +234,7 @@ impl Program for SimulatedProgram {
     }
 }
 
-/// Counts a program for as long as anything of it is in use.
+/// Guard that counts a program for as long as any part of it is in use.
 struct Alive(Arc<Shared>);
 
 impl Alive {
@@ -252,17 +252,17 @@ impl Drop for Alive {
 
 struct SimulatedKernel(Arc<Code>);
 
-/// What of a kernel its launches keep alive.
+/// Part of a kernel that its launches keep alive.
 pub(super) struct Code {
     pub(super) name: String,
-    /// `None` if the image does not tell.
+    /// Parameters; `None` if the module does not describe them.
     pub(super) parameters: Option<Vec<Parameter>>,
     pub(super) slot: Arc<Slot>,
     alive: Arc<Alive>,
 }
 
 impl Code {
-    /// The code of `kernel`, if it is one of this device.
+    /// Returns the code of `kernel`. Fails if it belongs to another device.
     pub(super) fn of<'a>(kernel: &'a dyn Kernel, shared: &Arc<Shared>) -> Result<&'a Arc<Self>> {
         (kernel as &dyn Any)
             .downcast_ref::<SimulatedKernel>()

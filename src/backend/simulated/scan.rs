@@ -1,18 +1,17 @@
 //! The kernels and parameters of an OpenCL C source, found without compiling it.
 //!
-//! The scan knows comments, literals, directives and declarations; whatever else stands in the text
-//! it passes over.
+//! The scan recognizes comments, literals, directives and declarations, and skips everything else.
 
 use super::program::Signature;
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
-/// What a source tells.
+/// Result of scanning a source.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub(super) signatures: Vec<Signature>,
-    /// The compiler's messages.
+    /// Messages of the compiler.
     pub(super) log: String,
-    /// The least size of the binary.
+    /// Minimum size of the binary in bytes.
     pub(super) binary_size: usize,
 }
 
@@ -66,11 +65,11 @@ pub(super) fn scan(source: &str) -> Result<Scan, String> {
     Ok(scan)
 }
 
-/// The text with a space for each comment.
+/// Returns the text with each comment replaced by a space.
 fn without_comments(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
-    // The quote of the literal that `rest` starts in. Literals end with their line, at the latest.
+    // Quote of the literal that `rest` starts in. Literals end with their line, at the latest.
     let mut literal = None;
     while let Some(next) = rest.chars().next() {
         let mut taken = next.len_utf8();
@@ -125,7 +124,7 @@ fn tokenize<'a>(line: &'a str, tokens: &mut Vec<Token<'a>>) {
     }
 }
 
-/// The length of the literal that `text` starts with, its quotes included.
+/// Returns the length in bytes of the literal that `text` starts with, its quotes included.
 fn literal_length(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -139,7 +138,7 @@ fn literal_length(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Reads the declaration behind a `kernel`.
+/// Cursor over the tokens of a declaration.
 struct Cursor<'t, 'a> {
     tokens: &'t [Token<'a>],
 }
@@ -151,7 +150,7 @@ impl<'t, 'a> Cursor<'t, 'a> {
         Some(token)
     }
 
-    /// Takes what stands between parentheses, if they follow.
+    /// Takes the tokens between parentheses, if an opening one comes next.
     fn parenthesized(&mut self) -> Option<&'t [Token<'a>]> {
         let (Token::Symbol('('), inside) = self.tokens.split_first()? else {
             return None;
@@ -171,8 +170,8 @@ impl<'t, 'a> Cursor<'t, 'a> {
         None
     }
 
-    /// `[attributes] void [attributes] name(parameters) [attributes] {`, or nothing if it is not
-    /// that.
+    /// Parses `[attributes] void [attributes] name(parameters) [attributes] {`. Returns `None` if the tokens
+    /// are anything else.
     fn definition(&mut self) -> Result<Option<Signature>, String> {
         let (name, parameters) = loop {
             let Some(Token::Word(word)) = self.next() else {
@@ -228,7 +227,7 @@ fn parameters_of(kernel: &str, tokens: &[Token<'_>]) -> Result<Vec<Parameter>, S
         .collect()
 }
 
-/// A parameter from its declaration; `None` if it is a pointer that no kernel can have.
+/// Returns the parameter that is declared by `tokens`. `None` if it is a pointer that no kernel can have.
 fn parameter_of(tokens: &[Token<'_>]) -> Option<Parameter> {
     let mut space = AddressSpace::Private;
     let mut constant = false;
@@ -252,7 +251,7 @@ fn parameter_of(tokens: &[Token<'_>]) -> Option<Parameter> {
             Token::Word("global" | "__global") => space = AddressSpace::Global,
             Token::Word("constant" | "__constant") => space = AddressSpace::Constant,
             Token::Word("local" | "__local") => space = AddressSpace::Local,
-            // Behind the star it would be the pointer that is constant.
+            // After a star, `const` applies to the pointer itself.
             Token::Word("const" | "__const") => constant |= stars == 0,
             Token::Word(
                 "private" | "__private" | "volatile" | "restrict" | "__restrict" | "__restrict__"
@@ -294,7 +293,7 @@ fn split_name<'a>(words: &mut Vec<&'a str>) -> Option<&'a str> {
     if named { words.pop() } else { None }
 }
 
-/// The type as drivers write it: `uint` for `unsigned int`.
+/// Returns the type as drivers write it: `uint` for `unsigned int`.
 fn type_name(words: &[&str]) -> String {
     let integer = words
         .iter()

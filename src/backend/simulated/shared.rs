@@ -1,5 +1,5 @@
-//! What the handles of a simulator, its device and its lanes share: counts, faults to come, delays,
-//! gates and the kernels' behaviours.
+//! State that the handles of a simulator, its device and its native queues share: counts, ordered faults,
+//! delays, gates and the kernels' behaviours.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -12,11 +12,11 @@ use super::{Counts, Fault, Invocation};
 use crate::error::{DriverCode, Error, ErrorKind};
 use crate::sync::{ignore_poison, lock};
 
-/// What a kernel does.
+/// Closure that implements a kernel.
 pub(super) type Behaviour = Arc<dyn Fn(&mut Invocation<'_>) + Send + Sync>;
 
 pub(super) struct Shared {
-    /// Whether lanes have threads; else commands run where they are enqueued.
+    /// Whether native queues have threads. Otherwise commands run where they are enqueued.
     pub(super) threads: bool,
     created: Instant,
     pub(super) counters: Counters,
@@ -55,12 +55,12 @@ impl Shared {
         }
     }
 
-    /// Nanoseconds of the device's clock.
+    /// Returns the time of the device's clock in nanoseconds.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What is ordered for kernels of that name.
+    /// Returns the behaviour and the ordered faults of kernels of that name.
     pub(super) fn slot(&self, kernel: &str) -> Arc<Slot> {
         let mut slots = lock(&self.slots);
         if let Some(slot) = slots.get(kernel) {
@@ -71,7 +71,7 @@ impl Shared {
         slot
     }
 
-    /// The names of the kernels that have a behaviour, sorted.
+    /// Returns the names of the kernels that have a behaviour, sorted.
     pub(super) fn registered_kernels(&self) -> Vec<String> {
         let slots = lock(&self.slots);
         let mut names: Vec<_> = slots
@@ -87,7 +87,7 @@ impl Shared {
         self.notifications_to_lose.fetch_add(n, Relaxed);
     }
 
-    /// Whether the notification just asked for is one to lose.
+    /// Returns whether the notification that was just requested is to be lost.
     pub(super) fn loses_notification(&self) -> bool {
         self.notifications_to_lose
             .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
@@ -95,10 +95,11 @@ impl Shared {
     }
 }
 
-/// What is ordered for all kernels of a name, before or after programs with such a kernel are built.
+/// Behaviour and ordered faults of all kernels of a name, set before or after programs with such a kernel are
+/// built.
 #[derive(Default)]
 pub(super) struct Slot {
-    /// Whether there is a behaviour, for the paths that must be fast.
+    /// Whether there is a behaviour. Read without a lock, for the paths that must be fast.
     registered: AtomicBool,
     behaviour: RwLock<Option<Behaviour>>,
     pub(super) faults: Faults,
@@ -109,7 +110,7 @@ impl Slot {
         let mut slot = ignore_poison(self.behaviour.write());
         let replaced = slot.replace(behaviour);
         self.registered.store(true, SeqCst);
-        // What the old closure owns is dropped outside the lock: it may use the simulator.
+        // The old closure is dropped outside the lock, because the values that it owns may use the simulator.
         drop(slot);
         drop(replaced);
     }
@@ -122,10 +123,10 @@ impl Slot {
     }
 }
 
-/// Faults to come, first in, first out.
+/// Ordered faults, first in, first out.
 #[derive(Default)]
 pub(super) struct Faults {
-    /// Whether there are any, for the paths that must be fast.
+    /// Whether there are any faults. Read without a lock, for the paths that must be fast.
     armed: AtomicBool,
     orders: Mutex<VecDeque<(usize, Fault)>>,
 }
@@ -139,7 +140,7 @@ impl Faults {
         }
     }
 
-    /// The fault that meets whoever asks.
+    /// Takes the next ordered fault, if there is one.
     pub(super) fn take(&self) -> Option<Fault> {
         if !self.armed.load(SeqCst) {
             return None;
@@ -156,7 +157,7 @@ impl Faults {
     }
 }
 
-/// A time to spend.
+/// Delay in nanoseconds, set on request.
 #[derive(Default)]
 pub(super) struct Delay(AtomicU64);
 
@@ -174,7 +175,7 @@ impl Delay {
     }
 }
 
-/// The driver's own memory, for the bytes of transfers that wait.
+/// The driver's own memory, for the bytes of pending transfers.
 pub(super) struct Staging {
     limit: AtomicUsize,
     used: AtomicUsize,
@@ -191,7 +192,7 @@ impl Staging {
         self.limit.store(bytes, SeqCst);
     }
 
-    /// Tells whether there was room.
+    /// Takes `bytes`, and returns whether there was room for them. Takes them in both cases.
     pub(super) fn take(&self, bytes: usize) -> bool {
         self.used.fetch_add(bytes, SeqCst) + bytes <= self.limit.load(SeqCst)
     }
@@ -201,10 +202,10 @@ impl Staging {
     }
 }
 
-/// What nobody passes while somebody holds it closed.
+/// Gate that no thread passes while there are closers.
 #[derive(Default)]
 pub(super) struct Gate {
-    /// Whether `closers` is not zero, for the paths that must be fast.
+    /// Whether `closers` is not zero. Read without a lock, for the paths that must be fast.
     closed: AtomicBool,
     closers: Mutex<usize>,
     opened: Condvar,
@@ -230,7 +231,7 @@ impl Gate {
         self.closed.load(SeqCst)
     }
 
-    /// Waits until the gate is open.
+    /// Blocks until the gate is open.
     pub(super) fn pass(&self) {
         if self.is_closed() {
             let closers = lock(&self.closers);
@@ -275,12 +276,12 @@ impl Counters {
     }
 }
 
-/// Counts one more of what `counter` counts.
+/// Increments `counter`.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }
 
-/// Counts one less of what `counter` counts.
+/// Decrements `counter`.
 pub(super) fn uncount(counter: &AtomicU64) {
     counter.fetch_sub(1, Relaxed);
 }
@@ -289,12 +290,12 @@ pub(super) fn code(code: i32, name: &'static str) -> DriverCode {
     DriverCode { code, name }
 }
 
-/// An error as a driver reports it: Kiln has misused the device, or was told to see it fail.
+/// Returns an error as a driver reports it: Kiln has misused the device, or a fault was ordered.
 pub(super) fn driver_error(number: i32, name: &'static str, message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Driver, message.into()).with_code(code(number, name))
 }
 
-/// An error for something that another device made.
+/// Returns the error for an object that another device created.
 pub(super) fn foreign(what: &str) -> Error {
     driver_error(-34, "CL_INVALID_CONTEXT", format!("the {what} belongs to another device"))
 }

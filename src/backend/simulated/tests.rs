@@ -1,4 +1,4 @@
-//! Each behaviour of the simulated device, through the traits that the rest of Kiln uses.
+//! Tests of each behaviour of the simulated device, through the traits that the rest of Kiln uses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,7 @@ fn only_kernel(device: &dyn Device, text: &str) -> Arc<dyn Kernel> {
     compile(device, text).unwrap().kernels()[0].clone()
 }
 
-/// Enqueues `operation`; the tests keep what it names for as long as they must.
+/// Enqueues `operation`. The tests keep everything that it names for as long as required.
 fn enqueue(lane: &mut dyn Lane, operation: &Operation<'_>) -> Result<Arc<dyn NativeEvent>> {
     enqueue_after(lane, operation, &[])
 }
@@ -63,7 +63,7 @@ fn enqueue_after(
     operation: &Operation<'_>,
     wait: &[Arc<dyn NativeEvent>],
 ) -> Result<Arc<dyn NativeEvent>> {
-    // SAFETY: Every test waits for the ends of its commands before it drops what they name.
+    // SAFETY: Every test waits for the ends of its commands before it drops the objects that they name.
     unsafe { lane.enqueue(operation, wait) }
 }
 
@@ -86,7 +86,7 @@ fn told(event: &Arc<dyn NativeEvent>) -> Receiver<()> {
     receiver
 }
 
-/// The outcome, waited for through a callback.
+/// Waits for the end through a callback, and returns the outcome.
 fn end_of(event: &Arc<dyn NativeEvent>) -> Result<()> {
     told(event).recv_timeout(Duration::from_secs(20)).expect("the command hangs");
     match event.progress() {
@@ -118,7 +118,7 @@ fn read_back(lane: &mut dyn Lane, memory: &dyn Memory, len: usize) -> Vec<f32> {
     host
 }
 
-/// Polls for what the device does just after it told an end.
+/// Polls for a condition that the device meets just after it has reported an end.
 fn soon(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition() {

@@ -1,4 +1,4 @@
-//! What commands do, and in which order.
+//! Effects of commands, and their order.
 
 use std::slice;
 
@@ -33,7 +33,7 @@ fn launches_run_the_closure() {
         };
         launch(&mut *lane, &kernel, &arguments(0)).unwrap();
         assert_eq!(read_back(&mut *lane, &*memory[1], 4), [2.5, 4.5, 6.5, 8.5]);
-        // One buffer behind two arguments.
+        // Two arguments may refer to one buffer.
         launch(&mut *lane, &kernel, &arguments(1)).unwrap();
         assert_eq!(read_back(&mut *lane, &*memory[1], 4), [7.5, 13.5, 19.5, 25.5]);
         let counts = simulator.counts();
@@ -48,7 +48,7 @@ fn a_kernel_without_a_closure_does_nothing() {
     let kernel = only_kernel(&*device, "__kernel void nop() {}");
     let mut lane = device.create_lane(false).unwrap();
     assert!(is_complete(&launch(&mut *lane, &kernel, &[]).unwrap()));
-    // One that is registered after the build is found.
+    // A closure that is registered after the build is found.
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = ran.clone();
     simulator.kernel("nop", move |_| {
@@ -93,7 +93,7 @@ fn panics_of_a_closure_fail_the_command() {
         assert!(said.contains("only reads argument 1"), "{said}");
         let said = message(|call| assert_eq!(call.local_bytes(0), 0));
         assert!(said.contains("not local memory"), "{said}");
-        // The lane and its memory still work.
+        // The native queue and its memory still work.
         simulator.kernel("k", |call| {
             assert_eq!((call.value::<u32>(0), call.local_bytes(2)), (1, 64));
         });
@@ -159,7 +159,7 @@ fn fills_and_copies() {
             bytes,
         };
         enqueue(&mut *lane, &copy(&*x, 128, &*y, 0, 16)).unwrap();
-        // Within one allocation.
+        // A copy within one allocation.
         enqueue(&mut *lane, &copy(&*y, 4, &*y, 20, 8)).unwrap();
         let found = read_back(&mut *lane, &*y, 8);
         assert_eq!(found[..4], [1.5, 7.0, 7.0, 1.5]);
@@ -213,7 +213,7 @@ fn commands_start_at_a_flush_or_in_batches() {
     end_of(&batch[63]).unwrap();
     assert!(batch.iter().all(is_complete), "in order");
     assert_eq!(simulator.counts().flushes, 1);
-    // A dropped lane leaves nothing behind.
+    // A dropped native queue leaves nothing behind.
     let last = marker(&mut *lane);
     drop(lane);
     end_of(&last).unwrap();

@@ -31,7 +31,7 @@ fn memory_is_limited_and_counted() {
     device.allocate(1000).unwrap();
     let counts = simulator.counts();
     assert_eq!((counts.live_allocations, counts.live_bytes), (0, 0));
-    // More than the host can have gives back what it took.
+    // An allocation that fails on the host gives back the bytes that it took.
     let simulator = Simulator::immediate().memory(u64::MAX);
     let device = tests::device(&simulator);
     assert_eq!(device.allocate(usize::MAX).err().unwrap().kind(), ErrorKind::OutOfResources);
@@ -115,7 +115,7 @@ fn an_immediate_device_keeps_order_while_it_catches_up() {
     let mut lane = device.create_lane(false).unwrap();
     let pause = simulator.pause();
     let held = marker(&mut *lane);
-    // Enqueued by a callback of what was held back, behind all of that.
+    // A command enqueued by a callback of a held-back command runs behind all held-back commands.
     let late = Arc::new(Mutex::new(None));
     let (slot, resumed) = (late.clone(), simulator.clone());
     held.notify(Box::new(move || {

@@ -1,4 +1,4 @@
-//! What the compiler and the loader make of images.
+//! Tests of the compiler and the loader.
 
 use super::*;
 
@@ -225,7 +225,7 @@ fn build_faults_delays_and_pauses() {
 
 const SAXPY_SPIRV: &[u8] = include_bytes!("../../../../tests/data/saxpy.spv");
 
-/// The header of a SPIR-V module, which is a module without kernels.
+/// Returns the header of a SPIR-V module, which is a module without kernels.
 fn empty_module() -> Vec<u8> {
     let words = [rspirv::spirv::MAGIC_NUMBER, 0x0001_0200, 0, 1, 0];
     words.into_iter().flat_map(u32::to_le_bytes).collect()
