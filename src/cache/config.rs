@@ -1,5 +1,4 @@
-//! How programs are cached: settings from the application, and from the environment where it sets
-//! none.
+//! Configuration of the caches, from the application, or else from the environment.
 
 mod directory;
 mod remote;
@@ -24,45 +23,45 @@ const MODE: &str = "KILN_CACHE";
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
 const TRACE: &str = "KILN_CACHE_TRACE";
 
-/// The time that an application waits for another process's build.
+/// Default maximum time to wait for another process's build.
 const BUILD_WAIT: Duration = Duration::from_secs(60);
 
-/// How a [`Runtime`](crate::Runtime) caches programs.
+/// Configuration of how a [`Runtime`](crate::Runtime) caches programs.
 ///
-/// What is not set here is taken from the environment, and then from the defaults:
+/// Settings that are not set here are taken from the environment, and then from the defaults:
 ///
-/// | variable | values | unless set |
+/// | variable | values | default |
 /// | --- | --- | --- |
 /// | `KILN_CACHE` | `on`, `memory` (no disk), `off` (neither) | `on` |
 /// | `KILN_CACHE_DIR` | a directory | `kiln` in `$XDG_CACHE_HOME`, else on Windows in `%LOCALAPPDATA%`, else `~/.cache/kiln` |
 /// | `KILN_CACHE_MAX_SIZE` | bytes, or with a unit: `512MiB`, `2GiB`; `0` for no limit | `1GiB` |
-/// | `KILN_CACHE_REMOTE` | with the feature `remote`, the address of a remote cache, such as `redis://host:6379/kiln`; its module has the rest | none |
-/// | `KILN_CACHE_TRACE` | a file, or `stderr`: gets a [line of JSON](#the-trace) for every build asked for, every object that one is linked from, and every translation | none |
+/// | `KILN_CACHE_REMOTE` | with the feature `remote`, the address of a remote cache, such as `redis://host:6379/kiln`; its module describes the other variables | none |
+/// | `KILN_CACHE_TRACE` | a file, or `stderr`, that gets a [line of JSON](#the-trace) for every requested build, every object that a program is linked from, and every translation | none |
 ///
-/// A value that cannot be understood is an error that names the variable, when the runtime is built.
+/// If a value is invalid, building the runtime fails with an error that names the variable.
 ///
 /// # The directory
 ///
-/// Unless a directory is chosen, nothing is made below a home, or a directory for caches, that belongs to
-/// another user, as where root has the `HOME` of a user: there would be directories that the user's
-/// programs cannot use. There is no cache on disk then, with a warning that says so. Directories are made
-/// for their owner alone. A chosen directory has to belong to this user, and nobody else may write to it;
-/// of one such as `/tmp` take a directory below.
+/// Unless a directory is chosen, Kiln creates nothing below a home, or a directory for caches, that belongs to
+/// another user, as where root has the `HOME` of a user: the user's programs could not use the new directories.
+/// Then there is no cache on disk, and a warning says so. Directories are created for their owner alone. A
+/// chosen directory has to belong to this user, and no other user may be able to write to it. In a shared place
+/// such as `/tmp`, choose a directory below it.
 ///
 /// # The trace
 ///
-/// Each line that `KILN_CACHE_TRACE` asks for is an object with these members:
+/// Each line of the trace is a JSON object with these members:
 ///
 /// | member | |
 /// | --- | --- |
-/// | `time` | when the answer was there, in seconds since 1970 |
-/// | `process` | the number of the process |
-/// | `outcome` | `memory`; `joined`, for a build that was under way; `disk`; `remote`; `compiled`; or `failed` |
-/// | `key` | that of the program |
-/// | `miss` | why the disk did not have it, `absent` or what is wrong with the entry; `null` if it was not asked |
-/// | `remote` | why the remote cache did not give it; `null` if it was not needed, or gave it |
-/// | `microseconds` | how long the build took; `null` for `memory` and `joined` |
-/// | `fields` | what the key covers, as pairs of name and value |
+/// | `time` | time when the result was available, in seconds since 1970 |
+/// | `process` | process id |
+/// | `outcome` | `memory`; `joined`, for an in-flight build; `disk`; `remote`; `compiled`; or `failed` |
+/// | `key` | key of the program |
+/// | `miss` | reason for a disk miss: `absent`, or what is wrong with the entry; `null` if it was not read |
+/// | `remote` | reason why the remote cache did not supply the program; `null` if it was not needed, or did |
+/// | `microseconds` | duration of the build; `null` for `memory` and `joined` |
+/// | `fields` | fields that the key covers, as pairs of name and value |
 ///
 /// ```
 /// use kiln::{CacheConfig, Runtime};
@@ -84,7 +83,7 @@ pub struct CacheConfig {
     remote: remote::Choice,
 }
 
-/// What stands for a device in keys.
+/// Function that returns the fields that identify a device in keys.
 pub(crate) type DeviceIdentity = Arc<dyn Fn(&DeviceInfo) -> Vec<(String, String)> + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +93,7 @@ enum Mode {
     On,
 }
 
-/// What a runtime does about caching, when everything has been looked up.
+/// Cache settings of a runtime, with the environment and the defaults applied.
 #[derive(Debug)]
 pub(crate) struct Caching {
     /// Whether programs are kept in memory.
@@ -104,7 +103,7 @@ pub(crate) struct Caching {
     pub(crate) trace: Option<TraceTo>,
 }
 
-/// Where lookups are traced to.
+/// Destination of the trace of lookups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TraceTo {
     Stderr,
@@ -112,68 +111,67 @@ pub(crate) enum TraceTo {
 }
 
 impl CacheConfig {
-    /// As the environment says.
+    /// Returns a configuration that follows the environment.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Nothing is kept, in memory or on disk, whatever the environment says. Builds in flight are
-    /// shared all the same.
+    /// Keeps nothing in memory or on disk, whatever the environment says. In-flight builds are still shared.
     pub fn disabled() -> Self {
         Self { mode: Some(Mode::Off), ..Self::default() }
     }
 
-    /// Nothing is kept on disk, whatever the environment says.
+    /// Keeps nothing on disk, whatever the environment says.
     pub fn memory_only() -> Self {
         Self { mode: Some(Mode::Memory), ..Self::default() }
     }
 
-    /// Programs are kept in memory and below this directory, whatever the environment says. It is
-    /// made if it is not there. If it cannot be, programs are built without it, which is told by a
-    /// warning through [`tracing`] and by [`Stats::disk_failures`](crate::Stats::disk_failures).
+    /// Keeps programs in memory and below this directory, whatever the environment says. The directory is
+    /// created if it does not exist. If it cannot be created, programs are built without it, which is reported
+    /// by a warning through [`tracing`] and by [`Stats::disk_failures`](crate::Stats::disk_failures).
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self { mode: Some(Mode::On), directory: Some(directory.into()), ..Self::default() }
     }
 
-    /// How much may be on the disk, in bytes. When it is passed, what was not used for longest is
-    /// removed until nine tenths are left. `0`: no limit.
+    /// Sets the maximum size of the store on disk, in bytes. When it is exceeded, the least recently used
+    /// programs are evicted until nine tenths are left. `0` means no limit.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
     }
 
-    /// Has collections remove programs that were not used for so long, whatever the size. No such
-    /// limit unless set. Uses are recorded at most every ten minutes.
+    /// Sets the maximum time since the last use. Collections remove programs that were not used for longer,
+    /// whatever the size of the store. There is no such limit by default. Uses are recorded at most every ten
+    /// minutes.
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = Some(age);
         self
     }
 
-    /// How sure it is that a program that was written survives a crash of the machine;
-    /// [`Durability::Normal`] unless set.
+    /// Sets how surely a written program survives a crash of the machine; [`Durability::Normal`] by default.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Binaries of other sizes, in bytes, are not written to the disk: small ones may be quicker to
-    /// build than to load, and large ones crowd out the others. From one byte to 256 MiB unless set.
+    /// Sets the sizes of the binaries, in bytes, that are written to the disk. Small binaries may be quicker to
+    /// build than to load, and large ones crowd out the others. The default is one byte to 256 MiB.
     pub fn entry_bytes(mut self, bytes: RangeInclusive<u64>) -> Self {
         self.entry_bytes = Some(bytes);
         self
     }
 
-    /// How long a build waits for another process that builds the same program, before it is done
-    /// here as well; 60 seconds unless set. The wait holds no thread.
+    /// Sets how long a build waits for another process that builds the same program, before this process builds
+    /// it as well; 60 seconds by default. The wait blocks no thread.
     pub fn build_wait(mut self, wait: Duration) -> Self {
         self.build_wait = Some(wait);
         self
     }
 
-    /// Has other fields stand for a device in keys than [`DeviceInfo::identity`], so that devices for
-    /// which they are equal share programs: those with the same instruction set, say. What differs
-    /// between such devices and does matter ends in programs that a driver refuses, which are built
-    /// again, or runs wrongly: keep at least the driver's version among the fields.
+    /// Replaces the fields that identify a device in keys, which are [`DeviceInfo::identity`] by default.
+    /// Devices with equal fields share programs: those with the same instruction set, say. If such devices
+    /// differ in a way that matters, a driver refuses a program, which is then built again, or a program runs
+    /// wrongly. Keep at least the driver's version among the fields.
     ///
     /// ```
     /// # use kiln::CacheConfig;
@@ -195,13 +193,13 @@ impl CacheConfig {
         self
     }
 
-    /// Opens the store that a runtime with this configuration uses, to look into it; `None` if the disk
+    /// Opens the store that a runtime with this configuration uses, to inspect it. Returns `None` if the disk
     /// is not used.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration) for a bad value, named, for a directory that
-    /// cannot be trusted, as for [`Store::at`], and if there is no [directory](Self#the-directory).
+    /// [`Configuration`](ErrorKind::Configuration) if a value is invalid, which the error names, if the
+    /// directory cannot be trusted, as for [`Store::at`], or if there is no [directory](Self#the-directory).
     pub fn open_store(&self) -> Result<Option<Store>> {
         environment::check()?;
         if self.mode(&Environment)? != Mode::On {
@@ -218,8 +216,8 @@ impl CacheConfig {
         }
     }
 
-    /// What this and the environment come to. A bad value is an error; a default directory that
-    /// cannot be used is a warning and a count.
+    /// Applies the environment to this configuration. An invalid value is an error. A default directory that
+    /// cannot be used causes a warning and is counted.
     pub(crate) fn resolve(&self, counters: &Arc<Counters>) -> Result<Caching> {
         environment::check()?;
         self.resolve_in(&Environment, counters)
@@ -309,7 +307,7 @@ impl fmt::Debug for CacheConfig {
     }
 }
 
-/// Tells that there is no store though one was wanted.
+/// Counts and reports that there is no store, although the configuration requests one.
 fn without_store(counters: &Counters, reason: &dyn fmt::Display) {
     counters.disk_failures.add_one();
     warning::warn(&format!(
@@ -322,7 +320,7 @@ fn bad(variable: &str, reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::Configuration, reason.into()).within(variable)
 }
 
-/// Bytes, with or without a unit.
+/// Parses a number of bytes, with or without a unit.
 fn parse_size(text: &str) -> Result<u64> {
     let trimmed = text.trim();
     let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -345,7 +343,7 @@ fn parse_size(text: &str) -> Result<u64> {
     })
 }
 
-/// Environment variables; one that is empty counts as not set.
+/// Environment variables. An empty variable counts as not set.
 trait Variables {
     fn value(&self, name: &str) -> Option<OsString>;
 
@@ -355,17 +353,17 @@ trait Variables {
 
     fn get(&self, name: &str) -> Result<Option<String>> {
         let text = self.given(name).map(OsString::into_string);
-        // Not with the value, which may be a secret.
+        // The error omits the value, which may be a secret.
         text.transpose().map_err(|_| bad(name, "its value is no Unicode text".to_owned()))
     }
 
-    /// One that holds a path, which need not be Unicode.
+    /// Returns a variable that holds a path, which need not be Unicode.
     fn path(&self, name: &str) -> Option<PathBuf> {
         self.given(name).map(PathBuf::from)
     }
 }
 
-/// That of this process.
+/// Environment of this process.
 struct Environment;
 
 impl Variables for Environment {
@@ -391,7 +389,7 @@ mod tests {
         }
     }
 
-    /// A path from the file system's root on that is no text.
+    /// Returns an absolute path that is not Unicode text.
     #[cfg(unix)]
     fn not_unicode() -> OsString {
         std::os::unix::ffi::OsStringExt::from_vec(b"/caf\xe9".to_vec())
@@ -414,7 +412,7 @@ mod tests {
     fn the_directory_is_the_first_that_is_known() {
         let unset = CacheConfig::new();
         let directory = tempfile::tempdir().expect("there is room");
-        // A home has to exist, and the others are made.
+        // A home has to exist; the other directories are created.
         let [at_home, caches, local] = ["", "caches", "local"]
             .map(|name| directory.path().join(name).to_str().expect("it is Unicode").to_owned());
         let home = ("HOME", &*at_home);
@@ -438,7 +436,7 @@ mod tests {
         let path = PathBuf::from(not_unicode());
         for (name, expected) in [
             ("KILN_CACHE_DIR", Some(path.clone())),
-            // Whether it can be made is another question.
+            // This home does not exist.
             ("HOME", None),
         ] {
             assert_eq!(root(&CacheConfig::new(), &[(name, "not unicode")]), expected);
@@ -509,11 +507,11 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn nothing_is_made_below_a_home_that_is_not_a_users() {
-        // The last cannot be one, whoever the user is.
+        // `/dev/null` is not a home for any user.
         for home in ["/", "/nowhere/at/all", "relative", "/dev/null"] {
             assert_eq!(root(&CacheConfig::new(), &[("HOME", home)]), None, "{home}");
         }
-        // Anybody may make a directory there.
+        // Every user may create a directory there.
         let public = ("XDG_CACHE_HOME", "/tmp");
         assert_eq!(root(&CacheConfig::new(), &[public]), Some("/tmp/kiln".into()));
     }

@@ -1,4 +1,4 @@
-//! The directory of the store: which one it is, and whether it is this user's to make.
+//! Choice of the store's directory, and the check that this user may create it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::Variables;
 
 const VARIABLE: &str = "KILN_CACHE_DIR";
 
-/// Where the store is to be.
+/// Location of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Directory {
     /// A directory that the application or the environment chose.
@@ -17,11 +17,11 @@ pub(super) enum Directory {
 }
 
 impl Directory {
-    /// The directory that is given, else the environment's, else the default below the user's
-    /// directory for caches.
+    /// Returns the given directory, else the environment's, else the default below the user's directory for
+    /// caches.
     pub(super) fn find(given: Option<&Path>, variables: &impl Variables) -> Self {
         if let Some(directory) = given.map(Path::to_owned).or_else(|| variables.path(VARIABLE)) {
-            // The process may change its directory.
+            // The process may change its working directory.
             return Self::Chosen(std::path::absolute(&directory).unwrap_or(directory));
         }
         match default(variables) {
@@ -32,7 +32,7 @@ impl Directory {
 }
 
 fn default(variables: &impl Variables) -> Result<PathBuf, String> {
-    // The base directory specification has relative paths passed over.
+    // The base directory specification requires that relative paths are ignored.
     let base = |name: &str| variables.path(name).filter(|path| path.is_absolute());
     let local = || if cfg!(windows) { base("LOCALAPPDATA") } else { None };
     if let Some(caches) = base("XDG_CACHE_HOME").or_else(local) {
@@ -47,7 +47,7 @@ fn default(variables: &impl Variables) -> Result<PathBuf, String> {
                 .to_owned(),
         );
     };
-    // Accounts of services often have the root directory, or one that is not there.
+    // Service accounts often have the root directory as their home, or a directory that does not exist.
     if home.parent().is_none() || !home.is_dir() {
         return Err(format!("HOME is `{}`, which is not a user's directory", home.display()));
     }
@@ -58,9 +58,9 @@ fn default(variables: &impl Variables) -> Result<PathBuf, String> {
     }
 }
 
-/// Why nothing is to be made in a directory: it, or the one in which it would be made, belongs to
-/// another user, whose programs could not use what is made there. Everybody may use a directory such as
-/// `/tmp`.
+/// Returns the reason why nothing should be created in a directory. The directory, or the nearest existing one
+/// above it, may belong to another user, whose programs could not use what is created there. Every user may use
+/// a directory such as `/tmp`.
 #[cfg(unix)]
 fn foreign(directory: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
@@ -85,7 +85,7 @@ fn foreign(directory: &Path) -> Option<String> {
     None
 }
 
-/// Elsewhere, a user's variables lead to the user's own directories.
+/// Returns `None`: on other systems, a user's variables lead to the user's own directories.
 #[cfg(not(unix))]
 fn foreign(_: &Path) -> Option<String> {
     None

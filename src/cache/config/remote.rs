@@ -13,7 +13,7 @@ const URL: &str = "KILN_CACHE_REMOTE";
 
 #[cfg(not(feature = "remote"))]
 impl CacheConfig {
-    /// There is none. Whoever asks for one hears of that.
+    /// Returns `None`: without the feature there is no remote cache. Warns if the environment names one.
     pub(super) fn remote_cache(
         &self,
         mode: Mode,
@@ -31,8 +31,8 @@ impl CacheConfig {
 }
 
 impl CacheConfig {
-    /// Whether the environment may name a remote cache: not where the application wants less than
-    /// the disk, or nothing is kept at all.
+    /// Returns whether the environment may name a remote cache. It may not if the application chose less than
+    /// the disk, or if nothing is kept at all.
     fn listens_for_remote(&self, mode: Mode) -> bool {
         mode != Mode::Off && matches!(self.mode, None | Some(Mode::On))
     }
@@ -60,10 +60,10 @@ mod chosen {
     const SECRET: &str = "KILN_CACHE_REMOTE_SECRET";
     const SECRET_FILE: &str = "KILN_CACHE_REMOTE_SECRET_FILE";
 
-    /// The bytes of the largest file that is read as a secret.
+    /// Maximum size of a file that is read as a secret, in bytes.
     const LARGEST_SECRET: u64 = 1 << 20;
 
-    /// What an application has set.
+    /// Settings that the application has set.
     #[derive(Clone, Default)]
     pub(in crate::cache::config) struct Choice {
         place: Option<Place>,
@@ -82,83 +82,82 @@ mod chosen {
         Operator(RemoteOperator),
     }
 
-    /// The [remote cache](crate::cache::remote), with the feature `remote`.
+    /// Settings of the [remote cache](crate::cache::remote), with the feature `remote`.
     impl CacheConfig {
-        /// The address of the remote cache, whatever the environment says:
-        /// `redis://host:6379/kiln`, `s3://bucket/prefix?region=eu-central-1`,
-        /// `webdav://host/path` or `fs:///directory`, each with the feature of its service. The
-        /// [guide](crate::cache::remote#addresses) has their settings.
+        /// Sets the address of the remote cache, whatever the environment says: `redis://host:6379/kiln`,
+        /// `s3://bucket/prefix?region=eu-central-1`, `webdav://host/path` or `fs:///directory`, each with the
+        /// feature of its service. The [guide](crate::cache::remote#addresses) describes their settings.
         ///
-        /// The runtime fails to start with [`Configuration`](ErrorKind::Configuration) if the
-        /// address is not right; whether the service answers is not looked at.
+        /// The runtime fails to start with [`Configuration`](ErrorKind::Configuration) if the address is
+        /// invalid. Whether the service answers is not checked.
         pub fn remote(mut self, url: impl Into<String>) -> Self {
             self.remote.place = Some(Place::Url(url.into()));
             self
         }
 
-        /// Uses the service behind an OpenDAL operator as the remote cache, for OpenDAL's other
-        /// services and layers, with the feature `remote-opendal`. The module
-        /// [`kiln::remote::opendal`](crate::cache::remote::opendal) re-exports the version of OpenDAL that fits.
+        /// Uses the service behind an OpenDAL operator as the remote cache, with the feature `remote-opendal`.
+        /// This supports OpenDAL's other services and layers. The module
+        /// [`kiln::remote::opendal`](crate::cache::remote::opendal) re-exports the matching version of OpenDAL.
         ///
-        /// Kiln repeats requests and limits their time itself, and calls the operator on its own thread
-        /// with a runtime of tokio: an operator that blocks that thread holds up the remote cache, not
-        /// the builds.
+        /// Kiln retries requests and limits their time itself. It calls the operator on its own thread with a
+        /// runtime of tokio: an operator that blocks that thread delays the remote cache, not the builds.
         #[cfg(feature = "remote-opendal")]
         pub fn remote_operator(mut self, operator: impl Into<RemoteOperator>) -> Self {
             self.remote.place = Some(Place::Operator(operator.into()));
             self
         }
 
-        /// No remote cache, whatever the environment says.
+        /// Disables the remote cache, whatever the environment says.
         pub fn without_remote(mut self) -> Self {
             self.remote.place = Some(Place::Nowhere);
             self
         }
 
-        /// What is done with the remote cache; [`RemoteAccess::ReadWrite`] unless set.
+        /// Sets the access to the remote cache; [`RemoteAccess::ReadWrite`] by default.
         pub fn remote_access(mut self, access: RemoteAccess) -> Self {
             self.remote.access = Some(access);
             self
         }
 
-        /// How long a build waits for the remote cache at most before its compile starts; 2 seconds
-        /// unless set. The answer counts after that, too, if it comes before the compile ends.
+        /// Sets the maximum time that a build waits for the remote cache before its compile starts; 2 seconds
+        /// by default. A later answer is still used if it arrives before the compile ends.
         ///
-        /// It is the most: what is waited follows from how quickly the remote cache has answered
-        /// lately, and how often it had what was asked for.
+        /// The actual wait is often shorter. It depends on how quickly the remote cache has answered lately,
+        /// and on how often it had the requested program.
         pub fn remote_budget(mut self, budget: Duration) -> Self {
             self.remote.budget = Some(budget);
             self
         }
 
-        /// How long one try to read may go without progress before it is given up and repeated, and
-        /// one to write without its end, to which a second is added for each MiB; a second unless
-        /// set.
+        /// Sets the timeout of one attempt; one second by default. An attempt to read fails and is repeated if
+        /// it makes no progress for this long. An attempt to write has to end in this time, plus one second for
+        /// each MiB.
         pub fn remote_timeout(mut self, timeout: Duration) -> Self {
             self.remote.timeout = Some(timeout);
             self
         }
 
-        /// The size of the largest objects that are read or written, in bytes; 64 MiB unless set.
+        /// Sets the maximum size of objects that are read or written, in bytes; 64 MiB by default.
         pub fn remote_max_bytes(mut self, bytes: u64) -> Self {
             self.remote.max_bytes = Some(bytes);
             self
         }
 
-        /// What those share who may write programs that others run: what is written is
-        /// authenticated with it, and what is not is refused. Any bytes; random ones, 32 or more,
-        /// are best. Of a file that the environment names, white space at the end does not count.
+        /// Sets the secret of all users who may write programs that others run. Kiln authenticates what it
+        /// writes with the secret, and refuses data that is not authenticated. Any bytes are valid; 32 or more
+        /// random bytes are best. If the environment names a file with the secret, white space at the end of
+        /// the file is ignored.
         pub fn remote_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
             self.remote.secret = Some(Secret::new(secret.as_ref()));
             self
         }
 
-        /// Opens the remote cache that a runtime with this configuration uses, to look into it;
-        /// `None` if there is none.
+        /// Opens the remote cache that a runtime with this configuration uses, to inspect it. Returns `None` if
+        /// there is no remote cache.
         ///
         /// # Errors
         ///
-        /// [`Configuration`](ErrorKind::Configuration) for a bad value, named.
+        /// [`Configuration`](ErrorKind::Configuration) if a value is invalid, which the error names.
         pub fn open_remote(&self) -> Result<Option<RemoteStore>> {
             let environment = Environment;
             let mode = self.mode(&environment)?;
@@ -240,7 +239,7 @@ mod chosen {
                 .with_source(error)
                 .within(SECRET_FILE)
         })?;
-        // Editors and `echo` end lines.
+        // Editors and `echo` end a file with a newline.
         match bytes.trim_ascii_end() {
             [] => Err(failed("holds no secret: it is empty")),
             secret => Ok(Secret::new(secret)),

@@ -1,4 +1,4 @@
-//! The remote cache of a build of this crate without the feature `remote`: there is none.
+//! Stand-in for the remote cache in builds without the feature `remote`. Its types have no values.
 #![expect(dead_code, reason = "nothing makes, or answers, what cannot be")]
 
 #[path = "answer.rs"]

@@ -1,29 +1,29 @@
-//! What the build graph hears from a remote cache.
+//! Answers of a remote cache to the build graph.
 
 use futures::channel::oneshot;
 
 use crate::cache::store::Entry;
 
-/// An answer to come. It comes in the end, whatever becomes of the service; fails if there is
-/// nothing to be had.
+/// Pending answer. It always completes, whatever the service does; it is canceled if there is no answer to be
+/// had.
 pub(crate) type Coming = oneshot::Receiver<Answer>;
 
-/// What was heard while the answer was worth waiting for.
+/// Result of waiting for an answer for as long as that is worthwhile.
 pub(crate) enum Heard {
     Answer(Result<Answer, oneshot::Canceled>),
-    /// Nothing yet.
+    /// No answer has come yet; the pending one is returned.
     Nothing(Coming),
 }
 
-/// What a remote cache says of a program.
+/// Response of a remote cache about one program.
 pub(crate) enum Answer {
     Found(Entry),
     Absent,
-    /// It has something that is not used, and that is to be replaced or not.
+    /// An object is there but is not used. It is left in place if `is_newer`, and is to be replaced otherwise.
     Refused {
         reason: String,
         is_newer: bool,
     },
-    /// Nothing is known.
+    /// The lookup failed, for this reason: whether the program is there is unknown.
     Failed(String),
 }

@@ -1,17 +1,17 @@
-//! A circuit breaker: after some failures in a row nothing is tried for a while, then one try at a
-//! time shows whether the service is back.
+//! Circuit breaker: after several failures in a row, no requests are made for a while. Then one probe at a time
+//! shows whether the service is back.
 //!
-//! It reads no clock: the time is passed in.
+//! The breaker reads no clock: callers pass the time in.
 
 use std::time::{Duration, Instant};
 
-/// So many failures in a row open it.
+/// Number of failures in a row that opens the breaker.
 const FAILURES: u32 = 3;
 
-/// The first and the longest pause before it is tried again; each is twice the one before.
+/// Shortest and longest pause before a probe. Each pause is twice the one before.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
-/// Whether a service is worth a try.
+/// Decides whether requests to a service are made.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     state: State,
@@ -19,11 +19,11 @@ pub(crate) struct Breaker {
 
 #[derive(Debug)]
 enum State {
-    /// Tries are made, so many of the latest have failed.
+    /// Requests are made. The latest `failures` of them have failed.
     Closed { failures: u32 },
-    /// None are made before then.
+    /// No requests are made before `until`.
     Open { until: Instant, pause: Duration },
-    /// One is under way that tells.
+    /// A probe is in flight, and its outcome decides the next state.
     Probing { pause: Duration },
 }
 
@@ -33,15 +33,15 @@ impl Default for State {
     }
 }
 
-/// What kind of a try is made.
+/// Kind of an allowed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Try {
     Ordinary,
-    /// Of a service that was sick when it was last tried.
+    /// Request to a service that was unavailable at its last request.
     Probe,
 }
 
-/// What the end of a try changed.
+/// State change at the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
@@ -50,8 +50,8 @@ pub(crate) enum Change {
 }
 
 impl Breaker {
-    /// Whether to try now. Each try that is allowed ends with one of the calls
-    /// below.
+    /// Returns the kind of request to make now, or `None` if none is allowed. Each allowed request must be
+    /// followed by one call of `succeeded` or `failed`.
     pub(crate) fn allow(&mut self, now: Instant) -> Option<Try> {
         match self.state {
             State::Closed { .. } => Some(Try::Ordinary),
@@ -63,9 +63,9 @@ impl Breaker {
         }
     }
 
-    /// The service did what it was asked, or said that it cannot be done.
+    /// Records that the service did what was requested, or answered that it cannot be done.
     pub(crate) fn succeeded(&mut self) -> Change {
-        // One that ends late tells as much as a probe.
+        // A late success of an earlier request shows as much as a probe.
         let change = match self.state {
             State::Closed { .. } => Change::None,
             State::Open { .. } | State::Probing { .. } => Change::Closed,
@@ -74,7 +74,8 @@ impl Breaker {
         change
     }
 
-    /// It did not. A failure that no repetition mends opens the breaker by itself.
+    /// Records that a request failed. One failure that retries cannot fix (`is_permanent`) opens the breaker by
+    /// itself.
     pub(crate) fn failed(&mut self, now: Instant, tried: Try, is_permanent: bool) -> Change {
         let [shortest, longest] = PAUSES;
         match (&mut self.state, tried) {
@@ -91,7 +92,7 @@ impl Breaker {
                 self.state = State::Open { until: now + pause, pause };
                 Change::None
             }
-            // It was begun before the breaker opened.
+            // The request was begun before the breaker opened.
             (State::Open { .. } | State::Probing { .. }, _) => Change::None,
         }
     }

@@ -1,4 +1,4 @@
-//! The form of an object in a remote cache, and the checks on whatever is found in its place.
+//! Format of the objects in a remote cache, and verification of whatever is found under their names.
 //!
 //! ```text
 //! file        an entry's file, as it is on disk
@@ -10,24 +10,25 @@
 //!              72  magic       8
 //! ```
 //!
-//! The tag covers the key of the program, because the file states it and the digest covers the
-//! file: an object with a valid tag that lies in the place of another one is refused all the same.
-//! Nothing of an object is parsed before its digest and, where a secret is set, its tag are right.
+//! The tag covers the key of the program, because the file states the key and the digest covers the file: an
+//! object with a valid tag that is stored under another object's name is refused. No part of an object is
+//! parsed before its digest and, if a secret is set, its tag are verified.
 //!
-//! Version and magic stand at the same distance from the end in every version, past and future.
+//! The version and the magic number have the same distance from the end in every version, past and future.
 
 use std::fmt;
 
 use crate::cache::store::{Entry, Unusable, decode_for};
 use crate::digest::BuildKey;
 
-/// The version of the form.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// The bytes of a trailer.
+/// Size of a trailer, in bytes.
 pub(crate) const TRAILER: usize = 80;
 
-/// Differs from that of an entry, which an object ends with once its trailer is cut off.
+/// Magic number at the end of an object. It differs from the magic number of an entry, with which an object
+/// ends once its trailer is removed.
 const MAGIC: [u8; 8] = *b"KILNOBJ\xfe";
 
 const TAGGED: u32 = 1;
@@ -35,10 +36,11 @@ const TAGGED: u32 = 1;
 const TAG: usize = 32;
 const TAIL: usize = 64;
 
-/// Keeps keys that are derived from the same secret for other ends apart.
+/// Context of the key derivation. It separates this key from keys that are derived from the same secret for
+/// other purposes.
 const CONTEXT: &str = "kiln 2026-11-21 remote entry authentication";
 
-/// What those who may write to a remote cache share: objects are tagged with a key derived from it.
+/// Key derived from the secret that all writers of a remote cache share. Objects are tagged with it.
 #[derive(Clone)]
 #[cfg_attr(test, derive(PartialEq, Eq))]
 pub(crate) struct Secret([u8; 32]);
@@ -59,31 +61,31 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why an object is not used.
+/// Reason why an object is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It does not end as an object does: something else, or one that was cut or grown.
+    /// The object does not end with a trailer: it is something else, or was truncated or extended.
     Foreign,
-    /// An object of another version of the form.
+    /// The object has another version of the format.
     Version(u32),
-    /// Its contents are not those that were written.
+    /// The contents do not match the digest.
     Damaged,
-    /// It has no tag, and the secret that is set asks for one.
+    /// The object has no tag, and a secret is set.
     Untagged,
-    /// Its tag was made with another secret, or for other contents.
+    /// The tag was made with another secret, or for other contents.
     Tag,
-    /// It is whole, but holds no entry of the key that was asked for.
+    /// The object is intact, but does not hold an entry of the requested key.
     Entry(Unusable),
-    /// It has more bytes than are read.
+    /// The object is larger than the limit.
     TooLarge {
-        /// The most that are read.
+        /// Limit in bytes.
         most: u64,
     },
 }
 
 impl Refused {
-    /// Whether it was written by a newer version of this crate, whose objects are left alone.
+    /// Whether the object was written by a newer version of this crate. Such objects are left in place.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         match self {
@@ -112,7 +114,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Makes an entry's file an object.
+/// Appends a trailer to an entry's file, which makes it an object.
 pub(crate) fn seal(mut file: Vec<u8>, secret: Option<&Secret>) -> Vec<u8> {
     let digest = blake3::hash(&file);
     let mut tail = [0; TRAILER - TAIL];
@@ -126,7 +128,7 @@ pub(crate) fn seal(mut file: Vec<u8>, secret: Option<&Secret>) -> Vec<u8> {
     file
 }
 
-/// Verifies an object in the place of `key`.
+/// Verifies an object that was read for `key`, and returns its entry.
 pub(crate) fn open(
     key: &BuildKey,
     mut object: Vec<u8>,
@@ -152,7 +154,7 @@ pub(crate) fn open(
         if flags & TAGGED == 0 {
             return Err(Refused::Untagged);
         }
-        // Comparing to a `Hash` takes the same time wherever the two differ.
+        // Comparison with a `Hash` is constant-time: it does not depend on where the two differ.
         if secret.tag(&trailer[..TAG], tail) != trailer[TAG..TAIL] {
             return Err(Refused::Tag);
         }
@@ -199,7 +201,7 @@ mod tests {
         let (mine, yours) = (secret("mine"), secret("yours"));
         assert_eq!(refused(seal(file(), None), Some(&mine)), Refused::Untagged);
         assert_eq!(refused(seal(file(), Some(&yours)), Some(&mine)), Refused::Tag);
-        // Saying that there is a tag is not enough.
+        // A set flag alone is not enough: the tag itself must match.
         let mut object = seal(file(), None);
         let flags = object.len() - TRAILER + 68;
         object[flags] = 1;

@@ -1,14 +1,15 @@
-//! What lies below the errors of the clients of services.
+//! Inspection of the causes below the errors of service clients.
 
 use std::error::Error;
 use std::io;
 use std::iter::successors;
 use std::sync::Arc;
 
-/// What some clients keep their causes in. As an error, it passes over the one that it shares.
+/// Shared cause of an error, as some clients keep it. As an `Error`, an `Arc` skips the error that it holds:
+/// its `source` is the source of that error.
 type Shared = Arc<dyn Error + Send + Sync>;
 
-/// An error and its causes, from the outside in.
+/// Returns an error and its causes, outermost first.
 pub(super) fn chain<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -16,13 +17,13 @@ pub(super) fn chain<'a>(
         if let Some(shared) = error.downcast_ref::<Shared>() {
             return Some(&**shared);
         }
-        // This passes over what it was made of, too.
+        // `io::Error::source` also skips the error that it was made of.
         let made_of = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         made_of.map(|error| -> &'a (dyn Error + 'static) { error }).or_else(|| error.source())
     })
 }
 
-/// The texts of an error and its causes, each once: clients of HTTP tell their own part only.
+/// Joins the messages of an error and its causes, each once: HTTP clients report only their own part.
 pub(super) fn in_words(error: &(dyn Error + 'static)) -> String {
     let mut words = String::new();
     for text in chain(error).map(ToString::to_string) {
@@ -40,12 +41,12 @@ fn has_kind(error: &(dyn Error + 'static), kind: io::ErrorKind) -> bool {
     system.any(|error| error.kind() == kind)
 }
 
-/// Whether it took too long for the client, or for the system.
+/// Whether an error is a time-out of the client or of the operating system.
 pub(super) fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     has_kind(error, io::ErrorKind::TimedOut)
 }
 
-/// Whether a connection failed for what was said on it, such as a certificate.
+/// Whether a connection failed because of its contents, such as an untrusted certificate.
 pub(super) fn is_distrust(error: &(dyn Error + 'static)) -> bool {
     has_kind(error, io::ErrorKind::InvalidData)
 }

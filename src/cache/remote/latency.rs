@@ -1,37 +1,38 @@
-//! How quickly a remote cache has answered lately, and how long a build therefore waits for it
-//! before its compile starts.
+//! Tracks how quickly a remote cache has answered lately, and derives how long a build waits for it before its
+//! compile starts.
 //!
-//! Waiting is a bet. Where the remote has the program, it saves a compile; where it has not, or
-//! does not answer, it only delays one. The bet is taken while it is cheap: the first answers of a
-//! remote that nobody knows yet, one that answers in a small part of the time of a compile, and one
-//! that mostly has what it is asked for. Else the compile starts at once, and races the answer.
+//! Waiting saves a compile if the remote has the program. If the remote does not have it, or does not answer,
+//! waiting only delays the compile. Builds wait while that is cheap: for the first answers of a remote without
+//! any record, for a remote that answers in a small part of the time of a compile, and for one that has most of
+//! the programs it is asked for. Otherwise the compile starts at once and races the answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// So many of the latest answers count.
+/// Number of latest answers that are kept.
 const KEPT: usize = 16;
 
-/// What is waited for a remote that is quick, as a part of the budget.
+/// Divisor of the budget: the wait for a quick remote.
 const QUICK: u32 = 10;
 
-/// The same for one of which nothing is known. If the service is down, each start loses so much, once.
+/// Divisor of the budget: the wait for a remote without any record. If the service is down, each start loses
+/// this time once.
 const UNKNOWN: u32 = 40;
 
-/// How much of the time of a compile may be lost by asking a remote that mostly has nothing.
+/// Divisor of the time of a compile: the part that may be lost by asking a remote that lacks most programs.
 const PART_OF_COMPILE: u32 = 20;
 
-/// A remote that mostly has what it is asked for gets so many times as long as its answers take.
+/// Factor of the typical answer time: the wait for a remote that has most programs.
 const TIMES: u32 = 4;
 
-/// The record of one remote.
+/// Latency record of one remote cache.
 #[derive(Debug)]
 pub(crate) struct Record {
     budget: Duration,
     answers: VecDeque<Answered>,
-    /// The last that was waited for did not come in time.
+    /// Whether the last answer that a build waited for did not come in time.
     is_late: bool,
-    /// What a compile took lately, on average.
+    /// Recent average time of a compile.
     compile: Option<Duration>,
 }
 
@@ -42,12 +43,12 @@ struct Answered {
 }
 
 impl Record {
-    /// Of a remote for which a build waits so long at most.
+    /// Creates the record of a remote for which a build waits at most `budget`.
     pub(crate) fn new(budget: Duration) -> Self {
         Self { budget, answers: VecDeque::with_capacity(KEPT), is_late: false, compile: None }
     }
 
-    /// It answered, after so long, and had what it was asked for or not.
+    /// Records an answer: the time it took, and whether the remote had the program.
     pub(crate) fn answered(&mut self, took: Duration, found: bool) {
         if self.answers.len() == KEPT {
             self.answers.pop_front();
@@ -56,23 +57,23 @@ impl Record {
         self.is_late = took > self.most();
     }
 
-    /// It did not answer while a build waited.
+    /// Records that no answer came while a build waited.
     pub(crate) fn is_late(&mut self) {
         self.is_late = true;
     }
 
-    /// A compile took so long.
+    /// Records the time of a compile.
     pub(crate) fn compiled(&mut self, took: Duration) {
-        // The latest counts as much as the three before it.
+        // The latest time has a weight of one quarter.
         self.compile = Some(self.compile.map_or(took, |average| (average * 3 + took) / 4));
     }
 
-    /// How long the next build waits for its answer before its compile starts.
+    /// Returns how long the next build waits for the remote before its compile starts.
     pub(crate) fn patience(&self) -> Duration {
         if self.is_late { Duration::ZERO } else { self.most() }
     }
 
-    /// The same for a remote that was in time with its last answer.
+    /// Returns how long a build waits if the last answer was in time.
     fn most(&self) -> Duration {
         let quick = self.budget / QUICK;
         let Some(typical) = self.typical() else { return self.budget / UNKNOWN };
@@ -88,7 +89,7 @@ impl Record {
         if typical <= quick && is_cheap { quick } else { Duration::ZERO }
     }
 
-    /// What most of the answers took no longer than.
+    /// Returns the 90th percentile of the kept answer times.
     fn typical(&self) -> Option<Duration> {
         let mut took: Vec<_> = self.answers.iter().map(|answer| answer.took).collect();
         took.sort_unstable();

@@ -1,10 +1,9 @@
-//! The remote cache: programs shared between the machines of a fleet, through a storage service
-//! that is there already.
+//! Remote cache: programs shared between the machines of a fleet through an existing storage service.
 //!
-//! It lies below the [disk](crate::cache::store): what neither memory nor disk has is asked of the
-//! service, and what is built here is added to it behind the caller. The service is Redis, S3, WebDAV
-//! or a directory, each with a feature of its own, or any other that Apache OpenDAL accesses, with the
-//! feature `remote-opendal`.
+//! The remote cache is the level below the [disk](crate::cache::store): programs that are neither in memory nor
+//! on disk are looked up in the service, and programs built here are added to it in the background. The service
+//! is Redis, S3, WebDAV or a directory, each with a feature of its own, or any other service that Apache
+//! OpenDAL accesses, with the feature `remote-opendal`.
 #![doc = include_str!("../../docs/fleet.md")]
 
 mod answer;

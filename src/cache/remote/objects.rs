@@ -1,4 +1,4 @@
-//! Access to the objects of a storage service, whichever service it is.
+//! Access to the objects of any storage service.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use super::service::Failure;
 /// Outcome of one request to a storage service.
 pub(super) type Outcome<'a, T> = BoxFuture<'a, Result<T, Failure>>;
 
-/// The objects of a storage service. Its futures need the worker's runtime, do not repeat requests, and
-/// may be dropped at any time.
+/// Objects of a storage service. The futures need the worker's runtime, do not retry requests, and may be
+/// dropped at any time.
 pub(super) trait Objects: fmt::Debug + Send + Sync {
     /// Whether [`paths`](Self::paths) works.
     fn can_list(&self) -> bool;
 
-    /// Reads an object; `None` if there is none. Stops after `limits.bytes` and a part of the object that
-    /// shows that it is larger.
+    /// Reads an object, or returns `None` if there is none. Stops once more than `limits.bytes` bytes were
+    /// read, which shows that the object is larger.
     fn read<'a>(&'a self, path: &'a str, limits: Limits) -> Outcome<'a, Option<Vec<u8>>>;
 
-    /// Writes an object, in the place of one that is there.
+    /// Writes an object, and replaces an existing one.
     fn write<'a>(&'a self, path: &'a str, object: Bytes) -> Outcome<'a, ()>;
 
-    /// Lists the paths of all objects in a folder and the folders in it.
+    /// Lists the paths of all objects in a folder and its subfolders.
     fn paths<'a>(&'a self, folder: &'a str, timeout: Duration) -> Outcome<'a, Vec<String>>;
 }
 

@@ -1,12 +1,12 @@
 //! Redis, with one request for each object read or written.
 //!
-//! Two connections are enough, since each carries the requests of all builds at the same time: one reads,
-//! and one writes, so that no build waits for a write. A connection is not probed before a request: it
-//! proves itself by the answer.
+//! Two connections are enough, since each carries concurrent requests of all builds: one for reads and one for
+//! writes, so that builds do not wait for writes. Connections are not probed before a request: a failed request
+//! shows that its connection is lost.
 //!
 //! `GETRANGE` reads a value, up to one byte more than the limit: Redis does not send the rest of a larger
-//! value, and needs no earlier question for its length. An empty value and a missing one are then the same,
-//! and no object is empty. A reply that is larger nevertheless ends its connection.
+//! value, and no separate request for its length is needed. An empty value and a missing one then look the
+//! same, which is harmless because no object is empty. A reply that is larger nevertheless ends its connection.
 
 mod address;
 mod connect;
@@ -36,7 +36,7 @@ use super::settings::Settings;
 use super::url::Parsed;
 use crate::error::Result;
 
-/// How often the client of a cluster follows a value to where it has moved.
+/// Maximum number of redirections that the client of a cluster follows for one value.
 const REDIRECTIONS: u32 = 3;
 
 /// Location of a Redis, and the credentials for it.
@@ -53,7 +53,7 @@ pub(super) struct Address {
     pub(super) ttl: Option<Duration>,
 }
 
-/// Access to the objects at an address. Connects to nothing.
+/// Returns access to the objects at an address. Connects to nothing.
 pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Redis> {
     let address = Address::parse(address)?;
     Redis::new(&address, settings).map_err(|error| {
@@ -62,16 +62,16 @@ pub(super) fn locate(address: &Parsed, settings: &Settings) -> Result<Redis> {
     })
 }
 
-/// The values of a Redis.
+/// Objects stored as Redis values.
 pub(super) struct Redis {
-    /// First part of all keys: empty, or with a slash at its end.
+    /// First part of all keys: empty, or ending with a slash.
     prefix: String,
     reads: Line,
     writes: Line,
     ttl: Option<Duration>,
 }
 
-/// Clients show credentials.
+/// Omits the clients, whose `Debug` output shows credentials.
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis").field("prefix", &self.prefix).finish_non_exhaustive()
@@ -139,14 +139,14 @@ impl Objects for Redis {
     }
 }
 
-/// A connection that is opened when it is first needed, and again once it is lost. It carries several
-/// requests at a time.
+/// Connection that is opened when it is first needed, and again after it is lost. It carries several requests
+/// at a time.
 struct Line {
     peer: Peer,
     latest: Mutex<Option<Connection>>,
 }
 
-/// The other end of connections.
+/// Server or cluster to connect to.
 #[derive(Clone)]
 enum Peer {
     Node(Box<ConnectionInfo>, u64),
@@ -170,11 +170,11 @@ impl Line {
         Self { peer, latest: Mutex::default() }
     }
 
-    /// The answer to a command, which may be repeated.
+    /// Sends a command, which may be repeated, and returns the answer.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let (connection, is_new) = self.connection().await?;
         let answer = connection.ask(command).await;
-        // Servers end connections that were idle for long.
+        // Servers close connections that were idle for a long time.
         if answer.is_err() && !is_new && connection.is_lost.load(SeqCst) {
             return self.connection().await?.0.ask(command).await;
         }
@@ -200,8 +200,8 @@ impl Line {
 
 impl Connection {
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
-        // Whoever stops waiting for the answer takes the connection for lost: what is asked on it
-        // later would wait behind this.
+        // If the caller stops waiting for the answer, the connection counts as lost: later requests on it would
+        // wait behind this one.
         let mut asking = Asking { is_lost: &self.is_lost, has_failed: true };
         let answer = match self.to.clone() {
             To::Node(mut connection) => command.query_async(&mut connection).await,
@@ -212,7 +212,7 @@ impl Connection {
     }
 }
 
-/// A question on a connection, which is lost with it if that failed or is dropped.
+/// Request in flight. If it fails or is dropped, its connection is marked as lost.
 struct Asking<'a> {
     is_lost: &'a AtomicBool,
     has_failed: bool,
@@ -227,7 +227,8 @@ impl Drop for Asking<'_> {
 }
 
 impl Address {
-    /// The time-out is for the connections of a cluster: others end with the request that waits for them.
+    /// Returns the server or cluster to connect to. The time-out applies to connections of a cluster only:
+    /// other connection attempts end with the request that waits for them.
     fn peer(&self, settings: &Settings) -> RedisResult<Peer> {
         let mut nodes = self.endpoints.iter().map(|endpoint| self.node(endpoint));
         let most = connect::most_in_reply(settings.most_bytes);
@@ -262,7 +263,7 @@ fn tcp() -> TcpSettings {
     TcpSettings::default().set_nodelay(true)
 }
 
-/// The reason of an error in words, and whether another try may succeed.
+/// Describes an error, and classifies whether another try may succeed.
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
         use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, Moved, NoPerm, TryAgain};

@@ -1,5 +1,5 @@
-//! One service: its objects read and written, with time-outs inside retries, and what that tells
-//! of its health.
+//! Access to one storage service: reads and writes of objects, with time-outs inside retries, and a record of
+//! its health.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use crate::process::warning;
 use crate::stats::Counters;
 use crate::sync::lock;
 
-/// The pauses before a try that failed is repeated, before jitter.
+/// Pauses before retries of a failed try, before jitter.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(200)];
 
-/// A write may take as long as one without progress, and so much more for each of its bytes: it
-/// does not tell of its progress.
+/// Slowest accepted rate of writes, in bytes per second. A write reports no progress, so its limit is the
+/// time-out plus the time for its bytes at this rate.
 const WRITE_RATE: u64 = 1 << 20;
 
-/// A service, and what is known of it. Its futures need the worker's runtime.
+/// A service and the record of its health. Its futures need the worker's runtime.
 #[derive(Debug)]
 pub(super) struct Service {
-    /// What people call it, without what is secret.
+    /// Name for messages, without secrets.
     pub(super) name: String,
     pub(super) objects: Box<dyn Objects>,
     pub(super) settings: Settings,
@@ -35,8 +35,8 @@ pub(super) struct Service {
     health: Mutex<Health>,
 }
 
-/// The direction of a request. Each has a circuit breaker of its own: a service that is full, or only
-/// to be read, still answers.
+/// Direction of a request. Each direction has a circuit breaker of its own: a service that is full or read-only
+/// still answers reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Of {
     Reads,
@@ -51,19 +51,19 @@ struct Health {
     has_told_refused: bool,
 }
 
-/// Why nothing was read, or written.
+/// Reason why a read or write failed.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) reason: String,
-    /// It did not answer.
+    /// Whether the service did not answer in time.
     pub(super) is_timeout: bool,
-    /// Another try may fare better.
+    /// Whether a retry may succeed.
     pub(super) is_temporary: bool,
-    /// The service refuses whoever asks.
+    /// Whether no later request can succeed, for example because the credentials are refused.
     pub(super) is_permanent: bool,
 }
 
-/// What is in an object's place.
+/// Result of reading the object of an address.
 #[derive(Debug)]
 pub(super) enum Found {
     Entry(Entry),
@@ -91,7 +91,7 @@ impl Service {
         lock(&self.health)
     }
 
-    /// How long a build waits for the answer to a try that begins now.
+    /// Returns how long a build waits for the answer to a request that begins now.
     pub(super) fn patience(&self, tried: Try) -> Duration {
         match tried {
             Try::Ordinary => self.health().record.patience(),
@@ -144,7 +144,7 @@ impl Service {
         }
     }
 
-    /// Tells of an object that is not used: the first as a warning.
+    /// Reports an object that is not used: the first one as a warning, others at debug level.
     pub(super) fn refused(&self, path: &str, reason: &str) {
         self.counters.remote_refused.add_one();
         let remote = &self.name;
@@ -161,13 +161,13 @@ impl Service {
         }
     }
 
-    /// The entry of an address, verified.
+    /// Reads and verifies the entry of an address.
     pub(super) async fn read(&self, address: &Address) -> Result<Found, Failure> {
         let path = path(address);
         let limits = Limits { bytes: self.settings.most_bytes, timeout: self.settings.timeout };
         let bytes = self.with_retries(|| self.objects.read(&path, limits)).await?;
         Ok(match bytes {
-            // An empty value and a missing one are the same to Redis's `GETRANGE`.
+            // Redis's `GETRANGE` returns an empty value for a missing one.
             Some(bytes) if bytes.is_empty() => Found::Nothing,
             Some(bytes) if bytes.len() as u64 > self.settings.most_bytes => {
                 Found::Refused(Refused::TooLarge { most: self.settings.most_bytes })
@@ -183,7 +183,7 @@ impl Service {
         })
     }
 
-    /// Writes an entry's file, in the place of what is there.
+    /// Writes an entry's file, and replaces any object there. Returns the number of bytes written.
     pub(super) async fn write(&self, address: &Address, file: Vec<u8>) -> Result<u64, Failure> {
         let path = path(address);
         let object = Bytes::from(envelope::seal(file, self.settings.secret.as_ref()));
@@ -197,7 +197,7 @@ impl Service {
         Ok(length)
     }
 
-    /// The names of all entries that it has; an error where it cannot tell.
+    /// Lists the names of all entries. Fails if the service cannot list its objects.
     pub(super) async fn names(&self) -> Result<Vec<String>, Failure> {
         let paths = self.objects.paths(FOLDER, self.settings.timeout).await?;
         Ok(paths.iter().filter_map(|path| name_of(path)).collect())
@@ -250,20 +250,20 @@ impl Failure {
     }
 }
 
-/// Where the object of an address is: below the version of the store, like the entry on disk,
-/// but without what the names of entries end with.
+/// Returns the path of an address's object: the folder of the version, and the name of the entry on disk
+/// without its suffix.
 pub(super) fn path(address: &Address) -> String {
     let name = address.name();
     format!("{FOLDER}{}", name.strip_suffix(SUFFIX).unwrap_or(&name))
 }
 
-/// The name of the entry whose object is there, if it is one.
+/// Returns the name of the entry whose object has this path, if there is one.
 fn name_of(path: &str) -> Option<String> {
     let name = format!("{}{SUFFIX}", path.trim_start_matches('/').strip_prefix(FOLDER)?);
     Address::named(&name).is_ok().then_some(name)
 }
 
-/// That of all objects of this version.
+/// Folder of all objects of this version.
 const FOLDER: &str = "v1/";
 
 #[cfg(test)]

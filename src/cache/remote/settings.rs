@@ -1,22 +1,22 @@
-//! What can be set about a remote cache.
+//! Settings of a remote cache.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::envelope::Secret;
 
-/// What is done with a [remote cache](crate::cache::remote).
+/// Operations that are allowed on a [remote cache](crate::cache::remote).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RemoteAccess {
-    /// Programs are taken from it, and those built here are added: for a fleet whose members trust
+    /// Programs are read from it, and programs built here are written to it: for a fleet whose members trust
     /// each other.
     #[default]
     ReadWrite,
-    /// Programs are taken from it, and nothing is written: for nodes that others publish for.
+    /// Programs are read from it, and nothing is written: for nodes that use what other machines publish.
     ReadOnly,
-    /// Programs built here are added, and none is taken: for a machine that publishes and whose
-    /// builds depend on nobody.
+    /// Programs built here are written to it, and nothing is read: for a machine that publishes, and whose
+    /// builds depend on no other machine.
     WriteOnly,
 }
 
@@ -30,7 +30,7 @@ impl RemoteAccess {
     }
 }
 
-/// From `read-write`, `read-only` or `write-only`. The error says so.
+/// Parses `read-write`, `read-only` or `write-only`. The error lists these values.
 impl FromStr for RemoteAccess {
     type Err = String;
 
@@ -47,11 +47,11 @@ impl FromStr for RemoteAccess {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) access: RemoteAccess,
-    /// What a build waits for an answer at most before its compile starts.
+    /// Longest time that a build waits for an answer before its compile starts.
     pub(crate) budget: Duration,
-    /// How long one try may go without progress.
+    /// Longest time without progress of one try.
     pub(crate) timeout: Duration,
-    /// The size of the largest objects that are read or written.
+    /// Size of the largest object that is read or written, in bytes.
     pub(crate) most_bytes: u64,
     pub(crate) secret: Option<Secret>,
 }
@@ -68,7 +68,7 @@ impl Default for Settings {
     }
 }
 
-/// A time with its unit, such as `500ms`, `2s` or `7d`.
+/// Parses a time with its unit, such as `500ms`, `2s` or `7d`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();

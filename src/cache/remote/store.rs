@@ -1,4 +1,4 @@
-//! A remote cache as seen from outside, as the `kiln` explorer does.
+//! Remote cache as a public interface, which the `kiln` tool uses.
 
 use super::envelope::{Refused, TRAILER};
 use super::service::Found;
@@ -8,51 +8,51 @@ use crate::cache::store::{Address, Entry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::future::named_future;
 
-/// A remote cache, to look into it and to move entries there and back: from
+/// A remote cache, for inspecting it and for copying entries from and to it. Returned by
 /// [`CacheConfig::open_remote`](crate::CacheConfig::open_remote).
 ///
-/// What its methods give are futures for any executor. They ask the service whatever it did
-/// before, try again where that may help, and end within a few of its
-/// [time-outs](crate::CacheConfig::remote_timeout) without progress.
+/// The methods return futures for any executor. They send requests even while the circuit breaker is open,
+/// retry where a retry may help, and end within a few of the [time-outs](crate::CacheConfig::remote_timeout)
+/// without progress.
 #[derive(Clone, Debug)]
 pub struct RemoteStore(Remote);
 
-/// What a remote cache has under a name.
+/// Result of a lookup by name in a remote cache.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Sent {
-    /// The entry, verified.
+    /// A verified entry.
     Whole(Entry),
-    /// Nothing.
+    /// No object has this name.
     Absent,
-    /// Something that is not used.
+    /// An object that is not used.
     Refused(Refused),
 }
 
 named_future! {
-    /// An entry on its way: from [`RemoteStore::get`].
+    /// Lookup of an entry. Returned by [`RemoteStore::get`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it loses nothing but the answer.
+    /// Dropping it loses only the result.
     Getting => Result<Sent>
 }
 
 named_future! {
-    /// An entry on its way there: from [`RemoteStore::put`].
+    /// Write of an entry. Returned by [`RemoteStore::put`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves open whether the entry arrives, whole if it does.
+    /// If it is dropped, the entry may or may not be written. If it is written, it is complete.
     Putting => Result<()>
 }
 
 named_future! {
-    /// Names on their way: from [`RemoteStore::names`].
+    /// Listing of names. Returned by [`RemoteStore::names`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it loses nothing but the answer.
+    /// Dropping it loses only the result.
     Naming => Result<Vec<String>>
 }
 
@@ -61,30 +61,30 @@ impl RemoteStore {
         Self(remote)
     }
 
-    /// Its address, without what is secret.
+    /// Returns the address of the remote cache, without secrets.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.service().name
     }
 
-    /// What may be done with it.
+    /// Returns which operations are allowed on the remote cache.
     #[must_use]
     pub fn access(&self) -> RemoteAccess {
         self.0.service().settings.access
     }
 
-    /// Whether a secret is set, so that only authenticated entries are taken.
+    /// Whether a secret is set, so that only authenticated entries are accepted.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         self.0.service().settings.secret.is_some()
     }
 
-    /// Asks for the entry of a [name](crate::cache::store::EntryInfo::name), with one request.
+    /// Looks up the entry of a [name](crate::cache::store::EntryInfo::name), with one request.
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named
-    /// like that, [`Configuration`](ErrorKind::Configuration) if it may only be written, and
+    /// The future fails with [`InvalidArgument`](ErrorKind::InvalidArgument) if the name is not a valid name of
+    /// an entry, [`Configuration`](ErrorKind::Configuration) if the remote cache is write-only, and
     /// [`Io`](ErrorKind::Io) if it cannot be read.
     pub fn get(&self, name: &str) -> Getting {
         let asked = self.allowed(RemoteAccess::reads, "read").and_then(|()| Address::named(name));
@@ -99,14 +99,13 @@ impl RemoteStore {
         })
     }
 
-    /// Writes an entry under its [name](crate::cache::store::EntryInfo::name), in the place of what is
-    /// there.
+    /// Writes an entry under its [name](crate::cache::store::EntryInfo::name), and replaces any object there.
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) if it is not the name of
-    /// this entry, or the entry is too large; [`Configuration`](ErrorKind::Configuration) if it may
-    /// only be read, and [`Io`](ErrorKind::Io) if it cannot be written.
+    /// The future fails with [`InvalidArgument`](ErrorKind::InvalidArgument) if the name is not the name of
+    /// this entry or the entry is too large, [`Configuration`](ErrorKind::Configuration) if the remote cache is
+    /// read-only, and [`Io`](ErrorKind::Io) if it cannot be written.
     pub fn put(&self, name: &str, entry: &Entry) -> Putting {
         let address = self.allowed(RemoteAccess::writes, "written").and_then(|()| {
             let (bytes, most) = (entry.bytes().len(), self.0.service().settings.most_bytes);
@@ -131,12 +130,12 @@ impl RemoteStore {
         Putting::new(async move { put?.await.map(drop) })
     }
 
-    /// Lists the [names](crate::cache::store::EntryInfo::name) of all entries, in no order. `None` of a
-    /// service that cannot be listed, such as Redis.
+    /// Lists the [names](crate::cache::store::EntryInfo::name) of all entries, in no particular order. Returns
+    /// `None` if the service cannot list its objects, as Redis.
     ///
     /// # Errors
     ///
-    /// From the future: [`Io`](ErrorKind::Io) if it cannot be listed at present.
+    /// The future fails with [`Io`](ErrorKind::Io) if the service cannot be listed at present.
     #[must_use]
     pub fn names(&self) -> Option<Naming> {
         if !self.0.service().objects.can_list() {

@@ -1,4 +1,4 @@
-//! The remote cache as the build graph uses it: asked for entries, and given them.
+//! Remote cache as used by the build graph: looks up entries, and writes entries in the background.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -24,11 +24,11 @@ use crate::cache::store::{Address, Behind, Pending};
 use crate::error::{Error, ErrorKind, Result, panic_message};
 use crate::stats::Counters;
 
-/// What may be waiting to be written: so many objects, of so many bytes together.
+/// Maximum number of objects in the write queue, and of their bytes together.
 const QUEUE: [u64; 2] = [1024, 256 << 20];
 
-/// A remote cache. A handle, cheap to clone. Its thread starts when it is first needed, and ends
-/// with the last handle, once what is queued has been written.
+/// Handle of a remote cache, cheap to clone. Its thread starts when it is first needed. The thread ends once
+/// the last handle is dropped and all queued objects are written.
 #[derive(Clone)]
 pub(crate) struct Remote(Arc<Inner>);
 
@@ -40,7 +40,7 @@ struct Inner {
     has_told_full: AtomicBool,
 }
 
-/// What is waiting to be written.
+/// Size of the write queue.
 #[derive(Debug, Default)]
 struct Queue {
     objects: AtomicU64,
@@ -48,13 +48,13 @@ struct Queue {
 }
 
 impl Remote {
-    /// That of an address.
+    /// Creates the remote cache at an address.
     pub(crate) fn at(url: &str, settings: Settings, counters: Arc<Counters>) -> Result<Self> {
         let Located { objects, name } = locate(url, &settings)?;
         Ok(Self::new(name, objects, settings, counters))
     }
 
-    /// A remote cache through an application's own operator.
+    /// Creates a remote cache that uses an application's own operator.
     #[cfg(feature = "remote-opendal")]
     pub(crate) fn through(
         operator: RemoteOperator,
@@ -83,7 +83,7 @@ impl Remote {
         let worker = &self.0.worker;
         if worker.get().is_none() {
             match Worker::start() {
-                // Another thread may have started one meanwhile: this one ends then.
+                // Another thread may have started a worker meanwhile. This one ends then.
                 Ok(started) => _ = worker.set(started),
                 Err(error) => {
                     tracing::warn!(%error, "no thread for the remote cache; the next use tries again");
@@ -93,8 +93,8 @@ impl Remote {
         worker.get()
     }
 
-    /// What asks for an entry; `None` where that is no use. Counts as a try of the service, so it is
-    /// to be asked. Never blocks.
+    /// Returns the lookup of an entry, or `None` if a lookup is not worthwhile at present. The lookup counts as
+    /// a request to the service in the circuit breaker, so the caller must start it. Never blocks.
     pub(crate) fn question(&self, address: &Address) -> Option<Question> {
         let service = &self.0.service;
         if !service.settings.access.reads() {
@@ -106,8 +106,8 @@ impl Remote {
         Some(Question { service: service.clone(), worker, address: *address, tried, patience })
     }
 
-    /// Writes an entry's file behind the caller, in the place of what is there. Never blocks: where
-    /// too much waits to be written, it is not.
+    /// Writes an entry's file in the background, and replaces any object there. Never blocks: the entry is not
+    /// written if the queue is full.
     pub(crate) fn put(&self, address: &Address, file: Vec<u8>) {
         let Inner { service, queue, has_told_full, .. } = &*self.0;
         if !service.settings.access.writes() {
@@ -139,7 +139,7 @@ impl Remote {
         &self.0.service
     }
 
-    /// Has the service do something, for whoever cannot do without.
+    /// Runs a call to the service on the worker, for callers that need its result.
     pub(super) fn run<T, F>(
         &self,
         call: impl FnOnce(Arc<Service>) -> F,
@@ -151,7 +151,7 @@ impl Remote {
         let (sender, receiver) = oneshot::channel();
         if let Some(worker) = self.worker() {
             let call = caught(call(self.0.service.clone()));
-            // Whoever asked may have gone.
+            // The caller may have dropped its future.
             worker.ask(async move { _ = sender.send(call.await) });
         }
         let remote = self.clone();
@@ -167,33 +167,33 @@ impl Remote {
         }
     }
 
-    /// A compile took so long: what waiting for the remote is measured by.
+    /// Records the time of a compile, from which waiting times are derived.
     pub(crate) fn compiled(&self, took: Duration) {
         self.0.service.compiled(took);
     }
 
-    /// A build waited for as long as it was worth, and had no answer.
+    /// Records that a build waited for as long as was worthwhile, and no answer came.
     pub(crate) fn is_late(&self) {
         self.0.service.is_late();
     }
 
-    /// Tells of an entry that the driver would not load.
+    /// Reports an entry that the driver did not load.
     pub(crate) fn refused(&self, address: &Address, reason: &str) {
         self.0.service.refused(&path(address), reason);
     }
 
-    /// Something that [`settled`](Self::settled) waits for.
+    /// Begins an operation that [`settled`](Self::settled) waits for. It ends when the result is dropped.
     pub(crate) fn begin(&self) -> Pending {
         self.0.behind.begin()
     }
 
-    /// Completes when everything that was begun before this call has ended.
+    /// Completes once everything that was begun before this call has ended.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let remote = self.clone();
         let builds = self.0.behind.settled();
         async move {
             builds.await;
-            // A build that ended meanwhile may have begun to write.
+            // A build that ended meanwhile may have begun a write.
             remote.0.behind.settled().await;
         }
     }
@@ -205,7 +205,7 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// A question to the service that is about to be asked.
+/// Lookup in the service that is ready to be started.
 pub(crate) struct Question {
     service: Arc<Service>,
     worker: Arc<Worker>,
@@ -215,7 +215,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// How long the answer is worth waiting for before the compile starts.
+    /// Returns how long to wait for the answer before the compile starts.
     pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
@@ -226,8 +226,8 @@ impl Question {
         answer
     }
 
-    /// Asks, and calls `then` with the answer, or once it is no longer worth the wait. That is on the
-    /// remote cache's own thread: it must not block.
+    /// Starts the lookup, and calls `then` with the answer, or with the pending answer once waiting is no
+    /// longer worthwhile. `then` runs on the thread of the remote cache, so it must not block.
     pub(crate) fn ask_and(self, then: impl FnOnce(Heard) + Send + 'static) {
         let (sender, mut answer) = oneshot::channel();
         let asking = ask(self.service, self.address, self.tried, sender);
@@ -237,12 +237,12 @@ impl Question {
                 Err(_) => Heard::Nothing(answer),
             });
         };
-        // One task: the answer is heard in the poll in which it comes.
+        // A single task serves both, so `then` is called in the same poll in which the answer comes.
         self.worker.ask(async { _ = join(asking, waiting).await });
     }
 }
 
-/// A place in the queue, until this is dropped.
+/// Reservation in the write queue, until this is dropped.
 struct Place {
     queue: Arc<Queue>,
     bytes: u64,
@@ -254,7 +254,7 @@ impl Queue {
         let objects = self.objects.fetch_add(1, SeqCst) + 1;
         let all = self.bytes.fetch_add(bytes, SeqCst) + bytes;
         let place = Place { queue: self.clone(), bytes };
-        // Dropping it takes back what was added.
+        // If the queue is full, dropping the reservation takes back what was added.
         (objects <= most_objects && all <= most_bytes).then_some(place)
     }
 }
@@ -266,9 +266,9 @@ impl Drop for Place {
     }
 }
 
-/// Reads an entry. Within the budget, and for as long as a try may go without progress, it goes on
-/// whoever still wants it, so that what the service does is known; after that only while somebody
-/// does.
+/// Reads an entry. The read goes on within the budget and for as long as a try may go without progress, even if
+/// the receiver is dropped, so that the state of the service is recorded. After that it goes on only while the
+/// receiver exists.
 async fn ask(
     service: Arc<Service>,
     address: Address,
@@ -284,7 +284,7 @@ async fn ask(
         Some(found) => found,
         None => {
             service.counters.remote_timeouts.add_one();
-            // Builds may have less patience than a try takes, or none.
+            // Builds may wait for less time than a try takes, or not at all.
             let limit = service.settings.timeout.max(budget);
             let given_up = async {
                 tokio::time::sleep(limit - budget).await;
@@ -298,7 +298,7 @@ async fn ask(
     };
     let counters = &service.counters;
     let answer = match found {
-        // Late, it is slow, and not sick.
+        // A late answer means that the service is slow, not that it is unavailable.
         Ok(found) => {
             service.answered(start.elapsed(), matches!(found, Found::Entry(_)));
             service.succeeded(Of::Reads);
@@ -317,7 +317,7 @@ async fn ask(
             Answer::Failed(failure.reason)
         }
     };
-    // Whoever asked may have compiled it meanwhile.
+    // The receiver may be dropped: its build may have compiled the program meanwhile.
     let _ = sender.send(answer);
 }
 
@@ -351,7 +351,7 @@ async fn put(service: &Service, address: &Address, file: Vec<u8>) {
     }
 }
 
-/// An application's own operator may be anything.
+/// Turns a panic into a failure: an application's own operator may run any code.
 async fn caught<T>(
     call: impl Future<Output = std::result::Result<T, Failure>>,
 ) -> std::result::Result<T, Failure> {

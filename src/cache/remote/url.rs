@@ -1,6 +1,6 @@
-//! The address of a remote cache as text, to the objects that it leads to.
+//! Parses the address of a remote cache and makes the access to its objects.
 //!
-//! Addresses hold passwords: messages show the scheme, host and path of an address only.
+//! Addresses hold passwords, so messages show only the scheme, the host and the path.
 
 #[cfg(all(test, feature = "remote-fs"))]
 #[path = "../../../tests/support/share.rs"]
@@ -15,13 +15,13 @@ use super::objects::Objects;
 use super::settings::Settings;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A service that can be asked, and its name for messages.
+/// Access to a service, and its name for messages.
 pub(super) struct Located {
     pub(super) objects: Box<dyn Objects>,
     pub(super) name: String,
 }
 
-/// The schemes that this build of the crate knows, with the feature that each belongs to.
+/// Known schemes: name, the feature that each needs, and whether that feature is built in.
 const SCHEMES: [(&str, &str, bool); 7] = [
     ("redis", "remote-redis", cfg!(feature = "remote-redis")),
     ("rediss", "remote-redis", cfg!(feature = "remote-redis")),
@@ -32,10 +32,10 @@ const SCHEMES: [(&str, &str, bool); 7] = [
     ("file", "remote-fs", cfg!(feature = "remote-fs")),
 ];
 
-/// What an address leads to. Connects to nothing.
+/// Returns the service at an address. Connects to nothing.
 pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
     let Some((scheme, rest)) = text.trim().split_once("://") else {
-        // It may be a password by mistake.
+        // The text may be a password by mistake, so the message does not show it.
         return Err(bad(format!(
             "it has no `://`; give an address such as redis://host:6379/kiln or \
              s3://bucket/prefix?region=eu-central-1 (known: {})",
@@ -59,7 +59,7 @@ pub(super) fn locate(text: &str, settings: &Settings) -> Result<Located> {
     Ok(Located { objects, name })
 }
 
-/// The service that a scheme belongs to.
+/// Returns the name of the service of a scheme.
 fn service(scheme: &str) -> &str {
     match scheme {
         "rediss" => "redis",
@@ -69,7 +69,7 @@ fn service(scheme: &str) -> &str {
     }
 }
 
-/// An address in its parts.
+/// Parts of an address.
 #[cfg_attr(
     not(any(
         feature = "remote-redis",
@@ -82,7 +82,7 @@ fn service(scheme: &str) -> &str {
 pub(super) struct Parsed {
     /// The scheme, in lower case.
     pub(super) scheme: String,
-    /// The whole address, with the name of the service as its scheme.
+    /// Whole address, with the name of the service as its scheme.
     #[cfg_attr(
         not(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav")),
         expect(dead_code, reason = "no service is built in that OpenDAL parses the address of")
@@ -92,9 +92,9 @@ pub(super) struct Parsed {
     pub(super) authority: Option<String>,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
-    /// The path, decoded, without slashes at its ends.
+    /// Decoded path, without slashes at its ends.
     pub(super) path: String,
-    /// The settings after the question mark, by their names in lower case.
+    /// Settings after the question mark, by name in lower case.
     pub(super) options: HashMap<String, String>,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Parsed {
 )]
 impl Parsed {
     fn new(scheme: &str, rest: &str) -> Result<Self> {
-        // The parser treats schemes of the Web differently.
+        // The parser treats web schemes such as `http` differently.
         let text = format!("{}://{rest}", service(scheme));
         let url = Url::parse(&text)
             .map_err(|error| bad(format!("`{scheme}://..` cannot be parsed")).with_source(error))?;
@@ -131,7 +131,7 @@ impl Parsed {
         })
     }
 
-    /// Scheme, host and path.
+    /// Returns the scheme, the host and the path.
     fn name(&self) -> String {
         let authority = self.authority.as_deref().unwrap_or_default();
         format!("{}://{authority}/{}", self.scheme, self.path)
@@ -141,7 +141,7 @@ impl Parsed {
         service(&self.scheme)
     }
 
-    /// Refuses a setting that the service does not have, which may be misspelled.
+    /// Fails if the address has a setting that the service does not have: the name may be misspelled.
     pub(super) fn refuse_unknown(&self, known: &[&str]) -> Result<()> {
         match self.options.keys().find(|name| !known.contains(&name.as_str())) {
             Some(name) => {
@@ -167,7 +167,7 @@ pub(super) fn bad(reason: String) -> Error {
     Error::new(ErrorKind::Configuration, format!("the remote cache's address: {reason}"))
 }
 
-/// Access to the objects at an address whose scheme is built in.
+/// Returns access to the objects at an address whose scheme is built in.
 #[cfg_attr(
     not(any(
         feature = "remote-redis",

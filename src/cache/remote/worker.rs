@@ -1,5 +1,5 @@
-//! The one thread that speaks to the service. OpenDAL needs a runtime of tokio, and here is one, so
-//! that no caller does.
+//! The one thread that communicates with the service. It provides the tokio runtime that OpenDAL needs, so that
+//! callers need none.
 
 use std::io;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::process::threads;
 
-/// So many objects are written at the same time.
+/// Number of objects that are written at the same time.
 const WRITERS: usize = 4;
 
 pub(super) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The thread's inboxes. It ends when this is dropped and all writes that are queued have ended.
+/// Handle of the thread. The thread ends once this is dropped and all queued writes have finished.
 #[derive(Debug)]
 pub(super) struct Worker {
     runtime: Handle,
@@ -29,21 +29,21 @@ impl Worker {
         let (writes, written) = async_channel::unbounded();
         let work = move || {
             runtime.block_on(write(written));
-            // A name that is still being looked up may take its time.
+            // A host name lookup may still be running; do not wait for it.
             runtime.shutdown_background();
         };
         threads::start("kiln-remote", work)?;
         Ok(Arc::new(Self { runtime: handle, writes }))
     }
 
-    /// Has it run as soon as it can.
+    /// Spawns a task to run as soon as possible.
     pub(super) fn ask(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.runtime.spawn(task));
     }
 
-    /// Has it run when there is a writer for it.
+    /// Queues a task to run once a writer is free.
     pub(super) fn write(&self, task: Task) {
-        // Open for as long as this is there.
+        // The channel is open for as long as `self` exists.
         let _ = self.writes.try_send(task);
     }
 }

@@ -1,8 +1,7 @@
 //! Collection: keeping a store within its limits.
 //!
-//! The entry that was not used for longest goes first. Its last use is the file's modification time,
-//! which hits set now and then; the time of the last access is not consulted, since many systems do
-//! not keep it.
+//! The least recently used entry goes first. Its last use is the file's modification time, which hits set now
+//! and then. Access times are not read, since many systems do not keep them.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -15,56 +14,58 @@ use super::publish::unique;
 use crate::digest::BuildKey;
 use crate::process::file::{self, Links};
 
-/// An entry stamped so recently stays, whatever the limit: those who wait for its build come for it.
+/// Minimum age of an entry that may be removed, whatever the limit. A younger entry stays, because processes
+/// that wait for its build are about to load it.
 pub(crate) const YOUNG: Duration = Duration::from_secs(5);
 
-/// A file that is being written is swept only after so long, and if its writer is dead.
+/// Minimum age of a temporary file that may be swept. Its writer must also be dead.
 const ABANDONED: Duration = Duration::from_secs(60);
 
-/// The same, where there are no locks to tell whether its writer is dead.
+/// Minimum age of a temporary file that may be swept, where there are no locks to show whether its writer is
+/// dead.
 const SURELY_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
-/// What a collection has done, or would do.
+/// Result of a collection, or of a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Collected {
-    /// Entries found.
+    /// Number of entries found.
     pub entries: u64,
-    /// Their bytes.
+    /// Size of the entries found, in bytes.
     pub bytes: u64,
-    /// Entries removed.
+    /// Number of entries removed.
     pub removed: u64,
-    /// Their bytes.
+    /// Size of the entries removed, in bytes.
     pub removed_bytes: u64,
-    /// Files removed that a writer left behind when it died.
+    /// Number of files removed that writers left behind when they died.
     pub swept: u64,
 }
 
 impl Collected {
-    /// What the store still holds.
+    /// Returns the number of bytes that the store still holds.
     pub(crate) fn bytes_left(&self) -> u64 {
         self.bytes - self.removed_bytes
     }
 }
 
-/// How far to collect.
+/// Limits that a collection enforces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
-    /// More bytes than these are too many.
+    /// Maximum size of the store in bytes. A larger store is collected down to `aim`.
     pub(crate) bytes: Option<u64>,
-    /// Where there are too many, so many are left.
+    /// Target size after collection, in bytes.
     pub(crate) aim: Option<u64>,
-    /// Remove entries that were not used for so long.
+    /// Maximum time since the last use. Entries that were not used for longer are removed.
     pub(crate) max_age: Option<Duration>,
-    /// Remove nothing, only tell.
+    /// Whether to remove nothing, and only report.
     pub(crate) dry_run: bool,
 }
 
-/// An entry's file, as a scan finds it.
+/// File of an entry, as found by a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) key: BuildKey,
-    /// The name of its device's folder.
+    /// Name of the folder of the entry's device.
     pub(crate) device: String,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
@@ -72,7 +73,7 @@ pub(crate) struct Found {
     file: FileId,
 }
 
-/// Tells a file from one that replaced it.
+/// Identity of a file, which distinguishes it from a file that replaced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId(u64, u64);
 
@@ -82,13 +83,13 @@ fn file_id(metadata: &Metadata) -> FileId {
     FileId(metadata.dev(), metadata.ino())
 }
 
-/// Elsewhere length and time must do.
+/// Returns a constant: on other systems, the length and the time must distinguish files.
 #[cfg(not(unix))]
 fn file_id(_: &Metadata) -> FileId {
     FileId(0, 0)
 }
 
-/// Every entry of a store, whether or not it would verify. Files of other names are passed over.
+/// Returns every entry of a store, whether or not it would verify. Files with other names are skipped.
 pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
     layout.devices().flat_map(|(device, folder)| {
         subfolders(&folder, 2).flat_map(move |(shard, folder)| {
@@ -96,7 +97,7 @@ pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
             let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
             files.filter_map(move |file| {
                 let key = key_of(&shard, file.file_name().to_str()?)?;
-                // Of the file itself, not of what a link leads to.
+                // This is the metadata of the file itself, not of the target of a link.
                 let metadata = file.metadata().ok()?;
                 metadata.is_file().then(|| Found {
                     key,
@@ -111,22 +112,22 @@ pub(crate) fn scan(layout: &Layout) -> impl Iterator<Item = Found> {
     })
 }
 
-/// Counts, sweeps, and removes entries until the goal is met.
+/// Sweeps, counts, and removes entries until the goal is met.
 pub(crate) fn collect(layout: &Layout, goal: Goal) -> Collected {
     let swept = sweep(layout, SystemTime::now(), goal.dry_run);
     Collected { swept, ..reduce(layout, scan(layout).collect(), goal) }
 }
 
-/// Removes some of what a scan found until the goal is met.
+/// Removes entries that a scan found until the goal is met.
 fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
     let mut collected = Collected {
         entries: found.len() as u64,
         bytes: found.iter().map(|found| found.bytes).sum(),
         ..Collected::default()
     };
-    // Not before the scan: entries that are put meanwhile would seem to be from the future.
+    // Taken after the scan. Otherwise, entries that are put meanwhile would seem to be from the future.
     let now = SystemTime::now();
-    // An entry that is larger than the whole limit goes first: the others would not make room for it.
+    // An entry that is larger than the whole limit goes first: removing the others would not make room for it.
     let is_too_large = |entry: &Found| goal.bytes.is_some_and(|most| entry.bytes > most);
     found.sort_unstable_by_key(|entry| (!is_too_large(entry), !is_ahead(entry, now), entry.used));
     let fitting = found.iter().filter(|entry| !is_too_large(entry)).map(|entry| entry.bytes);
@@ -149,7 +150,7 @@ fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
             collected.removed += 1;
             collected.removed_bytes += entry.bytes;
         } else if is_gone(&entry.path) {
-            // Another machine's collector was first, where locks do not reach from one to the other.
+            // A collector on another machine removed it first, where locks do not work between machines.
             collected.entries -= 1;
             collected.bytes -= entry.bytes;
         } else {
@@ -162,13 +163,13 @@ fn reduce(layout: &Layout, mut found: Vec<Found>, goal: Goal) -> Collected {
     collected
 }
 
-/// Whether an entry is stamped in the future, by more than the clocks of machines that share a
+/// Returns whether an entry is stamped in the future, by more than the clocks of machines that share a
 /// directory differ. Its last use is unknown, so it counts as the oldest.
 fn is_ahead(entry: &Found, now: SystemTime) -> bool {
     entry.used.duration_since(now).is_ok_and(|ahead| ahead >= YOUNG)
 }
 
-/// The time between two times, whichever is first.
+/// Returns the time between two times, in either order.
 fn distance(a: SystemTime, b: SystemTime) -> Duration {
     a.duration_since(b).unwrap_or_else(|error| error.duration())
 }
@@ -177,11 +178,11 @@ fn is_gone(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Removes an entry, unless it was replaced or used since it was found: it is taken out first,
-/// looked at, and put back if it is another.
+/// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed. The
+/// file is first moved to a temporary name, then checked, and put back if it is another file.
 pub(crate) fn remove(layout: &Layout, found: &Found) -> bool {
     let taken = unique(layout, "out");
-    // The directory that it goes to may have been left out of a copy of the store.
+    // A copy of the store may lack the directory of temporary files.
     let is_taken = || fs::rename(&found.path, &taken);
     let again = |error| match fs::create_dir(layout.temporary()) {
         Ok(()) => is_taken(),
@@ -198,25 +199,26 @@ pub(crate) fn remove(layout: &Layout, found: &Found) -> bool {
     if !same {
         put_back(&taken, &found.path);
     }
-    // What cannot be removed now, the sweep removes.
+    // If the file cannot be removed now, a later sweep removes it.
     let _ = fs::remove_file(&taken);
     same
 }
 
-/// Gives an entry that was taken out its name again, unless there is a still newer one.
+/// Restores the name of an entry that was taken out, unless a newer entry has the name.
 fn put_back(taken: &Path, path: &Path) {
     if fs::hard_link(taken, path).is_err() && !path.exists() {
-        // Not every file system has links.
+        // Some file systems have no hard links.
         let _ = fs::rename(taken, path);
     }
 }
 
-/// Removes what dead writers left behind.
+/// Removes files that dead writers left behind, and returns their number.
 fn sweep(layout: &Layout, now: SystemTime, dry_run: bool) -> u64 {
     let files = fs::read_dir(layout.temporary()).into_iter().flatten().filter_map(Result::ok);
     let abandoned = files.filter(|file| {
         let Ok(metadata) = file.metadata() else { return false };
-        // A stamp in the future is a wrong clock's: the further, the less it is that of a living writer.
+        // A stamp in the future comes from a wrong clock. The further ahead it is, the less likely its writer
+        // is alive.
         let age = metadata.modified().map(|used| distance(used, now));
         metadata.is_file() && age.is_ok_and(|age| is_abandoned(&file.path(), age))
     });
@@ -261,12 +263,12 @@ mod tests {
             Self { _directory: directory, layout, found }
         }
 
-        /// Gives the entry's name to another file, as a put does.
+        /// Replaces the entry's file by another file, as a put does.
         fn replace(&self) {
             let other = unique(&self.layout, "part");
             fs::write(&other, "new").expect("it can be written");
             let stamped = File::options().write(true).open(&other);
-            // Not even the time tells it from the other.
+            // Both files have the same time, so that the time does not distinguish them.
             stamped.and_then(|file| file.set_modified(self.found.used)).expect("it is there");
             fs::rename(other, &self.found.path).expect("it is there");
         }
@@ -334,7 +336,7 @@ mod tests {
         assert_eq!(scan(&bench.layout).next().expect("it is there").used, used);
     }
 
-    /// The file that was taken out is then the older one.
+    /// Here the file that was taken out is the older one.
     #[test]
     fn an_entry_put_while_another_was_looked_at_stays() {
         let bench = Bench::new();

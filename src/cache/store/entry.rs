@@ -1,8 +1,8 @@
-//! The form of an entry's file, and the checks on whatever is found in its place.
+//! Encoding of entry files, and the checks on every file that is found in the place of an entry.
 //!
 //! ```text
-//! payload     the program in the device's own form, from the first byte on
-//! manifest    JSON: what the program was built from, and what was learnt by building it
+//! payload     the program in the device's native format, starting at the first byte
+//! manifest    JSON: the inputs of the build, and the facts learnt from it
 //! footer      80 bytes, little-endian:
 //!               0  payload length     8 bytes
 //!               8  manifest length    8
@@ -13,10 +13,10 @@
 //!              72  magic              8
 //! ```
 //!
-//! The checksum is there to find damage, at every read. A cryptographic digest finds no more of it
-//! and costs several times as much, and would not keep out who can write to the directory either.
+//! The checksum detects damage, at every read. A cryptographic digest detects no more of it and costs several
+//! times as much. It would not keep out a user who can write to the directory either.
 //!
-//! Version and magic stand at the same distance from the end in every version, past and future.
+//! Version and magic are at the same distance from the end of the file in every version, past and future.
 
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -29,55 +29,56 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::digest::BuildKey;
 
-/// The version of the form.
+/// Version of the entry format.
 pub(crate) const VERSION: u32 = 1;
 
-/// The bytes of a footer.
+/// Size of a footer, in bytes.
 pub(crate) const FOOTER: usize = 80;
 
-/// Holds what text mode and seven-bit transfers would change.
+/// Magic number at the end of a footer. It contains bytes that text mode and seven-bit transfers would change.
 const MAGIC: [u8; 8] = *b"KILN\r\n\x1a\xfe";
 
-/// Maximum number of the kernels of a program and their parameters together. A record in memory may take
-/// 30 times as much as its JSON, so that a manifest of a few megabytes could otherwise fill gigabytes.
+/// Maximum number of kernels and parameters in a manifest, taken together. A record in memory may take 30 times
+/// the space of its JSON. Without this limit, a manifest of a few megabytes could fill gigabytes.
 const MOST_RECORDS: usize = 1 << 18;
 
-/// Maximum number of the parameters of a kernel. Devices take 4 KiB of arguments or less.
+/// Maximum number of parameters of a kernel. Devices accept at most 4 KiB of arguments.
 const MOST_PARAMETERS: usize = 1 << 12;
 
 const KEY: usize = 16;
 const CHECKSUM: usize = 48;
 const TAIL: usize = 64;
 
-/// What an entry tells of itself beside its key.
+/// Metadata of an entry, apart from its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// Every field that the key covers, by name and value.
+    /// Fields that the key covers, as pairs of name and value.
     pub fields: Vec<(String, String)>,
-    /// The kernels and their parameters: few drivers tell them of binaries.
+    /// Kernels and their parameters. They are stored because few drivers report them for binaries.
     #[serde(deserialize_with = "kernels")]
     pub kernels: Vec<KernelRecord>,
-    /// The compiler's messages.
+    /// Messages of the compiler.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub build_log: String,
-    /// How long the build took, in microseconds.
+    /// Duration of the build, in microseconds.
     pub build_microseconds: u64,
-    /// When it was made, in seconds since 1970.
+    /// Time when the entry was created, in seconds since 1970.
     pub created: u64,
-    /// What made it, by name and version.
+    /// Names and versions of the tools that created the entry.
     pub tools: Vec<(String, String)>,
 }
 
 impl Manifest {
-    /// That of an entry that this version makes now, with this key. It tells of no build.
+    /// Returns the manifest of an entry that this version of Kiln creates now. `fields` are the fields of its
+    /// key. The manifest holds no results of a build yet.
     pub(crate) fn new(fields: Vec<(String, String)>) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let tools = vec![("kiln".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
         Self { fields, created: now.as_secs(), tools, ..Self::default() }
     }
 
-    /// The value of a key field; the first, of a field that repeats.
+    /// Returns the value of a key field, or the first value if the field repeats.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -88,32 +89,32 @@ impl Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct KernelRecord {
-    /// Its name.
+    /// Name of the kernel.
     pub name: String,
-    /// Its parameters, as far as they are known.
+    /// Parameters of the kernel, as far as they are known.
     #[serde(deserialize_with = "parameters")]
     pub parameters: Vec<ParameterRecord>,
 }
 
-/// A parameter of a stored kernel: each part as the driver or the image told it.
+/// A parameter of a stored kernel. Each field is as the driver or the module described it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ParameterRecord {
-    /// Its name in the source.
+    /// Name of the parameter in the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its type as OpenCL C writes it.
+    /// Type of the parameter, as written in OpenCL C.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub type_name: Option<String>,
-    /// `global`, `constant`, `local` or `private`.
+    /// Address space: `global`, `constant`, `local` or `private`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_space: Option<String>,
-    /// `read`, `write` or `read-write`.
+    /// Access: `read`, `write` or `read-write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<String>,
 }
 
-/// Reads the records of kernels; an error where they and their parameters are too many.
+/// Deserializes kernel records. Fails if there are more than [`MOST_RECORDS`] kernels and parameters together.
 pub(crate) fn kernels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<KernelRecord>, D::Error> {
     let weight = |kernel: &KernelRecord| 1 + kernel.parameters.len();
     from.deserialize_seq(Few { most: MOST_RECORDS, weight, what: PhantomData })
@@ -124,7 +125,7 @@ fn parameters<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ParameterRecord>
     from.deserialize_seq(Few { most: MOST_PARAMETERS, weight, what: PhantomData })
 }
 
-/// Reads a sequence whose elements weigh `most` together or less.
+/// Visitor that reads a sequence. Fails if the weights of the elements add up to more than `most`.
 struct Few<T, W> {
     most: usize,
     weight: W,
@@ -159,60 +160,60 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The key that it stands for.
+    /// Returns the key of the entry.
     #[must_use]
     pub fn key(&self) -> BuildKey {
         self.key
     }
 
-    /// The program in the device's own form.
+    /// Returns the program in the device's native format.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.bytes[..self.payload]
     }
 
-    /// What it tells of itself.
+    /// Returns the metadata of the entry.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What follows the payload in the file.
+    /// Returns the part of the file that follows the payload: the manifest and the footer.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.payload..]
     }
 
-    /// The file as it is stored.
+    /// Returns the file as it is stored.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Why a file serves as no entry.
+/// Reason why a file is not a usable entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// It does not end as an entry does: another kind of file, or one that was cut or grown.
+    /// The file does not end as an entry does: it is of another kind, was cut short, or has grown.
     Foreign,
-    /// An entry of another version of the form.
+    /// The entry has another version of the format.
     Version(u32),
-    /// The lengths that it states are not those that it has.
+    /// The lengths in the footer do not match the length of the file.
     Lengths,
-    /// Its contents are not those that were written.
+    /// The contents do not match the checksum.
     Checksum,
-    /// A whole entry, but of another key.
+    /// The entry is valid, but has another key.
     OtherKey(BuildKey),
-    /// Its manifest cannot be read.
+    /// The manifest cannot be read.
     Manifest(String),
-    /// It has more bytes than any entry may have.
+    /// The file has more bytes than any entry may have.
     TooLarge(u64),
-    /// It belongs to another user, or others can write to it.
+    /// The file belongs to another user, or others can write to it.
     Distrusted(String),
 }
 
 impl Unusable {
-    /// Whether it was written by a newer version of this crate, whose entries are left alone.
+    /// Returns whether the entry was written by a newer version of this crate. Such entries are left alone.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         matches!(self, Self::Version(version) if *version > VERSION)
@@ -236,7 +237,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// What follows an entry's payload in its file: the manifest and the footer.
+/// Encodes the part of an entry's file that follows the payload: the manifest and the footer.
 pub(crate) fn encode(key: &BuildKey, manifest: &Manifest, payload: &[u8]) -> Vec<u8> {
     let mut rest = serde_json::to_vec(manifest).expect("text and numbers always have a JSON form");
     let manifest = rest.len();
@@ -260,7 +261,7 @@ fn checksum(parts: &[&[u8]]) -> [u8; 16] {
     hasher.digest128().to_le_bytes()
 }
 
-/// Verifies the bytes of a file, whosever entry it is.
+/// Verifies the bytes of an entry's file, whatever its key.
 pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
     let (body, footer) = bytes.split_last_chunk::<FOOTER>().ok_or(Unusable::Foreign)?;
     let payload = payload_length(footer, body.len() as u64)? as usize;
@@ -273,13 +274,14 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Entry, Unusable> {
     Ok(Entry { bytes, payload, key, manifest })
 }
 
-/// The same, for the entry of `key`.
+/// Verifies the bytes of the file of `key`'s entry. Fails also if the entry has another key.
 pub(crate) fn decode_for(key: &BuildKey, bytes: Vec<u8>) -> Result<Entry, Unusable> {
     let entry = decode(bytes)?;
     if entry.key != *key { Err(Unusable::OtherKey(entry.key)) } else { Ok(entry) }
 }
 
-/// The length of the payload, in an entry of this version with so many bytes before its footer.
+/// Returns the length of the payload. `body` is the number of bytes before the footer. Fails if the entry is of
+/// another version.
 fn payload_length(footer: &[u8; FOOTER], body: u64) -> Result<u64, Unusable> {
     if footer[FOOTER - MAGIC.len()..] != MAGIC {
         return Err(Unusable::Foreign);
@@ -296,8 +298,8 @@ fn parse(manifest: &[u8]) -> Result<Manifest, Unusable> {
     serde_json::from_slice(manifest).map_err(|error| Unusable::Manifest(error.to_string()))
 }
 
-/// Reads the manifest of the entry of `key`, of up to `most` bytes, from its file of `length` bytes.
-/// The outer error is the system's.
+/// Reads the manifest of the entry of `key` from its file of `length` bytes. Fails if the manifest has more
+/// than `most` bytes. The checksum is not verified. The outer error is an I/O error.
 pub(crate) fn read_manifest(
     key: &BuildKey,
     file: &mut (impl Read + Seek),
@@ -325,12 +327,13 @@ pub(crate) fn read_manifest(
     Ok(parse(&manifest))
 }
 
-/// The version in the last bytes of a file, if that is an entry of any version.
+/// Returns the version in the last bytes of a file, or `None` if the file is not an entry of any version.
 pub(crate) fn version_of(footer: &[u8; FOOTER]) -> Option<u32> {
     (footer[FOOTER - MAGIC.len()..] == MAGIC).then(|| u32::from_le_bytes(array(footer, TAIL)))
 }
 
-/// `N` bytes of a footer, `at` and `N` being this module's own constants.
+/// Returns `N` bytes of a footer, starting at `at`. Both are constants of this module, so the range is in
+/// bounds.
 fn array<const N: usize>(footer: &[u8; FOOTER], at: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&footer[at..at + N]);

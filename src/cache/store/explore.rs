@@ -1,4 +1,4 @@
-//! A store as seen from outside: what is in it, whether it is whole, and moving entries about.
+//! Inspection of a store from outside: listing, verifying, importing and removing entries.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,64 +14,64 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::file::{self, Links};
 
-/// An entry as it lies in the store; its contents may or may not verify.
+/// An entry found in the store. Its contents may or may not verify.
 #[derive(Clone, Debug)]
 pub struct EntryInfo(Found);
 
 impl EntryInfo {
-    /// The key that its name stands for.
+    /// Returns the key that the entry's name stands for.
     #[must_use]
     pub fn key(&self) -> BuildKey {
         self.0.key
     }
 
-    /// The folder of its device.
+    /// Returns the name of the folder of the entry's device.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device
     }
 
-    /// Its name in every store: the path of its file below the folder of the store's version,
-    /// `<device>/<2 digits>/<62 digits>.kiln`.
+    /// Returns the name that the entry has in every store: the path of its file below the folder of the store's
+    /// version, `<device>/<2 digits>/<62 digits>.kiln`.
     #[must_use]
     pub fn name(&self) -> String {
         entry_name(self.device(), &self.key())
     }
 
-    /// Its file.
+    /// Returns the path of the entry's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// The size of its file.
+    /// Returns the size of the entry's file, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// When it was last used, give or take ten minutes.
+    /// Returns the time of the last use, to within ten minutes.
     #[must_use]
     pub fn used(&self) -> SystemTime {
         self.0.used
     }
 }
 
-/// What verifying an entry comes to.
+/// Result of verifying an entry.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Checked {
-    /// It is whole.
+    /// The entry verifies.
     Whole(Entry),
-    /// It serves as no entry.
+    /// The file is not a usable entry.
     Unusable(Unusable),
-    /// The system could not read it.
+    /// The file could not be read.
     Unreadable(io::Error),
 }
 
-/// Looking in from outside.
+/// Inspection and maintenance from outside.
 impl Store {
-    /// Every entry, in no order. What other files there are is passed over.
+    /// Returns every entry, in no particular order. Other files are skipped.
     pub fn entries(&self) -> impl Iterator<Item = EntryInfo> {
         scan(&self.0.layout).map(EntryInfo)
     }
@@ -88,13 +88,13 @@ impl Store {
         }
     }
 
-    /// Reads what an entry tells of itself, and nothing else of its file: quick, but the program may
-    /// be damaged all the same. Does not count as a use.
+    /// Reads the metadata of an entry, and nothing else of its file. This is quick, but does not detect a
+    /// damaged program. Does not count as a use.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it serves as no entry, as far as that can be
-    /// seen; [`Io`](ErrorKind::Io) if it cannot be read.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the file is visibly not a usable entry;
+    /// [`Io`](ErrorKind::Io) if it cannot be read.
     pub fn manifest(&self, entry: &EntryInfo) -> Result<Manifest> {
         let read = || {
             let (mut file, metadata) = file::open(entry.path(), file::reading(), Links::Refuse)?;
@@ -105,21 +105,22 @@ impl Store {
             .map_err(|unusable| refuse(&unusable))
     }
 
-    /// Removes an entry, unless it was replaced or used since it was found. Tells whether it did.
+    /// Removes an entry, unless it was replaced or used since it was found. Returns whether it was removed.
     #[must_use = "an entry that was replaced or used meanwhile stays"]
     pub fn remove(&self, entry: &EntryInfo) -> bool {
         remove(&self.0.layout, &entry.0)
     }
 
-    /// Adds the file of an entry, read from elsewhere, under the [name](EntryInfo::name) that it has
-    /// there. Of a file that is larger than an entry can be, no more than that is read. Collects
-    /// nothing, whatever the limit: [`collect`](Self::collect) when the last has been added.
+    /// Adds the file of an entry, read from elsewhere, under the [name](EntryInfo::name) that the entry has
+    /// there. Stops reading once the file is larger than an entry can be. Collects nothing, whatever the limit:
+    /// call [`collect`](Self::collect) after the last import.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if entries are not named like that, if the file
-    /// is not that of this entry, whole, if it is larger than [all entries](Self::max_bytes) may be, or if what is there was written by a newer version of Kiln,
-    /// and stays; [`Io`](ErrorKind::Io) if it cannot be read or written.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `name` is not the name of an entry, if the file is
+    /// not a complete entry of this name, if it is larger than [all entries](Self::max_bytes) may be, or if the
+    /// entry that is there was written by a newer version of Kiln, which then stays; [`Io`](ErrorKind::Io) if
+    /// the file cannot be read or written.
     pub fn import(&self, name: &str, from: impl Read) -> Result<BuildKey> {
         let address = Address::named(name)?;
         let key = address.key;
@@ -151,8 +152,8 @@ impl Store {
         Ok(key)
     }
 
-    /// Collects now: removes what the limits leave no room for, sweeps up after dead writers, and
-    /// counts. With `dry_run`, only tells what it would remove.
+    /// Collects now: removes entries until the limits are met, sweeps files that dead writers left behind, and
+    /// counts. With `dry_run`, only reports what it would remove.
     ///
     /// # Errors
     ///
@@ -164,11 +165,11 @@ impl Store {
         })
     }
 
-    /// Removes every entry, and tells how many.
+    /// Removes every entry, and returns the number of removed entries.
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io) if some cannot be removed.
+    /// [`Io`](ErrorKind::Io) if some entries cannot be removed.
     pub fn clear(&self) -> Result<u64> {
         let (mut removed, mut left) = (0, 0);
         for entry in self.entries() {
@@ -176,12 +177,12 @@ impl Store {
                 removed += 1;
             } else {
                 left += u64::from(fs::metadata(entry.path()).is_ok_and(|now| {
-                    // What was replaced or used meanwhile is another's.
+                    // An entry that was replaced or used meanwhile belongs to another process.
                     now.modified().is_ok_and(|used| used == entry.used())
                 }));
             }
         }
-        // Counts what is left, and sweeps. If another process sees to that at present, so be it.
+        // Counts the remaining entries, and sweeps. If another process is collecting, it does both.
         let _ = self.collect(false);
         if left > 0 {
             let directory = self.root().display();

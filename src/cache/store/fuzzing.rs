@@ -1,4 +1,4 @@
-//! The form of entries, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
+//! Entry format, for the fuzzer in `fuzz/`, which is built with `--cfg fuzzing`.
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "it is no part of the interface")]
 
 use super::entry::{self, Entry, Manifest, Unusable};

@@ -1,9 +1,9 @@
-//! Where things are in a store's directory, and whose that directory may be.
+//! Layout of a store's directory, and the checks that the directory can be trusted.
 //!
 //! ```text
-//! <root>/v1/CACHEDIR.TAG                     tells backups to pass it over
+//! <root>/v1/CACHEDIR.TAG                     excludes the folder from backups
 //! <root>/v1/<device>/<2 hex>/<62 hex>.kiln   entries
-//! <root>/v1/tmp/                             what is being written, or taken out
+//! <root>/v1/tmp/                             files that are being written, or were taken out
 //! <root>/v1/lock/build-<000..3ff>            build locks, never removed
 //! <root>/v1/lock/gc, state                   locks of the collector and of the size hint
 //! <root>/v1/state                            the size hint
@@ -17,74 +17,73 @@ use crate::digest::BuildKey;
 use crate::error::{Error, Result};
 use crate::process::file::{self, Links};
 
-/// The end of an entry's name.
+/// Suffix of an entry's file name.
 pub(crate) const SUFFIX: &str = ".kiln";
 
-/// The number of build locks: unrelated builds seldom share one, and all of them together stay a
-/// small directory.
+/// Number of build locks. Unrelated builds seldom share a lock, and all locks together stay a small directory.
 const STRIPES: u16 = 1024;
 
-/// The first line is what <https://bford.info/cachedir/> asks for.
+/// Contents of `CACHEDIR.TAG`. The first line is required by <https://bford.info/cachedir/>.
 const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55
 # Programs that Kiln has built. They are built again if they are deleted.
 ";
 
-/// Names an entry: the folder of its device, and its key.
+/// Address of an entry: the folder of its device, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
-    /// The first bytes of a digest over the device's part of the key.
+    /// First bytes of a digest over the device's part of the key.
     pub(crate) device: [u8; 8],
     pub(crate) key: BuildKey,
 }
 
 impl Address {
-    /// What the entry is called below the store's directory, on every system.
+    /// Returns the name of the entry below the folder of the store's version. It is the same on every system.
     pub(crate) fn name(&self) -> String {
         entry_name(&format!("{:016x}", u64::from_be_bytes(self.device)), &self.key)
     }
 
-    /// The address of the entry of this name.
+    /// Returns the address of the entry with this name.
     pub(crate) fn named(name: &str) -> Result<Self> {
         let address = || {
             let (device, rest) = name.split_once('/')?;
             let (shard, file) = rest.split_once('/')?;
             let number = u64::from_str_radix(device, 16).ok()?;
             let address = Self { device: number.to_be_bytes(), key: key_of(shard, file)? };
-            // The same digits, written or divided in another way, are another name.
+            // Rejects other spellings of the name: digits that are written or divided in another way.
             (address.name() == name).then_some(address)
         };
         address().ok_or_else(|| Error::invalid(format!("{name:?} is not the name of an entry")))
     }
 }
 
-/// What the entry of a key is called that is in the folder of a device.
+/// Returns the name of the entry of `key` in the folder of `device`.
 pub(crate) fn entry_name(device: &str, key: &BuildKey) -> String {
     let key = key.to_string();
     let (shard, name) = key.split_at(2);
     format!("{device}/{shard}/{name}{SUFFIX}")
 }
 
-/// The paths of a store.
+/// Paths of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     version: PathBuf,
 }
 
 impl Layout {
-    /// The layout below `root`, which need not be there.
+    /// Returns the layout below `root`, which need not exist.
     pub(crate) fn new(root: &Path) -> Self {
         Self { version: root.join("v1") }
     }
 
-    /// Makes the directories that there are in every store.
+    /// Creates the directories that every store has.
     pub(crate) fn create(&self) -> io::Result<()> {
         make_folder(&self.temporary())?;
         self.write_tag()?;
-        // Last: where it is missing, everything is made again.
+        // Created last: if this folder is missing, everything is created again.
         make_folder(&self.locks())
     }
 
-    /// Writes the tag for backups, unless it is whole.
+    /// Writes the tag for backups, unless it is there and complete.
     fn write_tag(&self) -> io::Result<()> {
         let tag = self.version.join("CACHEDIR.TAG");
         let is_whole =
@@ -94,7 +93,7 @@ impl Layout {
         }
         match open_own(&tag, file::replacing) {
             Ok(mut file) => file.write_all(TAG.as_bytes()),
-            // A directory that is not empty. The store works without its tag.
+            // A directory that is not empty is in the way. The store works without its tag.
             Err(error) if file::is_not_regular(&error) => Ok(()),
             Err(error) => Err(error),
         }
@@ -128,14 +127,14 @@ impl Layout {
         self.version.join("state")
     }
 
-    /// The folders of devices.
+    /// Returns the names and paths of the folders of devices.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (String, PathBuf)> {
         subfolders(&self.version, 16)
     }
 }
 
-/// The folders of `parent` that are named by so many hexadecimal digits. What cannot be read is
-/// passed over: it is not the store's.
+/// Returns the folders of `parent` whose names are `digits` hexadecimal digits. Items that cannot be read are
+/// skipped: they are not the store's.
 pub(crate) fn subfolders(
     parent: &Path,
     digits: usize,
@@ -150,24 +149,24 @@ pub(crate) fn subfolders(
     })
 }
 
-/// The key of the entry in the shard and file of these names, if they are those of an entry.
+/// Returns the key of the entry in this shard and file, or `None` if the names are not those of an entry.
 pub(crate) fn key_of(shard: &str, file: &str) -> Option<BuildKey> {
     let name = file.strip_suffix(SUFFIX)?;
     let digits = format!("{shard}{name}");
     (is_hexadecimal(&digits)).then(|| digits.parse().ok())?
 }
 
-/// In the form that this module writes.
+/// Returns whether a text has only hexadecimal digits, in the lower case that this module writes.
 fn is_hexadecimal(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Opens a file of the store that is not an entry, for this user only. Something else in its place
-/// is removed, except a directory that is not empty.
+/// Opens a file of the store that is not an entry, for this user only. Anything else in its place is removed,
+/// except a directory that is not empty.
 ///
 /// # Errors
 ///
-/// As [`file::open`]; never waits.
+/// Fails as [`file::open`] does. Never waits.
 pub(crate) fn open_own(path: &Path, options: fn() -> OpenOptions) -> io::Result<File> {
     let open = || {
         #[allow(unused_mut, reason = "only Unix has modes")]
@@ -181,18 +180,19 @@ pub(crate) fn open_own(path: &Path, options: fn() -> OpenOptions) -> io::Result<
     })
 }
 
-/// Whether a path leads nowhere, because a folder or the file is missing, or a folder is not one.
+/// Returns whether an error means that a path does not exist: a folder or the file is missing, or a part of the
+/// path is not a folder.
 pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Removes what is in the place of a file or folder of the store: a link, a special file, or an empty
+/// Removes the object in the place of a file or folder of the store: a link, a special file, or an empty
 /// directory.
 fn make_room(path: &Path) -> io::Result<()> {
     fs::remove_file(path).or_else(|_| fs::remove_dir(path))
 }
 
-/// Makes a folder of the store. A file or a broken link in its place is removed.
+/// Creates a folder of the store. A file or a broken link in its place is removed.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     create_private(folder).or_else(|error| {
         let is_in_the_way = fs::symlink_metadata(folder).is_ok_and(|there| !there.is_dir());
@@ -203,7 +203,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     })
 }
 
-/// Makes a directory and those above it, for this user only.
+/// Creates a directory and its parents, for this user only.
 pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -212,8 +212,9 @@ pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
     builder.create(directory)
 }
 
-/// Why a directory, that of the store at `root` or one in it, cannot be trusted with programs that will
-/// be run: others could put theirs there. `None` for one that can, or that is not there yet.
+/// Returns the reason why a directory cannot be trusted with programs that will be run: others could put their
+/// own programs there. The directory is the `root` of the store, or is inside it. Returns `None` for a
+/// directory that can be trusted, or that does not exist yet.
 #[cfg(unix)]
 pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
@@ -225,7 +226,7 @@ pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
     }
     let reason = distrust_of(&metadata)?;
     let user = rustix::process::geteuid().as_raw();
-    // Other users need it as it is, such as `/tmp`.
+    // Other users need such a directory as it is: `/tmp` for example.
     let is_shared = metadata.uid() != user || metadata.mode() & STICKY != 0;
     Some(if is_shared {
         let own = root.join(format!("kiln-{user}"));
@@ -235,7 +236,7 @@ pub(crate) fn distrust(directory: &Path, root: &Path) -> Option<String> {
     })
 }
 
-/// Why the file or directory that has this metadata cannot be trusted.
+/// Returns the reason why the file or directory with this metadata cannot be trusted.
 #[cfg(unix)]
 pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
     use std::os::unix::fs::MetadataExt;
@@ -256,7 +257,8 @@ pub(crate) fn distrust_of(metadata: &Metadata) -> Option<String> {
     })
 }
 
-/// Elsewhere, the defaults of the system decide who can write to it.
+/// Only checks that the path is a directory. On other systems, the system's defaults decide who can write to
+/// it.
 #[cfg(not(unix))]
 pub(crate) fn distrust(directory: &Path, _: &Path) -> Option<String> {
     (directory.exists() && !directory.is_dir()).then(|| "it is not a directory".to_owned())

@@ -1,10 +1,10 @@
-//! Locks between processes, on files. The system frees a lock with its holder, however that ends.
+//! Locks between processes, on files. The system frees a lock when its holder ends, however that happens.
 //!
-//! They are only ever tried, never waited for: a thread that blocks on a lock cannot be called back.
+//! Locks are only ever tried, never waited for: a thread that blocks on a lock cannot be cancelled.
 //!
-//! A lock belongs to the open file, which a forked child shares. So a lock is freed by a call, not by closing the
-//! file, and only by the process that took it; and a child gives its share up when it is
-//! forked, so that the lock does not outlive a parent that crashes.
+//! A lock belongs to the open file, which a forked child shares. So a lock is freed by a call, not by closing
+//! the file, and only in the process that took it. A forked child drops its share at once, so that the lock
+//! does not outlive a parent that crashes.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -13,11 +13,11 @@ use std::path::Path;
 use super::layout::open_own;
 use crate::process;
 
-/// A lock that is held until this is dropped.
+/// A lock that is held until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
-    /// The process that took it.
+    /// Process that took the lock.
     holder: u32,
     #[cfg(target_os = "linux")]
     _unshared: unshared::Unshared,
@@ -44,19 +44,19 @@ impl Drop for Lock {
     }
 }
 
-/// How trying went.
+/// Result of trying to take a lock.
 #[derive(Debug)]
 pub(crate) enum Try {
     Held(Lock),
-    /// Somebody else holds it.
+    /// The lock is held elsewhere.
     Busy,
-    /// Its file cannot be opened, or made.
+    /// The file cannot be opened or created.
     Unopened(io::Error),
-    /// There are no locks here: the file system has none.
+    /// The file system has no locks.
     Impossible(io::Error),
 }
 
-/// Tries to lock the file at `path`, which is made if it is not there.
+/// Tries to lock the file at `path`, which is created if it does not exist.
 pub(crate) fn try_lock(path: &Path) -> Try {
     match open_own(path, keeping) {
         Ok(file) => try_lock_file(file),
@@ -73,14 +73,14 @@ pub(crate) fn try_lock_file(file: File) -> Try {
     }
 }
 
-/// Options to open a file as it is, which is made if it does not exist.
+/// Returns options that open a file without truncating it, and create it if it does not exist.
 pub(super) fn keeping() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).write(true).truncate(false);
     options
 }
 
-/// Files that forked children do not share.
+/// Locked files that forked children do not share.
 #[cfg(target_os = "linux")]
 mod unshared {
     use std::fs::File;
@@ -88,7 +88,8 @@ mod unshared {
     use std::sync::Once;
     use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
-    /// Descriptors of locked files, and [`NONE`]. More locks than this are shared with children.
+    /// Descriptors of locked files; free places hold [`NONE`]. Locks beyond this number are shared with
+    /// children.
     static LOCKED: [AtomicI32; 64] = [const { AtomicI32::new(NONE) }; 64];
 
     const NONE: i32 = -1;
@@ -100,7 +101,7 @@ mod unshared {
         pub(super) fn new(file: &File) -> Self {
             static REGISTERED: Once = Once::new();
             REGISTERED.call_once(|| {
-                // SAFETY: the handler only calls what a forked child may call.
+                // SAFETY: the handler only calls functions that a forked child may call.
                 let refused = unsafe { libc::pthread_atfork(None, None, Some(give_up)) };
                 if refused != 0 {
                     tracing::debug!("forked children share locks");
@@ -122,8 +123,8 @@ mod unshared {
         }
     }
 
-    /// In a forked child: has each descriptor stand for another file. Its owner, which may be a thread
-    /// that the child does not have, still closes it.
+    /// Runs in a forked child: makes each descriptor refer to `/dev/null` instead. The owner of a descriptor,
+    /// which may be a thread that the child does not have, still closes it.
     unsafe extern "C" fn give_up() {
         // SAFETY: the name ends in NUL.
         let other = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
@@ -134,7 +135,7 @@ mod unshared {
                 unsafe { libc::dup3(other, descriptor, libc::O_CLOEXEC) };
             }
         }
-        // SAFETY: nobody else has the descriptor. One that could not be opened is refused.
+        // SAFETY: the descriptor is used nowhere else. If it could not be opened, `close` fails without effect.
         unsafe { libc::close(other) };
     }
 }
@@ -143,7 +144,7 @@ mod unshared {
 mod tests {
     use super::*;
 
-    /// Forks a child that only sleeps, and is killed at the end.
+    /// A forked child that only sleeps, and is killed when this value is dropped.
     #[cfg(target_os = "linux")]
     struct Sleeper(libc::pid_t);
 
@@ -153,7 +154,7 @@ mod tests {
             // SAFETY: the child only makes system calls.
             match unsafe { libc::fork() } {
                 0 => loop {
-                    // SAFETY: takes a number.
+                    // SAFETY: the function only takes a number.
                     unsafe { libc::sleep(60) };
                 },
                 child => {
@@ -167,9 +168,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     impl Drop for Sleeper {
         fn drop(&mut self) {
-            // SAFETY: it is a child that nobody has waited for.
+            // SAFETY: the child has not been waited for.
             unsafe { libc::kill(self.0, libc::SIGKILL) };
-            // SAFETY: as above; its status is not wanted.
+            // SAFETY: as above; the status is not needed.
             unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
         }
     }
@@ -199,7 +200,7 @@ mod tests {
             let files = files.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
             files.into_iter().any(|file| file == path)
         };
-        // It gives its share up when it first runs.
+        // The child drops its share when it first runs.
         while shares() {
             assert!(std::time::Instant::now() < eventually, "the child still has the file");
             std::thread::yield_now();

@@ -2,65 +2,62 @@
 //!
 //! # How it works
 //!
-//! Files are the truth: every program is one immutable file, named by its [`BuildKey`], below the
-//! folder of its device. There is no database, no index and no daemon. What is said of programs here
-//! is as true of objects, the compiled images that programs are linked from.
+//! The files are the source of truth: every program is one immutable file, named by its [`BuildKey`], in the
+//! folder of its device. There is no database, no index and no daemon. Everything said here of programs also
+//! applies to objects, the compiled modules from which programs are linked.
 //!
-//! * **A hit** opens the file, reads it, and verifies the full key and a checksum (XXH3-128) over all
-//!   of it. It takes no lock. At most every ten minutes it sets the file's modification time, which is
-//!   how the store knows when an entry was last used; access times are never consulted, so `noatime`
-//!   and `relatime` mounts keep the order.
-//! * **A build** that the disk does not have takes one of 1,024 build locks first. Other processes
-//!   that want the same program wait without a thread, look again, and load it when it is there.
-//!   A process that dies frees its locks at once; past a [deadline](crate::CacheConfig::build_wait)
-//!   those who wait build themselves.
-//! * **A put** happens behind the caller: whoever awaited the build has its program first. The file
-//!   is written under another name, synced as the [`Durability`] says, and renamed: readers see all
-//!   of it or nothing. [`Runtime::drain`](crate::Runtime::drain) waits for puts.
-//! * **Collection** starts in the background when the store is larger than its limit, and removes
-//!   what was not used for longest until nine tenths of the limit are left. An entry that is replaced
-//!   or stamped meanwhile stays, and so does one written in the last five seconds. An entry stamped in
-//!   the future, by a clock that was set back, counts as the oldest; one that is larger than the whole
-//!   limit goes first, and is not stored in the first place.
+//! * **A hit** opens the file, reads it, and verifies the full key and a checksum (XXH3-128) over all of it. It
+//!   takes no lock. At most every ten minutes it sets the file's modification time, which records the last use
+//!   of the entry. Access times are never read, so `noatime` and `relatime` mounts keep the order.
+//! * **A build** of a program that is not on the disk first takes one of 1,024 build locks. Other processes
+//!   that need the same program wait without blocking a thread, look again, and load it once it is there. If a
+//!   process dies, its locks are freed at once. After a [deadline](crate::CacheConfig::build_wait), the waiting
+//!   processes build the program themselves.
+//! * **A put** happens in the background: the caller that awaited the build has its program first. The file is
+//!   written under a temporary name, synced as the [`Durability`] specifies, and published by an atomic rename.
+//!   Readers see all of it or nothing. [`Runtime::drain`](crate::Runtime::drain) waits for puts.
+//! * **Collection** starts in the background when the store is larger than its limit. It evicts the least
+//!   recently used entries until nine tenths of the limit are left. An entry that is replaced or stamped
+//!   meanwhile stays, as does an entry written in the last five seconds. An entry stamped in the future, by a
+//!   clock that was set back, counts as the oldest. An entry that is larger than the whole limit is not stored;
+//!   if there is one, it goes first.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! Whatever is found on the disk, a build gives the right program or the compiler's error. An entry
-//! that is damaged, cut short, swapped with another, or of an older form is a miss, and the build
-//! that follows replaces it; one of a newer form is left alone. What a driver refuses to load is a
-//! miss, too. A directory that is full, read-only, or removed while processes use it costs builds
-//! and nothing else: there is one warning through [`tracing`], or on standard error where there is no
-//! subscriber, and [`Stats::disk_failures`](crate::Stats::disk_failures) counts.
+//! A build returns the right program or the compiler's error, whatever is on the disk. An entry that is
+//! damaged, cut short, swapped with another, or of an older format is a miss, and the build that follows
+//! replaces it. An entry of a newer format is left alone. A binary that the driver refuses to load is a miss,
+//! too. A directory that is full, read-only, or removed while processes use it costs builds and nothing else.
+//! Kiln then warns once through [`tracing`], or on standard error if there is no subscriber, and
+//! [`Stats::disk_failures`](crate::Stats::disk_failures) counts the failures.
 //!
-//! Only regular files are opened. A pipe, a socket, a device or a link in the place of a file or folder
-//! of the store is removed; a directory with something in it is left where it is, or moved to `tmp` if it
-//! takes an entry's place.
+//! Only regular files are opened. A pipe, a socket, a device file or a link in the place of a file or folder of
+//! the store is removed. A directory that is not empty is left where it is, or moved to `tmp` if it takes an
+//! entry's place.
 //!
-//! # What it does not promise
+//! # Limits of the guarantees
 //!
-//! The checksum finds damage, not malice: whoever can write to the directory can place a program
-//! there that will be run. The store therefore makes its directories and files for their owner alone,
-//! refuses a root that belongs to somebody else or that others can write to, and takes a file that does
-//! for a miss. Do not share one between users who do not trust each other, and import only bundles whose
-//! origin you trust.
+//! The checksum detects damage, not malice: a user who can write to the directory can place a program there
+//! that will be run. The store therefore creates its directories and files for their owner alone. It refuses a
+//! root that belongs to another user or that others can write to, and treats such a file as a miss. Do not
+//! share a store between users who do not trust each other, and import only bundles whose origin you trust.
 //!
-//! Keys cover the image, options, constants, device, driver, environment, and the files that OpenCL C
-//! includes as far as they can be found: see [`BuildRequest::options`](crate::BuildRequest::options).
+//! Keys cover the module, options, constants, device, driver, environment, and the files that OpenCL C includes
+//! as far as they can be found: see [`BuildRequest::options`](crate::BuildRequest::options).
 //!
-//! # Sizing it
+//! # Sizing
 //!
-//! An entry is as large as the driver's binary: with one small kernel 7 KiB on Intel's CPU runtime
-//! and 50 KiB on PoCL, with twenty of them 30 and 310 KiB. The limit is 1 GiB unless
-//! `KILN_CACHE_MAX_SIZE` or [`CacheConfig::max_bytes`](crate::CacheConfig::max_bytes) says otherwise.
-//! It holds at rest; while many processes write at once, it can be passed by what they write during
-//! one collection, and a process that ends before its collection leaves that to the next one's put.
+//! An entry is as large as the driver's binary: with one small kernel, 7 KiB on Intel's CPU runtime and 50 KiB
+//! on PoCL; with twenty kernels, 30 KiB and 310 KiB. The limit is 1 GiB by default; `KILN_CACHE_MAX_SIZE` or
+//! [`CacheConfig::max_bytes`](crate::CacheConfig::max_bytes) changes it. The limit holds at rest. While many
+//! processes write at once, the store can exceed it by the amount that they write during one collection. A
+//! process that ends before its collection leaves the collection to the put of a later process.
 //!
 //! # Network file systems
 //!
-//! The store is right on any file system whose rename is atomic, NFS included. "One build at a time"
-//! needs file locks that work between the machines; where there are none, that is told once, and
-//! each process builds for itself. A directory on the local disk is faster, and is what `/var/cache`
-//! and `XDG_CACHE_HOME` are for.
+//! The store is correct on any file system whose rename is atomic, NFS included. "One build at a time" needs
+//! file locks that work between machines. Where there are none, Kiln warns once, and each process builds for
+//! itself. A directory on the local disk is faster; `/var/cache` and `XDG_CACHE_HOME` are meant for that.
 
 mod collect;
 mod entry;
@@ -105,27 +102,27 @@ use crate::process::threads;
 use crate::process::warning;
 use crate::stats::Counters;
 
-/// How far the stamp of an entry's last use may lag behind.
+/// Age of the stamp of an entry's last use at which a hit renews it.
 const STAMP_EVERY: Duration = Duration::from_secs(600);
 
-/// Room in an entry's file beside its payload, for a long build log.
+/// Maximum number of bytes in an entry's file beside its payload. Leaves room for a long build log.
 const BESIDE_PAYLOAD: u64 = 64 << 20;
 
-/// How often a collection is repeated, as entries grow old enough to go, before it is left to the
-/// next put.
+/// Maximum number of rounds of a background collection. Later rounds remove entries that were too young before.
+/// After the last round, the next put starts a new collection.
 const ROUNDS: u32 = 8;
 
-/// How large the binary of an entry can be, unless something else is set.
+/// Default maximum size of an entry's binary, in bytes.
 const LARGEST_ENTRY: u64 = 256 << 20;
 
-/// What can be set about a store.
+/// Settings of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// No limit if `None`.
+    /// Maximum size of the store in bytes; `None` for no limit.
     pub(crate) max_bytes: Option<u64>,
     pub(crate) max_age: Option<Duration>,
     pub(crate) durability: Durability,
-    /// Payloads of other sizes are not stored.
+    /// Sizes of the payloads that are stored, in bytes. Other payloads are skipped.
     pub(crate) entry_bytes: RangeInclusive<u64>,
 }
 
@@ -140,10 +137,10 @@ impl Default for Settings {
     }
 }
 
-/// A store of programs in a directory. A handle, cheap to clone.
+/// A store of programs in a directory. The value is a handle that is cheap to clone.
 ///
-/// A [`Runtime`](crate::Runtime) has one of its own; this type is for looking into one from outside,
-/// as the `kiln` explorer does. Its methods block on the disk.
+/// A [`Runtime`](crate::Runtime) has a store of its own. This type is for inspecting a store from outside, as
+/// the `kiln` explorer does. Its methods block on the disk.
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Inner>);
 
@@ -159,34 +156,34 @@ struct Inner {
     behind: Behind,
 }
 
-/// What has been told already: each of these once.
+/// Warnings that were already given. Each is given once.
 #[derive(Debug, Default)]
 struct Warned {
-    /// That the disk cannot be read, or written.
+    /// The disk cannot be read or written.
     disk: AtomicBool,
-    /// That it has no locks.
+    /// The file system has no locks.
     locks: AtomicBool,
-    /// That a program is too large for it.
+    /// A program is too large for the store.
     size: AtomicBool,
 }
 
-/// What a lookup finds.
+/// Result of a lookup.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     Hit(Entry),
     Absent,
-    /// There is something, but no entry of this key.
+    /// A file exists, but is not a usable entry of this key.
     Unusable(Unusable),
     Unreadable(io::Error),
 }
 
 impl Store {
-    /// The store below `root`, which is made when something is put there.
+    /// Opens the store below `root`, which is created when the first entry is put there.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration) if `root` is no directory, belongs to another
-    /// user, or can be written by others.
+    /// [`Configuration`](ErrorKind::Configuration) if `root` is not a directory, belongs to another user, or
+    /// can be written by others.
     pub fn at(root: impl Into<PathBuf>) -> Result<Self> {
         Self::open(root.into(), Settings::default(), Arc::default())
     }
@@ -212,19 +209,19 @@ impl Store {
         })))
     }
 
-    /// The directory that it is in.
+    /// Returns the root directory of the store.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.0.root
     }
 
-    /// How many bytes it may hold; no limit if `None`.
+    /// Returns the maximum size of the store in bytes, or `None` if there is no limit.
     #[must_use]
     pub fn max_bytes(&self) -> Option<u64> {
         self.0.settings.max_bytes
     }
 
-    /// Looks for an entry, and verifies it. Takes no lock.
+    /// Looks up an entry and verifies it. Takes no lock.
     pub(crate) fn get(&self, address: &Address) -> Lookup {
         let read = self.read(&self.0.layout.entry(address), true);
         let found = match read {
@@ -241,39 +238,39 @@ impl Store {
         }
     }
 
-    /// A whole file, stamped as used or not. The outer error is the system's.
+    /// Reads a whole file. If `used`, also stamps it as used. The outer error is an I/O error.
     fn read(&self, path: &Path, used: bool) -> io::Result<std::result::Result<Vec<u8>, Unusable>> {
         let (mut file, metadata) = match file::open(path, file::reading(), Links::Refuse) {
             Err(error) if file::is_not_regular(&error) => return Ok(Err(Unusable::Foreign)),
             opened => opened?,
         };
-        // The root may have been made, by anybody, after the store was opened.
+        // Any user may have created the root after the store was opened.
         if let Some(reason) = layout::distrust_of(&metadata) {
             return Ok(Err(Unusable::Distrusted(reason)));
         }
-        // Another application, with other limits, may have written it.
+        // Another application, with other limits, may have written the file.
         if metadata.len() > self.most_bytes().max(LARGEST_ENTRY + BESIDE_PAYLOAD) {
             return Ok(Err(Unusable::TooLarge(metadata.len())));
         }
-        // One byte more than it should have shows that it grew meanwhile.
+        // Reading one extra byte detects a file that grew meanwhile.
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(metadata.len() as usize + 1)?;
         file.by_ref().take(metadata.len() + 1).read_to_end(&mut bytes)?;
         let now = SystemTime::now();
         let stamped = metadata.modified().ok().and_then(|stamp| now.duration_since(stamp).ok());
         if used && stamped.is_none_or(|age| age > STAMP_EVERY) {
-            // Whoever cannot set it reads all the same.
+            // A process that may not set the time can still read the file.
             let _ = file.set_modified(now);
         }
         Ok(Ok(bytes))
     }
 
-    /// How large the file of an entry can be that this store writes.
+    /// Returns the maximum size of an entry's file that this store writes, in bytes.
     fn most_bytes(&self) -> u64 {
         self.0.settings.entry_bytes.end().saturating_add(BESIDE_PAYLOAD)
     }
 
-    /// Stores a payload and [what follows it](encode) in its file, replacing what is in its place.
+    /// Stores a payload and the [rest](encode) of its file, replacing any file in its place.
     pub(crate) fn put(&self, address: &Address, payload: &[u8], rest: &[u8]) {
         let Inner { layout, settings, counters, .. } = &*self.0;
         if !settings.entry_bytes.contains(&(payload.len() as u64)) {
@@ -294,7 +291,7 @@ impl Store {
         self.grown(bytes, published);
     }
 
-    /// Tries to become the one process that builds `key`.
+    /// Tries to become the one process that builds `key`, by taking its build lock.
     pub(crate) fn try_build_lock(&self, key: &BuildKey) -> Try {
         let Inner { layout, warned, .. } = &*self.0;
         let path = layout.build_lock(key);
@@ -318,13 +315,13 @@ impl Store {
         tried
     }
 
-    /// Something that [`settled`](Self::settled) waits for.
+    /// Registers work that [`settled`](Self::settled) waits for until the returned value is dropped.
     pub(crate) fn begin(&self) -> Pending {
         self.0.behind.begin()
     }
 
-    /// Completes when everything that was begun before this call, and collections that followed from
-    /// it, have ended.
+    /// Completes once all work that was begun before this call has ended, including the collections that it
+    /// started.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let store = self.clone();
         let puts = self.0.behind.settled();
@@ -335,7 +332,7 @@ impl Store {
         }
     }
 
-    /// Adds a file to the size hint, and has the store collected if it is too large.
+    /// Adds a file to the size hint. Starts a collection if the hint is missing, old, or above the limit.
     fn grown(&self, bytes: u64, published: Published) {
         let Some(difference) = published.difference(bytes) else { return };
         let known = self.0.hint.add(difference);
@@ -344,13 +341,13 @@ impl Store {
         }
     }
 
-    /// What collections aim at: nine tenths of the limit, so that they are rare.
+    /// Returns the goal of collections: nine tenths of the limit, so that they are rare.
     fn goal(&self) -> Goal {
         let Settings { max_bytes, max_age, .. } = self.0.settings;
         Goal { bytes: max_bytes, aim: max_bytes.map(|most| most / 10 * 9), max_age, dry_run: false }
     }
 
-    /// Collects on a thread of its own, unless this process does so already.
+    /// Collects on a thread of its own, unless this process is already collecting.
     fn collect_behind(&self) {
         if self.0.collecting.swap(true, SeqCst) {
             return;
@@ -361,12 +358,12 @@ impl Store {
             let _pending = pending;
             for round in 0..ROUNDS {
                 if round > 0 {
-                    // What was too young to go has grown old enough.
+                    // Entries that were too young to be removed have grown old enough.
                     thread::sleep(YOUNG);
                 }
                 match collect_now(&store.0, store.goal()) {
                     Some(collected) if store.is_over(collected.bytes_left()) => {}
-                    // It is done, or another process sees to it.
+                    // The store is within its limit, or another process is collecting.
                     _ => break,
                 }
             }
@@ -378,8 +375,8 @@ impl Store {
         }
     }
 
-    /// Counts an entry that is larger than the whole store may be, and warns of the first. To make
-    /// room for it, a collection would have to remove all others.
+    /// Counts an entry that is larger than the limit of the whole store, and warns about the first. A
+    /// collection would have to remove all other entries to make room for it.
     fn too_large(&self, address: &Address, bytes: u64) {
         self.0.counters.disk_skips.add_one();
         let (root, limit) = (self.0.root.display(), self.max_bytes());
@@ -401,7 +398,7 @@ impl Store {
         self.0.settings.max_bytes.is_some_and(|most| bytes > most)
     }
 
-    /// The build goes on without the disk: that is told once, and counted.
+    /// Counts a failure of the disk, and warns about the first. Builds go on without the disk.
     fn failed(&self, what: &str, error: &io::Error) {
         self.0.counters.disk_failures.add_one();
         if !self.0.warned.disk.swap(true, SeqCst) {
@@ -418,8 +415,8 @@ impl Store {
     }
 }
 
-/// Collects and counts, unless another process does. A collection that finds the store within its
-/// limit only counts and sweeps.
+/// Collects and counts, unless another process is collecting; then returns `None`. If the store is within its
+/// limits, this only counts and sweeps.
 fn collect_now(inner: &Inner, goal: Goal) -> Option<Collected> {
     let Inner { layout, hint, counters, .. } = inner;
     let lock = lock::try_lock(&layout.locks().join("gc"));

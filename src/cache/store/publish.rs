@@ -10,32 +10,33 @@ use super::entry::{self, FOOTER};
 use super::layout::{Layout, is_missing, make_folder};
 use crate::process::file::{self, Links};
 
-/// How sure it is that a put survives a crash of the whole machine. Whatever it is, a crash leaves
-/// an entry whole or absent: one that was torn does not verify.
+/// Level of protection of a put against a crash of the whole machine. At every level, a crash leaves an entry
+/// whole or absent: a torn entry does not verify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The system writes it when it likes: the fastest, and enough where a rebuild is cheap.
+    /// The system decides when the entry is written to the disk. This is the fastest level, and enough where a
+    /// rebuild is cheap.
     None,
     /// The entry's data is on the disk before its name is.
     #[default]
     Normal,
-    /// And its name is on the disk before the put has ended.
+    /// In addition, the entry's name is on the disk before the put ends.
     Strict,
 }
 
-/// What a put did to the store's size.
+/// Effect of a put on the store's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Published {
     New,
-    /// In place of a file of so many bytes.
+    /// The entry replaced a file of this many bytes.
     Replaced(u64),
-    /// A newer version's entry is there, and stays.
+    /// An entry of a newer version is there, and stays.
     Left,
 }
 
 impl Published {
-    /// By how much a file of so many bytes changes what the store holds; nothing, if it was not
+    /// Returns the change of the store's size by a file of `bytes` bytes, or `None` if the file was not
     /// written.
     pub(crate) fn difference(self, bytes: u64) -> Option<i64> {
         match self {
@@ -46,7 +47,7 @@ impl Published {
     }
 }
 
-/// Writes the parts of an entry, and gives it its name.
+/// Writes the parts of an entry to a temporary file, and renames it to `path`.
 pub(crate) fn publish(
     layout: &Layout,
     path: &Path,
@@ -64,7 +65,7 @@ pub(crate) fn publish(
         Err(_) => None,
     };
     match write(layout, path, parts, durability) {
-        // The store is not there yet, or not any more.
+        // The store does not exist yet, or was removed.
         Err(error) if is_missing(&error) => {
             layout.create()?;
             write(layout, path, parts, durability)?;
@@ -97,10 +98,10 @@ fn write(
     Ok(())
 }
 
-/// A file that nobody knows yet. Removed if it gets no other name.
+/// A file under a temporary name. Removed on drop, unless it was renamed.
 struct Temporary {
     path: PathBuf,
-    /// Locked, which tells the sweep that its writer lives.
+    /// Open file. It is locked, which shows the sweep that its writer is alive.
     file: File,
     renamed: bool,
 }
@@ -113,17 +114,17 @@ impl Temporary {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(&path)?;
-        // Without locks, the sweep goes by age.
+        // Without locks, the sweep decides by age.
         let _ = file.try_lock();
         Ok(Self { path, file, renamed: false })
     }
 
     fn rename_to(mut self, path: &Path) -> io::Result<()> {
-        // Where locks are not advisory, nobody could read the entry while this is open. The sweep
-        // spares it all the same: it was written just now.
+        // Where locks are mandatory, the entry could not be read while this file is open and locked. Without
+        // the lock, the sweep still spares the file, because it was written just now.
         let _ = self.file.unlock();
         let named = fs::rename(&self.path, path).or_else(|error| match path.parent() {
-            // Most often only the entry's shard is missing: that takes no second file.
+            // Most often only the entry's shard is missing. The file need not be written again.
             Some(shard) if is_missing(&error) => {
                 if let Some(device) = shard.parent() {
                     make_folder(device)?;
@@ -142,28 +143,29 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.renamed {
-            // What cannot be removed now, the sweep removes.
+            // If the file cannot be removed now, the sweep removes it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A path for a file that is on its way in or out, which no other process or thread uses.
+/// Returns a path for a file that is being added or removed. No other process or thread uses the path.
 pub(super) fn unique(layout: &Layout, suffix: &str) -> PathBuf {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Relaxed);
-    // Process numbers repeat, between machines that share a directory above all.
+    // Process ids repeat, above all between machines that share a directory.
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let name = format!("{}-{number}-{nanoseconds:x}.{suffix}", std::process::id());
     layout.temporary().join(name)
 }
 
-/// A directory where an entry belongs is nobody's entry, but it may be somebody's directory.
+/// Removes a directory from an entry's place. If it is not empty, it is moved to `tmp`, since its contents may
+/// belong to a user.
 fn set_aside(layout: &Layout, path: &Path) -> io::Result<()> {
     fs::remove_dir(path).or_else(|_| fs::rename(path, unique(layout, "foreign")))
 }
 
-/// Removes the links in the place of an entry's folders: entries behind them are not collected.
+/// Removes links in the place of an entry's folders, because entries behind links are not collected.
 fn remove_links(path: &Path) {
     for folder in path.ancestors().skip(1).take(2) {
         if fs::symlink_metadata(folder).is_ok_and(|there| there.is_symlink()) {
@@ -189,7 +191,7 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Elsewhere directories cannot be opened like files.
+/// Does nothing: on other systems, directories cannot be opened like files.
 #[cfg(not(unix))]
 fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())

@@ -1,4 +1,4 @@
-//! What happens behind callers, and waiting for it.
+//! Background work, and waiting for its end.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -6,19 +6,19 @@ use async_channel::{Receiver, Sender};
 
 use crate::sync::lock;
 
-/// Work behind callers, in batches: waiting closes a batch, so that it never waits for what is begun
-/// later.
+/// Tracker of background work, in batches. Waiting closes a batch, so that it never waits for work that is
+/// begun later.
 #[derive(Debug, Default)]
 pub(crate) struct Behind(Mutex<Batches>);
 
 #[derive(Debug, Default)]
 struct Batches {
     open: Option<(Sender<()>, Receiver<()>)>,
-    /// Each fails to receive once all of its batch have ended.
+    /// Receivers of closed batches. Each fails to receive once all work of its batch has ended.
     closed: Vec<Receiver<()>>,
 }
 
-/// Something that is under way until this is dropped.
+/// Work that is in progress until this value and its clones are dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending(#[expect(dead_code, reason = "dropping it tells the end")] Sender<()>);
 
@@ -33,7 +33,7 @@ impl Behind {
         Pending(sender.clone())
     }
 
-    /// Completes when everything that was begun before this call has ended.
+    /// Completes once all work that was begun before this call has ended.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut batches = self.lock();
         if let Some((_, ended)) = batches.open.take() {
@@ -44,7 +44,7 @@ impl Behind {
         drop(batches);
         async move {
             for ended in waited_for {
-                // Nothing is ever sent: it fails when the last sender is gone.
+                // Nothing is ever sent: `recv` fails when the last sender is gone.
                 let _ = ended.recv().await;
             }
         }

@@ -1,8 +1,8 @@
-//! The size hint: how much a store holds, as far as that is known without counting.
+//! The size hint: the size of a store, as far as it is known without counting.
 //!
-//! Every put adds to it and every collection counts anew, so whatever it says wrongly, for a crash
-//! or a file that somebody removed, is right again after the next collection; and a hint that is
-//! missing, damaged or old calls for one.
+//! Every put adds to the hint, and every collection counts anew. A hint that is wrong, after a crash or because
+//! a user removed a file, is right again after the next collection. A hint that is missing, damaged or old
+//! triggers a collection.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -15,34 +15,34 @@ use super::lock::{Try, keeping, try_lock};
 use crate::process::file::{self, Links};
 use crate::sync::lock;
 
-/// The length of the file: what the store holds, when that was counted, and the beginning of a digest
-/// over both.
+/// Length of the file in bytes: the size of the store, the time of the last count, and the first bytes of a
+/// digest over both.
 const SIZE: usize = 24;
 
-/// How long a count is trusted.
+/// Maximum age of a count that is trusted.
 const TRUSTED: Duration = Duration::from_secs(3600);
 
-/// How often, a millisecond apart, the lock is tried before a change is carried to the next one.
+/// Number of attempts to take the lock, a millisecond apart, before a change is carried over to the next one.
 const TRIES: u32 = 20;
 
-/// The hint as its file has it.
+/// Contents of the hint's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
-    /// The bytes that the store holds.
+    /// Size of the store, in bytes.
     pub(crate) bytes: u64,
-    /// When everything was last counted, in seconds since 1970.
+    /// Time of the last full count, in seconds since 1970.
     counted: u64,
 }
 
 impl Hint {
-    /// Whether it is time to count again. A count from the future says nothing.
+    /// Returns whether a new count is due. A count from the future is not trusted.
     pub(crate) fn is_old(&self) -> bool {
         let now = seconds(SystemTime::now());
         self.counted > now || now - self.counted > TRUSTED.as_secs()
     }
 }
 
-/// Whole seconds since 1970.
+/// Returns the whole seconds from 1970 to `time`.
 pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -52,7 +52,7 @@ pub(crate) fn seconds(time: SystemTime) -> u64 {
 pub(crate) struct HintFile {
     state: PathBuf,
     lock: PathBuf,
-    /// The difference in bytes that the file could not be told yet.
+    /// Change in bytes that could not be written to the file yet.
     carried: Mutex<i64>,
 }
 
@@ -65,7 +65,7 @@ impl HintFile {
         }
     }
 
-    /// What the file says; `None` if there is none or it is damaged.
+    /// Reads the hint. Returns `None` if there is no file or it is damaged.
     pub(crate) fn read(&self) -> Option<Hint> {
         let bytes = file::read(&self.state, Links::Refuse, SIZE as u64).ok()?;
         let bytes: [u8; SIZE] = bytes.try_into().ok()?;
@@ -77,7 +77,7 @@ impl HintFile {
         (bytes[16..] == check(&bytes)).then(|| Hint { bytes: number(0), counted: number(8) })
     }
 
-    /// Adds a difference in bytes to the hint, and gives it; `None` if it is not known.
+    /// Adds a change in bytes to the hint. Returns the hint, or `None` if it is not known.
     pub(crate) fn add(&self, difference: i64) -> Option<Hint> {
         let difference = std::mem::take(&mut *self.carried()).saturating_add(difference);
         let changed = self.change(|hint| {
@@ -96,8 +96,9 @@ impl HintFile {
         lock(&self.carried)
     }
 
-    /// Replaces the hint by a count of bytes that began when it was `before`. What was added meanwhile
-    /// may have been counted or not; it is added, which at worst is too much until the next count.
+    /// Replaces the hint by a count of bytes. `before` is the hint from the time when the count began. Bytes
+    /// that were added meanwhile may have been counted or not. They are added, so at worst the hint is too
+    /// large until the next count.
     pub(crate) fn set(&self, before: Option<Hint>, counted: u64) -> io::Result<()> {
         let set = self.change(|now| {
             let [now, before] = [now, before].map(|hint| hint.map(|hint| hint.bytes));
@@ -120,15 +121,15 @@ impl HintFile {
         bytes[8..16].copy_from_slice(&hint.counted.to_le_bytes());
         let check = check(&bytes);
         bytes[16..].copy_from_slice(&check);
-        // In place and in one call: a file that was torn all the same is damaged, which is told.
+        // Written in place and in one call. A file that was torn all the same is detected as damaged.
         let mut file = open_own(&self.state, keeping)?;
         file.write_all(&bytes)?;
         file.set_len(SIZE as u64)?;
         Ok(Some(hint))
     }
 
-    /// Whoever holds the lock does so for a few system calls. Where there are no locks, changes may
-    /// get lost, which the next count makes up for.
+    /// Takes the lock, which is only held for a few system calls at a time. Where there are no locks, changes
+    /// may get lost; the next count corrects that.
     fn lock(&self) -> io::Result<Try> {
         for _ in 0..TRIES {
             match try_lock(&self.lock) {

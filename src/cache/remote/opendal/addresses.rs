@@ -11,7 +11,7 @@ use crate::cache::remote::settings::Settings;
 use crate::cache::remote::url::{Parsed, bad};
 use crate::error::Result;
 
-/// Access to the objects at an address. Connects to nothing.
+/// Returns access to the objects at an address. Connects to nothing.
 pub(in crate::cache::remote) fn locate(address: &Parsed, settings: &Settings) -> Result<Client> {
     match address.service() {
         #[cfg(feature = "remote-s3")]
@@ -65,7 +65,7 @@ fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
     };
     let writes = settings.access.writes();
     if writes {
-        // Readers see all of an object or nothing.
+        // With atomic writes, readers see a complete object or none.
         let beside = || format!("{}/tmp", root.trim_end_matches('/'));
         config.atomic_write_dir.get_or_insert_with(beside);
     }
@@ -78,7 +78,7 @@ fn fs(address: &Parsed, settings: &Settings) -> Result<Client> {
     })))
 }
 
-/// The settings of a service that an address holds.
+/// Parses the settings that an address holds for a service.
 fn parse<C: Configurator + Default + Serialize>(address: &Parsed) -> Result<C> {
     let defaults = serde_json::to_value(C::default()).unwrap_or_default();
     let known = defaults.as_object().into_iter().flat_map(|map| map.keys());

@@ -1,8 +1,8 @@
 //! Storage services that OpenDAL accesses, through an operator that exists from the start or is made
 //! when it is first needed.
 //!
-//! An operator is made later if the machine lacks what it needs, or may lack it: a directory that is
-//! mounted later, or certificates. No runtime fails to start for that, or waits for it.
+//! An operator is made later if the machine lacks what it needs, or may lack it: a directory that is mounted
+//! later, or certificates. The runtime starts without it and does not wait for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,15 +33,15 @@ pub(in crate::cache::remote) enum Client {
 pub(in crate::cache::remote) struct Later {
     operator: OnceCell<Operator>,
     make: Arc<dyn Fn() -> Result<Operator> + Send + Sync>,
-    /// The latest attempt to make the operator, until a request has seen its outcome. It may block on a
-    /// directory of a machine that does not answer, and one blocked thread is enough.
+    /// Latest attempt to make the operator, until a request has seen its outcome. The attempt may block on a
+    /// directory of a machine that does not answer. Keeping it here limits the blocked threads to one.
     making: Mutex<Option<JoinHandle<Result<Operator>>>>,
     can_list: bool,
 }
 
 impl Later {
-    /// Makes the operator when it is first needed, on a thread that `make` may block, and again until
-    /// that succeeds.
+    /// Makes the operator when it is first needed, on a thread that `make` may block. Repeats this until it
+    /// succeeds.
     #[cfg(any(feature = "remote-fs", feature = "remote-s3", feature = "remote-webdav"))]
     pub(super) fn new(
         can_list: bool,
@@ -100,7 +100,7 @@ impl Client {
             match next.map_err(|_| Failure::timeout(limit))? {
                 Some(Ok(parts)) => {
                     for part in parts {
-                        // Often the first part is the whole object, and is not copied.
+                        // The first part is often the whole object. It is not copied then.
                         if bytes.is_empty() {
                             bytes = part.into();
                         } else {
@@ -162,7 +162,7 @@ impl Objects for Client {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let kind = error.kind();
-        // Clients of HTTP report a certificate that is not trusted as a failure to connect.
+        // HTTP clients report an untrusted certificate as a failure to connect.
         let is_distrust = error_source::is_distrust(&error);
         Self {
             // Clients have time-outs of their own.

@@ -1,4 +1,4 @@
-//! The address of a Redis.
+//! Parser of Redis addresses.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::error::Result;
 const SETTINGS: [&str; 6] = ["ttl", "cluster_endpoints", "db", "root", "username", "password"];
 
 impl Address {
-    /// From `redis://[user:password@]host[:port][/number of the database][/prefix][?ttl=7d]`, or
-    /// `rediss://..`, over TLS.
+    /// Parses `redis://[user:password@]host[:port][/number of the database][/prefix][?ttl=7d]`, or
+    /// `rediss://..` for TLS.
     pub(super) fn parse(address: &Parsed) -> Result<Self> {
         address.refuse_unknown(&SETTINGS)?;
         let [ttl, nodes, database, root, username, password] =
@@ -22,7 +22,7 @@ impl Address {
         let scheme = &address.scheme;
         let mut endpoints = vec![format!("{scheme}://{authority}")];
         for node in nodes.into_iter().flat_map(|nodes| nodes.split(',')) {
-            // It may hold a password by mistake.
+            // The text may hold a password by mistake, so the message does not show it.
             if node.is_empty() || node.contains(['/', '?', '#', '@']) {
                 let expected = "`cluster_endpoints` takes `host:port`, with commas between";
                 return Err(bad(expected.to_owned()));
@@ -58,6 +58,6 @@ fn time_to_live(text: &str) -> Result<Duration> {
         let expected = "give a number with s, min, h or d";
         return Err(bad(format!("`ttl={text}` is not a time; {expected}")));
     };
-    // Redis takes whole seconds, and no time to live of zero.
+    // Redis takes whole seconds, and refuses a time to live of zero.
     Ok(ttl.max(Duration::from_secs(1)))
 }

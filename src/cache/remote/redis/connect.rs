@@ -1,4 +1,4 @@
-//! Connections to the nodes of a Redis, whose replies are limited.
+//! Connections to Redis nodes, whose replies are limited in size.
 
 use std::io;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use tokio_rustls::TlsConnector;
 
 use super::replies::Limited;
 
-/// Size of the largest reply besides objects: the slots of a cluster and their nodes.
+/// Size in bytes of the largest reply that is not an object: the slots of a cluster and their nodes.
 const MOST_TEXT: u64 = 16 << 20;
 
-/// Limits of connections to the nodes of clusters: of replies in bytes, and of the time to connect in
-/// milliseconds. The client of a cluster opens these connections by itself, with no place for settings, so
-/// the largest limits of the process apply.
+/// Limits of connections to the nodes of clusters: size of replies in bytes, and time to connect in
+/// milliseconds. The client of a cluster opens these connections itself and passes no settings, so the largest
+/// limits of the process apply.
 static MOST_IN_CLUSTERS: [AtomicU64; 2] = [AtomicU64::new(MOST_TEXT), AtomicU64::new(1_000)];
 
-/// Size of the largest reply in bytes, where objects have up to `most_bytes`.
+/// Returns the size of the largest reply in bytes, if objects have up to `most_bytes`.
 pub(super) fn most_in_reply(most_bytes: u64) -> u64 {
-    // One byte more shows that an object is too large. The line before it is short.
+    // An additional byte shows that an object is too large. The line before it is short.
     most_bytes.saturating_add(1024).max(MOST_TEXT)
 }
 
@@ -44,16 +44,16 @@ pub(super) fn allow_in_clusters(most: u64, timeout: Duration) {
     milliseconds.fetch_max(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Relaxed);
 }
 
-/// A connection to one node, which carries several requests at a time.
+/// Connection to one node, which carries several requests at a time.
 #[derive(Clone)]
 pub(super) struct Node {
     connection: MultiplexedConnection,
-    /// Sends and receives; aborted with the last clone.
+    /// Task that sends and receives; aborted when the last clone is dropped.
     _driver: Arc<JoinSet<()>>,
 }
 
 impl Node {
-    /// Connects without a time-out, for the caller's. Replies have up to `most` bytes.
+    /// Connects without a time-out: the caller sets one. Replies have up to `most` bytes.
     pub(super) async fn connect(node: &ConnectionInfo, most: u64) -> RedisResult<Self> {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
@@ -91,7 +91,7 @@ async fn open(node: &ConnectionInfo) -> RedisResult<Box<dyn AsyncStream + Send +
     }
 }
 
-/// Connects to whichever address of the host answers first.
+/// Connects to the address of the host that answers first.
 async fn open_tcp(node: &ConnectionInfo, host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
     if addresses.is_empty() {
@@ -103,8 +103,8 @@ async fn open_tcp(node: &ConnectionInfo, host: &str, port: u16) -> io::Result<Tc
     Ok(stream)
 }
 
-/// Settings of TLS, with the certificates that the system trusts, and the cryptography that the
-/// application chose, if it did.
+/// Returns the TLS settings: the certificates that the system trusts, and the cryptography provider that the
+/// application chose, if any.
 fn tls() -> RedisResult<ClientConfig> {
     let mut trusted = RootCertStore::empty();
     let mut found = rustls_native_certs::load_native_certs();
@@ -142,7 +142,7 @@ impl ConnectionLike for Node {
     }
 }
 
-/// The nodes of a cluster.
+/// Connections to the nodes of a cluster.
 impl Connect for Node {
     fn connect_with_config<'a, T>(node: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Self>
     where

@@ -1,6 +1,6 @@
-//! A stream from a Redis server that ends with an error where a reply is larger than a limit.
+//! A stream from a Redis server that fails if a reply is larger than a limit.
 //!
-//! The client keeps a reply until it is whole, whatever its size. A server that is broken or hostile could
+//! The client buffers a reply until it is complete, whatever its size. A broken or hostile server could
 //! announce gigabytes.
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Maximum number of values in one reply: a few for each of the 16,384 slots of a cluster.
 const MOST_VALUES: u64 = 1 << 20;
-/// Maximum length of the line of a number, such as the length of a string.
+/// Maximum length of a line that holds a number, such as the length of a string.
 const NUMBER: usize = 32;
 
 /// A stream whose replies are limited.
@@ -59,7 +59,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
     }
 }
 
-/// Follows the replies in a stream of bytes, which come in any pieces.
+/// Parser of the replies in a stream of bytes, which may arrive in pieces of any size.
 struct Replies {
     /// Limit of each reply, in bytes.
     most: u64,
@@ -67,18 +67,18 @@ struct Replies {
     left: u64,
     /// Values that the current reply may still have.
     values_left: u64,
-    /// Values of the current reply that have not ended.
+    /// Number of values in the current reply that are not complete.
     open: u64,
     at: At,
 }
 
 /// Position in a value.
 enum At {
-    /// At the byte that says what the value is.
+    /// At the byte that states the kind of the value.
     Kind,
     /// In the rest of a value's line.
     Line { kind: u8, text: Vec<u8>, after_return: bool },
-    /// In a string, with so many bytes to come.
+    /// In a string, with this number of bytes to come.
     String(u64),
 }
 
@@ -87,12 +87,12 @@ impl Replies {
         Self { most, left: most, values_left: MOST_VALUES, open: 1, at: At::Kind }
     }
 
-    /// Follows the next bytes; an error if a reply is larger than the limit, or announces that it is.
+    /// Parses the next bytes. Fails if a reply is larger than the limit, or announces a larger size.
     fn pass(&mut self, mut bytes: &[u8]) -> Result<(), TooLarge> {
         while let Some((&first, rest)) = bytes.split_first() {
             match &mut self.at {
                 At::String(length) => {
-                    // Its length was counted when it was announced.
+                    // The length of the string was counted when it was announced.
                     let here = bytes.len().min(usize::try_from(*length).unwrap_or(usize::MAX));
                     bytes = &bytes[here..];
                     *length -= here as u64;
@@ -125,7 +125,7 @@ impl Replies {
         Ok(())
     }
 
-    /// Ends the line of a value, whose number follows.
+    /// Ends the line of a value. `number` is the number in it, if any.
     fn end_line(&mut self, kind: u8, number: Option<u64>) -> Result<(), TooLarge> {
         let values = match (kind, number) {
             (b'$' | b'!' | b'=', Some(length)) => {
@@ -163,19 +163,19 @@ impl Replies {
     }
 }
 
-/// Whether a value's line is the length of a string or of a list.
+/// Whether the line of this kind of value is a number: the length of a string or of a list.
 fn is_number(kind: u8) -> bool {
     matches!(kind, b'$' | b'!' | b'=' | b'*' | b'~' | b'>' | b'%' | b'|')
 }
 
-/// The number in a line. `None` for the negative length of a missing value, and for anything else, which
-/// the client refuses.
+/// Parses the number in a line. Returns `None` for the negative length of a missing value, and for anything
+/// else, which the client refuses.
 fn number(kind: u8, line: &[u8]) -> Option<u64> {
     let text = is_number(kind).then(|| std::str::from_utf8(line).ok())??;
     text.trim().parse().ok()
 }
 
-/// A reply is larger than the limit.
+/// Error for a reply that is larger than the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TooLarge {
     most: u64,
@@ -190,7 +190,7 @@ impl fmt::Display for TooLarge {
 
 impl Error for TooLarge {}
 
-/// Whether an error is that of a reply that is too large.
+/// Whether an error was caused by a reply that is too large.
 pub(super) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
     crate::cache::remote::error_source::chain(error).any(|error| error.is::<TooLarge>())
 }
@@ -199,7 +199,7 @@ pub(super) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
 mod tests {
     use super::*;
 
-    /// The replies in pieces of `size` bytes.
+    /// Parses replies in pieces of `size` bytes.
     fn pass(most: u64, bytes: &[u8], size: usize) -> Result<(), TooLarge> {
         let mut replies = Replies::new(most);
         bytes.chunks(size).try_for_each(|piece| replies.pass(piece))

@@ -1,4 +1,4 @@
-//! The services over HTTP, with a client of their own whose responses are limited in size.
+//! Services over HTTP, with an HTTP client of their own whose responses are limited in size.
 
 use ::http::{Request, Response};
 use ::opendal::{
@@ -12,12 +12,12 @@ use super::super::client::{Client, Later};
 use crate::cache::remote::settings::Settings;
 use crate::cache::remote::url::bad;
 
-/// Size of the largest response that is no object, in bytes: lists of objects and errors, which OpenDAL
-/// reads whole.
+/// Size in bytes of the largest response that is not an object: lists of objects and errors, which OpenDAL
+/// reads into memory as a whole.
 const MOST_TEXT: u64 = 16 << 20;
 
-/// Access to a service over HTTP: now if the machine has what a client for HTTP needs, such as
-/// certificates, or else when it has.
+/// Returns access to a service over HTTP. It is ready at once if the machine has what an HTTP client needs,
+/// such as certificates. Otherwise it is made when it is first needed.
 pub(super) fn client(
     config: impl Configurator + Clone + Send + Sync,
     settings: &Settings,
