@@ -1,4 +1,4 @@
-//! Device code as it is handed in, with its content digest.
+//! Device code as the application provides it, with its content digest.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,19 +19,19 @@ use crate::process::threads;
 use crate::process::{self, pin_library};
 use crate::source::includes::{includes_files, tells_time};
 
-/// The bytes of the largest file that is read as a module.
+/// Size of the largest file that is read as an image, in bytes.
 const LARGEST_FILE: u64 = 1 << 30;
 
 /// Device code: OpenCL C text, SPIR-V words or a native binary, with its content digest.
 ///
-/// A handle, cheap to clone. The digest is computed once, when the image is made; two images with
-/// the same format and content are the same to every cache.
+/// A handle, cheap to clone. The digest is computed once, when the image is made. All caches treat two images
+/// with the same format and content as equal.
 #[derive(Clone)]
 pub struct Image {
     inner: Arc<Inner>,
-    /// Of the handle, not of the content: no digest covers it.
+    /// Whether the code is untrusted. A property of the handle, not of the content: no digest covers it.
     is_untrusted: bool,
-    /// Likewise.
+    /// Name for messages. Also a property of the handle.
     label: Option<Arc<str>>,
 }
 
@@ -39,22 +39,22 @@ struct Inner {
     format: ImageFormat,
     code: Box<[u8]>,
     digest: Digest,
-    /// What a SPIR-V module says of itself; empty for other formats.
+    /// Symbols, kernels and constants that a SPIR-V module declares; empty for other formats.
     reflection: spirv::Reflection,
-    /// Of its functions, once somebody has asked.
+    /// Private memory of its functions in bytes, computed at the first use.
     private_memory: OnceLock<u64>,
-    /// Of OpenCL C, once somebody has asked.
+    /// Whether OpenCL C text may include files, computed at the first use.
     includes_files: OnceLock<bool>,
-    /// Of OpenCL C, once somebody has asked.
+    /// Whether OpenCL C text uses the time of its build, computed at the first use.
     tells_time: OnceLock<bool>,
-    /// Why it cannot be built for any device.
+    /// Reason why it cannot be built for any device.
     flaw: Option<Error>,
 }
 
 impl Image {
-    /// OpenCL C source text. Mistakes in it come out when it is built.
+    /// Creates an image of OpenCL C source text. Errors in the text are reported when it is built.
     ///
-    /// For devices that take SPIR-V alone, and for fusion, it is translated by clang and llvm-spirv: see
+    /// For devices that take only SPIR-V, and for fusion, clang and llvm-spirv translate the text: see
     /// [`RuntimeBuilder::front_end`](crate::RuntimeBuilder::front_end).
     #[must_use]
     pub fn opencl_c(text: impl Into<String>) -> Self {
@@ -62,28 +62,27 @@ impl Image {
         Self::new(ImageFormat::OpenClC, code, spirv::Reflection::default())
     }
 
-    /// A SPIR-V module, in the byte order of its producer.
+    /// Creates an image of a SPIR-V module, in the byte order of its producer.
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are no SPIR-V module: wrong magic
-    /// number, unknown version, or instructions or a function that do not end where the module
-    /// does.
+    /// [`InvalidImage`](ErrorKind::InvalidImage) if the bytes are not a valid SPIR-V module: wrong magic
+    /// number, unknown version, or instructions or a function that do not end within the module.
     pub fn spirv(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         let (code, mut reflection) = spirv::read(bytes.into())?;
-        // Some compilers export the functions behind the kernels, too, and that of every kernel.
+        // Some compilers also export the functions behind the kernels, even the function of every kernel.
         let kernels: HashSet<_> = reflection.kernels.iter().map(String::as_str).collect();
         reflection.exports.retain(|symbol| !kernels.contains(&*symbol.name));
         Ok(Self::new(ImageFormat::SpirV, code, reflection))
     }
 
-    /// A binary that [`Program::binary`](crate::Program::binary) or a driver's own tool made, for
-    /// the very device and driver that it will run on.
+    /// Creates an image of a native binary that [`Program::binary`](crate::Program::binary) or a driver's own
+    /// tool made, for exactly the device and driver on which it will run.
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](ErrorKind::InvalidImage) if there are no bytes. Anything else only the
-    /// driver can tell, when the image is built.
+    /// [`InvalidImage`](ErrorKind::InvalidImage) if there are no bytes. Only the driver can detect other
+    /// errors, when the image is built.
     pub fn native(bytes: impl Into<Vec<u8>>) -> Result<Self> {
         let code = bytes.into();
         if code.is_empty() {
@@ -95,36 +94,36 @@ impl Image {
         Ok(Self::new(ImageFormat::Native, code, spirv::Reflection::default()))
     }
 
-    /// Labels the image: a name for people, such as the path of its file, by which errors and logs tell
-    /// of it and of its kernels. In place of any given before.
+    /// Sets the label of the image: a name for people, such as the path of its file, with which errors and logs
+    /// refer to the image and its kernels. Replaces an earlier label.
     ///
-    /// The label is the handle's and its clones'; it is no part of the digest or of any key. Who asks for
-    /// a program that is there already, or is being built, gets it with the label that it was built
-    /// under.
+    /// The label belongs to this handle and its clones. It is not part of the digest or of any key. A request
+    /// for a program that exists already, or is being built, returns it with the label under which it was
+    /// built.
     #[must_use]
     pub fn label(self, label: impl Into<String>) -> Self {
         Self { label: Some(label.into().into()), ..self }
     }
 
-    /// Its [label](Self::label), if it has one.
+    /// Returns the [label](Self::label), if there is one.
     #[must_use]
     pub fn get_label(&self) -> Option<&str> {
         self.label.as_deref()
     }
 
-    /// With the label of another image that it is made of.
+    /// Copies the label of the image that this one was derived from.
     pub(crate) fn labeled_like(self, other: &Self) -> Self {
         Self { label: other.label.clone(), ..self }
     }
 
-    /// Reads an image from a file, whose path is its [label](Self::label); the format is found by the content: SPIR-V by its magic number,
-    /// OpenCL C if it is text, else a native binary.
+    /// Reads an image from a file, whose path becomes its [label](Self::label). The format is detected from the
+    /// content: SPIR-V by its magic number, OpenCL C if it is text, and a native binary otherwise.
     ///
     /// # Errors
     ///
-    /// From the future: [`Io`](ErrorKind::Io) if the file cannot be read, is not a regular file, or
-    /// has more than 1 GiB; [`InvalidImage`](ErrorKind::InvalidImage) if it is empty, a malformed SPIR-V module, or
-    /// text that is not in UTF-8; both name the path.
+    /// The future fails with [`Io`](ErrorKind::Io) if the file cannot be read, is not a regular file, or is
+    /// larger than 1 GiB, and with [`InvalidImage`](ErrorKind::InvalidImage) if it is empty, is a malformed
+    /// SPIR-V module, or is text that is not UTF-8. Both errors name the path.
     pub fn open(path: impl Into<PathBuf>) -> OpenImage {
         let path = path.into();
         pin_library();
@@ -175,7 +174,8 @@ impl Image {
         let mut hasher = blake3::Hasher::new();
         let stated = !reflection.exports.is_empty() || !reflection.imports.is_empty();
         if format != ImageFormat::SpirV && stated {
-            // Not the byte that others begin with, whatever follows it.
+            // The first byte differs from the one that other digests start with, so the two kinds cannot
+            // coincide.
             hasher.update(&[format as u8 | STATED]);
             for symbols in [&reflection.exports, &reflection.imports] {
                 hasher.update(&(symbols.len() as u64).to_le_bytes());
@@ -203,57 +203,56 @@ impl Image {
         Self { inner: Arc::new(inner), is_untrusted: false, label: None }
     }
 
-    /// Why it cannot be built for any device, as far as it was not refused when it was made.
+    /// Returns the reason why the image cannot be built for any device, if it was not refused when it was made.
     pub(crate) fn flaw(&self) -> Option<&Error> {
         self.inner.flaw.as_ref()
     }
 
-    /// The format of the code.
+    /// Returns the format of the code.
     #[must_use]
     pub fn format(&self) -> ImageFormat {
         self.inner.format
     }
 
-    /// The code as it goes to the driver.
+    /// Returns the code as it is passed to the driver.
     #[must_use]
     pub fn code(&self) -> &[u8] {
         &self.inner.code
     }
 
-    /// BLAKE3 of the format, the names that were stated, and the code.
+    /// Returns the BLAKE3 digest of the format, the stated names and the code.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.inner.digest
     }
 
-    /// The names of the kernels of a SPIR-V module, in its order; empty for other formats.
+    /// Returns the names of the kernels of a SPIR-V module, in its order; empty for other formats.
     #[must_use]
     pub fn kernels(&self) -> &[String] {
         &self.inner.reflection.kernels
     }
 
-    /// The specialization constants of a SPIR-V module, sorted by id; empty for other formats.
+    /// Returns the specialization constants of a SPIR-V module, sorted by id; empty for other formats.
     #[must_use]
     pub fn specialization_constants(&self) -> &[SpecializationConstant] {
         &self.inner.reflection.specialization_constants
     }
 
-    /// States what other images can import from this one: the names of functions and global
-    /// variables. For OpenCL C; SPIR-V modules say so themselves, and nothing is changed for them.
+    /// States the names of the functions and global variables that other images can import from this one. For
+    /// OpenCL C only: SPIR-V modules declare their exports, so for them this changes nothing.
     ///
-    /// The names are part of the image's content and of its digest; their order is not. In place of
-    /// any stated before.
+    /// The names are part of the image's content and of its digest; their order is not. Replaces names stated
+    /// before.
     #[must_use]
     pub fn exporting<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         let exports = stated(names, LinkageType::Export);
         self.stating(|reflection| reflection.exports = exports)
     }
 
-    /// States what this image needs of others: the names of functions and global variables that it
-    /// declares and does not define. For OpenCL C, as [`exporting`](Self::exporting), and in place of
-    /// any stated before.
+    /// States the names of the functions and global variables that this image declares but does not define, and
+    /// imports from others. For OpenCL C only, as [`exporting`](Self::exporting). Replaces names stated before.
     ///
-    /// A declaration has to have the types of the definition. [`Runtime::register`] says how far that is
+    /// A declaration must have the types of the definition. [`Runtime::register`] describes how far that is
     /// checked.
     ///
     /// [`Runtime::register`]: crate::Runtime::register
@@ -273,101 +272,95 @@ impl Image {
         Self { inner: stated.inner, ..self }
     }
 
-    /// Marks an image whose code comes from somebody who is not trusted: a plug-in, an upload, a
-    /// download. The driver's compiler, which such code may crash, hang or take over, then runs in
-    /// a child process, and so does its linker: for whatever is built of the image, alone, linked
-    /// with others, or fused. That it crashes is an error like a refusal,
-    /// [`BuildFailed`](ErrorKind::BuildFailed), and is kept like one; that it does not end in time
-    /// is one of kind [`Driver`](ErrorKind::Driver), that it runs out of memory
-    /// [`OutOfResources`](ErrorKind::OutOfResources), and neither is kept.
+    /// Marks an image whose code comes from an untrusted source: a plug-in, an upload, a download. Such code
+    /// may crash the driver's compiler, make it hang, or take it over. So the compiler and the linker run in a
+    /// child process for everything that is built from the image, alone, linked with others, or fused. If the
+    /// child crashes, the build fails as for a refusal, with [`BuildFailed`](ErrorKind::BuildFailed), and the
+    /// failure is cached as one. If it does not end in time, the build fails with
+    /// [`Driver`](ErrorKind::Driver). If it runs out of memory, the build fails with
+    /// [`OutOfResources`](ErrorKind::OutOfResources). These two failures are not cached.
     ///
-    /// The child is a program whose `main` calls [`build_child`](crate::build_child), which this
-    /// one can be itself. If there is none, such a build is an error that says what to do; the
-    /// compiler is never run in this process instead.
+    /// The child is a program whose `main` calls [`build_child`](crate::build_child); it can be this program
+    /// itself. If there is no such program, the build fails with an error that describes what to do. The
+    /// compiler never runs in this process instead.
     /// [`RuntimeBuilder::build_child`](crate::RuntimeBuilder::build_child) names the program, and
-    /// [`build_child_limit`](crate::RuntimeBuilder::build_child_limit) says how long it may take.
+    /// [`build_child_limit`](crate::RuntimeBuilder::build_child_limit) sets its time limit.
     ///
-    /// The mark is the handle's and its clones'; it is no part of the digest or of any key. A
-    /// program that is in memory or on disk already is taken from there: nothing is compiled then.
-    /// A build of the same content that somebody else asked for without the mark is never joined,
-    /// since it may hang, and its failure is never taken over; nor do those who trust the content
-    /// get to hear of failures of a child.
+    /// The mark belongs to this handle and its clones. It is not part of the digest or of any key. A program
+    /// that is in memory or on disk is loaded from there, without a compile. A build of an untrusted image
+    /// never joins a build of the same content without the mark, since that build may hang, and never takes
+    /// over its failure. Likewise, builds of trusted images never receive failures of a child.
     ///
-    /// A child costs a process, and loading the driver in it, for each program that is compiled:
-    /// from tens of milliseconds to half a second. It compiles all that the program is linked of,
-    /// libraries that are trusted included: objects are not shared. Such builds have threads of
-    /// their own, so that compilers that hang hold up no others.
+    /// Each compiled program costs a process that loads the driver: from tens of milliseconds to half a second.
+    /// The child compiles everything that the program is linked from, including trusted libraries: objects are
+    /// not shared. Such builds have threads of their own, so that hanging compilers do not delay other builds.
     ///
     /// # What it does not protect against
     ///
-    /// * The program runs on the device, from this process, and its kernels do what their driver
-    ///   and device let them do: the promise of [`Program::kernel`](crate::Program::kernel) is
-    ///   still yours to make. Check arguments, and where kernels run forever, have a device to
-    ///   lose.
-    /// * The driver loads what the child made into this process. Some drivers go on compiling then,
-    ///   or when a kernel is first launched: PoCL for each size of a work-group, NVIDIA's from its
-    ///   PTX.
-    /// * The child is no sandbox. It has the rights, the environment and the files of this process,
-    ///   so that OpenCL C can include any of them, and a compiler that was taken over could do
-    ///   anything that the application can. Name a script that starts the child in a sandbox if
-    ///   that matters. Its memory is not limited; on Linux it is the first to be ended where memory
-    ///   runs out.
-    /// * Parsing, linking and fusing SPIR-V, and translating it to OpenCL C, is Kiln's own code: it
-    ///   stays in this process, in Rust. Translating OpenCL C to SPIR-V takes clang in a process of
-    ///   its own, whoever the image is from.
-    /// * A compiler in this process has a stack of 16 MiB, twice that of a main thread. Text that is nested
-    ///   so deeply that this does not suffice ends the process; in a child, it ends the child.
-    /// * Simulated devices have no driver; nothing of theirs is run in a child.
+    /// * The program runs on the device, from this process, and its kernels can do whatever the driver and the
+    ///   device allow: the promise of [`Program::kernel`](crate::Program::kernel) is still the caller's. Check
+    ///   arguments. If kernels may run forever, use a device that you can afford to lose.
+    /// * The driver loads the child's output into this process. Some drivers compile further at that point, or
+    ///   when a kernel is first launched: PoCL for each work-group size, NVIDIA's driver from its PTX.
+    /// * The child is not a sandbox. It has the permissions, the environment and the files of this process, so
+    ///   OpenCL C can include any of these files, and a compiler that was taken over can do anything that the
+    ///   application can. If that matters, name a script that starts the child in a sandbox. The child's memory
+    ///   is not limited; on Linux it is the first process to be ended when memory runs out.
+    /// * Parsing, linking and fusing SPIR-V, and translating it to OpenCL C, is Kiln's own Rust code and stays
+    ///   in this process. Translating OpenCL C to SPIR-V runs clang in a process of its own, for trusted images
+    ///   too.
+    /// * A compiler in this process has a stack of 16 MiB, twice the size of a main thread's. Text that is
+    ///   nested too deeply for this stack ends the process; in a child, it ends the child.
+    /// * Simulated devices have no driver, so nothing runs in a child for them.
     #[must_use]
     pub fn untrusted(self) -> Self {
         self.untrusted_if(true)
     }
 
-    /// The same with the mark, if `mark`; else as it is.
+    /// Sets the mark of [`untrusted`](Self::untrusted) if `mark`; never removes it.
     pub(crate) fn untrusted_if(self, mark: bool) -> Self {
         Self { is_untrusted: self.is_untrusted || mark, ..self }
     }
 
-    /// Whether it was marked by [`untrusted`](Self::untrusted).
+    /// Whether the image was marked by [`untrusted`](Self::untrusted).
     #[must_use]
     pub fn is_untrusted(&self) -> bool {
         self.is_untrusted
     }
 
-    /// The names that other images can import from this one: of a SPIR-V module those with linkage
-    /// `Export` or `LinkOnceODR`, except those of its kernels, which cannot be imported; of OpenCL
-    /// C those that were [stated](Self::exporting).
+    /// Returns the names that other images can import from this one. For a SPIR-V module, these are the symbols
+    /// with linkage `Export` or `LinkOnceODR`, except its kernels, which cannot be imported. For OpenCL C,
+    /// these are the [stated](Self::exporting) names.
     #[must_use]
     pub fn exports(&self) -> impl ExactSizeIterator<Item = &str> {
         self.inner.reflection.exports.iter().map(|symbol| symbol.name.as_str())
     }
 
-    /// The names that this image needs of others: of a SPIR-V module those with linkage `Import`,
-    /// of OpenCL C those that were [stated](Self::importing). Values that each device has, such as
-    /// the global id, are not among them.
+    /// Returns the names that this image imports from others. For a SPIR-V module, these are the symbols with
+    /// linkage `Import`; for OpenCL C, the [stated](Self::importing) names. Values that each device provides,
+    /// such as the global id, are not included.
     #[must_use]
     pub fn imports(&self) -> impl ExactSizeIterator<Item = &str> {
         self.inner.reflection.imports.iter().map(|symbol| symbol.name.as_str())
     }
 
-    /// The names that no other module of a program may define as well.
+    /// Returns the exported names that no other module of a program may define.
     pub(crate) fn exports_alone(&self) -> impl Iterator<Item = &str> {
         let exports = self.inner.reflection.exports.iter();
         let alone = exports.filter(|symbol| symbol.linkage != LinkageType::LinkOnceODR);
         alone.map(|symbol| symbol.name.as_str())
     }
 
-    /// Whether it exports the name as what other modules may define just as well: of linkage
-    /// `LinkOnceODR`.
+    /// Whether it exports the name with linkage `LinkOnceODR`, so that other modules may define it as well.
     pub(crate) fn exports_mergeably(&self, name: &str) -> bool {
         let symbol = self.inner.reflection.exports.iter().find(|symbol| symbol.name == name);
         symbol.is_some_and(|symbol| symbol.linkage == LinkageType::LinkOnceODR)
     }
 
-    /// Whether kernels of other objects can call its functions where a linker only resolves the calls,
-    /// as Level Zero's does. Such calls have 4 KiB of private memory for each work-item; the compiler may
-    /// take half of it for itself, so that variables must fit into the rest. Functions of linkage
-    /// `LinkOnceODR` are dropped from objects that do not call them, so there must be none.
+    /// Whether kernels of other objects can call its functions through a linker that only resolves calls, as
+    /// Level Zero's does. Such calls have 4 KiB of private memory for each work-item. The compiler may use half
+    /// of it, so variables must fit into the rest. The linker drops functions of linkage `LinkOnceODR` from
+    /// objects that do not call them, so the module must not have any.
     pub(crate) fn can_be_called(&self) -> bool {
         const PRIVATE_MEMORY: u64 = 2 << 10;
         let mut linkages = self.inner.reflection.exports.iter().map(|symbol| symbol.linkage);
@@ -376,25 +369,25 @@ impl Image {
             && linkages.all(|linkage| linkage == LinkageType::Export)
     }
 
-    /// Whether it is OpenCL C that may include files.
+    /// Whether it is OpenCL C text that may include files.
     pub(crate) fn includes_files(&self) -> bool {
         let includes_files = || includes_files(self.code());
         self.format() == ImageFormat::OpenClC
             && *self.inner.includes_files.get_or_init(includes_files)
     }
 
-    /// Whether it is OpenCL C that tells the time of its build.
+    /// Whether it is OpenCL C text that uses the time of its build.
     pub(crate) fn tells_time(&self) -> bool {
         let tells_time = || tells_time(self.code());
         self.format() == ImageFormat::OpenClC && *self.inner.tells_time.get_or_init(tells_time)
     }
 
-    /// Whether it is a SPIR-V module with pointers to functions.
+    /// Whether it is a SPIR-V module that uses function pointers.
     pub(crate) fn has_function_pointers(&self) -> bool {
         self.inner.reflection.has_function_pointers
     }
 
-    /// What a SPIR-V module tells of a kernel's parameters; none for other formats.
+    /// Returns the parameters of a kernel that a SPIR-V module declares; `None` for other formats.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
         self.inner.reflection.parameters(kernel)
     }
@@ -405,12 +398,12 @@ fn flaw_of_text(text: &[u8]) -> Option<Error> {
     if text.trim_ascii().is_empty() {
         return flaw("the OpenCL C text is empty; give the source of at least one kernel".into());
     }
-    // Drivers read no further, and what follows would be missing without a word.
+    // Drivers stop reading at a NUL character, and would ignore the rest of the text without a message.
     let at = text.iter().position(|byte| *byte == 0)?;
     flaw(format!("the OpenCL C text holds a NUL character at byte {at}; text has none"))
 }
 
-/// Marks, in a digest, that names come before the code.
+/// First bit of a digest's input, set if stated names precede the code.
 const STATED: u8 = 0x80;
 
 fn stated<S: Into<String>>(
@@ -425,11 +418,11 @@ fn stated<S: Into<String>>(
 }
 
 named_future! {
-    /// An image that is read from a file: from [`Image::open`].
+    /// An image that is read from a file. Returned by [`Image::open`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it loses nothing.
+    /// Dropping it has no side effects.
     OpenImage => Result<Image>
 }
 

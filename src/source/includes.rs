@@ -1,12 +1,12 @@
-//! The files that a text of OpenCL C includes: whether there are any, and what they hold.
+//! Files that an OpenCL C text includes: whether there are any, and their contents.
 //!
-//! A driver's compiler reads them without a word. So that keys can cover them, they are looked for here,
-//! without a preprocessor: whatever a directive names counts, on either side of a condition, and in
-//! each place where a compiler may look. A file too many costs a build at most, one too few would give
-//! a program of what the file held once.
+//! A driver's compiler reads these files without reporting them. So that keys can cover them, they are searched
+//! here without a preprocessor: every name in a directive counts, on either side of a condition, and in each
+//! location where a compiler may look. A superfluous file costs at most one rebuild. A missed file would return
+//! a program of the file's former content.
 //!
-//! Time and memory are linear in the size of the texts. The number of places that are looked at and the
-//! number of bytes that are read have limits.
+//! Time and memory are linear in the size of the texts. The number of searched locations and the number of
+//! bytes read are limited.
 
 mod directives;
 mod time;
@@ -24,22 +24,22 @@ use directives::each_directive;
 
 pub(crate) use time::{options_tell_time, tells_time};
 
-/// The directives that read files, and the operators that look for some.
+/// Directives that read files, and operators that check for files.
 const WORDS: [&str; 3] = ["include", "import", "embed"];
 
-/// Maximum number of bytes that are read of the files of one text.
+/// Maximum number of bytes read from the files of one text.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Maximum number of places where the files of one text are looked for.
+/// Maximum number of locations searched for the files of one text.
 const MAX_PLACES: usize = 1 << 17;
 
-/// Longer names are of no file on any system.
+/// Maximum length of a file name in bytes. No system has files with longer names.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// How many of a path's first directories a macro may stand for.
+/// Maximum number of leading directories of a path that a macro may stand for.
 const DEEPEST: usize = 32;
 
-/// Whether a text may include files. Never says no to one that does.
+/// Whether a text may include files. Never returns `false` for a text that does.
 pub(crate) fn includes_files(text: &[u8]) -> bool {
     let mut includes = false;
     each_directive(text, |directive| includes |= has_word(directive, &WORDS));
@@ -56,31 +56,31 @@ fn has_word(directive: &[u8], words: &[&str]) -> bool {
     words.iter().any(has)
 }
 
-/// The names of the files that a text may include.
+/// Digest of the files that a text may include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Included {
-    /// Over their names and contents.
+    /// Digest of their names and contents.
     pub(crate) digest: Digest,
-    /// Whether one of them [tells the time](tells_time) of the build.
+    /// Whether one of the files [uses the time](tells_time) of the build.
     pub(crate) tells_time: bool,
 }
 
-/// Reads all files that a text may include, built with options in their canonical form, by
-/// their names and by what they hold now. That there is no file of a name is part of it.
+/// Reads all files that a text may include when it is built with options in their canonical form, and digests
+/// their names and their current contents. The absence of a file with a name is part of the digest.
 ///
-/// Names are those that directives give. If a directive names a file by a macro, also those that macros
-/// stand for as literals, in the texts or in the options. Of one that the preprocessor puts together, as
-/// from `TEXT_OF(FOLDER/x.h)`, the words in the directive are taken, and their ends. All are looked for
-/// beside the file that has them, in the directories of `-I`, in the process's own, and in those below
-/// them that macros of the options stand for.
+/// The names are those in directives. If a directive names a file through a macro, the names also include the
+/// literals that macros stand for, in the texts or in the options. For a name that the preprocessor assembles,
+/// such as `TEXT_OF(FOLDER/x.h)`, the words in the directive and their ends are taken. All names are searched
+/// beside the file that contains them, in the directories of `-I`, in the working directory of the process, and
+/// in the directories below these that macros of the options stand for.
 ///
-/// Blocks, at most for about `limit`, if there is one.
+/// Blocks, for at most about `limit` if there is one.
 ///
 /// # Errors
 ///
-/// * [`Unsupported`](ErrorKind::Unsupported) if there are more than [`MAX_PLACES`] places to look at, if
-///   the files hold more than [`MAX_BYTES`], or if one is a pipe or a device, which a compiler would wait
-///   for or read without end.
+/// * [`Unsupported`](ErrorKind::Unsupported) if there are more than [`MAX_PLACES`] locations to search, if the
+///   files hold more than [`MAX_BYTES`], or if one is a pipe or a device, on which a compiler would block or
+///   which it would read without end.
 /// * [`Driver`](ErrorKind::Driver) if the limit passes.
 pub(crate) fn included_files(
     text: &[u8],
@@ -103,14 +103,14 @@ pub(crate) fn included_files(
     Ok(Included { digest, tells_time: search.tells_time })
 }
 
-/// Files that are looked for, with what is left of the limits.
+/// Search for files, with the remaining limits.
 struct Search {
     hasher: blake3::Hasher,
-    /// The files by their paths, in the order in which they were found.
+    /// Numbers of the files by path, in the order in which they were found.
     numbers: HashMap<PathBuf, usize>,
-    /// Names to be looked for, with the folder of the file that has them.
+    /// Names to search, each list with the directory of the file that contains it.
     names: VecDeque<(Option<PathBuf>, Vec<String>)>,
-    /// Names that only macros stand for, until a directive names a file by a macro.
+    /// Names that only macros stand for, kept until a directive names a file through a macro.
     defined: Option<Vec<(Option<PathBuf>, Vec<String>)>>,
     places: usize,
     bytes: u64,
@@ -155,7 +155,7 @@ impl Search {
         self.names.push_back((folder, names.given));
     }
 
-    /// Counts a place that is looked at.
+    /// Counts a searched location. Fails if there are too many, or if the time limit has passed.
     fn count_place(&mut self) -> Result<()> {
         if let Some(limit) = self.limit.filter(|limit| self.start.elapsed() > *limit) {
             return Err(Error::new(
@@ -175,7 +175,7 @@ impl Search {
         Ok(())
     }
 
-    /// Takes what a place holds, once.
+    /// Digests the content of a location, once.
     fn look_at(&mut self, place: &Path) -> Result<()> {
         self.count_place()?;
         let path = path_of(place).unwrap_or_default();
@@ -203,9 +203,9 @@ impl Search {
     }
 }
 
-/// The one path of a file, so that one that includes itself is read once. A link's own: compilers look
-/// beside the name by which they opened a file, not beside what that leads to. `None` if there is no
-/// such file.
+/// Returns the canonical path of a file, so that a file that includes itself is read once. A symbolic link is
+/// not resolved itself: compilers search beside the name by which they opened a file, not beside the link's
+/// target. Returns `None` if there is no such file.
 fn path_of(named: &Path) -> Option<PathBuf> {
     let Some(name) = named.file_name() else { return named.canonicalize().ok() };
     let folder = named.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -213,8 +213,8 @@ fn path_of(named: &Path) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// The content of a file, if there is one. Files without a size are not read: those of
-/// `/proc` may never end.
+/// Returns the content of a file, if there is one. Files of size zero are not read: such files in `/proc` may
+/// never end.
 ///
 /// # Errors
 ///
@@ -242,15 +242,15 @@ fn is_null_device(path: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path == Path::new("/dev/null"))
 }
 
-/// What options say of included files.
+/// Included files and directories in options.
 struct Given {
-    /// Where to look, the process's own directory with them.
+    /// Directories to search, including the working directory of the process.
     directories: Vec<PathBuf>,
     names: Vec<String>,
 }
 
 impl Given {
-    /// Counts the places that it looks at.
+    /// Parses options. Counts the locations that it looks at.
     fn of(options: &str, search: &mut Search) -> Result<Self> {
         let mut given = Self { directories: Vec::new(), names: quoted_in(&plain(options)) };
         let unquoted = |word: &str| word.replace(['"', '\''], "");
@@ -282,7 +282,7 @@ impl Given {
     }
 }
 
-/// What a word of options may mean to a driver: as it is, or without backslashes.
+/// Returns the possible readings of a word of options: as it is, and without backslashes.
 fn readings(word: String) -> impl Iterator<Item = String> {
     let plain = plain(&word);
     let differs = word != plain;
@@ -293,14 +293,14 @@ fn plain(text: &str) -> String {
     text.replace('\\', "")
 }
 
-/// The names of files in a text, each once.
+/// Names of files in a text, each once.
 #[derive(Default)]
 struct Names {
-    /// In directives that include.
+    /// Names in directives that include.
     given: Vec<String>,
-    /// In definitions of macros.
+    /// Names in definitions of macros.
     defined: Vec<String>,
-    /// Whether a directive includes what a macro stands for.
+    /// Whether a directive includes a file that a macro stands for.
     is_by_macro: bool,
 }
 
@@ -332,14 +332,14 @@ impl Names {
     }
 }
 
-/// Whether a directive that includes has the name of the file itself.
+/// Whether an including directive contains the name of the file itself.
 fn names_file_itself(directive: &str) -> bool {
     let introduced = directive.trim_start_matches(['#', '%', ':', '?', '=', ' ']);
     let name = introduced.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == '_');
     name.trim_start().starts_with(['"', '<'])
 }
 
-/// The words that may be paths to files, and what is left of them without their first directories.
+/// Returns the words that may be paths of files, and their ends without leading directories.
 fn paths_in(line: &str) -> Vec<String> {
     let is_apart = |c: char| !(c.is_alphanumeric() || "_-+./\\".contains(c));
     let words = line.split(is_apart).filter(|word| word.contains(['.', '/', '\\']));
@@ -351,9 +351,9 @@ fn paths_in(line: &str) -> Vec<String> {
     words.flat_map(ends).filter(|name| name.contains(char::is_alphanumeric)).collect()
 }
 
-/// What stands between quotes, or between angle brackets. Of several brackets that open before one closes,
-/// the first counts, and the last: those before it may stand in a comment. So names take at most twice
-/// the room of the line.
+/// Returns the texts between quotes, or between angle brackets. If several brackets open before one closes, the
+/// first and the last count: those between may be in a comment. So names take at most twice the space of the
+/// line.
 fn quoted_in(line: &str) -> Vec<String> {
     let closed = |by: char| {
         let closed = line.rsplit_once(by).map(|(closed, _)| closed.split(by));
@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(digest(), seen[seen.len() - 2]);
     }
 
-    /// Compilers do so: such trees of links are what build systems make.
+    /// Compilers look beside the link: build systems create such trees of links.
     #[test]
     #[cfg(unix)]
     fn a_link_s_own_folder_is_the_one_beside_it() {
@@ -517,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Each name is looked for on disk, in every directory.
+    /// Each name is searched on disk, in every directory.
     #[test]
     fn a_long_comment_names_no_files() {
         let words: String = (0..200_000).map(|n| format!("a{n}/b.h *\n")).collect();
@@ -548,7 +548,7 @@ mod tests {
         included_files(text.as_bytes(), &options, None).expect("it is one file");
     }
 
-    /// Texts hold many strings in macros, most of which are of no files.
+    /// Texts have many strings in macros, most of which are not names of files.
     #[test]
     fn strings_of_macros_are_files_only_if_a_directive_names_one_by_a_macro() {
         let strings: String = (0..10).map(|n| format!("#define S{n} \"{n}\"\n")).collect();

@@ -1,24 +1,24 @@
-//! The directives in a text of OpenCL C, found without a preprocessor.
+//! Finds the directives in an OpenCL C text without a preprocessor.
 //!
-//! Follows the phases of translation that come before directives: trigraphs, continued lines and
-//! comments. Where compilers differ, or a text is malformed, each reading is followed, so that a
-//! directive may be found that no compiler sees, but none is missed.
+//! The scanner follows the phases of translation that precede directives: trigraphs, continued lines and
+//! comments. If compilers differ, or a text is malformed, it follows each reading. It may find a directive that
+//! no compiler sees, but it misses none.
 //!
-//! Time is linear in the size of the text. Memory is that of the longest directive.
+//! Time is linear in the size of the text. Memory is linear in the longest directive.
 
 use std::borrow::Cow;
 use std::mem;
 
-/// The characters that begin a directive.
+/// Tokens that begin a directive.
 const INTRODUCERS: [&[u8]; 3] = [b"#", b"%:", b"??="];
 
-/// Length of the longest of them.
+/// Length of the longest introducer.
 const LONGEST_INTRODUCER: usize = 3;
 
-/// Longer than the name of any directive.
+/// Length that exceeds the name of any directive.
 const LONGEST_WORD: usize = 32;
 
-/// The words before a file's name, whose quotes and brackets hold neither escapes nor comments.
+/// Words before a file's name, in whose quotes and brackets there are no escapes or comments.
 const BEFORE_NAMES: [&[u8]; 7] = [
     b"include",
     b"include_next",
@@ -29,8 +29,8 @@ const BEFORE_NAMES: [&[u8]; 7] = [
     b"__has_embed(",
 ];
 
-/// Calls `visit` with each directive that a text may have, from its introducer on: continued lines are
-/// joined, and each comment is one blank. Some may be visited more than once.
+/// Calls `visit` with each directive that a text may have, from its introducer on. Continued lines are joined,
+/// and each comment becomes one blank. Some directives may be visited more than once.
 pub(super) fn each_directive(text: &[u8], mut visit: impl FnMut(&[u8])) {
     for reading in readings(text) {
         let mut scanner = Scanner { is_code: true, comment: None, visit: &mut visit };
@@ -41,20 +41,20 @@ pub(super) fn each_directive(text: &[u8], mut visit: impl FnMut(&[u8])) {
     }
 }
 
-/// A byte order mark is no part of the text.
+/// Removes a byte order mark, which is not part of the text.
 fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
 }
 
-/// How a compiler may read the characters of a text.
+/// A way in which a compiler may read the characters of a text.
 #[derive(Clone, Copy)]
 struct Reading {
     has_trigraphs: bool,
-    /// Whether a line is continued also if blanks stand between the backslash and its end.
+    /// Whether a line is also continued if blanks follow the backslash at its end.
     takes_blanks: bool,
 }
 
-/// The readings under which a text differs.
+/// Returns the readings that differ for a text.
 fn readings(text: &[u8]) -> impl Iterator<Item = Reading> {
     let trigraphs = text.windows(3).any(|three| trigraph(three).is_some());
     let all = [(true, true), (false, true), (true, false), (false, false)];
@@ -68,7 +68,7 @@ fn readings(text: &[u8]) -> impl Iterator<Item = Reading> {
     all.into_iter().filter(differs).map(reading)
 }
 
-/// Whether nothing but blanks stands before the end of the line.
+/// Whether only blanks precede the end of the line.
 fn ends_in_blanks(text: &[u8]) -> bool {
     let next = text.iter().find(|byte| !is_blank(**byte));
     next.is_none_or(|byte| matches!(byte, b'\n' | b'\r'))
@@ -78,7 +78,7 @@ fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | 0x0b | 0x0c | 0)
 }
 
-/// The character that a trigraph stands for.
+/// Returns the character that a trigraph stands for.
 fn trigraph(text: &[u8]) -> Option<u8> {
     Some(match text {
         [b'?', b'?', b'=', ..] => b'#',
@@ -88,14 +88,14 @@ fn trigraph(text: &[u8]) -> Option<u8> {
     })
 }
 
-/// The lines of a text under a reading, with continued lines joined.
+/// Lines of a text under a reading, with continued lines joined.
 struct Lines<'t> {
     rest: Option<&'t [u8]>,
     reading: Reading,
 }
 
 impl<'t> Lines<'t> {
-    /// The next line as it stands in the text.
+    /// Returns the next line as it is in the text.
     fn physical(&mut self) -> Option<&'t [u8]> {
         let rest = self.rest?;
         let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
@@ -118,7 +118,7 @@ impl<'t> Lines<'t> {
         translated.into()
     }
 
-    /// The length of a line before the backslash that continues it.
+    /// Returns the length of a line before the backslash that continues it.
     fn continued(&self, line: &[u8]) -> Option<usize> {
         let end = if self.reading.takes_blanks {
             line.iter().rposition(|byte| !is_blank(*byte))?
@@ -149,8 +149,8 @@ impl<'t> Iterator for Lines<'t> {
     }
 }
 
-/// A line without its comments, as far as it is of interest: all of a directive, and the beginning of
-/// anything else.
+/// A line without its comments, as far as it is relevant: all of a directive, and the beginning of any other
+/// line.
 #[derive(Default)]
 struct Line {
     text: Vec<u8>,
@@ -180,7 +180,7 @@ impl Line {
         self.is_directive() && BEFORE_NAMES.iter().any(is_last)
     }
 
-    /// Leaves the introducer and the word behind it.
+    /// Truncates the line to the introducer and the word that follows it.
     fn shorten(&mut self) {
         let is_word = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
         let is_before = |byte: &&u8| b"#%:?=".contains(*byte) || is_blank(**byte);
@@ -193,7 +193,7 @@ impl Line {
 struct Scanner<'v, V> {
     /// Whether the next line may begin outside of a comment.
     is_code: bool,
-    /// If it may begin inside of one: the line that the comment is part of.
+    /// Line that contains the comment, if the next line may begin inside of one.
     comment: Option<Line>,
     visit: &'v mut V,
 }
@@ -218,9 +218,10 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
         }
     }
 
-    /// Scans text outside of comments, behind what the line has before it.
+    /// Scans text outside of comments, which follows the text in `line`.
     fn scan(&mut self, mut line: Line, text: &[u8]) {
-        // Where a literal of C++ for OpenCL ends that may hold anything, another line tells.
+        // A raw string literal of C++ for OpenCL may contain anything and end on another line, so the next line
+        // may also be code.
         self.is_code |= text.windows(2).any(|two| two == b"R\"");
         let last = |close: u8| text.iter().rposition(|byte| *byte == close);
         let last = [(b'<', last(b'>')), (b'"', last(b'"'))];
@@ -247,7 +248,7 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
                 [quote @ (b'"' | b'\''), ..] if !never_closed.contains(&quote) => {
                     let length = literal_length(rest);
                     if length.is_none() {
-                        // Of compilers, some take all that is left as one piece.
+                        // Some compilers take the rest of the line as part of an unclosed literal.
                         never_closed.push(quote);
                         self.end_with(&mut line, rest);
                     }
@@ -268,7 +269,8 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
         }
     }
 
-    /// Ends a line in one reading, in which it has `rest`, and leaves what another needs of it.
+    /// Ends a line under the reading in which `rest` belongs to it. Keeps in `line` the part that other
+    /// readings need.
     fn end_with(&mut self, line: &mut Line, rest: &[u8]) {
         self.is_code = true;
         if line.is_directive() {
@@ -280,7 +282,7 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
         }
     }
 
-    /// Leaves a line within a comment. Of two lines that may be it, directives count.
+    /// Keeps a line that continues after a comment. If two lines are possible, directives take precedence.
     fn open_comment(&mut self, line: Line) {
         match &mut self.comment {
             None => self.comment = Some(line),
@@ -298,12 +300,12 @@ impl<V: FnMut(&[u8])> Scanner<'_, V> {
     }
 }
 
-/// The length of a comment's rest with its end.
+/// Returns the length of the rest of a comment, including its end.
 fn comment_end(text: &[u8]) -> Option<usize> {
     text.windows(2).position(|two| two == b"*/").map(|at| at + 2)
 }
 
-/// The length of the literal that a text begins with.
+/// Returns the length of the literal at the beginning of a text.
 fn literal_length(text: &[u8]) -> Option<usize> {
     let (&quote, rest) = text.split_first()?;
     let mut is_escaped = false;
@@ -352,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Some compilers take it for a comment, others do not.
+    /// Some compilers treat the text as a comment, others do not.
     #[test]
     fn each_reading_of_what_is_malformed_is_followed() {
         for text in [
@@ -369,7 +371,7 @@ mod tests {
         }
     }
 
-    /// The bytes that are visited bound both the time and the memory of whoever is called.
+    /// The bytes that are visited bound the time and the memory of the caller.
     #[test]
     fn what_is_visited_is_linear_in_the_text() {
         const LENGTH: usize = 1 << 16;

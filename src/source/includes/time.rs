@@ -1,16 +1,16 @@
-//! Macros that stand for the time of a compile: a program of a text with one differs from build to
-//! build, though nothing that a key covers does.
+//! Macros that expand to the time of a compile. Builds of a text with such a macro differ from each other,
+//! although all inputs that a key covers are the same.
 
-/// The macros that tell when a text was compiled, or last changed.
+/// Macros that expand to the time when a text was compiled, or last changed.
 const MACROS: [&str; 3] = ["__TIME__", "__DATE__", "__TIMESTAMP__"];
 
-/// The shortest part of a macro's name that counts where a text pastes tokens together.
+/// Length of the shortest part of a macro's name that counts if a text pastes tokens together.
 const SHORTEST_PART: usize = 3;
 
-/// Whether a text of OpenCL C names one of the macros, outside comments and literals. Of a text that
-/// pastes tokens together, parts of their names count as well.
+/// Whether an OpenCL C text names one of the macros, outside of comments and literals. If a text pastes tokens
+/// together, parts of their names count as well.
 pub(crate) fn tells_time(text: &[u8]) -> bool {
-    // Nearly all texts end here. A name may be continued on another line.
+    // Nearly all texts return here. A name may continue on another line.
     if !text.windows(3).any(|three| matches!(three, b"__T" | b"__D"))
         && !text.contains(&b'\\')
         && !has_word(text, b"??/")
@@ -46,7 +46,7 @@ fn has_word(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|part| part == word)
 }
 
-/// The text with continued lines joined, also where blanks stand before the end of the line.
+/// Joins continued lines, even if blanks precede the end of the line.
 fn spliced(text: &[u8]) -> Vec<u8> {
     let mut spliced = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -95,14 +95,14 @@ fn each_identifier(text: &[u8], mut visit: impl FnMut(&[u8])) {
     }
 }
 
-/// The text from the first place on that is looked for; nothing if there is none.
+/// Returns the text from the first matching position on; empty if there is none.
 fn from(text: &[u8], is_there: impl Fn(&[u8]) -> bool) -> &[u8] {
     let at = (0..text.len()).find(|&at| is_there(&text[at..])).unwrap_or(text.len());
     &text[at..]
 }
 
-/// The text behind a literal, which ends with its line at the latest: an apostrophe may stand in a line
-/// that is not compiled.
+/// Returns the text after a literal. The literal ends with its line at the latest: there may be an apostrophe
+/// in a line that is not compiled.
 fn behind_literal(mut text: &[u8], quote: u8) -> &[u8] {
     loop {
         text = match text {

@@ -1,9 +1,9 @@
-//! Makes `get_global_size(d)` and the like give what OpenCL C says also where `d` is 3 or more.
+//! Makes `get_global_size(d)` and similar functions return what OpenCL C specifies also if `d` is 3 or more.
 //!
-//! There they are functions of any number: of a dimension that does not exist, a size is 1, and an id
-//! or offset 0 (OpenCL C, "Work-Item Functions"). Where `d` is only known at run
-//! time, llvm-spirv makes the component of a vector of them, which SPIR-V has for three alone
-//! (OpVectorExtractDynamic): Intel's CPU runtime then takes another one.
+//! The functions take any number: for a dimension that does not exist, a size is 1, and an id or offset is 0
+//! (OpenCL C, "Work-Item Functions"). If `d` is only known at run time, llvm-spirv extracts a component of a
+//! vector (OpVectorExtractDynamic), which SPIR-V defines for three components only: Intel's CPU runtime then
+//! returns another component.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 
 const DIMENSIONS: u32 = 3;
 
-/// Has every dimension looked at before it is taken.
+/// Adds a bounds check to every dimension that is only known at run time.
 ///
 /// # Errors
 ///
@@ -37,7 +37,7 @@ pub(super) fn dimensions_looked_at(module: &mut Module) -> Result<()> {
     module.replace(found, |taken, module, body| taken.after_a_look(module, &mut interner, body))
 }
 
-/// What the variables of the device have of a dimension that there is not.
+/// Returns the values of the built-in variables in dimensions that do not exist.
 fn values_beyond(module: &Module) -> HashMap<u32, u32> {
     module
         .built_ins()
@@ -58,7 +58,7 @@ fn values_beyond(module: &Module) -> HashMap<u32, u32> {
         .collect()
 }
 
-/// A type of integers.
+/// An integer type.
 #[derive(Clone, Copy)]
 struct Integer {
     ty: u32,
@@ -78,14 +78,14 @@ impl Integer {
     }
 }
 
-/// A component that is taken by an index of run time.
+/// Extraction of a component whose index is only known at run time.
 struct Taken {
     of: Integer,
     result: u32,
     vector: u32,
     index: u32,
     of_index: Integer,
-    /// If the dimension is not there.
+    /// Value for a dimension that does not exist.
     otherwise: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Finding clang and llvm-spirv: where the application or the environment says, else on `PATH`.
+//! Finds clang and llvm-spirv: at the paths that the application or the environment gives, or on `PATH`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,63 +11,63 @@ use crate::process::{self, Chosen, Found, found_in};
 pub(super) const CLANG: &str = "KILN_CLANG";
 pub(super) const LLVM_SPIRV: &str = "KILN_LLVM_SPIRV";
 
-/// The version that this crate is tested with, taken before others.
+/// Major version that this crate is tested with. It is preferred.
 const TESTED: u32 = 15;
 
-/// The versions that are looked for by name, as in `clang-15`.
+/// Versions that are looked up by name, as in `clang-15`.
 const VERSIONS: std::ops::RangeInclusive<u32> = 13..=40;
 
-/// From this version on, clang can write SPIR-V itself.
+/// First version of clang that can write SPIR-V itself.
 const DIRECT: u32 = 20;
 
-/// A tool that does not tell its version in so long hangs.
+/// Time limit for a tool to report its version.
 const PROBE: Duration = Duration::from_secs(10);
 
 /// Maximum number of programs whose faults an error lists.
 const MOST_FAULTS: usize = 4;
 
-/// Where to find the tools.
+/// Locations to search for the tools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
-    /// A path that was chosen, and by whom.
+    /// Chosen path, with the name of the setting that chose it.
     pub(super) clang: Option<Chosen>,
     pub(super) llvm_spirv: Option<Chosen>,
     /// The value of `PATH`.
     pub(super) path: OsString,
 }
 
-/// A program and what it tells of itself.
+/// A program and the version that it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tool {
     pub(super) path: PathBuf,
-    /// Such as `Debian clang version 15.0.6`: the same wherever it is installed.
+    /// Version line, such as `Debian clang version 15.0.6`: the same wherever the tool is installed.
     pub(super) version: String,
     pub(super) major: u32,
 }
 
-/// The tools that translate.
+/// Tools for the translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tools {
     pub(super) clang: Tool,
-    /// `None` if clang writes SPIR-V itself.
+    /// The SPIR-V translator; `None` if clang writes SPIR-V itself.
     pub(super) llvm_spirv: Option<Tool>,
 }
 
 impl Tools {
-    /// What stands for them in keys: equal on every machine that has the same versions.
+    /// Returns the tools' part of keys: equal on every machine with the same versions.
     pub(crate) fn identity(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let llvm_spirv = self.llvm_spirv.iter().map(|tool| ("llvm-spirv", &*tool.version));
         std::iter::once(("clang", &*self.clang.version)).chain(llvm_spirv)
     }
 
-    /// Looks for the tools and asks them for their versions. Blocks.
+    /// Searches for the tools and runs them to get their versions. Blocks.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration) for a chosen path that is not what it should be;
-    /// [`Unsupported`](ErrorKind::Unsupported), with what to install, if there are no tools, and
-    /// [`OutOfResources`](ErrorKind::OutOfResources) or [`Io`](ErrorKind::Io), with the reason, if those
-    /// that are there cannot be run.
+    /// [`Configuration`](ErrorKind::Configuration) for a chosen path that is not the expected tool;
+    /// [`Unsupported`](ErrorKind::Unsupported), with what to install, if there are no tools; and
+    /// [`OutOfResources`](ErrorKind::OutOfResources) or [`Io`](ErrorKind::Io), with the reason, if the tools
+    /// that exist cannot be run.
     pub(super) fn find(places: &Places) -> Result<Self> {
         let mut faults = Vec::new();
         let mut candidates = |chosen: &Option<Chosen>, name: &str, marker: &str| match chosen {
@@ -87,7 +87,7 @@ impl Tools {
                 return Ok(Self { clang: clang.clone(), llvm_spirv: Some(found.clone()) });
             }
         }
-        // Only one that was chosen: of some texts, clang 22 writes modules that are not valid.
+        // clang writes SPIR-V only if its path was chosen: clang 22 writes invalid modules for some texts.
         if places.clang.is_some()
             && places.llvm_spirv.is_none()
             && let Some(clang) = clangs.iter().find(|clang| writes_spirv(clang))
@@ -98,7 +98,7 @@ impl Tools {
     }
 }
 
-/// A program with the name of a tool that cannot be used.
+/// A program that has the name of a tool but cannot be used.
 struct Fault {
     path: PathBuf,
     error: Error,
@@ -115,7 +115,7 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
         (true, false) => "none of those that are there can be used".to_owned(),
         (false, _) => format!("there is only {}", found.join(", ")),
     };
-    // The tool that was chosen has to be met by the other.
+    // The other tool must match the chosen one.
     let chosen = match (&places.clang, &places.llvm_spirv) {
         (Some(_), None) => clangs.first(),
         (None, Some(_)) => translators.first(),
@@ -137,13 +137,14 @@ fn missing(places: &Places, clangs: &[Tool], translators: &[Tool], faults: &[Fau
          they are",
         listed(faults)
     );
-    // Circumstances that prevent a program from being run are more than that one is missing.
+    // A circumstance that prevents a program from running is more specific than a missing program, so its kind
+    // is returned.
     let kinds = faults.iter().map(|fault| fault.error.kind());
     let kind = kinds.into_iter().find(|kind| *kind != ErrorKind::Unsupported);
     Error::new(kind.unwrap_or(ErrorKind::Unsupported), message)
 }
 
-/// The faults as a part of a sentence.
+/// Formats faults as a part of a sentence.
 fn listed(faults: &[Fault]) -> String {
     let told = faults.iter().take(MOST_FAULTS);
     let mut list: String = told
@@ -155,7 +156,7 @@ fn listed(faults: &[Fault]) -> String {
     list
 }
 
-/// An error's message with its causes.
+/// Formats an error's message with its causes.
 fn in_words(error: &Error) -> String {
     let mut words = error.message().to_owned();
     let mut source = std::error::Error::source(error);
@@ -166,8 +167,8 @@ fn in_words(error: &Error) -> String {
     words
 }
 
-/// The programs of this name that work, without a version in the name, then by preference. Of each name, the
-/// first that works in the order of `PATH`.
+/// Returns the working programs of a name: first those without a version in their name, then by preference. For
+/// each name, the first program in the order of `PATH` that works.
 fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -> Vec<Tool> {
     let others = VERSIONS.rev().filter(|version| *version != TESTED);
     let names = std::iter::once(name.to_owned())
@@ -191,7 +192,7 @@ fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -
                 Err(error) => {
                     let why = in_words(&error);
                     tracing::debug!(path = %path.display(), %why, "a compiler is not used");
-                    // A folder may be in `PATH` twice.
+                    // A directory may be in `PATH` twice.
                     if faults.iter().all(|fault| fault.path != path) {
                         faults.push(Fault { path, error });
                     }
@@ -202,7 +203,7 @@ fn on_path(places: &Places, name: &str, marker: &str, faults: &mut Vec<Fault>) -
     tools
 }
 
-/// Asks a program for its version, which stands in a line with `marker`. The error has the kind
+/// Runs a program to get its version, which it prints in a line with `marker`. The error has the kind
 /// [`Unsupported`](ErrorKind::Unsupported) if it is another program.
 fn probe(path: &Path, marker: &str) -> Result<Tool> {
     let output = ask(path, "--version")?;

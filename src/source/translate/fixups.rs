@@ -1,8 +1,8 @@
-//! Puts right what llvm-spirv writes wrongly of optimised code, and checks what it cannot put right.
+//! Fixes errors that llvm-spirv makes with optimised code, and detects those that cannot be fixed.
 //!
-//! llvm-spirv 15 writes blocks in the order of LLVM, in which a block can stand before one that
-//! defines what it uses; SPIR-V has them in an order in which definitions come first (2.16.1). It also
-//! writes OpLoopMerge before an OpSwitch, where none may be; kernels need none at all (2.11).
+//! llvm-spirv 15 writes blocks in the order of LLVM, in which a block can precede one that defines a value it
+//! uses. SPIR-V requires that definitions come first (2.16.1). It also writes OpLoopMerge before an OpSwitch,
+//! which is not allowed; kernels do not need OpLoopMerge at all (2.11).
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,13 +12,13 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, Instruction, Role, Stream, ids, invalid};
 use crate::error::Result;
 
-/// The module as it should have been written.
+/// Parses a module and fixes its errors.
 ///
 /// # Errors
 ///
-/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are no module, or one whose
-/// functions use what is nowhere defined before;
-/// [`Unsupported`](crate::ErrorKind::Unsupported) if it holds instructions that are not known.
+/// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module, or if its functions
+/// use a value that is not defined before; [`Unsupported`](crate::ErrorKind::Unsupported) if it has unknown
+/// instructions.
 pub(super) fn repaired(bytes: Vec<u8>) -> Result<Module> {
     let mut module = Module::parse(bytes)?;
     for at in 0..module.functions.len() {
@@ -51,7 +51,7 @@ fn without_bad_merges(body: &Stream) -> Stream {
     kept
 }
 
-/// The ids that an instruction uses as operands.
+/// Returns the ids that an instruction uses as operands.
 fn operands(instruction: &Instruction<'_>, definitions: &Definitions<'_>) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     ids(instruction, definitions, |word, role| {
@@ -62,7 +62,7 @@ fn operands(instruction: &Instruction<'_>, definitions: &Definitions<'_>) -> Res
     Ok(found)
 }
 
-/// Whether every value of a function is defined before it is used, other than by a phi.
+/// Whether every value of a function is defined before it is used by an instruction other than a phi.
 fn is_in_order(body: &Stream, definitions: &Definitions<'_>) -> Result<bool> {
     let own: HashSet<u32> = body
         .iter()
@@ -82,8 +82,8 @@ fn is_in_order(body: &Stream, definitions: &Definitions<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// A function with its blocks in reverse postorder: each after those that dominate it. Blocks that
-/// are never reached come last.
+/// Returns a function with its blocks in reverse postorder: each block follows the blocks that dominate it.
+/// Unreachable blocks come last.
 fn sorted(body: &Stream, definitions: &Definitions<'_>) -> Result<Stream> {
     let (mut head, mut blocks, mut end) =
         (Stream::default(), Vec::<Stream>::new(), Stream::default());
@@ -116,7 +116,7 @@ fn sorted(body: &Stream, definitions: &Definitions<'_>) -> Result<Stream> {
     Ok(sorted)
 }
 
-/// Reverse postorder from the first, by what comes next to each; the unreached behind it.
+/// Returns the reverse postorder from the first block, given the successors of each; unreachable blocks last.
 fn order(next: &[Vec<usize>]) -> Vec<usize> {
     let mut seen = vec![false; next.len()];
     let (mut order, mut stack) = (Vec::with_capacity(next.len()), Vec::new());
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn blocks_come_after_those_that_lead_to_them() {
-        // A loop 1-2 with its body behind its end, and a block that nothing leads to.
+        // A loop of blocks 1 and 4, whose body follows its end, and an unreachable block.
         let next = vec![vec![1], vec![3, 4], vec![], vec![5], vec![1], vec![]];
         assert_eq!(order(&next), [0, 1, 4, 3, 5, 2]);
         assert!(order(&[]).is_empty());

@@ -1,33 +1,32 @@
-//! OpenCL C to SPIR-V: clang and llvm-spirv of the system, as processes.
+//! Translates OpenCL C to SPIR-V with the system's clang and llvm-spirv, which run as processes.
 //!
-//! Devices that take SPIR-V only, as those of Level Zero, get the translation of a text. So does the
-//! fusing compiler: what a device's own compiler makes cannot be looked into. The compilers are found
-//! when they are first needed ([`find`]). They run as processes with limits
-//! ([`process`](crate::process)), so that one that crashes, hangs or writes nonsense is an error and
-//! nothing else.
+//! Devices that take only SPIR-V, such as Level Zero's, get the translation of a text. So does the fusing
+//! compiler, which cannot analyse the output of a device's own compiler. The compilers are searched when they
+//! are first needed ([`find`]). They run as processes with limits ([`process`](crate::process)), so that a
+//! compiler that crashes, hangs or writes invalid output only causes an error.
 //!
 //! # The same results as a plain build
 //!
-//! * Build options are those of the plain build ([`options`]); one that is not known to mean the same
-//!   to clang is refused. Options that allow less accurate results are applied by the device's compiler
-//!   alone, and only their macros are defined here: applied twice, they would cost accuracy that the plain
-//!   build does not lose.
-//! * What the device's compiler would predefine is predefined here ([`target`]): versions, extensions
+//! * Build options are those of the plain build ([`options`]). An option that is not known to have the same
+//!   meaning for clang is refused. Options that allow less accurate results are applied by the device's
+//!   compiler alone, and only their macros are defined here: applied twice, they would cost accuracy that the
+//!   plain build does not lose.
+//! * Macros that the device's compiler would predefine are predefined here ([`target`]): versions, extensions
 //!   and features.
-//! * **Contraction.** OpenCL C lets a compiler make `a * b + c` one operation, within an expression
-//!   and unless the text forbids it. clang marks those places, and for a device that has
-//!   `fma`, as nearly all have, they become that: it is what the plain builds of PoCL and Intel's CPU
-//!   runtime make of them. (llvm-spirv alone would write `mad`, of which Intel's compiler makes now one
-//!   operation, now two.) For vectors, each component has its own ([`by_component`]): that is faster.
-//!   The module has no other place that a driver contracts. On Intel's CPU runtime the results then
-//!   have the same bytes, with or without the options for mathematics; except
-//!   `-cl-unsafe-math-optimizations` and `-cl-fast-relaxed-math`, under which results depend on how a
-//!   compiler arranges an expression, and no two compilers agree.
-//! * Files that the text includes are read here, when it is translated, as drivers read them when they
-//!   build. The text with everything included is what keys are made of: a translation is never stale.
+//! * **Contraction.** OpenCL C lets a compiler contract `a * b + c` to one operation, within an expression and
+//!   unless the text forbids it. clang marks these places. For a device that has `fma`, as nearly all have,
+//!   they become `fma`, which is how the plain builds of PoCL and Intel's CPU runtime compile them. (llvm-spirv
+//!   alone would write `mad`, which Intel's compiler compiles sometimes to one operation and sometimes to two.)
+//!   For vectors, each component has its own `fma` ([`scalarize`]), which is faster. The module has no other
+//!   place that a driver contracts. On Intel's CPU runtime the results then have the same bytes as those of the
+//!   plain build, with or without the options for mathematics. The exceptions are
+//!   `-cl-unsafe-math-optimizations` and `-cl-fast-relaxed-math`, under which results depend on how a compiler
+//!   arranges an expression, and no two compilers agree.
+//! * Included files are read here, during the translation, just as drivers read them during a build. Keys are
+//!   made from the text with everything included, so a translation is never stale.
 //!
-//! [`repair`] puts right what llvm-spirv is known to write wrongly, and [`dimensions`] what it loses;
-//! where it fails, another way to translate is tried, and at last without optimisation.
+//! [`fixups`] corrects known errors of llvm-spirv, and [`dimensions`] restores what it loses. If that fails,
+//! other strategies of translation are tried, the last one without optimisation.
 
 mod dimensions;
 mod find;
@@ -54,15 +53,15 @@ pub(crate) use self::find::Tools;
 pub(crate) use self::options::options_for_device;
 pub(crate) use self::translation::Translation;
 
-/// How long a compiler may take.
+/// Time limit of a compiler.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// The variables that compilers get; others, such as `CPATH`, would change what they make of the
-/// same input. The last two are what programs need to start: libraries in places of their own, and
-/// the system's folder on Windows.
+/// Environment variables that compilers get. Others, such as `CPATH`, would change the output for the same
+/// input. The last two are needed to start programs: directories of libraries, and the system's directory on
+/// Windows.
 const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LD_LIBRARY_PATH", "SystemRoot"];
 
-/// A compiler to be run, with little of the environment.
+/// Returns the command of a compiler, with a minimal environment.
 fn compiler<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("LC_ALL", "C");
@@ -74,7 +73,7 @@ fn compiler<S: AsRef<OsStr>>(program: &Path, arguments: impl IntoIterator<Item =
     command
 }
 
-/// The compilers of a runtime: those that were chosen, or those that will be found.
+/// Compilers of a runtime: the chosen ones, or those that a search will find.
 #[derive(Debug)]
 pub(crate) struct FrontEnd {
     places: Places,
@@ -83,13 +82,13 @@ pub(crate) struct FrontEnd {
 }
 
 impl FrontEnd {
-    /// With the paths that an application gives; what it does not give, the environment may. Runs
-    /// nothing yet.
+    /// Creates a front end with the paths that the application gives; the environment supplies missing ones.
+    /// Runs nothing yet.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](crate::ErrorKind::Configuration) for a path where no program is, with who
-    /// gave it.
+    /// [`Configuration`](crate::ErrorKind::Configuration), with the setting that gave it, for a path without a
+    /// program.
     pub(crate) fn new(clang: Option<PathBuf>, llvm_spirv: Option<PathBuf>) -> Result<Self> {
         Self::new_in(clang, llvm_spirv, |name| std::env::var_os(name))
     }
@@ -112,17 +111,17 @@ impl FrontEnd {
         Ok(Self { places, tools, searching })
     }
 
-    /// The tools, if they were found already. Does not block.
+    /// Returns the tools, if they were found already. Does not block.
     pub(crate) fn known_tools(&self) -> Option<&Arc<Tools>> {
         self.tools.get()
     }
 
-    /// The tools, looked for once. That there are none is not kept, here or by whoever is told: they
-    /// may be installed meanwhile. Blocks.
+    /// Returns the tools, after a search at the first call. A failed search is not cached, neither here nor by
+    /// callers: the tools may be installed later. Blocks.
     ///
     /// # Errors
     ///
-    /// As [`Tools::find`].
+    /// Same as [`Tools::find`].
     pub(crate) fn tools(&self) -> Result<&Arc<Tools>> {
         let _one_at_a_time = lock(&self.searching);
         if let Some(tools) = self.tools.get() {

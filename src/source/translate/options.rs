@@ -1,20 +1,20 @@
-//! The options of a plain OpenCL build, for clang.
+//! Converts the options of a plain OpenCL build for clang.
 
 use crate::compiler::options::RELAXED;
 use crate::error::{Error, Result};
 
-/// Build options, taken apart.
+/// Parsed build options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BuildOptions {
-    /// Definitions and flags as clang takes them, in their order.
+    /// Definitions and flags in the form that clang takes, in their order.
     pub(super) arguments: Vec<String>,
-    /// The directories for included files.
+    /// Directories to search for included files.
     pub(super) directories: Vec<String>,
-    /// The version of OpenCL C, as in `CL1.2`.
+    /// Version of OpenCL C, as in `CL1.2`.
     pub(super) standard: Option<String>,
 }
 
-/// Flags that mean the same to clang as to a driver.
+/// Flags that have the same meaning for clang and for drivers.
 const FLAGS: &[&str] = &[
     "-cl-denorms-are-zero",
     "-cl-fp32-correctly-rounded-divide-sqrt",
@@ -25,9 +25,9 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-/// The macros that clang and drivers define for options that allow less accurate results. clang does
-/// not get the options themselves: the device's compiler applies them to the SPIR-V, once, and a fused
-/// kernel is built without them.
+/// Returns the macros that clang and drivers define for an option that allows less accurate results. clang does
+/// not get the option itself: the device's compiler applies it to the SPIR-V, once. A fused kernel is built
+/// without it.
 fn macros_of_relaxed(option: &str) -> &'static [&'static str] {
     const FINITE: &[&str] = &[
         "-Wno-builtin-macro-redefined",
@@ -43,13 +43,13 @@ fn macros_of_relaxed(option: &str) -> &'static [&'static str] {
     }
 }
 
-/// Flags that make no difference to what a kernel computes. Warnings of this compiler are not those
-/// of the device's, which has built the program: they are no errors here.
+/// Flags that do not affect results. `-Werror` is among them because the device's compiler has already built
+/// the program: warnings of clang differ from its warnings, and are not errors here.
 const PASSED_OVER: &[&str] =
     &["-Werror", "-cl-kernel-arg-info", "-cl-opt-disable", "-cl-strict-aliasing", "-g"];
 
-/// Flags that a device's compiler needs for the SPIR-V as well: the module does not carry them, or
-/// not as strictly.
+/// Flags that the device's compiler needs for the SPIR-V as well: the module does not carry them, or less
+/// strictly.
 const FOR_DEVICE: &[&str] = &[
     "-cl-denorms-are-zero",
     "-cl-fast-relaxed-math",
@@ -62,20 +62,22 @@ const FOR_DEVICE: &[&str] = &[
     "-cl-unsafe-math-optimizations",
 ];
 
-/// The versions of OpenCL C that clang knows. No C++ for OpenCL: the rest of the crate does not take
-/// what it makes.
+/// Versions of OpenCL C that clang supports. C++ for OpenCL is excluded: the rest of the crate does not support
+/// the modules that result.
 const STANDARDS: &[&str] = &["CL1.0", "CL1.1", "CL1.2", "CL2.0", "CL3.0"];
 
 impl BuildOptions {
+    /// Parses build options.
+    ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) for an option that clang and drivers are not
-    /// known to understand alike, by name.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), with the name of the option, if clang and drivers are
+    /// not known to interpret it in the same way.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let mut options = Self::default();
         let mut words = split(text)?.into_iter();
         while let Some(word) = words.next() {
-            // Of options whose names have two letters.
+            // For options whose names have two characters.
             let mut value = || match &word[2..] {
                 "" => words.next().ok_or_else(|| refused(&word, "it lacks its value")),
                 value => Ok(value.to_owned()),
@@ -107,7 +109,7 @@ impl BuildOptions {
     }
 }
 
-/// What of the options of an OpenCL C build goes along with its SPIR-V to the device's compiler.
+/// Returns the options of an OpenCL C build that the device's compiler needs for the SPIR-V.
 pub(crate) fn options_for_device(text: &str) -> Result<String> {
     let words = split(text)?;
     let kept: Vec<_> =
@@ -115,14 +117,14 @@ pub(crate) fn options_for_device(text: &str) -> Result<String> {
     Ok(kept.join(" "))
 }
 
-/// Whether it begins as the definition of a macro does, with or without parameters.
+/// Whether a text begins like the definition of a macro, with or without parameters.
 fn is_macro(definition: &str) -> bool {
     let mut characters = definition.chars();
     characters.next().is_some_and(|c| c.is_alphabetic() || c == '_')
 }
 
-/// The words of options, as drivers read them: between double quotes, blanks are as others, and a
-/// backslash takes the meaning of what follows it. A single quote means nothing to them.
+/// Splits options into words as drivers do: blanks between double quotes do not separate words, and a backslash
+/// escapes the next character. A single quote has no special meaning.
 fn split(text: &str) -> Result<Vec<String>> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let mut quoted = false;

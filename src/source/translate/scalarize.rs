@@ -1,10 +1,9 @@
-//! Takes `fma` of vectors apart.
+//! Splits `fma` of vectors into components.
 //!
-//! A contraction in OpenCL C is no call: the device's compiler sees a product and a sum, and puts the
-//! processor's instruction in their place. Once translated, it is a call of `fma`. That for vectors is
-//! something that Intel's CPU runtime does not see through when it makes work-items the lanes of
-//! vectors: a filter of `float4` then takes three times as long. That for numbers is an instruction to
-//! it.
+//! A contraction in OpenCL C is not a call: the device's compiler sees a product and a sum, and replaces them
+//! by the processor's instruction. After the translation, the contraction is a call of `fma`. Intel's CPU
+//! runtime cannot optimise the vector form of that call when it maps work-items to the lanes of vectors: a
+//! filter of `float4` then takes three times as long. The scalar form becomes one instruction.
 
 use std::collections::HashSet;
 
@@ -14,16 +13,16 @@ use crate::compiler::spirv::Module;
 use crate::compiler::spirv::edit::{Definitions, ExtendedSet, Instruction, Section, Stream};
 use crate::error::Result;
 
-/// Of a vector (SPIR-V 2.16.1, with the capability `Vector16`).
+/// Maximum number of components of a vector (SPIR-V 2.16.1, with the capability `Vector16`).
 const MOST_COMPONENTS: u32 = 16;
 
-/// Has every `fma` of vectors done component by component, which is what it means.
+/// Replaces every `fma` of vectors by one `fma` for each component, which is equivalent.
 ///
 /// # Errors
 ///
 /// [`Unsupported`](crate::ErrorKind::Unsupported) if all ids are used up.
 pub(super) fn fma_by_component(module: &mut Module) -> Result<()> {
-    // A decoration is about the call, and may not be about what takes its place.
+    // Calls with decorations are kept: a decoration may not apply to the instructions that replace the call.
     let decorated: HashSet<_> =
         module.section(Section::Annotations).iter().filter_map(|i| i.word(0)).collect();
     let sets = module.extended_sets();
@@ -45,7 +44,7 @@ struct Call {
     component: u32,
     components: u32,
     result: u32,
-    /// The extended instructions that it is one of.
+    /// Extended instruction set of the call.
     set: u32,
     operands: [u32; 3],
 }
@@ -97,7 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// A function that calls `fma` once, for a vector of so many components or, without any, a number.
+    /// Builds a function that calls `fma` once, for vectors of this number of components, or for scalars if
+    /// `None`.
     fn calling(components: Option<u32>, decorates: bool) -> Module {
         let mut b = Builder::new();
         b.set_version(1, 2);

@@ -1,22 +1,22 @@
-//! What a device's own compiler would know of its device, for clang.
+//! Arguments for clang that describe a device as its own compiler would know it.
 
 use super::find::Tools;
 use crate::device::{DeviceInfo, DeviceKind, spirv_versions};
 
-/// The SPIR-V that is made for devices that take none themselves, and the newest that is made: later
-/// versions only add what OpenCL C has no use for.
+/// Newest SPIR-V version that is generated, and the one for devices that take no SPIR-V themselves. Later
+/// versions only add features that OpenCL C does not use.
 const NEWEST: (u8, u8) = (1, 2);
 
-/// The version of OpenCL C unless the options tell another, as `clBuildProgram` has it.
+/// Default version of OpenCL C, if the options do not state one, as in `clBuildProgram`.
 pub(super) const STANDARD: &str = "CL1.2";
 
-/// The target and the SPIR-V version of a device.
+/// Target and SPIR-V version for a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) triple: String,
-    /// As in `1.2`.
+    /// SPIR-V version, as in `1.2`.
     pub(super) version: String,
-    /// Whether it makes one operation of a product and a sum where it may.
+    /// Whether a product and a sum are contracted to one operation where the language allows it.
     pub(super) fuses: bool,
     /// Arguments for clang: macros and extensions.
     pub(super) predefined: Vec<String>,
@@ -34,7 +34,7 @@ impl Target {
         Self {
             triple,
             fuses: match device.kind {
-                // What drivers say of processors is not what they do: Intel's denies it.
+                // Drivers report this wrongly for CPUs: Intel's driver denies it.
                 DeviceKind::Cpu => host_fuses(),
                 _ => device.fused_multiply_add,
             },
@@ -44,8 +44,8 @@ impl Target {
     }
 }
 
-/// Whether the host's processor has the operation. A driver for one without may have it by software,
-/// but does not choose it for speed.
+/// Whether the host's processor has a fused multiply-add. A driver for a processor without it may emulate it in
+/// software, but does not choose it for speed.
 fn host_fuses() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("fma");
@@ -54,7 +54,7 @@ fn host_fuses() -> bool {
 }
 
 fn predefined(device: &DeviceInfo, standard: &str) -> Vec<String> {
-    // Devices' compilers do not pass for GCC.
+    // Compilers of devices do not pretend to be GCC.
     let mut arguments = vec!["-fgnuc-version=0".to_owned()];
     if let Some(version) = opencl_version(&device.device_version) {
         arguments.push(format!("-D__OPENCL_VERSION__={version}"));
@@ -62,10 +62,9 @@ fn predefined(device: &DeviceInfo, standard: &str) -> Vec<String> {
     if !device.images {
         arguments.push("-U__IMAGE_SUPPORT__".to_owned());
     }
-    // What this device has, and nothing else that clang knows. An extension that it does not know is
-    // still defined: a kernel that asks for it then takes the same way as on the device, and fails
-    // here rather than to compute something else.
-    // Features are OpenCL C 3.0.
+    // Only extensions and features of this device, not all that clang supports. The macro of an extension that
+    // clang does not know is still defined: a kernel that tests for it then takes the same path as on the
+    // device, and fails here rather than computing something else. Features are part of OpenCL C 3.0.
     let features = if standard == "CL3.0" { &*device.opencl_c_features } else { &[] };
     let is_word = |name: &&String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let names = || device.extensions.iter().chain(features).filter(is_word);
@@ -75,13 +74,13 @@ fn predefined(device: &DeviceInfo, standard: &str) -> Vec<String> {
     arguments
 }
 
-/// The highest that the device lists and that is not newer than needed.
+/// Returns the highest version that the device lists and that is not newer than `NEWEST`.
 fn spirv_version(il_version: &str) -> (u8, u8) {
-    // Drivers that list newer ones alone take older ones as well, and older tools write no newer.
+    // Drivers that list only newer versions accept older ones as well, and older tools cannot write newer ones.
     spirv_versions(il_version).filter(|version| *version <= NEWEST).max().unwrap_or(NEWEST)
 }
 
-/// As in `OpenCL 3.0 PoCL`: what `__OPENCL_VERSION__` is there.
+/// Returns the value of `__OPENCL_VERSION__` for a device version such as `OpenCL 3.0 PoCL`.
 fn opencl_version(device_version: &str) -> Option<u32> {
     let version = device_version.strip_prefix("OpenCL ")?.split_whitespace().next()?;
     let (major, minor) = version.split_once('.')?;

@@ -1,4 +1,4 @@
-//! The room against compilers that are scripts: some work, some do not.
+//! Tests of the translation with compilers that are scripts: some work, some do not.
 #![cfg(unix)]
 
 use std::collections::HashMap;
@@ -13,10 +13,10 @@ use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind};
 use crate::process::scripts;
 
-/// What a compiler that works writes in the end.
+/// Last command of a working compiler: writes a module.
 const MODULE: &str = concat!("cat ", env!("CARGO_MANIFEST_DIR"), "/tests/data/saxpy.spv");
 
-/// A folder of scripts.
+/// Directory of scripts.
 struct Folder(TempDir);
 
 impl Folder {
@@ -38,7 +38,7 @@ impl Folder {
         path
     }
 
-    /// One that tells this version, and else does what `script` says.
+    /// Creates a compiler that reports this version, and otherwise runs `script`.
     fn compiler(&self, name: &str, version: &str, script: &str) -> PathBuf {
         self.program(
             name,
@@ -54,7 +54,7 @@ impl Folder {
         self.compiler(name, &format!("  LLVM version {major}.0.6"), script)
     }
 
-    /// With this folder first in `PATH`, and other variables.
+    /// Creates a front end with this directory first in `PATH`, and with other variables.
     fn front_end(&self, variables: &[(&'static str, &Path)]) -> Result<FrontEnd> {
         let variables: HashMap<_, _> =
             variables.iter().map(|(name, path)| (*name, OsString::from(path))).collect();
@@ -68,12 +68,12 @@ impl Folder {
         self.front_end(&[]).and_then(|front_end| front_end.tools().cloned())
     }
 
-    /// How often programs wrote a line to a file.
+    /// Returns the number of lines that programs wrote to a file.
     fn lines(&self, file: &str) -> usize {
         fs::read_to_string(self.file(file)).unwrap_or_default().lines().count()
     }
 
-    /// Translates by scripts in the places of both compilers.
+    /// Translates with scripts in place of both compilers.
     fn translate_within(
         &self,
         clang: &str,
@@ -377,7 +377,7 @@ fn what_optimised_code_does_not_survive_is_translated_with_less() {
     let runs = fs::read_to_string(folder.file("runs")).expect("it was run");
     let runs: Vec<_> = runs.lines().collect();
     let levels: Vec<_> = runs.iter().map(|run| run.contains(" -O2 ")).collect();
-    // The second way takes a run more.
+    // The second strategy takes one more run.
     assert_eq!(levels, [true, true, true, true, true, false, false], "{runs:?}");
 }
 
@@ -406,7 +406,7 @@ fn a_compiler_that_is_gone_may_come_back() {
     assert!(!error.is_deterministic());
 }
 
-// ---- What the compilers are told ----------------------------------------------------------------
+// ---- Arguments of the compilers ----------------------------------------------------------------
 
 fn arguments(options: &str, device: &DeviceInfo) -> String {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! The translation of one text.
+//! Translation of one text.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::{self, Ended};
 use crate::source::image::Image;
 
-/// What is done to a text beside what the arguments tell. Part of every key: raised with each change
-/// that changes results.
+/// Version of the processing that the arguments do not describe. It is part of every key, and is raised with
+/// each change that affects results.
 const PIPELINE: &str = "6";
 
-/// A way from OpenCL C to SPIR-V.
+/// Strategy for translating OpenCL C to SPIR-V.
 #[derive(Clone, Copy)]
 struct Way {
     clang: &'static [&'static str],
     llvm_spirv: &'static [&'static str],
-    /// Whether the optimiser is told which integers there are. `spir64` names none, so that it makes
-    /// some of two bits for a `switch` of four cases; with them, it may make indices of 64 bits of
-    /// those of 32.
+    /// Whether the optimiser is given the integer widths of devices. `spir64` lists none, so the optimiser
+    /// creates, for example, integers of two bits for a `switch` of four cases. With a list, it may widen
+    /// 32-bit indices to 64 bits.
     tells_integers: bool,
 }
 
@@ -35,8 +35,8 @@ const OPTIMISED: Way = Way { clang: &["-O2"], llvm_spirv: &[], tells_integers: f
 
 const PLAIN: Way = Way { clang: &["-O0"], llvm_spirv: &[], tells_integers: false };
 
-/// The ways by clang and llvm-spirv, best first. llvm-spirv 15 does not take all that optimising makes,
-/// such as integers of two bits and `freeze`; the third way leaves only the values of variables in
+/// Strategies with clang and llvm-spirv, best first. llvm-spirv 15 does not accept everything that optimisation
+/// creates, such as integers of two bits and `freeze`. The third strategy only keeps the values of variables in
 /// registers.
 const BY_PAIR: &[Way] = &[
     OPTIMISED,
@@ -49,10 +49,10 @@ const BY_PAIR: &[Way] = &[
     PLAIN,
 ];
 
-/// Those by clang alone.
+/// Strategies with clang alone.
 const DIRECTLY: &[Way] = &[OPTIMISED, PLAIN];
 
-/// With them, names are kept and loops are not made vectors: that is up to the device's compiler.
+/// Arguments that keep names and prevent the vectorisation of loops, which is left to the device's compiler.
 /// Crashes leave no files.
 const ALWAYS: &[&str] = &[
     "-ffp-contract=on",
@@ -63,36 +63,36 @@ const ALWAYS: &[&str] = &[
     "-fno-color-diagnostics",
 ];
 
-/// The exit status by which clang says that the text is wrong, and not that it fell over.
+/// Exit status of clang for an invalid text, as opposed to a crash.
 const REFUSED: i32 = 1;
 
-/// How a text is to be translated.
+/// Prepared translation for a device.
 #[derive(Debug)]
 pub(crate) struct Translation {
     tools: Arc<Tools>,
     target: Target,
-    /// For clang, whatever it does.
+    /// Arguments of every run of clang.
     arguments: Vec<String>,
-    /// The directories for included files, for clang.
+    /// Arguments that give clang the directories of included files.
     directories: Vec<String>,
     limit: Duration,
 }
 
-/// What came of a translation.
+/// Result of a translation.
 #[derive(Debug)]
 pub(crate) struct Translated {
-    /// SPIR-V.
+    /// SPIR-V module.
     pub(crate) image: Image,
-    /// The compilers' messages.
+    /// Messages of the compilers.
     pub(crate) log: String,
 }
 
 impl Translation {
-    /// For a device, with the options of a plain build.
+    /// Prepares a translation for a device, with the options of a plain build.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) for an option, by name.
+    /// [`Unsupported`](ErrorKind::Unsupported), with the name of the option, for an unsupported option.
     pub(crate) fn new(
         tools: &Arc<Tools>,
         limit: Duration,
@@ -111,12 +111,13 @@ impl Translation {
         }
         arguments.extend(ALWAYS.iter().map(|argument| (*argument).to_owned()));
         arguments.extend_from_slice(&target.predefined);
-        // Behind the others: what the text asks for counts.
+        // Build options come last, so that they override the others.
         arguments.extend(given);
         Ok(Self { tools: Arc::clone(tools), target, arguments, directories, limit })
     }
 
-    /// What the result depends on beside the text, for keys; but not where included files are found.
+    /// Returns the inputs of the result other than the text, for keys. Directories of included files are left
+    /// out.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let mut fields: Vec<_> =
             self.tools.identity().map(|(name, version)| (name, version.to_owned())).collect();
@@ -127,17 +128,17 @@ impl Translation {
         fields
     }
 
-    /// The compilers by name and version.
+    /// Returns the compilers by name and version.
     pub(crate) fn tools(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.tools.identity()
     }
 
-    /// The text with the contents of all included files in the place of their directives, and
-    /// otherwise as it is. Blocks.
+    /// Returns the text with the contents of all included files in place of their directives, and otherwise
+    /// unchanged. Blocks.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// Same as [`run`](Self::run).
     pub(crate) fn expand(&self, text: &[u8]) -> Result<String> {
         let directories = self.directories.iter().map(|directory| format!("-I{directory}"));
         let arguments = self.arguments.iter().cloned().chain(directories);
@@ -152,14 +153,13 @@ impl Translation {
         })
     }
 
-    /// Translates a text that includes no files, or whose files are in their places already. Blocks.
+    /// Translates a text that includes no files, or in which they are already expanded. Blocks.
     ///
     /// # Errors
     ///
-    /// * [`BuildFailed`](ErrorKind::BuildFailed), with the log, if a compiler refuses the text or falls
-    ///   over it.
-    /// * [`OutOfResources`](ErrorKind::OutOfResources), [`Io`](ErrorKind::Io) or
-    ///   [`Driver`](ErrorKind::Driver) if a compiler cannot be run, or does not end.
+    /// * [`BuildFailed`](ErrorKind::BuildFailed), with the log, if a compiler refuses the text or crashes.
+    /// * [`OutOfResources`](ErrorKind::OutOfResources), [`Io`](ErrorKind::Io) or [`Driver`](ErrorKind::Driver)
+    ///   if a compiler cannot be run, or does not end.
     pub(crate) fn run(&self, text: &[u8]) -> Result<Translated> {
         let ways = if self.tools.llvm_spirv.is_some() { BY_PAIR } else { DIRECTLY };
         let mut first = None;
@@ -212,7 +212,7 @@ impl Translation {
             Err(Fault::OfWay(failed(tool, "does not translate what clang made of it", &ended)))
         };
         let output = if way.tells_integers {
-            // What a text calls `powf` is its own.
+            // A function `powf` that the text declares is not the C library's.
             let mut arguments = from_llvm.clone();
             arguments.push("-fno-builtin".to_owned());
             arguments.extend(owned(&TEXT));
@@ -232,7 +232,7 @@ impl Translation {
         if let Some(llvm_spirv) = &self.tools.llvm_spirv {
             let mut arguments = vec![
                 format!("--spirv-max-version={}", self.target.version),
-                // SPIR-V itself keeps no sign of an integer, and messages name types.
+                // SPIR-V itself does not keep the signedness of integers, and messages name types.
                 "--preserve-ocl-kernel-arg-type-metadata-through-string".to_owned(),
             ];
             arguments.extend(owned(way.llvm_spirv));
@@ -261,7 +261,7 @@ impl Translation {
     }
 }
 
-/// LLVM's own text, with the integers that devices have in its data layout.
+/// Adds the integer widths of devices to the data layout of LLVM assembly text.
 fn with_integers(text: Vec<u8>) -> Vec<u8> {
     const LAYOUT: &[u8] = b"\ntarget datalayout = \"";
     const INTEGERS: &[u8] = b"-n8:16:32:64";
@@ -271,12 +271,12 @@ fn with_integers(text: Vec<u8>) -> Vec<u8> {
     [&text[..start + length], INTEGERS, &text[start + length..]].concat()
 }
 
-/// LLVM's own text, with every `llvm.fmuladd`, which clang writes where a product and a sum may become
-/// one operation, made `llvm.fma`, which they then are.
+/// Replaces every `llvm.fmuladd` in LLVM assembly text by `llvm.fma`. clang writes `llvm.fmuladd` where a
+/// product and a sum may become one operation; `llvm.fma` always is one.
 fn fused(text: Vec<u8>) -> Vec<u8> {
     const EITHER: &str = "@llvm.fmuladd.";
     const FUSED: &str = "@llvm.fma.";
-    // LLVM writes what is no ASCII as escapes.
+    // LLVM escapes characters that are not ASCII.
     let text = match String::from_utf8(text) {
         Ok(text) => text,
         Err(error) => return error.into_bytes(),
@@ -291,7 +291,7 @@ fn fused(text: Vec<u8>) -> Vec<u8> {
     let there: Vec<_> = text.lines().filter_map(declared).collect();
     let mut changed = String::with_capacity(text.len());
     for line in text.lines() {
-        // A constant may hold any text.
+        // A constant may contain any text.
         if line.starts_with('@') || !line.contains(EITHER) {
             changed.push_str(line);
         } else {
@@ -306,11 +306,11 @@ fn fused(text: Vec<u8>) -> Vec<u8> {
     changed.into_bytes()
 }
 
-/// Why a way did not lead to SPIR-V.
+/// Reason why a strategy did not lead to SPIR-V.
 enum Fault {
-    /// Another may.
+    /// Another strategy may succeed.
     OfWay(Error),
-    /// No other would.
+    /// No other strategy would succeed.
     Final(Error),
 }
 
@@ -320,7 +320,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// Runs a compiler; that it was starved, of memory or of room to write, is an error.
+/// Runs a compiler. Fails if it ran out of memory, or of space for its output.
 fn run(
     program: &Path,
     arguments: impl IntoIterator<Item = String>,
@@ -332,7 +332,7 @@ fn run(
         let message = format!("{}: it ran out of memory", program.display());
         return Err(Error::new(ErrorKind::OutOfResources, message).with_log(ended.log));
     }
-    // Its messages and its output would be in files, most often in memory.
+    // Messages and output go to files, which are in memory in most cases, and may have failed to be written.
     if ended.status.code() == Some(REFUSED) && ended.log.is_empty() {
         let (path, directory) = (program.display(), std::env::temp_dir());
         let message = format!(
