@@ -1,4 +1,4 @@
-//! The runtime: wires the rooms together and hands out devices, programs, buffers and queues.
+//! The runtime: connects the other modules and provides devices, programs, buffers and queues.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -33,15 +33,19 @@ use crate::stats::{Counters, Stats};
 /// The environment variable that selects the device.
 const DEVICE_VARIABLE: &str = "KILN_DEVICE";
 
-/// Devices, the programs built for them, and the threads that look after both. A handle, cheap to
-/// clone; make one at start and share it.
+/// Devices, the programs built for them, and the threads that serve both. A `Runtime` is a handle that is cheap
+/// to clone: create one at start and share it.
 ///
-/// A runtime starts a thread that looks after commands, and when first needed up to
-/// [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, as many for those of
-/// untrusted images, one that reads included files and loads what a remote cache sends while a compile
-/// runs, and one for host futures, with another for each of these that blocks in
-/// [`Event::wait`](crate::Event::wait). They end by themselves once the last handle, queue, program and
-/// command are gone.
+/// A runtime starts one thread that tracks commands. It starts the following threads when they are first
+/// needed:
+///
+/// * up to [`compile_workers`](RuntimeBuilder::compile_workers) threads for compilers, and as many for
+///   compilers of untrusted images;
+/// * one thread that reads included files, and that loads what a remote cache sends while a compile runs;
+/// * one thread for host futures, and another for each host future that blocks in
+///   [`Event::wait`](crate::Event::wait).
+///
+/// All threads end once the last handle, queue, program and command are gone.
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
@@ -82,31 +86,31 @@ pub struct RuntimeBuilder {
 }
 
 named_future! {
-    /// A runtime that is starting, or opening a device: from [`Runtime::new`],
+    /// A runtime that is starting, or that is opening a device: from [`Runtime::new`],
     /// [`RuntimeBuilder::build`] and [`Runtime::on`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it loses nothing but the runtime.
+    /// Dropping the future loses only the runtime.
     Starting => Result<Runtime>
 }
 
 named_future! {
-    /// The end of everything submitted and stored: from [`Runtime::drain`].
+    /// Completion of all submitted commands and all stores: from [`Runtime::drain`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it loses nothing.
+    /// Dropping the future loses nothing.
     Drain => ()
 }
 
 named_future! {
-    /// The end of everything submitted and stored, within a time limit: from
+    /// Completion of all submitted commands and all stores, within a time limit: from
     /// [`Runtime::drain_timeout`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it loses nothing.
+    /// Dropping the future loses nothing.
     DrainTimeout => Result<()>
 }
 
@@ -134,155 +138,162 @@ impl Default for RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Selects the default device by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`,
-    /// `accelerator`), a number of [`Runtime::devices`], the [common name](crate::DeviceInfo::common_name)
-    /// of a driver (`pocl`, `nvidia`, `intel`), a part of the device's, its platform's or its vendor's
-    /// name, or several of these joined by colons, all of which must fit, whatever their case. Of those
-    /// that fit the best is taken: a GPU before any other accelerator before a CPU, then the one that takes
-    /// more image formats. One or two digits are always the number of a device; more are a part of a name
-    /// if there is no such number, as in `4090`.
+    /// Selects the default device by text. The text is one of the following, or several of them joined by
+    /// colons, all of which must match:
     ///
-    /// Without it the environment variable `KILN_DEVICE` selects, and without that the best device.
+    /// * an API (`opencl`, `level-zero`),
+    /// * a kind (`gpu`, `cpu`, `accelerator`),
+    /// * an index into [`Runtime::devices`],
+    /// * the [common name](crate::DeviceInfo::common_name) of a driver (`pocl`, `nvidia`, `intel`),
+    /// * a part of the name of the device, its platform or its vendor.
+    ///
+    /// Upper and lower case are not distinguished. Of the devices that match, the best is selected: a GPU
+    /// before any other accelerator before a CPU, then the device that takes more image formats. A number of
+    /// one or two digits is always an index; a longer number is a part of a name if there is no such index, as
+    /// in `4090`.
+    ///
+    /// Without a selector, the environment variable `KILN_DEVICE` selects the device; if that is not set
+    /// either, the best device is selected.
     pub fn device(mut self, selector: impl Into<String>) -> Self {
         self.selector = Some(selector.into());
         self
     }
 
-    /// How many threads call compilers at the same time. Two, unless set: most drivers compile one
-    /// program at a time, whoever asks.
+    /// Sets the maximum number of threads that call compilers at the same time. The default is 2: most drivers
+    /// compile one program at a time, even for concurrent callers.
     pub fn compile_workers(mut self, workers: NonZeroUsize) -> Self {
         self.compile_workers = workers.get();
         self
     }
 
-    /// How many bytes of device binaries the programs kept in memory may stand for; 256 MiB unless
-    /// set. The least recently used go first. With `0` none is kept, but whoever asks for a program
-    /// while it builds still shares the build.
+    /// Sets the memory limit: the maximum number of bytes of device binaries of the programs kept in memory.
+    /// The default is 256 MiB. The least recently used programs are evicted first. With `0` no program is kept,
+    /// but requests for a program that is being built still share the build.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self
     }
 
-    /// How programs are cached, on disk above all; as the environment says unless set. With
-    /// simulated devices nothing is kept on disk unless it is set.
+    /// Sets how programs are cached, on disk above all. By default the environment variables decide. With
+    /// simulated devices nothing is kept on disk unless a configuration is set here.
     pub fn cache(mut self, cache: CacheConfig) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// How many commands a device is given at most before the first of them has ended. More can be
-    /// submitted: they wait without blocking anybody.
+    /// Sets the maximum number of commands that a device is given before the first of them has ended. More
+    /// commands can be submitted: they wait without blocking a thread.
     ///
-    /// Unless set, 16,384 for a CPU, and 1024 for any other device, whose driver's own queue is
-    /// finite: a driver blocks the thread that fills it.
+    /// The default is 16,384 for a CPU and 1024 for any other device, as the queue of its driver is finite: a
+    /// driver blocks the thread that fills the queue.
     pub fn max_in_flight(mut self, commands: NonZeroUsize) -> Self {
         self.max_in_flight = Some(commands);
         self
     }
 
-    /// Has the device measure every command, for [`Event::profile`](crate::Event::profile) and
-    /// [`Runtime::trace_to`]. Costs a few per cent on small launches; off unless set.
+    /// Makes the device measure every command, for [`Event::profile`](crate::Event::profile) and
+    /// [`Runtime::trace_to`]. Off by default: it costs a few per cent on small launches.
     pub fn profiling(mut self, profiling: bool) -> Self {
         self.profiling = profiling;
         self
     }
 
-    /// How long whoever first polls a command that has not ended keeps the thread, and waits for the
-    /// end there, before it is left to the executor. None, unless set.
+    /// Sets how long the first poll of a command that has not ended busy-waits on its thread for the end,
+    /// before the command is left to the executor. The default is zero.
     ///
-    /// For applications that wait for many short commands, one at a time, and have processors to spare:
-    /// a thread that sleeps takes 5 to 50 µs to wake up. Nothing else of the executor's runs on that
-    /// thread meanwhile, and a CPU that is the device has one processor less. What the device was not
-    /// given yet is awaited as ever, and so is whatever a [host task](crate::Queue::host_task) awaits.
+    /// Use this in applications that wait for many short commands, one at a time, and have processors to spare:
+    /// a sleeping thread takes 5 to 50 µs to wake up. While the thread busy-waits, the executor runs nothing
+    /// else on it, and a device that is a CPU has one processor less. Commands that the device has not been
+    /// given yet are awaited without busy-waiting, and so is everything that a
+    /// [host task](crate::Queue::host_task) awaits.
     pub fn spin(mut self, budget: Duration) -> Self {
         self.spin = budget;
         self
     }
 
-    /// What to do where several libraries export a symbol that an image imports. Unless this is set,
-    /// that is an error.
+    /// Sets how an import is resolved that several libraries export. By default this is an error.
     pub fn duplicate_exports(mut self, duplicates: DuplicateExports) -> Self {
         self.duplicate_exports = duplicates;
         self
     }
 
-    /// Whether the driver links SPIR-V also where Kiln would make one module of the images, which
-    /// is on Level Zero; off unless set.
+    /// Sets whether the driver links SPIR-V even where Kiln would merge the images into one module, which is
+    /// the case on Level Zero. Off by default.
     ///
-    /// Each image is then compiled once, to an object, and a further program of compiled images
-    /// takes milliseconds: for development, or where many programs use all of a large library. The
-    /// kernels are slower, since they call what one module has inlined.
+    /// Each image is then compiled once, to an object, and another program made of compiled images takes
+    /// milliseconds. This suits development, or many programs that use all of a large library. The kernels are
+    /// slower, since they call functions that would be inlined in a merged module.
     ///
-    /// Images whose functions have more private variables than such calls have room for, or
-    /// functions that every module may bring along (`LinkOnceODR`), are made one module all the
-    /// same.
+    /// Some images are merged into one module all the same: those whose functions have more private variables
+    /// than such calls have room for, and those with functions that every module may define (`LinkOnceODR`).
     pub fn link_objects(mut self, link: bool) -> Self {
         self.link_objects = link;
         self
     }
 
-    /// Whether launches that can run as one kernel do. Without it the environment variable
-    /// `KILN_FUSION` tells: `auto`, `always` or `never`; `auto` unless that is set.
+    /// Sets whether launches that can run as one kernel do so. Without this setting, the environment variable
+    /// `KILN_FUSION` decides: `auto`, `always` or `never`. The default is `auto`.
     pub fn fusion(mut self, mode: FusionMode) -> Self {
         self.fusion = Some(mode);
         self
     }
 
-    /// The compilers that translate OpenCL C to SPIR-V, for what needs SPIR-V of kernels that were
-    /// given as text. They are programs, clang and llvm-spirv, of one major version.
+    /// Sets the compilers that translate OpenCL C to SPIR-V, for uses that need the SPIR-V of kernels given as
+    /// text. They are the programs clang and llvm-spirv, of the same major version.
     ///
-    /// Unless set, the environment variables `KILN_CLANG` and `KILN_LLVM_SPIRV` say where they are,
-    /// and unless these are, they are looked for in `PATH` when they are first needed, also by names
-    /// with a version, such as `clang-15`. A clang of version 20 or later that `KILN_CLANG` names
-    /// makes SPIR-V by itself where no llvm-spirv fits it. A path without a program is an error when
-    /// the runtime is built, with who gave it.
+    /// Without this setting, the environment variables `KILN_CLANG` and `KILN_LLVM_SPIRV` name them. If these
+    /// are not set, the programs are looked up in `PATH` when they are first needed, also by names with a
+    /// version, such as `clang-15`. A clang of version 20 or later that `KILN_CLANG` names produces SPIR-V by
+    /// itself if no llvm-spirv matches it. A path without a program is an error when the runtime is built; the
+    /// error names the setting that gave the path.
     pub fn front_end(mut self, clang: impl Into<PathBuf>, llvm_spirv: impl Into<PathBuf>) -> Self {
         (self.clang, self.llvm_spirv) = (Some(clang.into()), Some(llvm_spirv.into()));
         self
     }
 
-    /// The program that compiles [untrusted images](Image::untrusted), as a child process: one
-    /// whose `main` calls [`build_child`](crate::build_child), or a script that starts one, such as
-    /// in a sandbox. Such a script passes on standard input and output and the environment variable
-    /// `KILN_IS_BUILD_CHILD`, by which the child knows what it is, and lets it reach the driver and the
-    /// device.
+    /// Sets the program that compiles [untrusted images](Image::untrusted) as a child process. Its `main` calls
+    /// [`build_child`](crate::build_child). It can also be a script that starts such a program, for example in
+    /// a sandbox. The script must pass on standard input and output and the environment variable
+    /// `KILN_IS_BUILD_CHILD`, by which the program detects that it is a child, and must give it access to the
+    /// driver and the device.
     ///
-    /// Unless set, the environment variable `KILN_BUILD_CHILD` names it; unless that does, it is
-    /// this program itself, if it has called the function, and else the tool `kiln`, beside this
-    /// program or in `PATH`. It has to be of the same version of Kiln, and gets the environment of
-    /// this process. A path without a program is an error when the runtime is built, with who gave
-    /// it.
+    /// Without this setting, the environment variable `KILN_BUILD_CHILD` names the program. If that is not set,
+    /// it is the current program if it has called the function, and otherwise the tool `kiln` beside the
+    /// current program or in `PATH`. The program has to be of the same version of Kiln, and gets the
+    /// environment of this process. A path without a program is an error when the runtime is built; the error
+    /// names the setting that gave the path.
     pub fn build_child(mut self, program: impl Into<PathBuf>) -> Self {
         self.build_child = Some(program.into());
         self
     }
 
-    /// How long such a child may take; 60 seconds unless set. Then it is killed, with all that it
-    /// has started, and the build fails with [`Driver`](ErrorKind::Driver).
+    /// Sets the maximum duration of one child process. The default is 60 seconds. After that the child is
+    /// killed, together with all processes that it has started, and the build fails with
+    /// [`Driver`](ErrorKind::Driver).
     pub fn build_child_limit(mut self, limit: Duration) -> Self {
         self.build_child_limit = limit;
         self
     }
 
-    /// Adds a simulated device, and leaves out the real ones.
+    /// Adds a simulated device. Real devices are then left out.
     #[cfg(feature = "simulated")]
     pub fn simulator(mut self, simulator: &crate::simulated::Simulator) -> Self {
         self.simulators.push(simulator.clone());
         self
     }
 
-    /// Loads the drivers, finds the devices and opens the one that is selected, without blocking.
+    /// Loads the drivers, finds the devices and opens the selected one, without blocking.
     ///
     /// # Errors
     ///
-    /// * [`NoDevice`](ErrorKind::NoDevice) if there is no driver, with what was tried and how to
-    ///   install one, or no device that fits the selector, with those there are.
-    /// * [`Configuration`](ErrorKind::Configuration) if a selector, a setting of the cache or the mode
-    ///   of fusion cannot be understood, with the environment variable if it came from there, if a
-    ///   compiler or a build child that was chosen is no program, if the cache directory that was
-    ///   chosen cannot be trusted, or if the file of `KILN_CACHE_TRACE` cannot be written.
-    /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the
-    ///   device cannot be opened, or if the system gives no thread.
+    /// * [`NoDevice`](ErrorKind::NoDevice) if there is no driver, listing what was tried and how to install
+    ///   one, or if no device matches the selector, listing the devices found.
+    /// * [`Configuration`](ErrorKind::Configuration) in these cases: a selector, a setting of the cache or the
+    ///   mode of fusion is not valid (the error names the environment variable if it came from there); a
+    ///   compiler or build child that was set is not a program; the cache directory that was set cannot be
+    ///   trusted; or the file of `KILN_CACHE_TRACE` cannot be written.
+    /// * [`OutOfResources`](ErrorKind::OutOfResources) or [`Driver`](ErrorKind::Driver) if the device cannot be
+    ///   opened, or if the system provides no thread.
     pub fn build(self) -> Starting {
         pin_library();
         if let Err(error) = process::start() {
@@ -397,49 +408,49 @@ impl RuntimeBuilder {
 }
 
 impl Runtime {
-    /// The best device found, or the one that `KILN_DEVICE` selects, and everything else as the
-    /// environment says, or at its default. Errors as for [`RuntimeBuilder::build`].
+    /// Starts a runtime on the best device found, or on the one that `KILN_DEVICE` selects. All other settings
+    /// come from the environment or have their defaults. Fails like [`RuntimeBuilder::build`].
     #[expect(clippy::new_ret_no_self, reason = "a runtime starts without blocking")]
     pub fn new() -> Starting {
         Self::builder().build()
     }
 
-    /// Settings for a runtime.
+    /// Returns the settings of a new runtime, at their defaults.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
-    /// Its builds, and the position of its device among them.
+    /// Returns the build graph and the position of this handle's device in it.
     #[cfg(feature = "internal")]
     pub(crate) fn graph(&self) -> (&Arc<BuildGraph>, usize) {
         (&self.inner.shared.graph, self.device)
     }
 
-    /// All devices, in the order of discovery.
+    /// Returns all devices, in the order of discovery.
     #[must_use]
     pub fn devices(&self) -> &[Device] {
         &self.inner.devices
     }
 
-    /// The APIs through which no device was found, such as `level-zero`, each with the reason.
+    /// Returns the APIs through which no device was found, such as `level-zero`, each with the reason.
     #[must_use]
     pub fn unavailable(&self) -> &[(&'static str, Error)] {
         &self.inner.unavailable
     }
 
-    /// The device that this handle's programs, buffers and queues are for.
+    /// Returns the device that this handle's programs, buffers and queues are for.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.devices[self.device]
     }
 
-    /// A handle of this runtime for another of its devices, which is opened if it was not. Programs
+    /// Returns a handle of this runtime for another of its devices, opening the device if necessary. Programs
     /// in memory and limits are shared.
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) for a device of another
-    /// runtime, else as the driver reports.
+    /// From the future: [`InvalidArgument`](ErrorKind::InvalidArgument) for a device of another runtime;
+    /// otherwise the error that the driver reports.
     pub fn on(&self, device: &Device) -> Starting {
         let inner = self.inner.clone();
         let position = inner.shared.graph.position(device);
@@ -451,41 +462,42 @@ impl Runtime {
         })
     }
 
-    /// Asks for a program: await the request, or [`start`](BuildRequest::start) it.
+    /// Creates a request for a program: await the request, or [`start`](BuildRequest::start) it.
     ///
-    /// All who ask a runtime for the same program get the same one while it is in memory, with the same
-    /// variables at program scope (`global int counter;`): what kernels of one asker write there, those of
-    /// another read, and Kiln does not order launches by it. To have a program of one's own, put a macro
-    /// that names the asker into the [options](BuildRequest::options), such as `-D ASKER=2`, or pass a
-    /// buffer instead.
+    /// All requests of a runtime for the same program get the same one while it is in memory, with the same
+    /// variables at program scope (`global int counter;`). Values that one caller's kernels write there are
+    /// read by another's, and Kiln does not order launches by them. To get a separate program, put a macro that
+    /// names the caller into the [options](BuildRequest::options), such as `-D CALLER=2`, or pass a buffer
+    /// instead.
     ///
-    /// A text that tells the time of its build is not kept: see [`BuildKey`](crate::BuildKey).
+    /// A program whose text uses the time of its build is not kept: see [`BuildKey`](crate::BuildKey).
     pub fn build(&self, image: &Image) -> BuildRequest {
         BuildRequest::new(self.inner.shared.graph.clone(), self.device, image)
     }
 
-    /// Registers a device library: what it exports resolves the imports of every program that is asked
-    /// for from now on, on all devices. `false` if it was registered already.
+    /// Registers a device library: its exports resolve the imports of every program requested from now on, on
+    /// all devices. Returns `false` if it was registered already.
     ///
-    /// A library is compiled when a program needs it, once for each device, and linked into each such
-    /// program. It may import from other libraries, and from the image that imports from it.
+    /// A library is compiled when a program needs it, once for each device, and linked into each such program.
+    /// It may import from other libraries, and from the image that imports from it.
     ///
     /// # Types
     ///
-    /// An import has to be declared as its export is defined. Not all drivers check: NVIDIA's links a call
-    /// with too few arguments, PoCL ends the process at the first launch. So the types of imports and exports
-    /// are compared before anything is linked, and [`BuildFailed`](ErrorKind::BuildFailed) names both types
-    /// and both images where they differ: in the result, in the number of parameters, in the width of a
-    /// number or a vector, in the address space of a pointer, in the members of a struct that is passed by
-    /// value, or in that the one is a function and the other a variable.
+    /// An import has to be declared as its export is defined. Not all drivers check this: NVIDIA's driver links
+    /// a call with too few arguments, and PoCL ends the process at the first launch. The types of imports and
+    /// exports are therefore compared before anything is linked. [`BuildFailed`](ErrorKind::BuildFailed) names
+    /// both types and both images where they differ: in the result, in the number of parameters, in the width
+    /// of a number or a vector, in the address space of a pointer, in the members of a struct passed by value,
+    /// or in that one is a function and the other a variable.
     ///
-    /// Not compared are:
+    /// The comparison does not cover:
     ///
     /// * signs of integers, which SPIR-V does not keep;
-    /// * what pointers point to, which many compilers of SPIR-V only guess, but for structs of one name;
-    /// * OpenCL C where it cannot be translated to SPIR-V: without `clang` and `llvm-spirv` (see
-    ///   [`RuntimeBuilder::front_end`]), or if the text has something that they do not take. A wrong
-    ///   declaration then has the driver's own consequences.
+    /// * the types that pointers point to, which many compilers of SPIR-V only guess, except for structs of the
+    ///   same name;
+    /// * OpenCL C that cannot be translated to SPIR-V: without `clang` and `llvm-spirv` (see
+    ///   [`RuntimeBuilder::front_end`]), or if the text has something that they do not accept. A wrong
+    ///   declaration is then handled by the driver.
     ///
     /// # Errors
     ///
@@ -495,11 +507,11 @@ impl Runtime {
         self.inner.shared.graph.register(library)
     }
 
-    /// Takes a device library back: programs that are asked for from now on are resolved without it.
-    /// `false` if it was not registered.
+    /// Unregisters a device library: programs requested from now on are resolved without it. Returns `false` if
+    /// it was not registered.
     ///
-    /// Programs that were linked with it leave the memory, except those that are in use; builds that
-    /// have begun end with it.
+    /// Programs that were linked with the library are evicted from memory, except those that are in use. Builds
+    /// that have begun still use it.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn unregister(&self, library: &Image) -> bool {
         !process::is_forked() && self.inner.shared.graph.unregister(library)
@@ -519,24 +531,24 @@ impl Runtime {
         })
     }
 
-    /// A new queue. Queues cost nothing and impose no order; see [`Queue`].
+    /// Creates a queue. Queues cost nothing and impose no order; see [`Queue`].
     #[must_use]
     pub fn queue(&self) -> Queue {
         Queue::new(self.scheduler())
     }
 
-    /// Memory for `len` elements, which are zero. Calls the driver, on this thread: where the
-    /// device's memory is nearly full, NVIDIA's may wait until the device has nothing to do.
+    /// Allocates a buffer of `len` elements, all zero. Calls the driver on this thread: if the device's memory
+    /// is nearly full, NVIDIA's driver may wait until the device is idle.
     ///
-    /// The device fills the memory once, before the first command that uses it; nobody waits for that
-    /// here. A [write](Queue::write) or a [fill](Queue::fill) of the whole buffer that comes first
-    /// makes it needless.
+    /// The device zeroes the memory once, before the first command that uses it; this call does not wait for
+    /// that. The fill is omitted if a [write](Queue::write) or a [fill](Queue::fill) of the whole buffer comes
+    /// first.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no bytes,
-    /// [`OutOfResources`](ErrorKind::OutOfResources) for more than one allocation of the device can
-    /// have, or than it has left.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) for a size of zero bytes,
+    /// [`OutOfResources`](ErrorKind::OutOfResources) for a size above the maximum of one allocation of the
+    /// device, or above the memory that it has left.
     pub fn buffer<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         self.allocate(len, Contents::Zeros)
     }
@@ -555,8 +567,8 @@ impl Runtime {
     ///
     /// # Safety
     ///
-    /// Every byte is written before a command reads it. The memory may hold what another buffer,
-    /// another process or another user of the device left there.
+    /// Every byte must be written before a command reads it. The memory may hold data of another buffer,
+    /// another process or another user of the device.
     ///
     /// # Errors
     ///
@@ -571,15 +583,15 @@ impl Runtime {
         Buffer::allocate(scheduler.slot(), scheduler.freed(), len, contents)
     }
 
-    /// A buffer with the given elements, at least one, ready when they have arrived. Its memory is
-    /// allocated in this call, as by [`buffer`](Self::buffer).
+    /// Allocates a buffer and writes the given elements to it, at least one. The future completes when they
+    /// have arrived. The memory is allocated in this call, as by [`buffer`](Self::buffer).
     ///
     /// # Errors
     ///
     /// From the future, as for [`buffer`](Self::buffer).
     pub fn buffer_from<T: Pod + Send>(&self, elements: Vec<T>) -> Upload<T> {
         let queue = self.queue();
-        // The write below covers it, and nobody gets it without that.
+        // The write below covers the whole buffer, and the buffer is returned only after that write.
         let buffer = self.allocate(elements.len(), Contents::Unspecified);
         Upload::new(buffer.and_then(|buffer| {
             let written = queue.write(&buffer, elements)?;
@@ -587,7 +599,8 @@ impl Runtime {
         }))
     }
 
-    /// What this runtime has done so far.
+    /// Returns statistics of this runtime: counters since its start, and the current numbers of commands and
+    /// programs.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.inner.shared.counters.snapshot();
@@ -599,19 +612,20 @@ impl Runtime {
         stats
     }
 
-    /// Completes when everything submitted so far, on all devices and queues, has ended, well or
-    /// not, and every program asked for so far is on disk and in the remote cache, as far as it will
-    /// be. If the disk then holds more than its [limit](CacheConfig::max_bytes), that is seen to, too:
-    /// programs are not removed before they are 5 s old, so that this can take 5 s, and up to 35 s
-    /// where other processes write as well.
+    /// Completes when all commands submitted so far, on all devices and queues, have ended, successfully or
+    /// not, and every program requested so far is on disk and in the remote cache, as far as it is stored there
+    /// at all. If the disk then holds more than its [limit](CacheConfig::max_bytes), it is also trimmed to the
+    /// limit. Programs are not removed before they are 5 s old, so this can take 5 s, and up to 35 s if other
+    /// processes write as well.
     ///
-    /// Programs are written behind those who asked for them. A process that ends before they are
-    /// has them built again next time: await this before.
+    /// Programs are written in the background. If a process ends before they are written, they are built again
+    /// next time: await this before the process ends.
     ///
-    /// A command that never ends, such as a host task that waits for something that never happens, keeps
-    /// this pending. After 5 s, a warning names what holds it up;
-    /// [`drain_timeout`](Self::drain_timeout) has a limit. A [host task](Queue::host_task) that awaits
-    /// this waits for itself: it fails with [`Deadlock`](ErrorKind::Deadlock), and this goes on.
+    /// A command that never ends, such as a host task that waits for something that never happens, keeps this
+    /// future pending. After 5 s, a warning names the commands that it waits for.
+    /// [`drain_timeout`](Self::drain_timeout) has a time limit. A [host task](Queue::host_task) that awaits
+    /// this would wait for itself: the task fails with [`Deadlock`](ErrorKind::Deadlock), and this future
+    /// continues.
     pub fn drain(&self) -> Drain {
         if process::is_forked() {
             return Drain::new(ready(()));
@@ -620,12 +634,12 @@ impl Runtime {
         Drain::new(drain(self.markers(), stored, self.inner.shared.waits.clone()))
     }
 
-    /// Like [`drain`](Self::drain), for no longer than `limit`.
+    /// Like [`drain`](Self::drain), with a time limit.
     ///
     /// # Errors
     ///
-    /// From the future: [`TimedOut`](ErrorKind::TimedOut) if something has not ended by then, with the
-    /// names of the commands that hold the others up; [`Deadlock`](ErrorKind::Deadlock) in a
+    /// From the future: [`TimedOut`](ErrorKind::TimedOut) if something has not ended within `limit`, with the
+    /// names of the commands that hold up the others; [`Deadlock`](ErrorKind::Deadlock) in a
     /// [host task](Queue::host_task), which would wait for itself.
     ///
     /// # Examples
@@ -646,16 +660,16 @@ impl Runtime {
         DrainTimeout::new(drain_within(self.markers(), stored, pause(limit), limit))
     }
 
-    /// Of each device, what ends after everything submitted so far.
+    /// Returns for each device an event that ends after everything submitted so far.
     fn markers(&self) -> Vec<Event> {
         let schedulers = self.inner.schedulers.iter().filter_map(OnceLock::get);
         schedulers.map(|scheduler| scheduler.marker(None)).collect()
     }
 
     /// Records every command submitted from now on, on all devices, until the trace is
-    /// [finished](Trace::finish), which writes it to `path` for Perfetto or Chrome; one that is
-    /// dropped writes nothing. Of more than 1,048,576 commands the others are counted only, under
-    /// `otherData`. Traces that are recorded at the same time share that room.
+    /// [finished](Trace::finish). `finish` writes the trace to `path`, for Perfetto or Chrome; a trace that is
+    /// dropped writes nothing. At most 1,048,576 commands are recorded; further commands are only counted,
+    /// under `otherData`. Traces recorded at the same time share this capacity.
     pub fn trace_to(&self, path: impl Into<PathBuf>) -> Trace {
         Trace::start(&self.inner.shared.timeline, path.into())
     }
@@ -673,7 +687,7 @@ impl Runtime {
         };
         let scheduler = &self.inner.schedulers[self.device];
         if process::is_forked() {
-            // Another thread of the parent may have been making it.
+            // Another thread of the parent process may have been initializing the scheduler at the fork.
             return scheduler.get().cloned().unwrap_or_else(make);
         }
         scheduler.get_or_init(make).clone()

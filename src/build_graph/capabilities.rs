@@ -1,12 +1,12 @@
-//! Whether a device can do what a module asks of it, before a compiler sees the module: some end
-//! the process where they do not know an extension.
+//! Check that a device supports the features that a module needs, before a compiler gets the module: some
+//! compilers end the process if they do not support an extension.
 
 use crate::compiler::spirv::{self, Demand};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// Checks a module, called `name`, against what the device says of itself. What it does not tell is
-/// left to the driver.
+/// Checks a module, named `name` in messages, against the device's description. Features that the description
+/// does not cover are left to the driver.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub(super) fn check(code: &[u8], name: &str, device: &Device) -> Result<()> {
     }
 }
 
-/// As [`check`], for a module of which the device's compiler gets a translation that needs `features`.
+/// Like [`check`], for a module whose translation, which needs `features`, is given to the device's compiler.
 pub(super) fn check_translated(
     code: &[u8],
     features: impl IntoIterator<Item = Demand>,
@@ -47,7 +47,8 @@ fn check_features(
     }
 }
 
-/// A feature that the device lacks, if the log in which a compiler refused OpenCL C names its types.
+/// Describes a feature that the device lacks, if a compiler's log about refused OpenCL C names the types of the
+/// feature.
 pub(super) fn lacking_by_log(log: &str, name: &str, device: &Device) -> Option<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_type = |word: &str, scalar: &str| {
@@ -86,12 +87,12 @@ fn check_addresses(bits: Option<u32>, device: &Device) -> Result<()> {
     }
 }
 
-/// How messages and devices name a feature.
+/// Names of a feature, in messages and in lists of devices.
 struct Feature {
-    /// In SPIR-V.
+    /// Name of the SPIR-V capability.
     capability: &'static str,
     in_words: &'static str,
-    /// Extensions and features of OpenCL C, each of which says that a device has it.
+    /// Extensions and features of OpenCL C. Each of them implies that a device has the feature.
     names: &'static [&'static str],
 }
 
@@ -143,10 +144,10 @@ impl Feature {
     }
 }
 
-/// Whether the device has a feature, or does not say.
+/// Whether the device has a feature, or its description does not cover it.
 fn has(device: &Device, feature: Demand) -> bool {
     let lists_extensions = !device.extensions.is_empty();
-    // Only devices of OpenCL 3.0 list what is optional there, and those of Level Zero list a part.
+    // Only OpenCL 3.0 devices list their optional features. Level Zero devices list only some of them.
     let lists_features = device.backend == "opencl" && !device.opencl_c_features.is_empty();
     let tells = match feature {
         Demand::Images | Demand::ReadWriteImages if !device.images => return !lists_extensions,

@@ -1,5 +1,5 @@
-//! The end of a flight that two jobs may race for: one that compiles, and one that loads what the
-//! remote cache sent meanwhile.
+//! End of an in-flight build for which two jobs may race: one that compiles, and one that loads the program
+//! that the remote cache has sent meanwhile.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,15 +12,15 @@ use super::shared_outcome::Lander;
 use crate::cache::store::Pending;
 use crate::sync::lock;
 
-/// What the jobs of a flight share.
+/// State shared by the jobs of an in-flight build.
 pub(super) struct Landing {
     lander: Mutex<Option<Lander<Outcome>>>,
     start: Instant,
-    /// Ends the waiting for the remote cache.
+    /// Handle that ends the wait for the remote cache.
     waiting: Mutex<Option<AbortHandle>>,
-    /// Whether what the remote cache has is not to be replaced.
+    /// Whether the entry in the remote cache must not be replaced, because it is newer.
     has_newer: AtomicBool,
-    /// Keeps those waiting who want everything stored.
+    /// Keeps `settled()` pending until the result is stored.
     _pending: Option<Pending>,
 }
 
@@ -35,12 +35,12 @@ impl Landing {
         }
     }
 
-    /// How long ago the flight began.
+    /// Returns the time since the build began.
     pub(super) fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// For whoever has an outcome first: the duty to tell it. Nobody waits for another one then.
+    /// Returns the obligation to end the build, to the first caller only. Ends the wait for the remote cache.
     pub(super) fn claim(&self) -> Option<Lander<Outcome>> {
         let lander = lock(&self.lander).take();
         if let Some(waiting) = lock(&self.waiting).take() {
@@ -49,12 +49,12 @@ impl Landing {
         lander
     }
 
-    /// Whether somebody had an outcome.
+    /// Whether a job has claimed the end of the build.
     pub(super) fn is_claimed(&self) -> bool {
         lock(&self.lander).is_none()
     }
 
-    /// Has the one who claims it end some waiting, too.
+    /// Sets a wait that is aborted when the end of the build is claimed.
     pub(super) fn abort_when_claimed(&self, waiting: AbortHandle) {
         *lock(&self.waiting) = Some(waiting);
     }

@@ -1,4 +1,4 @@
-//! The disk below the graph: programs found there, and the turn to build those that are not.
+//! The disk cache below the graph: programs found there, and turns to build those that are not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,38 +10,39 @@ use crate::digest::BuildKey;
 use crate::error::Result;
 use crate::stats::Counters;
 
-/// The shortest and the longest pause, before jitter, between two looks at another process's build.
+/// Shortest and longest pause, before jitter, between two lookups while another process builds a program.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(250)];
 
-/// The next pause is this part of the wait so far. A program is then found soon after it is there,
-/// measured by its compile, and waiting for many programs leaves the processor to the compilers.
+/// Divisor of the time waited so far that gives the next pause. A program is then found soon after it is
+/// stored, relative to the duration of its compile, and waiting for many programs leaves the processor to the
+/// compilers.
 const PAUSE_PART: u32 = 8;
 
-/// A store, as the graph uses it.
+/// The store of a graph.
 pub(crate) struct Disk {
     store: Store,
-    /// How long to wait for another process's build.
+    /// Maximum time to wait for another process's build.
     wait: Duration,
     counters: Arc<Counters>,
 }
 
-/// Why the disk has no program.
+/// Reason why the disk has no program.
 #[derive(Clone)]
 pub(crate) enum Miss {
     Absent,
-    /// What it has is not used, for this reason.
+    /// The stored entry is not used, for this reason.
     Unusable(String),
 }
 
-/// What to do about a program that the disk does not have.
+/// Next action for a program that the disk does not have.
 pub(crate) enum Turn {
-    /// Build it, holding the lock, if there are locks.
+    /// Build the program, holding the lock if locks are in use.
     Build(Option<Lock>),
-    /// Another process builds it: look again after a pause.
+    /// Another process is building the program: look again after this pause.
     Wait(Duration),
 }
 
-/// A build's waiting for another process.
+/// State of waiting for another process's build.
 #[derive(Default)]
 pub(crate) struct Waiting {
     since: Option<Instant>,
@@ -52,7 +53,7 @@ impl Disk {
         Self { store, wait, counters }
     }
 
-    /// Something that [`Store::settled`] waits for.
+    /// Returns a guard that [`Store::settled`] waits for.
     pub(crate) fn begin(&self) -> Pending {
         self.store.begin()
     }
@@ -61,8 +62,8 @@ impl Disk {
         &self.store
     }
 
-    /// Loads a program. An error is one of circumstance: whatever is wrong with what is on the disk,
-    /// or with what the driver makes of it, is a miss, which counts unless it is the last one again.
+    /// Loads a program. Errors are transient failures only: a damaged entry, or one that the driver does not
+    /// take, is a miss. It is counted unless its reason is that of the last miss.
     pub(crate) fn load(
         &self,
         address: &Address,
@@ -103,7 +104,8 @@ impl Disk {
         }
     }
 
-    /// Whether to build what the disk does not have, or to wait for another process that does.
+    /// Returns whether to build a program that the disk does not have, or to wait for another process that is
+    /// building it.
     pub(crate) fn turn(&self, key: &BuildKey, waiting: &mut Waiting) -> Turn {
         match self.store.try_build_lock(key) {
             Try::Held(lock) => return Turn::Build(Some(lock)),
@@ -121,7 +123,7 @@ impl Disk {
         }
         let [shortest, longest] = PAUSES;
         let pause = (since.elapsed() / PAUSE_PART).clamp(shortest, longest);
-        // Apart from each other, for many processes.
+        // The jitter keeps many processes from looking at the same time.
         Turn::Wait(pause.mul_f64(0.5 + fastrand::f64()))
     }
 }

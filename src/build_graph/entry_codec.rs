@@ -1,4 +1,4 @@
-//! How an entry becomes a program, and a program an entry, wherever the entry lies.
+//! Conversion between stored entries and programs, for all caches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::digest::BuildKey;
 use crate::error::{ErrorKind, Result};
 use crate::source::image::Image;
 
-/// What the driver makes of an entry.
+/// Result of loading an entry into the driver.
 pub(crate) enum Loaded {
     Built(Arc<Built>),
-    /// It does not take it, for this reason.
+    /// The driver does not take the entry, for this reason.
     Refused(String),
 }
 
-/// Loads the program of an entry that came from `origin`. An error is one of circumstance.
+/// Loads the program of an entry that came from `origin`. Errors are transient failures only.
 pub(crate) fn load(
     entry: &Entry,
     origin: Origin,
@@ -67,15 +67,15 @@ pub(crate) fn load(
     }
 }
 
-/// The parts of a program's entry.
+/// Two parts of a program's entry.
 pub(crate) struct Packed {
     pub(crate) payload: Vec<u8>,
-    /// What follows it.
+    /// Bytes that follow the payload in the entry.
     pub(crate) rest: Vec<u8>,
 }
 
-/// Makes the entry of a program that was built in this time, by tools that are no driver's. Some
-/// drivers complete its binary only now; an error is theirs.
+/// Creates the entry of a program that was built in the time `took`. `tools` are tools other than drivers that
+/// took part. Some drivers complete the binary only now; errors are those of the driver.
 pub(crate) fn pack(
     key: &BuildKey,
     built: &Built,

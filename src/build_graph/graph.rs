@@ -1,10 +1,10 @@
-//! The graph's nodes: programs in flight and programs kept, and the rules for both.
+//! Nodes of the build graph: programs in flight and programs kept, and the rules for both.
 //!
-//! A node lives in one of two places. While it is built it is a flight, in a map behind a mutex, so
-//! that nothing can evict it; its end moves it to a cache, from which a hit takes no lock of ours.
-//! A request looks into the cache, then under the mutex among the flights, and then, still under
-//! the mutex, into the cache again: a flight's outcome is in the cache before the flight leaves the
-//! map, so no request slips between the two and builds a second time.
+//! A node is in one of two places. While it is built, it is an in-flight build in a map behind a mutex, so
+//! nothing can evict it. When the build ends, its outcome moves to a cache, where a hit takes no lock of this
+//! module. A request looks into the cache, then under the mutex among the in-flight builds, and then, still
+//! under the mutex, into the cache again. An outcome is put into the cache before the in-flight build leaves
+//! the map, so no request can miss both and start a second build.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -41,25 +41,27 @@ use crate::source::translate::FrontEnd;
 use crate::stats::{Counters, Stats};
 use crate::sync::{ignore_poison, lock};
 
-/// Names a node.
+/// Name of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeId {
-    /// The device's position: devices that are alike, such as two cards of a kind, share keys but
-    /// not the programs in their memory.
+    /// The device's position in the graph. Devices that are alike, such as two cards of one model, share keys
+    /// but not the programs in their memory.
     device: usize,
     pub(super) key: BuildKey,
-    /// Whether it is built on threads of its own, and by a driver's compiler in a child process.
+    /// Whether the program is built on the threads for untrusted images and, if a driver compiles it, in a
+    /// child process.
     is_untrusted: bool,
 }
 
-/// Names what is kept: one program for all who ask, but failures apart.
+/// Name of a kept outcome. All requests share one program; failures are separate for trusted and untrusted
+/// builds.
 type KeptId = (usize, BuildKey, Sort);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Sort {
     Program,
     Failure,
-    /// Of a compiler in a child process.
+    /// Failure of a compiler in a child process.
     ChildFailure,
 }
 
@@ -74,27 +76,27 @@ impl NodeId {
     }
 }
 
-/// How a build ended.
+/// Result of a build.
 pub(crate) type Outcome = Result<Arc<Built>>;
 
-/// What a kept failure weighs beside its log.
+/// Weight of a kept failure in bytes, not counting its log.
 const FAILURE_WEIGHT: usize = 256;
 
 /// The answer to a request.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    /// From memory.
+    /// The outcome was in memory.
     Kept(Outcome),
-    /// It cannot be built, and no driver was asked.
+    /// The program cannot be built; no driver was called.
     Refused(Error),
-    /// Wait for it.
+    /// The program is being built: wait for the outcome.
     Building(Flight<Outcome>),
-    /// Wait for the answer: files are read, for its key.
+    /// Files are being read to compute the key: wait for the answer.
     Reading(Flight<Answer>),
 }
 
 impl Answer {
-    /// The outcome, once there is one.
+    /// Waits for the outcome.
     pub(super) async fn landed(mut self) -> Outcome {
         loop {
             self = match self {
@@ -107,33 +109,33 @@ impl Answer {
     }
 }
 
-/// Where there was something already.
+/// Place where a request found an existing node.
 enum Found {
     Kept,
     Flying,
 }
 
-/// What a graph works with.
+/// Settings and services of a graph.
 pub(crate) struct Setting {
     pub(crate) devices: Arc<[Arc<DeviceSlot>]>,
-    /// For calls that block.
+    /// Threads for calls that block.
     pub(crate) pool: Pool,
-    /// The same for those whose images are not trusted: compilers that hang hold up no others.
+    /// Threads for calls that block on untrusted images: a compiler that hangs delays no trusted build.
     pub(crate) untrusted_pool: Pool,
     pub(crate) children: Children,
-    /// For waiting without a thread.
+    /// Executor for waiting without a thread.
     pub(crate) host: Arc<HostExecutor>,
-    /// Programs are kept in memory up to so many bytes of device binaries. With a limit of zero none
-    /// is, though builds in flight are shared all the same.
+    /// Maximum number of bytes of device binaries kept in memory. With a limit of zero no program is kept, but
+    /// in-flight builds are still shared.
     pub(crate) memory_limit: u64,
     pub(crate) disk: Option<Disk>,
     pub(crate) remote: Option<Remote>,
     pub(crate) trace: Option<LookupTrace>,
     pub(crate) duplicates: DuplicateExports,
-    /// Whether drivers link objects where one module would make better kernels.
+    /// Whether the driver links objects even where one merged module would give faster kernels.
     pub(crate) link_objects: bool,
     pub(crate) front_end: FrontEnd,
-    /// What stands for a device in keys, if it is not the device's own identity.
+    /// Identity that replaces a device's own identity in keys, if set.
     pub(crate) identity: Option<DeviceIdentity>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -141,19 +143,19 @@ pub(crate) struct Setting {
 /// All builds of a runtime.
 pub(crate) struct BuildGraph {
     setting: Setting,
-    /// One for each device.
+    /// Device part of keys, for each device in the order of `Setting::devices`.
     device_keys: Box<[DeviceKey]>,
     kept: Cache<KeptId, Outcome, foldhash::fast::RandomState>,
     flights: Mutex<HashMap<NodeId, Flight<Outcome>>>,
     libraries: RwLock<Libraries>,
     fusions: Fusions,
-    /// For what is not to wait until a compile ends: loading what the remote cache has of the same, and
-    /// reading the files that keys cover.
+    /// Thread for work that must not wait for a compile to end: loading programs that the remote cache sends,
+    /// and reading the files that keys cover.
     loaders: Pool,
 }
 
 impl BuildGraph {
-    /// Reads the environment variables that change compilers, once.
+    /// Creates a graph. Reads the environment variables that affect compilers, once.
     pub(crate) fn new(setting: Setting) -> Arc<Self> {
         let device_key = |slot: &Arc<DeviceSlot>| {
             let device = slot.handle();
@@ -170,7 +172,7 @@ impl BuildGraph {
         let device_keys = setting.devices.iter().map(device_key).collect();
         let evictions = Arc::clone(&setting.counters);
         let kept = Cache::builder()
-            // The default policy may turn a new entry away.
+            // The default policy may reject a new entry.
             .eviction_policy(EvictionPolicy::lru())
             .max_capacity(setting.memory_limit)
             .weigher(|_, outcome| weight(outcome))
@@ -186,8 +188,8 @@ impl BuildGraph {
         Arc::new(Self { setting, device_keys, kept, flights, libraries, fusions, loaders })
     }
 
-    /// The program that is wanted: kept, in flight, or from now on in flight. Never blocks on a
-    /// driver.
+    /// Returns the requested program if it is kept, joins it if it is in flight, and starts its build
+    /// otherwise. Never blocks on a driver.
     pub(crate) fn ask(self: &Arc<Self>, wanted: Wanted) -> Answer {
         let recipe = match self.resolve(wanted) {
             Ok(recipe) => recipe,
@@ -201,12 +203,12 @@ impl BuildGraph {
         }
     }
 
-    /// Has the files read that the key covers, and then asks.
+    /// Reads the files that the key covers on a worker thread, then requests the program.
     fn ask_with_files(self: &Arc<Self>, mut recipe: Recipe) -> Answer {
         let (flight, lander) = flight();
         let graph = Arc::clone(self);
         let pending = self.begin(&recipe);
-        // The directives of a text decide how long it takes.
+        // The directives in the text determine how long reading takes, so untrusted text uses its own threads.
         let is_untrusted = recipe.has_untrusted();
         let pool = if is_untrusted { self.pool_for(true) } else { &self.loaders };
         let reading = pool.run(move || {
@@ -231,18 +233,19 @@ impl BuildGraph {
         })
     }
 
-    /// What a program is made of, an object or SPIR-V, in the same way.
+    /// Requests a dependency of a program, an object or SPIR-V, without counting the request.
     pub(super) fn ask_uncounted(self: &Arc<Self>, recipe: Recipe) -> Answer {
         self.ask_for(recipe, |recipe| self.begin(recipe), |_| ())
     }
 
-    /// Something that [`settled`](Self::settled) waits for, if the program of a recipe is stored.
+    /// Returns a guard that [`settled`](Self::settled) waits for, if the program of a recipe is stored.
     fn begin(&self, recipe: &Recipe) -> Option<Pending> {
         let begin = || self.disk().map(Disk::begin).or_else(|| self.remote().map(Remote::begin));
         recipe.is_stored().then(begin).flatten()
     }
 
-    /// `begin` tells what is pending until the program is stored, if it is to be built.
+    /// Requests the node of a recipe. If it has to be built, `begin` returns the guard that stays pending until
+    /// the program is stored.
     fn ask_for(
         self: &Arc<Self>,
         recipe: Recipe,
@@ -267,8 +270,8 @@ impl BuildGraph {
                 self.trace(&recipe, key, "joined", [None; 2], None);
                 return Answer::Building(flight);
             }
-            // A flight may have ended since the first look. Taking its outcome is left to the next
-            // round: a `get` may free programs, which is nothing to do under the mutex.
+            // The build may have ended since the first lookup. The next iteration takes its outcome: `get` may
+            // free programs, which must not happen under the mutex.
             if self.keeps(node) {
                 continue;
             }
@@ -278,7 +281,7 @@ impl BuildGraph {
         };
 
         let landing = Landing::new(lander, begin(&recipe));
-        // From here on the flight ends, whatever becomes of the job.
+        // From here on the in-flight build always ends: dropping the job ends it with an error.
         let job = Job::new(Arc::clone(self), node, recipe, landing);
         let span = self.span(job.recipe(), key);
         job.with_span(span).submit();
@@ -297,7 +300,8 @@ impl BuildGraph {
         self.kept.contains_key(&node.program()) || self.kept.contains_key(&node.failure())
     }
 
-    /// A program in memory that was linked from the same images and more: it has the same kernels.
+    /// Returns a program in memory that was linked from the same images and possibly more: its kernels are the
+    /// same.
     fn serving(&self, recipe: &Recipe) -> Option<Outcome> {
         let parts = self.parts(recipe);
         if parts.is_empty() {
@@ -307,7 +311,7 @@ impl BuildGraph {
             let Ok(built) = outcome else { return false };
             node.0 == recipe.device() && parts.iter().all(|part| built.parts().contains(part))
         })?;
-        // Not the iterator's own: a `get` counts as use.
+        // Looked up with `get` instead of taken from the iterator, so that it counts as a use.
         self.kept.get(&*node)
     }
 
@@ -315,7 +319,7 @@ impl BuildGraph {
         &self.fusions
     }
 
-    /// The threads for calls that block, on images that are trusted or not.
+    /// Returns the threads for calls that block, on untrusted or on trusted images.
     pub(super) fn pool_for(&self, is_untrusted: bool) -> &Pool {
         if is_untrusted { &self.setting.untrusted_pool } else { &self.setting.pool }
     }
@@ -324,13 +328,13 @@ impl BuildGraph {
         &self.setting.children
     }
 
-    /// Whether a child process compiles what is not in memory or on disk.
+    /// Whether a child process compiles the program if it is not in memory or on disk.
     pub(super) fn has_child_compile(&self, recipe: &Recipe) -> bool {
-        // A simulated device's compiler is Kiln's own, and no child reaches the device.
+        // The compiler of a simulated device is part of Kiln, and a child process cannot reach the device.
         recipe.is_untrusted() && self.device(recipe.device()).runs_code
     }
 
-    /// A recipe's device, as a child finds it.
+    /// Returns the data by which a child process finds a recipe's device.
     pub(super) fn target(&self, recipe: &Recipe) -> Target<'_> {
         let info = self.device(recipe.device()).info();
         let before = &self.setting.devices[..recipe.device()];
@@ -338,20 +342,20 @@ impl BuildGraph {
         Target { info, position: before.iter().filter(is_equal).count() }
     }
 
-    /// The threads for calls that block.
+    /// Returns the threads for calls that block on trusted images.
     pub(crate) fn pool(&self) -> &Pool {
         &self.setting.pool
     }
 
-    /// Runs a task that owns a job. Without a thread for it the task is dropped, and the job, which is
-    /// dropped with it, ends its build with an error.
+    /// Runs a task that owns a job. If no thread is available for it, the task is dropped together with its
+    /// job, which ends the build with an error.
     pub(super) fn run_later(&self, task: impl Future<Output = ()> + Send + 'static) {
         if let Err(error) = self.host().spawn(task) {
             tracing::debug!(%error, "a build does not go on");
         }
     }
 
-    /// Where tasks of the library's own wait.
+    /// Returns the executor on which Kiln's own tasks wait.
     pub(super) fn host(&self) -> &Arc<HostExecutor> {
         &self.setting.host
     }
@@ -364,7 +368,7 @@ impl BuildGraph {
         self.setting.remote.as_ref()
     }
 
-    /// The thread for what is not to wait until a compile ends.
+    /// Returns the thread for work that must not wait for a compile to end.
     pub(super) fn loaders(&self) -> &Pool {
         &self.loaders
     }
@@ -381,21 +385,21 @@ impl BuildGraph {
         &self.setting.devices[recipe.device()]
     }
 
-    /// The device whose compiler is to be called.
+    /// Returns the device whose compiler is to be called, opening it if necessary.
     ///
     /// # Errors
     ///
-    /// The errors of opening it, and [`OutOfResources`](ErrorKind::OutOfResources) where the compiler would
-    /// find nothing to work with.
+    /// The errors of opening the device, and [`OutOfResources`](ErrorKind::OutOfResources) if the system has
+    /// too few resources left for the compiler.
     pub(super) fn compiler(&self, recipe: &Recipe) -> Result<&Arc<dyn backend::Device>> {
-        // A simulated device's compiler is Kiln's own.
+        // The compiler of a simulated device is part of Kiln.
         if self.device(recipe.device()).runs_code {
             resources::check()?;
         }
         self.slot(recipe).open()
     }
 
-    /// Completes when every build that was asked for has ended and is stored.
+    /// Completes when every requested build has ended and is stored.
     pub(crate) fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let disk = self.disk().map(|disk| disk.store().settled());
         let remote = self.remote().map(Remote::settled);
@@ -409,34 +413,34 @@ impl BuildGraph {
         }
     }
 
-    /// Finds the images that a program is made of, and whether it can be built at all.
+    /// Finds the images that make up a program. Fails if the program cannot be built.
     pub(crate) fn resolve(&self, wanted: Wanted) -> Result<Recipe> {
         let device = self.device(wanted.device());
         wanted.resolve(device, self.setting.link_objects, |image| self.libraries().resolve(image))
     }
 
-    /// What texts are built from once these are their SPIR-V.
+    /// Returns the recipe that replaces the recipe of `texts` once `images`, their SPIR-V, exist.
     pub(super) fn translated(&self, texts: &Recipe, images: Vec<Image>) -> Result<Recipe> {
         texts.translated(images, self.device(texts.device()), self.setting.link_objects)
     }
 
     fn libraries(&self) -> RwLockReadGuard<'_, Libraries> {
-        // No code of others runs under the lock, and a panic leaves a list that is whole.
+        // Only this crate's code runs under the lock, and a panic leaves a consistent list.
         ignore_poison(self.libraries.read())
     }
 
-    /// Adds to a compiler's refusal what it may have refused.
+    /// Adds likely causes to an error of the compiler.
     pub(super) fn explain(&self, recipe: &Recipe, error: Error) -> Error {
         recipe.explain(error, &self.libraries(), self.slot(recipe).handle())
     }
 
-    /// Adds a device library. `false` if it was there.
+    /// Adds a device library. Returns `false` if it was registered already.
     pub(crate) fn register(&self, image: &Image) -> Result<bool> {
         ignore_poison(self.libraries.write()).register(image)
     }
 
-    /// Removes a device library, and the programs linked with it that nobody uses. `false` if it was
-    /// not there.
+    /// Removes a device library, and evicts the programs linked with it that are not in use. Returns `false` if
+    /// it was not registered.
     pub(crate) fn unregister(&self, image: &Image) -> bool {
         let removed = ignore_poison(self.libraries.write()).unregister(image);
         if removed {
@@ -456,12 +460,12 @@ impl BuildGraph {
         recipe.key_fields(&self.device_keys[recipe.device()])
     }
 
-    /// What the program of a recipe is linked from.
+    /// Returns the linked parts of a recipe's program.
     pub(super) fn parts(&self, recipe: &Recipe) -> Box<[Part]> {
         recipe.parts(&self.device_keys[recipe.device()])
     }
 
-    /// The same of texts, whose SPIR-V is built in this way.
+    /// Like [`parts`](Self::parts), for the recipe of `texts` whose SPIR-V is built by the strategy `way`.
     pub(super) fn parts_by(&self, way: Way, texts: &Recipe) -> Box<[Part]> {
         texts.parts_by(way, &self.device_keys[texts.device()])
     }
@@ -470,7 +474,7 @@ impl BuildGraph {
         &self.device_keys[device]
     }
 
-    /// Where stores have the program of a recipe.
+    /// Returns the address of a recipe's program in stores.
     pub(super) fn address(&self, recipe: &Recipe, key: BuildKey) -> Address {
         Address { device: self.device_keys[recipe.device()].folder(), key }
     }
@@ -490,19 +494,19 @@ impl BuildGraph {
         }
     }
 
-    /// Counts a request that cannot be right on any try.
+    /// Counts a request that fails before a build starts, and returns its error.
     pub(crate) fn refuse(&self, error: Error) -> Error {
         self.counters().builds_requested.add_one();
         self.counters().failed_builds.add_one();
         error
     }
 
-    /// The device at a position that came from [`position`](Self::position) or the runtime.
+    /// Returns the device at a position that came from [`position`](Self::position) or the runtime.
     pub(crate) fn device(&self, position: usize) -> &Device {
         self.setting.devices[position].handle()
     }
 
-    /// Where a device stands in the graph.
+    /// Returns the position of a device in the graph.
     pub(crate) fn position(&self, device: &Device) -> Result<usize> {
         let same = |slot: &Arc<DeviceSlot>| Arc::ptr_eq(slot.handle().info(), device.info());
         if self.setting.devices.get(device.index()).is_some_and(same) {
@@ -513,7 +517,7 @@ impl BuildGraph {
         )))
     }
 
-    /// Fills in what tells the present.
+    /// Fills in the fields of `stats` that describe the current contents of memory.
     pub(crate) fn tell(&self, stats: &mut Stats) {
         let kept = self.kept.iter().filter_map(|(_, outcome)| outcome.ok());
         (stats.programs_in_memory, stats.bytes_in_memory) =
@@ -524,11 +528,11 @@ impl BuildGraph {
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<NodeId, Flight<Outcome>>> {
-        // Each holder changes the map in one call: a panic leaves nothing half done.
+        // Each holder of the lock changes the map in one call: a panic leaves no partial change.
         lock(&self.flights)
     }
 
-    /// Made where the build is asked for, so that it stands below the caller's span.
+    /// Creates the span of a build. Called on the requesting thread, so that the caller's span is its parent.
     fn span(&self, recipe: &Recipe, key: BuildKey) -> tracing::Span {
         let span = tracing::info_span!(
             "build",
@@ -545,7 +549,8 @@ impl BuildGraph {
         span
     }
 
-    /// Drops the kept programs that nobody else holds, to give their memory back to the device.
+    /// Evicts the kept programs that are not in use, to return their memory to the device. Returns their
+    /// number.
     pub(super) fn drop_idle_programs(&self) -> usize {
         self.fusions.clear();
         self.drop_idle(|_| true)
@@ -554,7 +559,7 @@ impl BuildGraph {
     fn drop_idle(&self, is_meant: impl Fn(&Built) -> bool) -> usize {
         let mut dropped = 0;
         for (node, outcome) in &self.kept {
-            // One holder is the cache, the other this loop.
+            // The two references are the cache's and this loop's.
             if outcome.is_ok_and(|built| Arc::strong_count(&built) == 2 && is_meant(&built)) {
                 self.kept.invalidate(&*node);
                 dropped += 1;
@@ -564,9 +569,9 @@ impl BuildGraph {
         dropped
     }
 
-    /// Makes an outcome known. The cache comes first, the flight goes second, and only then, with
-    /// the caller, the waiters hear of it: whoever learns of a failure of circumstance and asks
-    /// again gets a new build, and whoever learns of a program finds it.
+    /// Makes an outcome visible: first in the cache, then by removing the in-flight build. Only afterwards does
+    /// the caller wake the waiters. A waiter that receives a transient failure and requests the program again
+    /// therefore starts a new build, and one that receives a program finds it in the cache.
     pub(super) fn publish(&self, node: NodeId, recipe: &Recipe, outcome: &Outcome) {
         let is_kept = outcome.as_ref().map_or_else(Error::is_deterministic, |_| true);
         if is_kept && !recipe.is_time_dependent() {
@@ -575,9 +580,9 @@ impl BuildGraph {
         self.flights().remove(&node);
     }
 
-    /// Keeps an outcome in memory, in place of one there may be.
+    /// Keeps an outcome in memory, replacing an earlier one.
     pub(super) fn keep(&self, node: NodeId, outcome: Outcome) {
-        // What the cache turns away it frees later: too late, where memory is that scarce.
+        // The cache frees rejected entries later, which is too late where memory is this scarce.
         if self.setting.memory_limit == 0 {
             return;
         }
@@ -590,33 +595,34 @@ impl BuildGraph {
         self.settle();
     }
 
-    /// Keeps an outcome out of memory that is larger than the limit. moka would make room for one that
-    /// takes another's place, by removing all others.
+    /// Keeps an outcome that is larger than the limit out of memory. If it were inserted in place of an earlier
+    /// entry, moka would evict all other entries to make room.
     fn turn_away(&self, id: KeptId, outcome: &Outcome) {
         let (key, bytes, limit) = (id.1, weight(outcome), self.setting.memory_limit);
         tracing::debug!(%key, bytes, limit, "a program is larger than the limit of memory");
         if self.kept.contains_key(&id) {
-            // Counted by the cache's listener.
+            // The cache's eviction listener counts this one.
             self.kept.invalidate(&id);
         } else if outcome.is_ok() {
             self.counters().evictions.add_one();
         }
     }
 
-    /// Weighs a program again whose size was not known when it was kept.
+    /// Updates the weight of a program whose size was not known when it was kept.
     pub(super) fn reweigh(&self, node: NodeId, built: &Arc<Built>, bytes: usize) {
         if built.weight() == bytes {
             return;
         }
         built.set_weight(bytes);
-        // One that is evicted between the two comes back, as if it had been used.
+        // A program that is evicted between the check and the insertion is kept again, as if it had just been
+        // used.
         if self.kept.contains_key(&node.program()) {
             self.keep(node, Ok(Arc::clone(built)));
         }
     }
 
-    /// Has the cache hold its limit now, rather than with some later access. The cache frees what
-    /// it dropped when its garbage collector has seen a few epochs pass, hence more than one round.
+    /// Makes the cache enforce its limit now rather than at some later access. The cache frees dropped entries
+    /// only after its garbage collector has advanced a few epochs, hence more than one round.
     fn settle(&self) {
         for _ in 0..4 {
             self.kept.run_pending_tasks();
@@ -635,8 +641,8 @@ impl BuildGraph {
     }
 }
 
-/// Bytes, so that the limit is exact. moka's weights have 32 bits; a binary of more than 4 GiB,
-/// which no device takes, would count as 4 GiB.
+/// Returns the weight of an outcome in bytes, so that the limit is exact. moka's weights have 32 bits: a binary
+/// larger than 4 GiB, which no device takes, would count as 4 GiB.
 fn weight(outcome: &Outcome) -> u32 {
     let bytes = match outcome {
         Ok(built) => built.weight(),

@@ -1,4 +1,4 @@
-//! One image of a program, with all that its own compile depends on.
+//! One image of a program, with everything that its own compile depends on.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,22 +13,22 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::image::Image;
 use crate::source::includes::{Included, included_files, options_include_files, options_tell_time};
 
-/// An image of a program, and what its compile depends on beside it.
+/// An image of a program, with the other inputs of its compile.
 #[derive(Clone)]
 pub(crate) struct Unit {
     pub(super) image: Image,
-    /// The files that its text includes, once they were read.
+    /// Digest of the files that the text includes, once they have been read.
     pub(super) included: Option<Included>,
-    /// Sorted by id, each id once.
+    /// Specialization constants sorted by id, each id once.
     pub(super) constants: Vec<(u32, ConstantBytes)>,
-    /// The Rust types that the constants were given in, in the same order. No key covers them.
+    /// Rust types in which the constants were given, in the same order. They are not part of a key.
     pub(super) constant_types: Vec<&'static str>,
     pub(super) options: String,
-    /// Whether the image was translated from a text that tells the time of its build.
+    /// Whether the image was translated from a text that uses the time of its build.
     pub(super) is_time_dependent: bool,
 }
 
-/// Specialization constants as a backend takes them.
+/// Specialization constants in the form that a backend takes.
 pub(super) type Constants = Vec<(u32, Vec<u8>)>;
 
 impl Unit {
@@ -43,12 +43,12 @@ impl Unit {
         }
     }
 
-    /// With options in any form.
+    /// Creates a unit with options that need not be canonical.
     pub(crate) fn with_options(image: Image, options: &str) -> Self {
         Self { options: canonical_options(options).into_owned(), ..Self::new(image) }
     }
 
-    /// The same with its image marked as not trusted, if `mark`.
+    /// Returns the unit with its image marked as untrusted, if `mark` is set.
     pub(super) fn untrusted_if(self, mark: bool) -> Self {
         Self { image: self.image.untrusted_if(mark), ..self }
     }
@@ -57,19 +57,19 @@ impl Unit {
         &self.image
     }
 
-    /// Canonical.
+    /// Returns the options in canonical form.
     pub(crate) fn options(&self) -> &str {
         &self.options
     }
 
-    /// Whether its compiler may read files.
+    /// Whether the compiler may read files for this image.
     pub(super) fn includes_files(&self) -> bool {
         self.image.includes_files()
             || (self.image.format() == ImageFormat::OpenClC && options_include_files(&self.options))
     }
 
-    /// Whether its programs differ from build to build because its text tells the time of the build. Such
-    /// programs must not be kept.
+    /// Whether programs differ from build to build because the text uses the time of the build. Such programs
+    /// must not be kept.
     pub(super) fn is_time_dependent(&self) -> bool {
         let text_tells = || {
             self.image.tells_time()
@@ -79,12 +79,12 @@ impl Unit {
         self.is_time_dependent || self.image.format() == ImageFormat::OpenClC && text_tells()
     }
 
-    /// The files that its text includes, as they are now. Blocks; within `limit`, if the image is
-    /// not trusted.
+    /// Reads the files that the text includes, as they are now. Blocks; for an untrusted image, for at most
+    /// `limit`.
     ///
     /// # Errors
     ///
-    /// As [`included_files`], naming the image.
+    /// As for [`included_files`], naming the image.
     pub(super) fn read_files(&self, limit: Duration) -> Result<Option<Included>> {
         if !self.includes_files() {
             return Ok(None);
@@ -94,11 +94,11 @@ impl Unit {
         included.map(Some).map_err(|error| error.within(describe(&self.image)))
     }
 
-    /// Makes sure that its files are those that its key tells of. Blocks.
+    /// Fails if the included files are no longer those that the key covers. Blocks.
     ///
     /// # Errors
     ///
-    /// [`Io`](ErrorKind::Io) if they are others by now, and those of [`read_files`](Self::read_files).
+    /// [`Io`](ErrorKind::Io) if the files have changed, and the errors of [`read_files`](Self::read_files).
     pub(crate) fn check_files(&self, limit: Duration) -> Result<()> {
         if self.included.is_none() || self.included == self.read_files(limit)? {
             return Ok(());
@@ -112,9 +112,9 @@ impl Unit {
         ))
     }
 
-    /// What a compiler gets of its image. Drivers that keep what they compiled, as NVIDIA's does, may
-    /// know it by the text alone: with files that it includes, what they hold is told behind it, and the
-    /// time in seconds behind one that tells the time.
+    /// Returns the code that the compiler gets. Drivers with a cache of their own, such as NVIDIA's, may look
+    /// up a program by its text alone. A comment is therefore appended: for a text with included files the
+    /// digest of their contents, and for a text that uses the time of its build the current time in seconds.
     pub(super) fn code(&self) -> Cow<'_, [u8]> {
         let mut code = Cow::from(self.image.code());
         if let Some(Included { digest, .. }) = &self.included {
@@ -127,7 +127,7 @@ impl Unit {
         code
     }
 
-    /// The last value given for an id counts.
+    /// Sets a constant. The last value given for an id takes effect.
     pub(super) fn set_constant(&mut self, id: u32, value: GivenConstant) {
         let GivenConstant { bytes, type_name } = value;
         match self.constants.binary_search_by_key(&id, |(id, _)| *id) {
@@ -147,7 +147,7 @@ impl Unit {
         self.constants.iter().map(owned).collect()
     }
 
-    /// Whether its image exports or imports symbols.
+    /// Whether the image exports or imports symbols.
     pub(super) fn shares(&self) -> bool {
         self.image.imports().len() > 0 || self.image.exports().len() > 0
     }
@@ -165,7 +165,7 @@ impl Unit {
         self.image.specialization_constants().iter().find(|constant| constant.id == id)
     }
 
-    /// Whether it can be built at all, as far as the image and the device's description tell.
+    /// Fails if the image cannot be built, as far as the image and the device's description show.
     pub(super) fn check(&self, device: &Device) -> Result<()> {
         let format = self.image.format();
         let is_taken = device.formats.contains(&format);
@@ -225,8 +225,8 @@ impl Unit {
     }
 }
 
-/// The types of Rust that values of a constant of this type are given in, and a value. None for a type
-/// that is not known.
+/// Returns the Rust types in which a constant of this type can be given, and an example value. Returns `None`
+/// for an unknown type.
 fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)> {
     Some(match type_name {
         "bool" => (&["bool"], "true"),
@@ -234,7 +234,7 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
         "uchar" => (&["u8", "i8"], "5u8"),
         "short" => (&["i16", "u16"], "5i16"),
         "ushort" => (&["u16", "i16"], "5u16"),
-        // Its bits: those of 1.0.
+        // The example is given as bits, here those of 1.0.
         "half" => (&["u16", "i16"], "0x3c00u16"),
         "int" => (&["i32", "u32"], "5i32"),
         "uint" => (&["u32", "i32"], "5u32"),
@@ -246,22 +246,22 @@ fn rust_types(type_name: &str) -> Option<(&'static [&'static str], &'static str)
     })
 }
 
-/// Whether images of another format reach a device as OpenCL C: where it takes nothing else of them, or
-/// text is preferred.
+/// Whether images of `format` reach a device as OpenCL C: SPIR-V for a device that takes only OpenCL C, or that
+/// takes both if text is preferred.
 pub(super) fn is_emitted(device: &Device, format: ImageFormat, as_text: bool) -> bool {
     format == ImageFormat::SpirV
         && (as_text || !device.formats.contains(&format))
         && device.formats.contains(&ImageFormat::OpenClC)
 }
 
-/// Whether images of a format reach a device as SPIR-V.
+/// Whether images of `format` are translated to SPIR-V for a device.
 pub(super) fn is_translated(device: &Device, format: ImageFormat) -> bool {
     format == ImageFormat::OpenClC
         && !device.formats.contains(&format)
         && device.formats.contains(&ImageFormat::SpirV)
 }
 
-/// What a message says of the constants that there are.
+/// Describes constants for messages.
 pub(super) fn constants_in_words(constants: &[SpecializationConstant]) -> String {
     if constants.is_empty() {
         return "none".to_owned();

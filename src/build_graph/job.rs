@@ -1,6 +1,6 @@
-//! The building of one node: from the disk or the remote cache if they have the program, else by
-//! the driver's compiler or linker, of which one process at a time runs. What is linked are nodes
-//! of their own, and waiting for them, or for the remote cache, takes no thread.
+//! The build of one node: the program is loaded from the disk or the remote cache if they have it. Otherwise
+//! the driver's compiler or linker makes it, in one process at a time. The inputs of a link are nodes of their
+//! own. Waiting for them, or for the remote cache, occupies no thread.
 
 use std::sync::Arc;
 use std::thread;
@@ -34,61 +34,62 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::executor;
 use crate::process::threads::no_thread;
 
-/// The pauses before a build that ran out of resources is tried again, after which it is given up.
+/// Pauses before the retries of a build that ran out of resources. After the last retry the build fails.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(50)];
 
-/// The duty to end one flight. Ends it with an error if dropped before.
+/// Obligation to end one in-flight build. Dropping a job that has not ended its build ends it with an error.
 pub(super) struct Job {
     graph: Arc<BuildGraph>,
     node: NodeId,
-    /// What is built. Texts for a device that takes SPIR-V only are translated first; from then on it
+    /// Recipe of the program. Texts for a device that takes only SPIR-V are translated first; from then on this
     /// is the recipe of their SPIR-V.
     recipe: Recipe,
-    /// Once the recipe was replaced: the parts of the program as those know it who asked for the texts.
+    /// Parts of the program under the keys of the original texts. Set once the recipe has been replaced by that
+    /// of their SPIR-V.
     texts: Option<Box<[Part]>>,
-    /// That of the recipe.
+    /// Key of `recipe`.
     key: BuildKey,
     span: tracing::Span,
     landing: Arc<Landing>,
-    /// Whether it only loads what the remote cache sends, while another job compiles: then it ends
-    /// the flight only if it can.
+    /// Whether this job only loads the program that the remote cache sends, while another job compiles. Such a
+    /// job ends the in-flight build only on success.
     is_second: bool,
     waiting: Waiting,
-    /// That it is the turn of this process, with the lock if there are locks.
+    /// Set once it is this process's turn to build; holds the lock if locks are in use.
     turn: Option<Option<Lock>>,
-    /// What is to be linked, once it is there.
+    /// Objects to be linked, once they are built.
     objects: Option<Vec<Arc<Built>>>,
-    /// The types that the linked images share, once they are there.
+    /// Signatures of the symbols that the linked images share, once they are known.
     signatures: Option<Signatures>,
-    /// Why the disk had no program, once it was asked.
+    /// Reason why the disk had no usable program, once it was looked up.
     miss: Option<Miss>,
     remote: Remotely,
 }
 
-/// How far a job came with the remote cache.
+/// State of the lookup in the remote cache.
 enum Remotely {
     Unasked,
     Answered(Answer),
-    /// It was of no use, for this reason.
+    /// The remote cache gave no program, for this reason.
     Over(String),
 }
 
-/// How far a job came.
+/// Result of one step of a job.
 enum Step {
     Done(Arc<Built>),
-    /// Done, by the remote cache, and to be written to disk.
+    /// The remote cache sent the program; it is to be written to disk.
     Received(Arc<Built>, Entry),
-    /// Done, and to be stored.
+    /// The program was compiled; it is to be stored.
     Compiled(Arc<Built>, Duration),
-    /// Another job had the program first.
+    /// This job has nothing left to do: another job ends, or has ended, the build.
     Lost,
-    /// Another process builds it: look again after a pause.
+    /// Another process is building the program: look again after this pause.
     Wait(Duration),
-    /// The remote cache may have it.
+    /// The remote cache may have the program: ask it.
     Ask(Question),
-    /// Its objects, and the types of what they share, have to be there first.
+    /// The objects, and the signatures of the symbols that they share, are needed first.
     Gather,
-    /// Its images have to be SPIR-V first.
+    /// The images have to be translated to SPIR-V first.
     Translate,
 }
 
@@ -117,7 +118,7 @@ impl Job {
         }
     }
 
-    /// The same, told of in a span.
+    /// Sets the span in which the job reports.
     pub(super) fn with_span(mut self, span: tracing::Span) -> Self {
         self.span = span;
         self
@@ -127,7 +128,7 @@ impl Job {
         &self.recipe
     }
 
-    /// Has a worker see to it.
+    /// Submits the job to a worker thread.
     pub(super) fn submit(self) {
         let pool = match self.is_second {
             true => self.graph.loaders(),
@@ -153,7 +154,7 @@ impl Job {
                     let_others_run();
                     self.save(self.node, &self.recipe, &built, took);
                 }
-                // Now those who wait for it find the program.
+                // Processes that wait for this lock now find the stored program.
                 drop(self.turn.take());
             }
             Ok(Step::Lost) => {}
@@ -175,8 +176,8 @@ impl Job {
         });
     }
 
-    /// Goes on with the answer of the remote cache, or without it once it is no longer worth the
-    /// wait: then whichever is first counts.
+    /// Continues with the answer of the remote cache. If the answer takes longer than the wait is worth,
+    /// compiles meanwhile: the first to finish wins.
     fn submit_with_answer(mut self, question: Question) {
         if question.patience().is_zero() {
             return self.race(question.ask());
@@ -195,7 +196,7 @@ impl Job {
         });
     }
 
-    /// Compiles, while a second job waits for the answer.
+    /// Compiles, while a second job waits for the remote cache's answer.
     fn race(mut self, answer: Coming) {
         self.graph.counters().remote_races.add_one();
         let mut second = self.second();
@@ -212,7 +213,7 @@ impl Job {
         });
     }
 
-    /// Another job for the same flight, that only loads.
+    /// Creates another job for the same in-flight build that only loads.
     fn second(&self) -> Self {
         Self {
             graph: self.graph.clone(),
@@ -232,8 +233,8 @@ impl Job {
         }
     }
 
-    /// Builds the objects and collects their types, and goes on when all are there. No lock is
-    /// held meanwhile: objects have locks of their own, and two processes could wait for each other.
+    /// Builds the objects and collects their signatures, and continues once all are available. No lock is held
+    /// meanwhile: objects have locks of their own, and two processes could otherwise deadlock.
     fn submit_with_objects(mut self) {
         let ask = |object: Recipe| {
             let name = object.image_in_words();
@@ -256,7 +257,7 @@ impl Job {
         });
     }
 
-    /// Has the images translated, and goes on with what they become.
+    /// Has the images translated to SPIR-V, and continues with the resulting recipe.
     fn submit_translated(mut self) {
         let translating = self.graph.in_spirv(&self.recipe);
         let graph = self.graph.clone();
@@ -284,7 +285,7 @@ impl Job {
         let graph = self.graph.clone();
         let has_stores = graph.disk().is_some() || graph.remote().is_some();
         if !self.recipe.is_stored() || !has_stores {
-            // Nothing holds the program once it is told of.
+            // The program is not stored, so this job holds no reference to it after the build has ended.
             return if needs_objects { Ok(Step::Gather) } else { self.compile().map(Step::Done) };
         }
         if let Some((built, entry)) = self.receive()? {
@@ -322,7 +323,8 @@ impl Job {
         Ok(Step::Compiled(built, start.elapsed()))
     }
 
-    /// Waits for the turn of this process, in which it may turn out that another one has built it.
+    /// Waits for this process's turn to build. Returns the next step if the turn has not come yet, or if
+    /// another process has built the program meanwhile.
     fn take_turn(&mut self) -> Result<Option<Step>> {
         let graph = self.graph.clone();
         let Some(disk) = graph.disk() else {
@@ -333,15 +335,15 @@ impl Job {
             Turn::Wait(pause) => return Ok(Some(Step::Wait(pause))),
             Turn::Build(lock) => self.turn = Some(lock),
         }
-        // Another process may have built it between the look and the lock. What this driver has
-        // refused just now, it would refuse again.
+        // Another process may have built the program between the lookup and the lock. An entry that this driver
+        // has just refused is not tried again, as it would be refused again.
         if matches!(self.miss, Some(Miss::Absent)) {
             return Ok(self.load(disk)?.map(Step::Done));
         }
         Ok(None)
     }
 
-    /// The program that the disk has.
+    /// Loads the program from the disk, if the disk has it.
     fn load(&mut self, disk: &Disk) -> Result<Option<Arc<Built>>> {
         let address = self.graph.address(&self.recipe, self.key);
         let counters = self.graph.counters();
@@ -361,7 +363,7 @@ impl Job {
         }
     }
 
-    /// The program that the remote cache sent, if it did.
+    /// Loads the program that the remote cache sent, if it sent one.
     fn receive(&mut self) -> Result<Option<(Arc<Built>, Entry)>> {
         let unused = Remotely::Over(String::new());
         let answer = match std::mem::replace(&mut self.remote, unused) {
@@ -410,7 +412,7 @@ impl Job {
             self.graph.has_child_compile(&self.recipe) || self.recipe.way() == Way::Translate;
         let device = self.graph.device(self.recipe.device());
         let attempt = || self.try_compile().map_err(|error| judge(error, device));
-        // A child that ran out of memory would again, and this process might go with it.
+        // A child that ran out of memory would do so again, and could bring this process down as well.
         let outcome = if is_of_child { attempt() } else { self.with_retries(attempt) };
         outcome.map_err(|error| self.graph.explain(&self.recipe, error))
     }
@@ -426,12 +428,12 @@ impl Job {
         }
     }
 
-    /// Has the driver compile what needs no linker of its own.
+    /// Compiles a recipe that needs no driver linker.
     fn compile_images(&self, recipe: &Recipe, key: BuildKey) -> Outcome {
         self.with_files(recipe, || self.compile_units(recipe, key))
     }
 
-    /// What a compiler made, or refused, if it read the files that the key tells of.
+    /// Returns the outcome of `compile` if the included files still are those that the key covers.
     fn with_files(&self, recipe: &Recipe, compile: impl FnOnce() -> Outcome) -> Outcome {
         let outcome = compile();
         recipe.check_files(self.graph.children().limit())?;
@@ -461,7 +463,7 @@ impl Job {
         })
     }
 
-    /// What the device cannot run, its compiler need not see.
+    /// Fails if the image uses something that the device cannot run, before its compiler is called.
     fn check(&self, source: &Source<'_>) -> Result<()> {
         if source.format == ImageFormat::SpirV {
             let device = self.graph.slot(&self.recipe).handle();
@@ -481,7 +483,7 @@ impl Job {
         let is_stored =
             |object: &Arc<Built>| matches!(object.origin(), Origin::Disk | Origin::Remote);
         let native = match link(objects) {
-            // A stored object may not be what it was stored as: drivers hardly look.
+            // A stored object may be damaged: drivers hardly verify objects.
             Err(error)
                 if error.kind() == ErrorKind::BuildFailed && objects.iter().any(is_stored) =>
             {
@@ -510,13 +512,13 @@ impl Job {
         })
     }
 
-    /// Has a child process make the program, and loads what it made as if from the disk.
+    /// Builds the program in a child process, and loads the resulting binary as if it came from the disk.
     fn in_child(&self, order: Order<'_>) -> Outcome {
         self.graph.counters().build_children.add_one();
         let made = self.graph.children().run(&self.graph.target(&self.recipe), order)?;
         let device = self.graph.slot(&self.recipe).open()?;
         let code = match order {
-            // The child has tried it.
+            // The child has verified that the image's own binary loads.
             Order::Build(source) if source.format == ImageFormat::Native => source.code,
             _ => &made.binary,
         };
@@ -532,8 +534,7 @@ impl Job {
         Ok(self.built_with(&self.recipe, self.key, native, &made.log, by_child))
     }
 
-    /// Compiles an object again, and puts it in the place of the one there was, in memory and where
-    /// it is stored.
+    /// Compiles an object again, and replaces the earlier one in memory and in the stores.
     fn renew(&self, recipe: &Recipe) -> Outcome {
         let start = Instant::now();
         let key = self.graph.key(recipe);
@@ -549,7 +550,8 @@ impl Job {
         self.built_with(recipe, key, native, &build_log, |_| None)
     }
 
-    /// With what the compiler told that made it, if that is not known of the program itself.
+    /// Like [`built`](Self::built), with the build log and the parameters that the compiler reported, for
+    /// kernels whose parameters the recipe does not state.
     fn built_with(
         &self,
         recipe: &Recipe,
@@ -558,7 +560,7 @@ impl Job {
         build_log: &str,
         compiled: impl Fn(&str) -> Option<Vec<Parameter>>,
     ) -> Arc<Built> {
-        // A driver that does not tell the size of its binary must not make the program weightless.
+        // If the driver does not report the size of its binary, the program still must not have weight zero.
         let size = native.binary_size().unwrap_or_else(|| recipe.code_len());
         let parts = self.parts(recipe);
         let teller = recipe.teller();
@@ -570,7 +572,7 @@ impl Job {
         Arc::new(Built::new(native, device, key, told, parameters))
     }
 
-    /// What is linked to the program of a recipe, as whoever asked knows it.
+    /// Returns the linked parts of a recipe's program, under the keys that the request knows.
     fn parts(&self, recipe: &Recipe) -> Box<[Part]> {
         match &self.texts {
             Some(parts) if recipe.kind() == NodeKind::Program => parts.clone(),
@@ -578,7 +580,7 @@ impl Job {
         }
     }
 
-    /// Calls `attempt`, with further tries where the first ran out of resources.
+    /// Calls `attempt`, and retries it if it runs out of resources.
     fn with_retries<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
         for pause in PAUSES {
             match attempt() {
@@ -594,7 +596,7 @@ impl Job {
         attempt()
     }
 
-    /// Stores what was compiled in this time.
+    /// Stores a compiled program. `took` is the duration of the compile.
     fn save(&self, node: NodeId, recipe: &Recipe, built: &Arc<Built>, took: Duration) {
         let saved = catch_panic(|| {
             let (disk, remote) = (self.graph.disk(), self.graph.remote());
@@ -631,7 +633,7 @@ impl Job {
         }
     }
 
-    /// Puts on disk what the remote cache sent.
+    /// Writes the program that the remote cache sent to the disk.
     fn fill_disk(&self, entry: &Entry) {
         if let Some(disk) = self.graph.disk() {
             let address = self.graph.address(&self.recipe, self.key);
@@ -639,14 +641,15 @@ impl Job {
         }
     }
 
-    /// Ends the flight, unless another job did: that, it tells.
+    /// Ends the in-flight build. Returns `false` if another job has ended it, or if this is a second job that
+    /// failed.
     fn end(&mut self, outcome: Outcome) -> bool {
         if self.is_second && outcome.is_err() {
             return false;
         }
         let Some(lander) = self.landing.claim() else { return false };
         let took = self.landing.elapsed();
-        // An object's failure is that of every program that needs it.
+        // An object's failure is counted with each program that needs the object.
         if self.recipe.kind() == NodeKind::Program {
             self.graph.count(&outcome);
         }
@@ -664,7 +667,7 @@ impl Job {
             Err(_) => "failed",
         };
         let failure = outcome.as_ref().err().map(Error::kind);
-        // First: who listens to spans may panic.
+        // Completes the waiters first: a subscriber of spans may panic.
         lander.land(outcome);
         self.span.record("elapsed_ms", took.as_secs_f64() * 1e3);
         match failure {

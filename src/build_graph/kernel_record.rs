@@ -1,4 +1,4 @@
-//! What is known of kernels, in the words of entries on disk and of build children.
+//! Conversion of kernel signatures to and from the records in disk entries and in build children's answers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use crate::backend;
 use crate::cache::store::{KernelRecord, ParameterRecord};
 use crate::compiler::signature::{Access, AddressSpace, Parameter};
 
-/// A kernel with what is known of its parameters.
+/// Returns the record of a kernel and its parameters.
 pub(super) fn record(name: &str, parameters: &[Parameter]) -> KernelRecord {
     let parameters = parameters.iter().map(|parameter| ParameterRecord {
         name: parameter.name.clone(),
@@ -17,7 +17,7 @@ pub(super) fn record(name: &str, parameters: &[Parameter]) -> KernelRecord {
     KernelRecord { name: name.to_owned(), parameters: parameters.collect() }
 }
 
-/// Gives the parameters of recorded kernels by the kernels' names.
+/// Returns a function from a kernel's name to its recorded parameters.
 pub(super) fn parameters(records: &[KernelRecord]) -> impl Fn(&str) -> Option<Vec<Parameter>> {
     let kernels: HashMap<_, _> = records.iter().map(|record| (&*record.name, record)).collect();
     move |kernel| {
@@ -25,7 +25,7 @@ pub(super) fn parameters(records: &[KernelRecord]) -> impl Fn(&str) -> Option<Ve
     }
 }
 
-/// A word that this version does not know is as good as none.
+/// Converts a recorded parameter. A word that this version does not know is ignored.
 fn parameter(record: &ParameterRecord) -> Parameter {
     Parameter {
         name: record.name.clone(),
@@ -41,7 +41,7 @@ fn parameter(record: &ParameterRecord) -> Parameter {
         access: [Access::Read, Access::Write, Access::ReadWrite]
             .into_iter()
             .find(|access| record.access.as_deref() == Some(access_name(*access))),
-        // The driver tells, if anybody does.
+        // Sizes are not recorded; only drivers report them.
         size: None,
     }
 }

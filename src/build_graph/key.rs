@@ -1,9 +1,9 @@
 //! Keys of the build graph: a BLAKE3 digest over every input that can change a build's result.
 //!
-//! The digest is taken over a sequence of fields, each written as its tag, the length of its value
-//! and the value, so that no two different inputs share an encoding. The fields are defined once,
-//! in [`ProgramFields::visit`] and [`DeviceFields::visit`]; the digest and the listing by name and
-//! value are two readings of that one definition.
+//! The digest is taken over a sequence of fields. Each field is written as its tag, the length of its value and
+//! the value, so no two different inputs have the same encoding. The fields are defined once, in
+//! [`ProgramFields::visit`] and [`DeviceFields::visit`]; both the digest and the listing by name and value are
+//! derived from that definition.
 
 use std::ffi::{OsStr, OsString};
 
@@ -11,18 +11,18 @@ use smallvec::SmallVec;
 
 use crate::digest::{BuildKey, Digest};
 
-/// The version of the encoding. Any change to the fields, or to how they are written, raises it,
-/// and with it changes every key.
+/// Version of the encoding. Any change to the fields, or to how they are written, must raise it, which changes
+/// every key.
 const SCHEMA: u32 = 2;
 
 /// A specialization constant's value as its module stores it, little-endian.
 pub(crate) type ConstantBytes = SmallVec<[u8; 8]>;
 
-/// The name of the field that tells that the program was translated from SPIR-V to OpenCL C.
+/// Name of the field that marks a program as translated from SPIR-V to OpenCL C.
 pub(crate) const EMITTER: &str = "emitter";
 
-/// Environment variables known to change what a driver's compiler makes of the same input, beside those
-/// of the [prefixes](ENVIRONMENT_PREFIXES).
+/// Environment variables that can change the output of a driver's compiler for the same input, in addition to
+/// those with the [prefixes](ENVIRONMENT_PREFIXES).
 const ENVIRONMENT: &[&str] = &[
     // Intel's runtime for CPUs
     "INTEL_ISA_DISABLE",
@@ -37,17 +37,17 @@ const ENVIRONMENT: &[&str] = &[
     // Mesa
     "LP_NATIVE_VECTOR_WIDTH",
     "RUSTICL_FEATURES",
-    // Clang, where a driver starts it
+    // Clang, if a driver starts it
     "CPATH",
 ];
 
-/// Prefixes of names whose every variable is taken to change the compiler, unless it is
-/// [known](HARMLESS) not to: of PoCL, of Intel's runtime for CPUs, and of the Intel Graphics Compiler. New
-/// versions of these add variables.
+/// Prefixes of environment variables that are assumed to change the compiler, except those [known](HARMLESS)
+/// not to: of PoCL, of Intel's runtime for CPUs, and of the Intel Graphics Compiler. New versions of these add
+/// variables.
 const ENVIRONMENT_PREFIXES: &[&str] = &["POCL_", "CL_CONFIG_", "IGC_"];
 
-/// Variables with such a prefix that only move caches, write diagnostics, or say how kernels are run. They
-/// would cost rebuilds for nothing.
+/// Variables with such a prefix that only move caches, write diagnostics, or control how kernels are run.
+/// Covering them would cause needless rebuilds.
 const HARMLESS: &[&str] = &[
     "POCL_AFFINITY",
     "POCL_CACHE_DIR",
@@ -85,7 +85,7 @@ fn changes_a_compiler(name: &str) -> bool {
     ENVIRONMENT.contains(&name) || has_prefix && !HARMLESS.contains(&name)
 }
 
-/// What a field is. The numbers are part of the encoding: they are never given to another field.
+/// Tag of a field. The numbers are part of the encoding: a number is never reused for another field.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Tag {
@@ -106,7 +106,7 @@ enum Tag {
     Merger = 15,
 }
 
-/// A field's value, in a form that has one encoding and one text.
+/// Value of a field, in a form that has exactly one encoding and one text.
 enum Value<'a> {
     Number(u32),
     Text(&'a str),
@@ -116,7 +116,7 @@ enum Value<'a> {
     Device(&'a DeviceKey),
 }
 
-/// A reader of fields, in their order.
+/// Receiver of the fields, in their order.
 trait Sink {
     fn field(&mut self, tag: Tag, value: Value<'_>);
 }
@@ -126,7 +126,8 @@ struct Encoder(Vec<u8>);
 
 impl Encoder {
     fn new() -> Self {
-        // Room for all but long options: keys are derived for every request, hits included.
+        // Capacity for everything except long options: keys are derived for every request, including cache
+        // hits.
         Self(Vec::with_capacity(512))
     }
 
@@ -199,7 +200,7 @@ impl Sink for Listing {
             Value::Text(text) => (name.to_owned(), text.to_owned()),
             Value::Digest(digest) => (name.to_owned(), digest.to_string()),
             Value::Constant { id, bytes } => {
-                // As a number is read: most significant byte first.
+                // Most significant byte first, as numbers are read.
                 let digits: String = bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect();
                 (format!("{name} {id}"), format!("0x{digits}"))
             }
@@ -210,7 +211,7 @@ impl Sink for Listing {
     }
 }
 
-/// The part of a key that a device and the environment make up: the same for every build for that
+/// Part of a key that depends only on a device and the environment. It is equal for every build for that
 /// device, so it is read and hashed once.
 pub(crate) struct DeviceKey {
     digest: [u8; 32],
@@ -218,10 +219,11 @@ pub(crate) struct DeviceKey {
 }
 
 impl DeviceKey {
-    /// `environment` is the process's; variables that change no compiler are passed over.
+    /// Creates the key of a device. `environment` is the environment of the process; variables that do not
+    /// change a compiler are ignored.
     ///
-    /// `identity` is [`DeviceInfo::identity`](crate::DeviceInfo::identity), or what the application
-    /// puts in its place.
+    /// `identity` is [`DeviceInfo::identity`](crate::DeviceInfo::identity), or the identity that the
+    /// application sets instead.
     pub(crate) fn new<'a>(
         identity: impl IntoIterator<Item = (&'a str, &'a str)>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -242,7 +244,7 @@ impl DeviceKey {
         Self { digest: encoder.digest(), fields: listing.0 }
     }
 
-    /// The beginning of its digest, which names the folder of its programs on disk.
+    /// Returns the first 8 bytes of the digest, which name the folder of the device's programs on disk.
     pub(crate) fn folder(&self) -> [u8; 8] {
         let mut folder = [0; 8];
         folder.copy_from_slice(&self.digest[..8]);
@@ -266,40 +268,40 @@ impl DeviceFields<'_> {
     }
 }
 
-/// What a key names.
+/// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
-    /// With kernels.
+    /// A program with kernels.
     Program,
-    /// What a linker takes.
+    /// An object, the input of a linker.
     Object,
-    /// The SPIR-V of OpenCL C.
+    /// The SPIR-V translated from OpenCL C.
     SpirV,
 }
 
-/// What a key covers of one image.
+/// Fields of a key for one image.
 pub(crate) struct UnitFields<'a> {
     pub(crate) image: Digest,
-    /// Over the files that its text includes, if it may include any.
+    /// Digest of the files that the text includes, if it may include any.
     pub(crate) included: Option<Digest>,
-    /// Sorted by id.
+    /// Specialization constants, sorted by id.
     pub(crate) constants: &'a [(u32, ConstantBytes)],
-    /// Canonical: see [`canonical_options`](crate::compiler::options::canonical_options).
+    /// Options in canonical form: see [`canonical_options`](crate::compiler::options::canonical_options).
     pub(crate) options: &'a str,
 }
 
-/// Everything that a program's key covers.
+/// All fields of a program's key.
 pub(crate) struct ProgramFields<'a> {
     pub(crate) kind: NodeKind,
-    /// The version of the translation to OpenCL C, if that takes part.
+    /// Version of the translation from SPIR-V to OpenCL C, if it is used.
     pub(crate) emitter: Option<u32>,
-    /// The version of what makes one module of several, if that takes part.
+    /// Version of the module merger, if it is used.
     pub(crate) merger: Option<u32>,
-    /// Whether the driver links objects where it could have been given one module.
+    /// Whether the driver links objects although it could have been given one merged module.
     pub(crate) is_linked_by_calls: bool,
-    /// Those of the images that it is made of, in order.
+    /// Fields of the images that the program consists of, in order.
     pub(crate) units: &'a [UnitFields<'a>],
-    /// What translates it, if that is what is done.
+    /// Fields of the translation to SPIR-V, if this is one; otherwise empty.
     pub(crate) front_end: &'a [(&'static str, String)],
     pub(crate) device: &'a DeviceKey,
 }
@@ -340,23 +342,22 @@ impl ProgramFields<'_> {
         sink.field(Tag::Device, Value::Device(self.device));
     }
 
-    /// The key.
     pub(crate) fn key(&self) -> BuildKey {
         key_of(|encoder| self.visit(encoder))
     }
 
-    /// Every field by name and value, those of the device included: two listings that are equal
-    /// have equal keys, and where they differ tells why keys do.
+    /// Returns every field by name and value, including those of the device. Equal listings have equal keys,
+    /// and the differences between two listings show why their keys differ.
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
         fields_of(|listing| self.visit(listing))
     }
 }
 
-/// Everything that the key of fused launches' times covers.
+/// All fields of the key of a fused kernel's timings.
 pub(crate) struct TimingFields<'a> {
-    /// What they are, with the nd-ranges and the memory that they share.
+    /// Description of the launches, including their nd-ranges and the memory that they share.
     pub(crate) launches: &'a str,
-    /// The key of the fused kernel's program.
+    /// Key of the fused kernel's program.
     pub(crate) program: Digest,
     pub(crate) device: &'a DeviceKey,
 }
@@ -370,12 +371,11 @@ impl TimingFields<'_> {
         sink.field(Tag::Device, Value::Device(self.device));
     }
 
-    /// The key.
     pub(crate) fn key(&self) -> BuildKey {
         key_of(|encoder| self.visit(encoder))
     }
 
-    /// As [`ProgramFields::fields`].
+    /// Returns every field, like [`ProgramFields::fields`].
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
         fields_of(|listing| self.visit(listing))
     }

@@ -1,4 +1,5 @@
-//! Which images make up a program: imports resolved against the exports of the registered libraries.
+//! Selection of the images that make up a program: imports are resolved against the exports of registered
+//! libraries.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -8,37 +9,37 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::image::Image;
 
-/// What to do where several libraries export a symbol.
+/// Handling of symbols that several libraries export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DuplicateExports {
-    /// An error that names them.
+    /// The build fails with an error that names the libraries.
     #[default]
     Refuse,
-    /// The library that was registered first is taken.
+    /// The import is resolved to the library that was registered first.
     FirstRegistered,
 }
 
-/// How like a name must be to be told as what may have been meant; 1 is the same name.
+/// Minimum similarity of a name to be suggested in a message; 1 is the same name.
 const NEAR: f64 = 0.7;
 
-/// How many names a message lists at most.
+/// Maximum number of names listed in a message.
 const TOLD: usize = 3;
 
 /// The device libraries of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
     duplicates: DuplicateExports,
-    /// In the order of their registration.
+    /// Libraries in the order of their registration.
     images: Vec<Image>,
-    /// Who exports a name, in the same order.
+    /// Libraries that export each name, in the order of their registration.
     exporters: HashMap<String, Vec<Image>>,
 }
 
-/// An image of the set that makes up a program.
+/// An image that is part of a program.
 struct Member {
     image: Image,
-    /// The member that needs it, and for which symbol; `None` for the image that was asked for.
+    /// Index of the member that needs this one, and the symbol that it imports; `None` for the requested image.
     needed_by: Option<(usize, String)>,
 }
 
@@ -47,7 +48,7 @@ impl Libraries {
         Self { duplicates, ..Self::default() }
     }
 
-    /// Adds a library. `false` if it was there.
+    /// Adds a library. Returns `false` if it was registered already.
     pub(crate) fn register(&mut self, image: &Image) -> Result<bool> {
         if image.exports().len() == 0 {
             return Err(Error::invalid(format!(
@@ -72,7 +73,7 @@ impl Libraries {
         Ok(true)
     }
 
-    /// Marks a library as the application does that registers it again.
+    /// Marks a registered library as untrusted, when the application registers it again as untrusted.
     fn distrust(&mut self, digest: Digest) {
         let all = self.images.iter_mut().chain(self.exporters.values_mut().flatten());
         for image in all.filter(|image| image.digest() == digest) {
@@ -80,7 +81,7 @@ impl Libraries {
         }
     }
 
-    /// Removes a library. `false` if it was not there.
+    /// Removes a library. Returns `false` if it was not registered.
     pub(crate) fn unregister(&mut self, image: &Image) -> bool {
         let before = self.images.len();
         self.images.retain(|known| known.digest() != image.digest());
@@ -95,15 +96,15 @@ impl Libraries {
         self.images.len() < before
     }
 
-    /// The libraries that an image needs, those that they need themselves included, and the image
-    /// itself not.
+    /// Returns the libraries that an image needs, including those needed by these libraries, without the image
+    /// itself.
     ///
-    /// An import of what its own image exports is that. Any other is resolved against the image that
-    /// was asked for and the libraries of its format, since a linker takes one format.
+    /// An import that the importing image exports itself refers to that export. Any other import is resolved
+    /// against the requested image and the libraries of its format, since a linker takes one format.
     ///
     /// # Errors
     ///
-    /// [`BuildFailed`](ErrorKind::BuildFailed) if nobody, or more than one, exports a symbol.
+    /// [`BuildFailed`](ErrorKind::BuildFailed) if no image, or more than one, exports a symbol.
     pub(crate) fn resolve(&self, image: &Image) -> Result<Vec<Image>> {
         let asked: HashSet<_> = image.exports().collect();
         let mut members = vec![Member { image: image.clone(), needed_by: None }];
@@ -128,8 +129,8 @@ impl Libraries {
         Ok(members.into_iter().skip(1).map(|member| member.image).collect())
     }
 
-    /// Which library exports a name that the member at `at` imports. `None` if it is taken from the
-    /// image that was asked for, the first member.
+    /// Returns the library that exports a name imported by the member at `at`. Returns `None` if the requested
+    /// image, which is the first member, exports it.
     fn exporter(
         &self,
         name: &str,
@@ -154,7 +155,7 @@ impl Libraries {
         }
         let Some(first) = first else { return Err(self.unresolved(name, known, members, at)) };
         let others: Vec<_> = fitting.collect();
-        // Functions that every module may bring along are the same wherever they are.
+        // Functions that every module may define have the same definition everywhere.
         let merges = |image: &Image| image.exports_mergeably(name);
         if self.duplicates == DuplicateExports::Refuse
             && others.iter().any(|other| !(merges(first) && merges(other)))
@@ -202,8 +203,8 @@ impl Libraries {
         Error::new(ErrorKind::BuildFailed, message)
     }
 
-    /// The names in a compiler's log that libraries in OpenCL C export, and that none of the texts
-    /// which it was given imports or exports: one of them may need it without saying so.
+    /// Returns the names in a compiler's log that libraries in OpenCL C export, and that none of the compiled
+    /// texts states as an import or export: one of the texts may need them without stating it.
     pub(crate) fn not_stated(&self, texts: &[&Image], log: &str) -> Vec<String> {
         let is_stated = |name: &str| {
             texts.iter().any(|text| text.imports().chain(text.exports()).any(|own| own == name))
@@ -219,7 +220,7 @@ impl Libraries {
     }
 }
 
-/// Words of compilers and linkers before the name of a missing function, in lower case.
+/// Phrases of compilers and linkers that precede the name of a missing function, in lower case.
 const NOT_THERE: [&str; 9] = [
     "implicit declaration of function",
     "undefined reference to",
@@ -232,7 +233,7 @@ const NOT_THERE: [&str; 9] = [
     "symbols not found",
 ];
 
-/// Words of compilers before a name that is not declared, which may be a function's.
+/// Phrase of compilers that precedes an undeclared name, which may be a function.
 const NOT_DECLARED: &str = "use of undeclared identifier";
 
 /// Whether a text calls a function of this name.
@@ -244,10 +245,10 @@ fn calls(text: &str, name: &str) -> bool {
     })
 }
 
-/// The functions of these texts that a log says are not defined.
+/// Returns the functions of these texts that a log reports as undefined.
 pub(crate) fn undefined_functions<'log>(log: &'log str, texts: &[&str]) -> BTreeSet<&'log str> {
     let found = log.lines().filter_map(|line| {
-        // Lower case in ASCII has the same length.
+        // `to_ascii_lowercase` keeps the length.
         let lower = line.to_ascii_lowercase();
         let end = |said: &&str| lower.find(said).map(|at| at + said.len());
         let missing = NOT_THERE.iter().filter_map(end).min();
@@ -262,7 +263,7 @@ pub(crate) fn undefined_functions<'log>(log: &'log str, texts: &[&str]) -> BTree
     found.collect()
 }
 
-/// Known names that look like `name`, the likest first.
+/// Returns the known names that are similar to `name`, the most similar first.
 pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<_> = known
         .map(|known| (strsim::jaro_winkler(name, known), known))
@@ -272,7 +273,8 @@ pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<
     near.into_iter().take(TOLD).map(|(_, known)| known).collect()
 }
 
-/// A linker takes one definition of a symbol, whoever needs it.
+/// Fails if two members export the same symbol, except one that every module may define. A linker takes one
+/// definition, regardless of which member needs it.
 fn check_exports(members: &[Member]) -> Result<()> {
     let mut exporters: HashMap<&str, &Image> = HashMap::new();
     for Member { image, .. } in members {
@@ -305,7 +307,7 @@ fn ambiguous(name: &str, importer: &Image, exporters: &[&Image]) -> Error {
     )
 }
 
-/// Why the member at `at` is part of the program.
+/// Describes why the member at `at` is part of the program.
 fn chain(members: &[Member], at: usize) -> String {
     let mut text = String::new();
     let mut member = &members[at];
@@ -316,7 +318,7 @@ fn chain(members: &[Member], at: usize) -> String {
     text
 }
 
-/// An image as messages name it: by its label, and by what it exports.
+/// Describes an image for messages: by its label, and by its exports and kernels.
 pub(crate) fn describe(image: &Image) -> String {
     let digest: Digest = image.digest();
     let label = image.get_label().map(|label| format!("`{label}` ")).unwrap_or_default();

@@ -1,17 +1,17 @@
 //! The build graph: image to program to kernel.
 //!
-//! Every program is a node named by a [`BuildKey`](crate::BuildKey) and is built at most once, by
-//! the room's own worker threads. Those who ask wait on a shared result; a build neither needs nor
-//! notices them. Below memory lies the [store](crate::cache::store), and below that, if there is one, the
-//! remote cache.
+//! Every program is a node named by a [`BuildKey`](crate::BuildKey). Each node is built at most once, on the
+//! worker threads of this module. Requests for a program wait on a shared result; the build does not depend on
+//! them. A program that is not in memory is looked up in the [store](crate::cache::store), then in the remote
+//! cache if there is one.
 //!
-//! The SPIR-V of OpenCL C is a node as well: asked for by [`BuildGraph::spirv_of`], translated by
-//! the [front-end](crate::source::translate), kept and stored like a program.
+//! The SPIR-V of an OpenCL C image is a node as well: it is requested by [`BuildGraph::spirv_of`], translated
+//! by the [front-end](crate::source::translate), and kept and stored like a program.
 //!
-//! Where the compiler runs is no part of a key: what is not trusted is compiled by a [child]
-//! process, and programs are shared with those who trust it. Flights and failures are not: a
-//! trusted build may hang for ever or take the process along, and what goes wrong with children is
-//! nothing to those who need none.
+//! The place where the compiler runs is not part of a key. Untrusted images are compiled by a [child] process,
+//! and the resulting programs are shared with requests that trust the image. In-flight builds and failures are
+//! not shared between the two: a trusted build may hang forever or crash the process, and failures of child
+//! processes must not affect requests that need no child.
 
 mod capabilities;
 mod child;

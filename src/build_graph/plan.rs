@@ -1,5 +1,5 @@
-//! What to build: images for a device, with their specialization constants and options, checked as
-//! far as that needs no driver.
+//! Inputs of a build: images for a device, with their specialization constants and options, validated as far as
+//! possible without a driver.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::source::image::Image;
 use crate::source::translate::{Translation, options_for_device};
 
-/// What was asked for, before the image's imports are resolved.
+/// A request before the imports of its image are resolved.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     unit: Unit,
@@ -31,49 +31,49 @@ pub(crate) struct Wanted {
     as_text: bool,
     /// The device's position in the graph.
     device: usize,
-    /// Constants of libraries, by their images.
+    /// Specialization constants of libraries, with the image that each belongs to.
     of_libraries: Vec<(Image, u32, GivenConstant)>,
 }
 
 /// The inputs of one build.
 #[derive(Clone)]
 pub(crate) struct Recipe {
-    /// Sorted by the images' digests, each once: the order of registration makes no difference.
+    /// Units sorted by the digests of their images, each image once: the order of registration makes no
+    /// difference.
     units: SmallVec<[Unit; 1]>,
     device: usize,
     way: Way,
-    /// Modules of SPIR-V that the device gets as OpenCL C.
+    /// Whether the device gets SPIR-V modules as OpenCL C.
     is_emitted: bool,
-    /// How it is translated, if it is.
+    /// Translation of the OpenCL C to SPIR-V, if this recipe is one.
     translation: Option<Arc<Translation>>,
 }
 
-/// An image of a program that was linked.
+/// An image of a linked program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) image: Digest,
-    /// The key of its object: of the image with its constants, and the options that it is compiled with.
+    /// Key of its object: covers the image with its constants, and the options that it is compiled with.
     pub(crate) object: BuildKey,
 }
 
-/// How the device comes from the images to what is asked for.
+/// Strategy by which a device gets from the images to the requested node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The image is built at once.
+    /// The image is built directly.
     Build,
     /// The image is compiled to an object.
     Compile,
-    /// The objects of the images, nodes of their own, are linked.
+    /// The objects of the images, which are nodes of their own, are linked.
     Link,
-    /// The same by a driver whose kernels then call what one module would have inlined.
+    /// Like `Link`, on a driver whose kernels then call functions that would be inlined in a merged module.
     LinkByCalls,
-    /// The images, modules of SPIR-V, are made one, and that is built.
+    /// The SPIR-V modules are merged into one, which is then built.
     Merge,
-    /// The image, OpenCL C, is made SPIR-V.
+    /// The OpenCL C image is translated to SPIR-V.
     Translate,
-    /// The images, OpenCL C for a device that takes SPIR-V alone, are made SPIR-V by nodes of their own
-    /// first. What they become is then [built](Self::Build), [merged](Self::Merge) or
-    /// [linked](Self::LinkByCalls).
+    /// The OpenCL C images, for a device that takes only SPIR-V, are first translated by nodes of their own.
+    /// Their SPIR-V is then [built](Self::Build), [merged](Self::Merge) or [linked](Self::LinkByCalls).
     Front,
 }
 
@@ -93,7 +93,7 @@ impl Wanted {
         self.device = device;
     }
 
-    /// Lets SPIR-V reach the device as OpenCL C even if it takes both.
+    /// Passes SPIR-V to the device as OpenCL C even if the device takes both.
     pub(crate) fn prefer_text(&mut self) {
         self.as_text = true;
     }
@@ -124,9 +124,9 @@ impl Wanted {
         self.device
     }
 
-    /// Finds out how the device comes from the images to a program. `libraries` gives those that an
-    /// image needs, and is only called for one that shares symbols. With `link_objects` the driver
-    /// links wherever it can.
+    /// Determines how the device gets from the images to a program. `libraries` returns the libraries that an
+    /// image needs; it is called only for an image that shares symbols. With `link_objects`, the driver links
+    /// wherever it can.
     pub(crate) fn resolve(
         self,
         device: &Device,
@@ -151,7 +151,7 @@ impl Wanted {
     }
 }
 
-/// How a device comes to a program of an image that shares symbols, and of those that it needs.
+/// Returns the strategy for an image that shares symbols and the libraries that it needs.
 fn way(device: &Device, link_objects: bool, image: &Image, others: &[Image]) -> Result<Way> {
     let format = image.format();
     let imports_its_own = |image: &Image| {
@@ -160,7 +160,7 @@ fn way(device: &Device, link_objects: bool, image: &Image, others: &[Image]) -> 
     };
     let can_be_called = || [image].into_iter().chain(others).all(Image::can_be_called);
     Ok(match format {
-        // Drivers take a module that imports what it exports for one that defines it twice.
+        // Drivers report a duplicate definition for a module that imports a symbol which it also exports.
         ImageFormat::SpirV if imports_its_own(image) || others.iter().any(imports_its_own) => {
             Way::Merge
         }
@@ -178,11 +178,11 @@ fn way(device: &Device, link_objects: bool, image: &Image, others: &[Image]) -> 
     })
 }
 
-/// Whose constant an id is. The first unit is the image that was asked for: an id that it has is its
-/// own.
+/// Returns the index of the unit that a constant's id belongs to. The first unit is the requested image: an id
+/// that it has is its own.
 fn owner(units: &[Unit], id: u32) -> Result<usize> {
     let has = |at: &usize| units[*at].constant(id).is_some();
-    // If the only image does not have it either, its check says so.
+    // If the only image does not have the constant either, its validation reports that.
     if units.len() == 1 || has(&0) {
         return Ok(0);
     }
@@ -208,7 +208,7 @@ fn owner(units: &[Unit], id: u32) -> Result<usize> {
     }
 }
 
-/// Gives constants to the units that have them. The first unit is the image that was asked for.
+/// Assigns constants to the units that declare them. The first unit is the requested image.
 fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, GivenConstant)>) -> Result<()> {
     let asked = std::mem::take(&mut units[0].constants);
     let types = std::mem::take(&mut units[0].constant_types);
@@ -234,12 +234,12 @@ fn set_constants(units: &mut [Unit], of_libraries: Vec<(Image, u32, GivenConstan
 }
 
 impl Recipe {
-    /// Whether its key takes [reading files](Self::read_files).
+    /// Whether the key depends on files that must be [read](Self::read_files) first.
     pub(crate) fn includes_files(&self) -> bool {
         self.units.iter().any(Unit::includes_files)
     }
 
-    /// Makes its key that of the files that its texts include, as they are now. Blocks, as
+    /// Reads the files that the texts include, as they are now, so that the key covers them. Blocks, like
     /// [`Unit::read_files`].
     pub(crate) fn read_files(&mut self, limit: Duration) -> Result<()> {
         for unit in &mut self.units {
@@ -248,34 +248,34 @@ impl Recipe {
         Ok(())
     }
 
-    /// As [`Unit::check_files`].
+    /// Calls [`Unit::check_files`] for each image.
     pub(crate) fn check_files(&self, limit: Duration) -> Result<()> {
         self.units.iter().try_for_each(|unit| unit.check_files(limit))
     }
 
-    /// For the SPIR-V of OpenCL C. The text includes no files any more.
+    /// Creates the recipe of a translation of OpenCL C to SPIR-V. The text must not include files any more.
     pub(crate) fn of_translation(unit: Unit, device: usize, translation: Translation) -> Self {
         let translation = Some(Arc::new(translation));
         Self { units: smallvec![unit], device, way: Way::Translate, is_emitted: false, translation }
     }
 
-    /// How its image is translated, if it is.
+    /// Returns the translation to SPIR-V, if this recipe is one.
     pub(crate) fn translation(&self) -> Option<&Translation> {
         self.translation.as_deref()
     }
 
-    /// Whether a driver's compiler must not be given it in this process. Translating OpenCL C takes
-    /// no driver.
+    /// Whether the driver's compiler must not process the images in this process. Translating OpenCL C uses no
+    /// driver.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.way != Way::Translate && self.has_untrusted()
     }
 
-    /// Whether one of its images is not trusted.
+    /// Whether one of the images is untrusted.
     pub(crate) fn has_untrusted(&self) -> bool {
         self.units.iter().any(|unit| unit.image.is_untrusted())
     }
 
-    /// Its image; of an object or a translation the only one.
+    /// Returns the first image, which is the only one of an object or a translation.
     pub(crate) fn image(&self) -> &Image {
         &self.units[0].image
     }
@@ -293,7 +293,7 @@ impl Recipe {
         self.units[0].image.format()
     }
 
-    /// Adds to a compiler's refusal what it may have refused.
+    /// Adds likely causes to an error of the compiler.
     pub(crate) fn explain(&self, error: Error, libraries: &Libraries, device: &Device) -> Error {
         let error = self.explain_refusal(error, libraries, device);
         let labels: Vec<_> = self
@@ -306,7 +306,7 @@ impl Recipe {
         if labels.is_empty() { error } else { error.within(labels.join(", ")) }
     }
 
-    /// The label of the image that a kernel is of, as far as that is known.
+    /// Returns the label of the image that contains a kernel, as far as that is known.
     pub(crate) fn label_of(&self, kernel: &str) -> Option<&str> {
         let has_it = |unit: &&Unit| unit.image.kernels().iter().any(|known| known == kernel);
         match &self.units[..] {
@@ -352,7 +352,7 @@ impl Recipe {
         }
     }
 
-    /// The functions that a text lacks, and the first of them, if a compiler's log names any.
+    /// Returns the undefined functions that a compiler's log names, and the first of them, if there are any.
     fn undefined(&self, error: &Error) -> Option<(String, String)> {
         let log = error.build_log().filter(|_| self.format() == ImageFormat::OpenClC)?;
         let texts =
@@ -364,7 +364,7 @@ impl Recipe {
         Some((names.join(", "), first))
     }
 
-    /// What its texts seem to need of libraries without saying so.
+    /// Returns the symbols that the texts seem to import from libraries without stating it.
     fn not_stated(&self, error: &Error, libraries: &Libraries) -> Option<String> {
         let log = error.build_log().filter(|_| self.format() == ImageFormat::OpenClC)?;
         let images: Vec<_> = self.units.iter().map(|unit| &unit.image).collect();
@@ -372,18 +372,18 @@ impl Recipe {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Its image as messages name it; that of an object is the only one.
+    /// Returns the description of the first image for messages, which is the only image of an object.
     pub(crate) fn image_in_words(&self) -> String {
         describe(&self.units[0].image)
     }
 
-    /// The images, with the options of each.
+    /// Returns the images with their options.
     pub(crate) fn units(&self) -> &[Unit] {
         &self.units
     }
 
-    /// The same with other images in the place of its own, which are made one. They are trusted as
-    /// those that they were made from.
+    /// Returns a recipe with other images in place of these. Several images are merged into one module. Each is
+    /// as trusted as the image that it replaces.
     pub(crate) fn with_images(&self, images: impl IntoIterator<Item = Image>) -> Self {
         let units = self.units.iter().zip(images).map(|(unit, image)| {
             let (is_untrusted, is_time_dependent) =
@@ -402,13 +402,13 @@ impl Recipe {
         }
     }
 
-    /// The options that its compile is given: those of the image that was asked for.
+    /// Returns the options of the compile: those of the requested image.
     pub(crate) fn options(&self) -> &str {
         let options = self.units.iter().map(|unit| &*unit.options);
         options.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
     }
 
-    /// The images, by the beginnings of their digests.
+    /// Returns the abbreviated digests and the labels of the images.
     pub(crate) fn images_in_short(&self) -> String {
         let each = self.units.iter().map(|Unit { image, .. }| {
             let label = image.get_label().map(|label| format!(" `{label}`")).unwrap_or_default();
@@ -417,7 +417,7 @@ impl Recipe {
         each.collect::<Vec<_>>().join(" ")
     }
 
-    /// Bytes of code, of all images.
+    /// Returns the total size of the code of all images, in bytes.
     pub(crate) fn code_len(&self) -> usize {
         self.units.iter().map(|unit| unit.image.code().len()).sum()
     }
@@ -432,7 +432,7 @@ impl Recipe {
         }
     }
 
-    /// The recipes of the objects that its images are compiled to, for the linker.
+    /// Returns the recipes of the objects that the images are compiled to, for the linker.
     pub(crate) fn objects(&self) -> impl Iterator<Item = Self> {
         self.units.iter().map(|unit| Self {
             units: smallvec![unit.clone()],
@@ -443,12 +443,12 @@ impl Recipe {
         })
     }
 
-    /// What it is linked from; nothing if it is not.
+    /// Returns the images that the program is linked from; empty if it is not linked.
     pub(crate) fn parts(&self, device: &DeviceKey) -> Box<[Part]> {
         self.parts_by(self.way, device)
     }
 
-    /// The same of texts, whose SPIR-V is built in this way.
+    /// Like [`parts`](Self::parts), for texts whose SPIR-V is built by the strategy `way`.
     pub(crate) fn parts_by(&self, way: Way, device: &DeviceKey) -> Box<[Part]> {
         match self.way {
             Way::Link | Way::LinkByCalls | Way::Merge => {}
@@ -458,7 +458,7 @@ impl Recipe {
         let part = |mut object: Self| {
             let unit = &mut object.units[0];
             if !way.is_link() {
-                // One module is made of them, and compiled with the options of one.
+                // The images are merged into one module, which is compiled with the options of one of them.
                 unit.options = self.options().to_owned();
             }
             Part { image: unit.image.digest(), object: object.key(device) }
@@ -466,23 +466,23 @@ impl Recipe {
         self.objects().map(part).collect()
     }
 
-    /// Whether its program is worth storing: a native image is stored by the application, and a program
-    /// that tells the time of its build is of no use later.
+    /// Whether the program is worth storing. A native image is stored by the application, and a program that
+    /// depends on the time of its build cannot be used later.
     pub(crate) fn is_stored(&self) -> bool {
         self.format() != ImageFormat::Native && !self.is_time_dependent()
     }
 
-    /// Whether its programs differ from build to build, so that they must not be kept.
+    /// Whether programs differ from build to build, so that they must not be kept.
     pub(crate) fn is_time_dependent(&self) -> bool {
         self.units.iter().any(Unit::is_time_dependent)
     }
 
-    /// What is built in the place of texts once they are SPIR-V: images in the order of the texts'. Its
-    /// key covers all that went into the translations.
+    /// Returns the recipe that replaces this one once its texts are SPIR-V. `images` are in the order of the
+    /// texts. The key of the new recipe covers all inputs of the translations.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](ErrorKind::Unsupported) for an option that is not known, by name.
+    /// [`Unsupported`](ErrorKind::Unsupported), naming the option, for an option that is not known.
     pub(crate) fn translated(
         &self,
         images: Vec<Image>,
@@ -506,7 +506,7 @@ impl Recipe {
         self.with_fields(device, |fields| fields.key())
     }
 
-    /// The key's fields by name and value.
+    /// Returns the key's fields by name and value.
     pub(crate) fn key_fields(&self, device: &DeviceKey) -> Vec<(String, String)> {
         self.with_fields(device, |fields| fields.fields())
     }
@@ -526,19 +526,19 @@ impl Recipe {
         })
     }
 
-    /// What the images tell of a kernel's parameters.
+    /// Returns the parameters that the images state for a kernel.
     pub(crate) fn parameters(&self, kernel: &str) -> Option<&[Parameter]> {
         self.units.iter().find_map(|unit| unit.image.parameters(kernel))
     }
 
-    /// Who knows best what the parameters are. The driver's names and types of emitted ones are not
-    /// those of the source.
+    /// Returns the preferred source of the parameters. If SPIR-V is passed as OpenCL C, the names and types
+    /// that the driver reports are not those of the source.
     pub(crate) fn teller(&self) -> Teller {
         if self.is_emitted { Teller::Image } else { Teller::Driver }
     }
 
-    /// Calls `build` with what the device's compiler gets: the one image, or the one module that is
-    /// made of several.
+    /// Calls `build` with the input of the device's compiler: the single image, or the module merged from
+    /// several.
     pub(crate) fn with_source<T>(
         &self,
         device: &Device,
@@ -567,13 +567,13 @@ impl Recipe {
         build(&Source { format: self.format(), code: &code, options, constants: &constants })
     }
 
-    /// The images, as messages name them.
+    /// Returns the description of all images for messages.
     pub(crate) fn describe(&self) -> String {
         let names: Vec<_> = self.units.iter().map(|unit| describe(&unit.image)).collect();
         names.join(" with ")
     }
 
-    /// Calls `link` with what the device's compiler gets of each image that the device links.
+    /// Calls `link` with the input of the device's compiler for each linked image.
     pub(crate) fn with_sources<T>(&self, link: impl FnOnce(&[Source<'_>]) -> T) -> T {
         let units: Vec<_> =
             self.units.iter().map(|unit| (unit, unit.code(), unit.constants())).collect();
@@ -590,7 +590,7 @@ impl Recipe {
     }
 }
 
-/// Links modules of SPIR-V to one, with the constants under their ids in that.
+/// Merges SPIR-V modules into one. Returns it with the constants under their ids in the merged module.
 fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
     let names: Vec<_> = units.iter().map(|unit| describe(&unit.image)).collect();
     let mut modules = Vec::with_capacity(units.len());
@@ -606,7 +606,7 @@ fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
     for (unit, ids) in units.iter().zip(&spec_ids) {
         for (id, value) in &unit.constants {
             let became = ids.iter().find(|(before, _)| before == id).map(|(_, after)| *after);
-            // One that no kernel reaches is not there any more.
+            // A constant that no kernel reaches is not in the merged module.
             let there = &reflection.specialization_constants;
             let found = there.iter().find(|constant| Some(constant.id) == became);
             constants.extend(found.map(|constant| (constant.id, value.to_vec())));
@@ -621,7 +621,7 @@ fn merge(units: &[Unit]) -> Result<(Vec<u8>, Constants)> {
 #[derive(Clone, Debug)]
 pub struct GivenConstant {
     pub(super) bytes: ConstantBytes,
-    /// The Rust type that it was given in.
+    /// Rust type of the given value.
     pub(super) type_name: &'static str,
 }
 
@@ -629,7 +629,7 @@ mod sealed {
     use super::GivenConstant;
 
     pub trait Sealed: Copy {
-        /// The value as a SPIR-V module stores it, little-endian.
+        /// Returns the value as a SPIR-V module stores it, little-endian.
         fn to_constant(self) -> GivenConstant;
     }
 }
@@ -638,7 +638,7 @@ pub(crate) use sealed::Sealed;
 
 /// A value for a specialization constant: `bool`, an integer of 8 to 64 bits, `f32` or `f64`.
 ///
-/// It has to be of the constant's type, where signed integers stand for unsigned ones of their size
+/// The value must have the constant's type. A signed integer can be given for an unsigned one of the same size,
 /// and the other way round. A `half`, which Rust lacks, is given as the bits of a `u16`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a value of a specialization constant",

@@ -1,4 +1,4 @@
-//! Bounded worker threads for driver calls that block: builds above all, and large transfers.
+//! Bounded worker threads for driver calls that block: mainly builds, and large transfers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,21 +14,21 @@ use crate::sync::{ignore_poison, lock};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A handle of the workers. Threads are started as jobs need them, up to a limit, and end when the
-/// last handle is gone and every queued job has run.
+/// A handle of a thread pool. Threads are started as jobs need them, up to a limit. They end when the last
+/// handle is gone and every queued job has run.
 #[derive(Clone)]
 pub(crate) struct Pool(Arc<Handle>);
 
-/// What handles share. Its end closes the queue.
+/// State shared by the handles. Dropping it closes the queue.
 struct Handle(Arc<Workers>);
 
-/// What the threads share.
+/// State shared by the threads.
 struct Workers {
     name: &'static str,
     limit: usize,
     queue: Mutex<Queue>,
-    /// For threads without a job. Rung only once the lock is released: a thread that wakes up to
-    /// find it taken sleeps again, and a job waits for that.
+    /// Signals threads that have no job. It is notified only after the lock is released: a thread that wakes
+    /// and finds the lock taken sleeps again, and a job waits for that.
     bell: Condvar,
 }
 
@@ -36,22 +36,22 @@ struct Workers {
 struct Queue {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Jobs queued or running. While there are no more of them than threads, each has a thread.
+    /// Number of jobs queued or running. While it does not exceed the number of threads, each job has a thread.
     unfinished: usize,
     is_closed: bool,
 }
 
 impl Pool {
-    /// A pool of at most `limit` threads, and at least one, called `name` and their number. Starts none
-    /// yet.
+    /// Creates a pool of at most `limit` threads, and at least one, named `name` followed by their number.
+    /// Starts no thread yet.
     pub(crate) fn new(name: &'static str, limit: usize) -> Self {
         let limit = limit.max(1);
         let workers = Workers { name, limit, queue: Mutex::default(), bell: Condvar::new() };
         Self(Arc::new(Handle(Arc::new(workers))))
     }
 
-    /// Queues a job and returns at once. The job runs whatever becomes of the caller; it is dropped
-    /// without having run only if the system gives not even one thread.
+    /// Queues a job and returns at once. The job runs even if the caller is gone. It is dropped without having
+    /// run only if the system does not provide a single thread.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let Handle(workers) = &*self.0;
         let mut queue = workers.lock();
@@ -68,8 +68,8 @@ impl Pool {
         }
     }
 
-    /// Runs a blocking call on a worker. The call starts without the future being polled, and ends
-    /// even if the future is dropped.
+    /// Runs a blocking call on a worker. The call starts even if the future is not polled, and ends even if the
+    /// future is dropped.
     ///
     /// Fails with [`Panicked`](ErrorKind::Panicked) if the call panics, and with
     /// [`OutOfResources`](ErrorKind::OutOfResources) if there is no thread to run it.
@@ -81,7 +81,7 @@ impl Pool {
         let (sender, receiver) = oneshot::channel();
         self.submit(move || {
             let result = catch_panic(|| Ok(call()));
-            // The caller may have gone; then nobody wants the result.
+            // The caller may be gone; the result is then dropped.
             let _ = sender.send(result);
         });
         async move { receiver.await.unwrap_or_else(|oneshot::Canceled| Err(no_thread())) }
@@ -89,13 +89,13 @@ impl Pool {
 }
 
 impl Workers {
-    /// Jobs do not run under the lock: nothing panics there.
+    /// Locks the queue. Jobs do not run under the lock, so nothing panics while it is held.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
 
-    /// Starts a thread, which is counted already. A failure to is harmless while there are others;
-    /// without any, the queued jobs are dropped, which their owners notice.
+    /// Starts a thread that is already counted. A failure is harmless while there are other threads. Without
+    /// any, the queued jobs are dropped, which their owners detect.
     fn start(workers: &Arc<Self>, number: usize) {
         if let Err(error) = Self::spawn(workers, number) {
             tracing::warn!(%error, name = workers.name, "cannot start a worker");
@@ -117,14 +117,14 @@ impl Workers {
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            // Jobs catch their own panics, to tell them to whoever waits; what gets here comes from
-            // a waiter's waker or a destructor, and must not cost the pool a thread.
+            // Jobs catch their own panics, to report them to their waiters. A panic that gets here comes from a
+            // waiter's waker or a destructor, and must not end a thread of the pool.
             outlast("what a worker was told to do", job);
             self.lock().unfinished -= 1;
         }
     }
 
-    /// Waits for a job; `None` once there will be none.
+    /// Waits for a job. Returns `None` once the pool is closed and its queue is empty.
     fn next(&self) -> Option<Job> {
         let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.is_closed;
         let queue = self.bell.wait_while(self.lock(), idle);
@@ -134,7 +134,7 @@ impl Workers {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A forked child has none of the threads, and one of them may have held the lock.
+        // A forked child process has none of the threads, and one of them may have held the lock.
         if process::is_forked() {
             return;
         }
@@ -143,14 +143,15 @@ impl Drop for Handle {
     }
 }
 
-/// Turns a panic into an error.
+/// Runs a call, and turns a panic into an error.
 pub(crate) fn catch_panic<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
-    // What a panic leaves behind half done is dropped with the call: nothing is used afterwards.
+    // Partial changes left by a panic are dropped with the call: nothing is used afterwards.
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|payload| Err(Error::new(ErrorKind::Panicked, panic_message(payload))))
 }
 
-/// Before work that nobody waits for: whoever was woken may have to run on this very processor.
+/// Yields the processor before work that no task waits for: a thread that was just woken may have to run on
+/// this processor.
 pub(super) fn let_others_run() {
     std::thread::yield_now();
 }

@@ -1,4 +1,4 @@
-//! What a build gives: programs and their kernels.
+//! Results of builds: programs and their kernels.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -17,17 +17,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::threads;
 use crate::source::image::Image;
 
-/// Where a program came from.
+/// Origin of a program: a compile, or the cache that it was loaded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Origin {
-    /// The driver built it for this request, or for one that was made while the build ran.
+    /// The driver built the program for this request, or for one that was made while the build ran.
     Compiled,
-    /// It was in memory, from an earlier request.
+    /// The program was in memory, from an earlier request.
     Memory,
-    /// It was loaded from the disk.
+    /// The program was loaded from the disk.
     Disk,
-    /// It was loaded from a remote cache.
+    /// The program was loaded from a remote cache.
     Remote,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A program as the build graph holds it. Whoever holds one keeps it usable, evicted or not.
+/// A program in the build graph. Each reference keeps the program usable, even after it is evicted.
 pub(crate) struct Built {
     native: Arc<dyn backend::Program>,
     kernels: Box<[BuiltKernel]>,
@@ -52,39 +52,39 @@ pub(crate) struct Built {
     build_log: Box<str>,
     weight: AtomicUsize,
     parts: Box<[Part]>,
-    /// What it was built from, for fusing its kernels.
+    /// Recipe that the program was built from, for fusing its kernels.
     recipe: OnceLock<Recipe>,
-    /// Whether anybody who got it does not trust what it was built from.
+    /// Whether any request that received the program marked its images as untrusted.
     is_untrusted: AtomicBool,
 }
 
-/// What is known of a program beside what its driver tells.
+/// Facts about a program that are not reported by its driver.
 pub(crate) struct Told<'a> {
-    /// Where it came from.
+    /// Origin of the program.
     pub(crate) origin: Origin,
-    /// The messages of the compiler that made it.
+    /// Messages of the compiler that built the program.
     pub(crate) build_log: &'a str,
-    /// Its size in bytes.
+    /// Size of the program in bytes.
     pub(crate) size: usize,
-    /// What it was linked from; nothing if it was not.
+    /// Images that the program was linked from; empty if it was not linked.
     pub(crate) parts: Box<[Part]>,
-    /// Who knows best what its parameters are.
+    /// Preferred source of the signatures of its kernels.
     pub(crate) teller: Teller,
 }
 
-/// Of two that tell what a kernel's parameters are, the one whose word counts.
+/// Source of a kernel's parameters that takes precedence where two sources differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Teller {
-    /// The driver: it knows best what it built. The other may fill in what it does not tell.
+    /// The driver, which reports on the program that it built. The other source fills the gaps.
     Driver,
-    /// The image, or what is stored of it: the driver got a translation.
+    /// The image, or the stored record of it: the driver was given a translation.
     Image,
 }
 
 struct BuiltKernel {
     native: Arc<dyn backend::Kernel>,
     parameters: Box<[Parameter]>,
-    /// What the parameters' types are made of.
+    /// Element type of each parameter, if it is known.
     elements: Box<[Option<ElementType>]>,
 }
 
@@ -120,7 +120,7 @@ impl Built {
         }
     }
 
-    /// What it was built from, once the build has ended.
+    /// Returns the recipe that the program was built from, once the build has ended.
     pub(crate) fn recipe(&self) -> Option<&Recipe> {
         self.recipe.get()
     }
@@ -129,76 +129,76 @@ impl Built {
         self.recipe.get_or_init(|| recipe.clone());
     }
 
-    /// Whether what is compiled from it must not be in this process.
+    /// Whether everything compiled from this program must be compiled outside this process.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.is_untrusted.load(Relaxed)
     }
 
-    /// Somebody gets it who does not trust it. The program is there and stays as it is; what is yet
-    /// to be compiled from it, for whomever, is compiled as this one asks.
+    /// Marks the program as untrusted, because a request that does not trust its images received it. The
+    /// program itself stays as it is. Everything compiled from it later, for any request, is compiled as
+    /// untrusted.
     pub(crate) fn distrust(&self) {
         self.is_untrusted.store(true, Relaxed);
     }
 
-    /// The key that names it in every cache.
+    /// Returns the key of the program in every cache.
     pub(crate) fn key(&self) -> BuildKey {
         self.key
     }
 
-    /// A kernel of it that does what kernels do for which their callers have made the promise of
-    /// [`Program::kernel`].
+    /// Returns a kernel of the program, under the safety contract of [`Program::kernel`].
     pub(super) fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel> {
         let resolved = self.resolve(name)?;
         Ok(Kernel::new(name, None, OnceLock::from(Ok(resolved))))
     }
 
-    /// Where it came from when it was not in memory.
+    /// Returns the origin of the program before it was in memory.
     pub(crate) fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The compiler's messages.
+    /// Returns the compiler's messages.
     pub(crate) fn build_log(&self) -> &str {
         &self.build_log
     }
 
-    /// Its kernels with what is known of their parameters.
+    /// Returns the names of its kernels with their parameters, as far as these are known.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = (&str, &[Parameter])> {
         self.kernels.iter().map(|kernel| (kernel.native.name(), &*kernel.parameters))
     }
 
-    /// The SPIR-V that it is, if it is no driver's program.
+    /// Returns the SPIR-V if this node is SPIR-V and not a driver's program.
     pub(crate) fn spirv(&self) -> Option<&Image> {
         let native: &dyn std::any::Any = &*self.native;
         native.downcast_ref::<SpirV>().map(SpirV::image)
     }
 
-    /// As the driver has it.
+    /// Returns the driver's program.
     pub(crate) fn native(&self) -> &dyn backend::Program {
         &*self.native
     }
 
-    /// What it was linked from; nothing if it was not.
+    /// Returns the images that the program was linked from; empty if it was not linked.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The driver's binary.
+    /// Returns the driver's binary.
     pub(crate) fn binary(&self) -> Result<Vec<u8>> {
         self.native.binary()
     }
 
-    /// The bytes that it stands for against the memory limit: those of its binary.
+    /// Returns the weight against the memory limit: the size of its binary in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.weight.load(Relaxed)
     }
 
-    /// Corrects the weight. Whoever keeps the program has to weigh it again.
+    /// Corrects the weight. A cache that holds the program has to weigh it again.
     pub(crate) fn set_weight(&self, bytes: usize) {
         self.weight.store(bytes, Relaxed);
     }
 
-    /// The device that it was built for.
+    /// Returns the device that the program was built for.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
@@ -224,7 +224,8 @@ impl Built {
         let message = match names.as_slice() {
             [] => format!("the program has no kernel `{name}`; it has none at all"),
             names => {
-                // PoCL's headers give its own functions such names, and so all that have theirs.
+                // PoCL's headers rename its built-in functions this way, and with them every kernel that has
+                // the name of one.
                 let is_built_in = names.iter().any(|there| *there == format!("_cl_{name}"));
                 let hint = match near(name, names.iter().copied()).first() {
                     _ if is_built_in => {
@@ -246,7 +247,7 @@ impl Built {
     }
 }
 
-/// What the driver and the image or the disk tell, as one.
+/// Merges the parameters from the driver with those from the image or the disk.
 fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> Box<[Parameter]> {
     match others {
         Some(others) if driver.is_empty() => others.into(),
@@ -261,16 +262,16 @@ fn merge(teller: Teller, driver: &[Parameter], others: Option<&[Parameter]>) -> 
             });
             both.collect()
         }
-        // Counts that differ mean that the two do not speak of the same signature.
+        // Different counts mean that the two sources do not describe the same signature.
         _ => driver.into(),
     }
 }
 
 /// An image built for a device: a handle, cheap to clone, that keeps the program usable.
 ///
-/// With the images that it imports from, if there are any, and all their kernels. A request for an
-/// image that shares symbols can be answered by a larger program that holds it and is in memory, such
-/// as a library's by that of an application: its kernels are the same.
+/// The program includes the images that its image imports from, if there are any, and all their kernels. A
+/// request for an image that shares symbols can be answered by a larger program in memory that contains the
+/// image, such as a request for a library by the program of an application: the kernels are the same.
 #[derive(Clone)]
 pub struct Program {
     built: Arc<Built>,
@@ -282,67 +283,68 @@ impl Program {
         Self { built, origin }
     }
 
-    /// Where it came from, for the request that gave this handle.
+    /// Returns the origin of the program for the request that returned this handle.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The key that names it in every cache.
+    /// Returns the key of the program in every cache.
     #[must_use]
     pub fn key(&self) -> BuildKey {
         self.built.key
     }
 
-    /// The device that it was built for.
+    /// Returns the device that the program was built for.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.built.device
     }
 
-    /// The compiler's messages; empty if there were none.
+    /// Returns the compiler's messages; empty if there were none.
     #[must_use]
     pub fn build_log(&self) -> &str {
         self.built.build_log()
     }
 
-    /// The names of its kernels, those of linked libraries included, in the driver's order.
+    /// Returns the names of the kernels, including those of linked libraries, in the driver's order.
     #[must_use]
     pub fn kernel_names(&self) -> Vec<&str> {
         self.built.names()
     }
 
-    /// The device's own form of the program, which [`Image::native`](crate::Image::native) takes.
+    /// Returns the device's own form of the program, which [`Image::native`](crate::Image::native) takes.
     ///
     /// # Errors
     ///
-    /// [`Driver`](ErrorKind::Driver) or [`OutOfResources`](ErrorKind::OutOfResources) if the driver
-    /// does not give it. `OutOfResources` also if the system gives no thread: some drivers compile then.
+    /// [`Driver`](ErrorKind::Driver) or [`OutOfResources`](ErrorKind::OutOfResources) if the driver does not
+    /// return the binary. `OutOfResources` also if the system provides no thread: some drivers compile in this
+    /// call.
     pub fn binary(&self) -> Result<Vec<u8>> {
         threads::call("kiln-binary", || self.built.binary())?
     }
 
-    /// A kernel of the program, by name.
+    /// Returns a kernel of the program, by name.
     ///
     /// # Safety
     ///
-    /// For every launch made through the handle and its clones, the kernel's code stays inside the
-    /// buffers and the local memory bound to it, and has no undefined behaviour otherwise.
+    /// For every launch made through the handle and its clones, the kernel's code stays inside the buffers and
+    /// the local memory bound to it, and has no undefined behaviour otherwise.
     ///
-    /// A kernel that writes through a pointer which its signature declares `const` gets that buffer as
-    /// [`read_write()`](crate::Buffer::read_write): commands are ordered by the signature, which such a
-    /// kernel contradicts.
+    /// If a kernel writes through a pointer that its signature declares `const`, that buffer must be passed as
+    /// [`read_write()`](crate::Buffer::read_write): commands are ordered by the signature, which such a kernel
+    /// contradicts.
     ///
-    /// Launches check arguments against the kernel's parameters as far as those are known. Where
-    /// [`Kernel::params`] shows no type, because neither the driver nor the image tells, the
-    /// arguments match the kernel's signature. Where it shows the name of a type that is none of
-    /// OpenCL C's own scalars and vectors, and no size, a value has the type's size, and the type is
-    /// not one of samplers, events or queues: some drivers read as many bytes as they expect.
+    /// Launches check arguments against the kernel's parameters as far as those are known. If
+    /// [`Kernel::params`] shows no type, because neither the driver nor the image states it, the arguments must
+    /// match the kernel's signature. If it shows no size and the name of a type that is not one of OpenCL C's
+    /// own scalars and vectors, a value must have the type's size, and the type must not be a sampler, event or
+    /// queue: some drivers read as many bytes as they expect.
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](ErrorKind::UnknownKernel), with the names there are, if the program has
-    /// none of that name; [`InvalidArgument`](ErrorKind::InvalidArgument) if the name holds a NUL.
+    /// [`UnknownKernel`](ErrorKind::UnknownKernel), listing the kernels of the program, if none of them has
+    /// that name; [`InvalidArgument`](ErrorKind::InvalidArgument) if the name holds a NUL.
     pub unsafe fn kernel(&self, name: &str) -> Result<Kernel> {
         self.built.kernel(name)
     }
@@ -365,34 +367,34 @@ pub struct Kernel(Arc<Inner>);
 
 struct Inner {
     name: Box<str>,
-    /// For a kernel of a program that was not there yet.
+    /// Build of the program, for a kernel that was named before the program existed.
     build: Option<Build>,
     resolved: OnceLock<Result<ResolvedKernel>>,
 }
 
-/// A kernel that is there to be launched.
+/// A kernel of an existing program, ready to launch.
 pub(crate) struct ResolvedKernel {
     pub(crate) native: Arc<dyn backend::Kernel>,
     pub(crate) built: Arc<Built>,
     index: usize,
 }
 
-/// A kernel that is not kept.
+/// A weak reference to a kernel: it does not keep the program alive.
 pub(crate) struct WeakKernel {
     built: Weak<Built>,
     index: usize,
 }
 
 impl WeakKernel {
-    /// Whether it is that kernel, by whichever handle. The program of what is not kept is never taken for
-    /// another.
+    /// Whether this refers to `kernel`, regardless of the handle used. A program that has been freed is never
+    /// mistaken for another one: the weak reference keeps its address from being reused.
     pub(crate) fn is(&self, kernel: &ResolvedKernel) -> bool {
         self.index == kernel.index && self.built.as_ptr() == Arc::as_ptr(&kernel.built)
     }
 }
 
 impl ResolvedKernel {
-    /// The label of the image that it is of, if it has one.
+    /// Returns the label of the image that contains the kernel, if it has one.
     pub(crate) fn label(&self) -> Option<&str> {
         self.built.recipe()?.label_of(self.native.name())
     }
@@ -401,12 +403,12 @@ impl ResolvedKernel {
         WeakKernel { built: Arc::downgrade(&self.built), index: self.index }
     }
 
-    /// What the driver or the image tells of each parameter.
+    /// Returns the parameters as far as the driver or the image states them.
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.built.kernels[self.index].parameters
     }
 
-    /// What the types of the parameters are made of, as far as their names tell.
+    /// Returns the element types of the parameters, as far as the names of their types are known.
     pub(crate) fn elements(&self) -> &[Option<ElementType>] {
         &self.built.kernels[self.index].elements
     }
@@ -421,20 +423,21 @@ impl Kernel {
         Self(Arc::new(Inner { name: name.into(), build, resolved }))
     }
 
-    /// Its name.
+    /// Returns the name of the kernel.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Its parameters, in order, as far as the driver or the image tells. `None` while its program
-    /// still builds, or if that failed.
+    /// Returns the parameters in order, as far as the driver or the image states them. Returns `None` while the
+    /// program is being built, or if the build failed.
     #[must_use]
     pub fn params(&self) -> Option<&[Parameter]> {
         self.resolved()?.as_ref().ok().map(ResolvedKernel::parameters)
     }
 
-    /// The kernel, or why there is none; `None` while its program still builds. Does not block.
+    /// Returns the kernel, or the error if there is none. Returns `None` while the program is being built. Does
+    /// not block.
     pub(crate) fn resolved(&self) -> Option<&Result<ResolvedKernel>> {
         let Inner { name, build, resolved } = &*self.0;
         if resolved.get().is_none() {
@@ -444,7 +447,7 @@ impl Kernel {
         resolved.get()
     }
 
-    /// Completes when [`resolved`](Self::resolved) tells.
+    /// Completes when [`resolved`](Self::resolved) returns a result.
     pub(crate) async fn resolve(&self) {
         let Inner { name, build, resolved } = &*self.0;
         if let (None, Some(build)) = (resolved.get(), build) {
@@ -453,7 +456,7 @@ impl Kernel {
         }
     }
 
-    /// Whether another handle keeps the kernel and its program.
+    /// Whether another handle keeps the kernel and its program alive.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

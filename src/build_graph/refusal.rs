@@ -1,4 +1,4 @@
-//! Which failures of a driver's compiler are those of the program, and kept.
+//! Classification of compiler failures: those caused by the program are kept.
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
@@ -7,13 +7,13 @@ use crate::process::resources;
 
 /// Classifies a driver's error by the log that comes with it.
 ///
-/// * A log that names a place in the text or a symbol of the program is a refusal, which is kept.
-/// * A log that says that something is used up, or one that shows no cause while something is, is a
-///   failure of circumstance of the kind [`OutOfResources`](ErrorKind::OutOfResources).
-/// * Anything else is a refusal that is not kept: the next request compiles again.
+/// * If the log names a place in the text or a symbol of the program, the error is a refusal, which is kept.
+/// * If the log states that a resource is exhausted, or shows no cause while a resource is exhausted, the error
+///   is a transient failure of the kind [`OutOfResources`](ErrorKind::OutOfResources).
+/// * Any other error is a refusal that is not kept: the next request compiles again.
 ///
-/// Errors of other kinds, those that Kiln itself made, and those of simulated devices, whose compiler is
-/// Kiln's own, stay as they are.
+/// Errors of other kinds, errors created by Kiln itself, and errors of simulated devices, whose compiler is
+/// part of Kiln, are returned unchanged.
 pub(super) fn judge(error: Error, device: &Device) -> Error {
     if device.runs_code { judge_log(error, || resources::check().is_err()) } else { error }
 }

@@ -1,4 +1,4 @@
-//! Asking for a program, and the future of one.
+//! Requests for programs, and the future of a build.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,19 +17,19 @@ use crate::process;
 use crate::process::threads::no_thread;
 use crate::source::image::Image;
 
-/// A program to be built, from [`Runtime::build`](crate::Runtime::build). Awaiting it, or
-/// [`start`](Self::start), asks for the build; until then nothing happens.
+/// Request for a program, from [`Runtime::build`](crate::Runtime::build). The build starts when the request is
+/// awaited or [started](Self::start).
 #[derive(Clone)]
 #[must_use = "nothing is built until the request is awaited or started"]
 pub struct BuildRequest {
     graph: Arc<BuildGraph>,
     wanted: Wanted,
-    /// The first setting that cannot be used, told when the build is asked for.
+    /// First setting that was not valid. Reported when the build is requested.
     refused: Option<Error>,
 }
 
 impl BuildRequest {
-    /// For the device at `device` in the graph.
+    /// Creates a request for the device at position `device` in the graph.
     pub(crate) fn new(graph: Arc<BuildGraph>, device: usize, image: &Image) -> Self {
         Self { graph, wanted: Wanted::new(image.clone(), device), refused: None }
     }
@@ -37,37 +37,38 @@ impl BuildRequest {
     /// Sets the options for the driver's compiler, as OpenCL's `clBuildProgram` defines them, in
     /// place of any set before.
     ///
-    /// They are those of the image itself. The libraries that it is linked with are compiled without,
-    /// where each image is compiled by itself; where Kiln makes one module of them, all of it is compiled
-    /// with these options.
+    /// The options apply to the image itself. Where each image is compiled by itself, the libraries that it is
+    /// linked with are compiled without them. Where Kiln merges the images into one module, all of that module
+    /// is compiled with these options.
     ///
-    /// Where SPIR-V is translated, because the device takes none, options that speak of source text
-    /// are without effect, as they are where it is not: macros, directories to include from, the
-    /// version of the language.
+    /// Options that concern source text, such as macros, include directories and the language version, have no
+    /// effect on SPIR-V. This includes SPIR-V that is translated to OpenCL C because the device takes no
+    /// SPIR-V.
     ///
-    /// The program is cached under its image, these options, and the contents of the files that the
-    /// source includes: they are read for each request, on a thread of Kiln's own. What counts is every
-    /// file that a directive names, or a macro as a literal, in the directories of `-I`, beside the file
-    /// that names it, in the process's own directory, and in those below that a macro of the options
-    /// names. A file whose name the preprocessor puts together, and of which nothing stands in the
-    /// directive, is not seen: if it changes, set another option, such as a macro of your own.
+    /// The program is cached under its image, these options, and the contents of the files that the source
+    /// includes. The files are read for each request, on one of Kiln's threads. Every file counts that a
+    /// directive names, directly or through a macro that stands for a literal. Its name is searched in the
+    /// directories of `-I`, beside the file that contains the name, in the working directory of the process,
+    /// and in the directories below these that a macro of the options stands for. A file is not seen if the
+    /// preprocessor assembles its name and no part of the name stands in the directive: if such a file changes,
+    /// set another option, such as a macro of your own.
     pub fn options(mut self, options: &str) -> Self {
         let result = self.wanted.set_options(options);
         self.note(result);
         self
     }
 
-    /// Sets the specialization constant with this `SpecId` of a SPIR-V image. The value has the
-    /// size of the constant's type; the last one given for an id counts.
+    /// Sets the specialization constant with this `SpecId` of a SPIR-V image. The value must have the size of
+    /// the constant's type. The last value given for an id takes effect.
     ///
-    /// An id that the image itself does not have is that of the one linked library that has it.
+    /// An id that the image itself does not have refers to the one linked library that has it.
     pub fn specialize(mut self, id: u32, value: impl SpecializationValue) -> Self {
         self.wanted.set_constant(id, value.to_constant());
         self
     }
 
-    /// Sets the specialization constant with this `SpecId` of one of the linked images, where several
-    /// have the id; the last value given counts.
+    /// Sets the specialization constant with this `SpecId` of one of the linked images, for an id that several
+    /// of them have. The last value given takes effect.
     pub fn specialize_in(
         mut self,
         image: &Image,
@@ -78,15 +79,15 @@ impl BuildRequest {
         self
     }
 
-    /// Builds for this device of the runtime rather than for its default one.
+    /// Builds for this device of the runtime instead of its default device.
     pub fn device(mut self, device: &Device) -> Self {
         let result = self.graph.position(device).map(|position| self.wanted.set_device(position));
         self.note(result);
         self
     }
 
-    /// Begins the build without waiting for it, to warm up, or to launch its kernels before it has
-    /// ended. The build runs to its end whatever becomes of the returned handle.
+    /// Starts the build without waiting for it, to warm up or to launch its kernels before it has ended. The
+    /// build runs to its end even if the returned handle is dropped.
     pub fn start(self) -> Build {
         if let Err(error) = process::check() {
             return Build::ready(Err(error));
@@ -97,20 +98,20 @@ impl BuildRequest {
         }
     }
 
-    /// The key that the program has, or will have, in every cache.
+    /// Returns the key of the program, which is the same in every cache.
     ///
-    /// Where the source includes files, they are read, and for a device that takes no OpenCL C a text
-    /// is translated, unless its translation is cached: the call blocks for that long.
+    /// Blocks while the files that the source includes are read, and, for a device that takes no OpenCL C,
+    /// while the text is translated, unless its translation is cached.
     ///
     /// # Errors
     ///
-    /// The settings that cannot be used, and a translation that fails, as from [`Build`].
+    /// An error for settings that are not valid, and for a translation that fails, as from [`Build`].
     pub fn key(&self) -> Result<BuildKey> {
         self.recipe().map(|recipe| self.graph.key(&recipe))
     }
 
-    /// What the key covers, field by field: two requests whose fields are equal have equal keys, and
-    /// the fields in which they differ tell why their keys do.
+    /// Returns everything that the key covers, field by field. Two requests with equal fields have equal keys;
+    /// if two keys differ, the fields that differ show why.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl BuildRequest {
         self.recipe().map(|recipe| self.graph.key_fields(&recipe))
     }
 
-    /// The name that its program has in every store: see [`EntryInfo::name`].
+    /// Returns the name of the program in every store: see [`EntryInfo::name`].
     ///
     /// # Errors
     ///
@@ -133,7 +134,7 @@ impl BuildRequest {
         })
     }
 
-    /// What the program is stored as. Blocks.
+    /// Returns the recipe under which the program is stored. Blocks.
     fn recipe(&self) -> Result<Recipe> {
         process::check()?;
         if let Some(error) = &self.refused {
@@ -175,40 +176,37 @@ impl fmt::Debug for BuildRequest {
     }
 }
 
-/// A build that was asked for: a future of its [`Program`], and a handle that can be cloned.
+/// A requested build: a future of its [`Program`], and a handle that can be cloned.
 ///
 /// # Errors
 ///
-/// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's or linker's log, if it
-///   refused the program. If the log names a place or a symbol of the program, the failure is kept like a
-///   program: asking again gives the same error. Otherwise asking again compiles again.
-///   Without a log if no library, or more than one, exports what an image imports; asking again
-///   looks at the libraries that are registered then.
-/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format,
-///   or does not link it, if a module uses what the device lacks, or an extension that its compiler
-///   may not know, if OpenCL C cannot express what a module has, where it is translated, or if clang or
-///   llvm-spirv is missing that OpenCL C is translated by,
-///   [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL, and
-///   [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that
-///   do not fit it.
-/// * [`OutOfResources`](crate::ErrorKind::OutOfResources),
-///   [`DeviceLost`](crate::ErrorKind::DeviceLost), [`Panicked`](crate::ErrorKind::Panicked),
-///   [`Driver`](crate::ErrorKind::Driver), or [`Io`](crate::ErrorKind::Io) where included files changed
-///   meanwhile or a compiler had no room, for failures of circumstance. They are not kept: asking
-///   again builds again.
-/// * [`Configuration`](crate::ErrorKind::Configuration) if OpenCL C is to be translated and a compiler
-///   that was chosen for that is none.
-/// * Of [untrusted](crate::Image::untrusted) images also: `BuildFailed` if the compiler crashes,
-///   which is kept; `Driver` if it does not end in time; and
-///   [`Configuration`](crate::ErrorKind::Configuration) or
-///   [`NoDevice`](crate::ErrorKind::NoDevice) if there is no [build child](crate::build_child), it is
-///   of another version, or it does not see the device.
+/// * [`BuildFailed`](crate::ErrorKind::BuildFailed), with the compiler's or linker's log, if it refused the
+///   program. If the log names a place or a symbol of the program, the failure is kept like a program:
+///   requesting it again gives the same error. Otherwise requesting it again compiles again. Without a log if
+///   no library, or more than one, exports a symbol that an image imports; requesting the program again
+///   resolves it against the libraries registered then.
+/// * [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not take the image's format, or does not
+///   link it; if a module uses something that the device lacks, or an extension that its compiler may not know;
+///   if a module is translated to OpenCL C and that cannot express it; or if clang or llvm-spirv, which
+///   translate OpenCL C, is missing.
+/// * [`InvalidImage`](crate::ErrorKind::InvalidImage) for text that is empty or holds a NUL.
+/// * [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for options, constants or a device that do not fit
+///   the image.
+/// * [`OutOfResources`](crate::ErrorKind::OutOfResources), [`DeviceLost`](crate::ErrorKind::DeviceLost),
+///   [`Panicked`](crate::ErrorKind::Panicked), [`Driver`](crate::ErrorKind::Driver), or
+///   [`Io`](crate::ErrorKind::Io) (included files changed meanwhile, or a compiler had no room) for transient
+///   failures. They are not kept: requesting the program again builds it again.
+/// * [`Configuration`](crate::ErrorKind::Configuration) if OpenCL C is to be translated and a compiler set for
+///   that is not a valid compiler.
+/// * For [untrusted](crate::Image::untrusted) images also: `BuildFailed` if the compiler crashes, which is
+///   kept; `Driver` if it does not end in time; and [`Configuration`](crate::ErrorKind::Configuration) or
+///   [`NoDevice`](crate::ErrorKind::NoDevice) if there is no [build child](crate::build_child), if it is of
+///   another version, or if it does not find the device.
 ///
 /// # Cancel safety
 ///
-/// The build depends on none of its handles. Dropping them cancels nothing, and a later request
-/// for the same program joins the build or finds its result. Polling again after the result came
-/// gives it again.
+/// The build does not depend on its handles. Dropping them cancels nothing, and a later request for the same
+/// program joins the build or finds its result. Polling again after completion returns the result again.
 #[derive(Clone)]
 #[must_use = "the build goes on, but its program or its failure is lost"]
 pub struct Build(State);
@@ -236,12 +234,12 @@ impl Build {
         Self(State::Ready(result))
     }
 
-    /// A kernel of the program that is being built, for launches made before it is there. Whether
-    /// there is a kernel of that name comes out with the launches.
+    /// Returns a kernel of the program that is being built, for launches made before the program exists. If the
+    /// program has no kernel of that name, the launches fail.
     ///
-    /// Until the program is there, its kernels' signatures are not known, and a plain `&buffer`
-    /// counts as read and written. Where launches that only read the same buffer are to stay
-    /// independent, pass [`buffer.read()`](crate::Buffer::read).
+    /// Until the program exists, the signatures of its kernels are not known, and a plain `&buffer` counts as
+    /// read and written. To keep launches independent that only read the same buffer, pass
+    /// [`buffer.read()`](crate::Buffer::read).
     ///
     /// # Safety
     ///
@@ -251,7 +249,7 @@ impl Build {
         Kernel::of_build(self, name)
     }
 
-    /// The result, if the build has ended. Does not block.
+    /// Returns the result, if the build has ended. Does not block.
     pub(crate) fn peek(&self) -> Option<Result<Program>> {
         match &self.0 {
             State::Ready(result) => Some(result.clone()),
@@ -261,7 +259,7 @@ impl Build {
     }
 }
 
-/// What a build that was waited for gives.
+/// Converts the outcome of an awaited build.
 fn landed(outcome: Outcome) -> Result<Program> {
     outcome.map(|built| {
         let origin = built.origin();
@@ -277,7 +275,7 @@ impl Future for Build {
             return Poll::Ready(Err(error));
         }
         loop {
-            // What a flight keeps need not be kept any longer.
+            // Replacing the state drops the shared outcome as soon as it is not needed any more.
             *self = match &mut self.0 {
                 State::Ready(result) => return Poll::Ready(result.clone()),
                 State::Building(flight) => {

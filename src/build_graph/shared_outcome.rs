@@ -1,4 +1,4 @@
-//! A build in flight: its outcome to come, and the tasks that wait for it.
+//! The shared outcome of an in-flight build, and the tasks that wait for it.
 
 use std::collections::HashMap;
 use std::mem;
@@ -8,46 +8,46 @@ use std::task::{Context, Poll, Waker};
 
 use crate::error::outlast;
 
-/// The shared outcome of a build that runs, or the answer to a request that takes a while. It only
-/// hands that out: whether, when and by whom it is polled makes no difference.
+/// The shared outcome of an in-flight build, or of a request that takes a while. It only distributes the
+/// outcome: the build does not depend on being polled.
 ///
-/// Not a `futures::future::Shared`, which wakes under the lock that its pollers take: a compile
-/// worker is then often preempted, with that lock, by the very thread that it woke, and an
-/// executor blocks until the worker has its processor back. Here, nobody is woken under the lock.
+/// This is not a `futures::future::Shared`, which wakes tasks under the lock that its pollers take. A compile
+/// worker that holds that lock is then often preempted by the very thread that it woke, and an executor blocks
+/// until the worker gets its processor back. Here, no task is woken under the lock.
 pub(crate) struct Flight<T> {
     shared: Arc<Shared<T>>,
-    /// Names this handle's waker, once it was polled.
+    /// Waiter slot of this handle, once it has been polled: the key of its waker in `State::wakers`.
     seat: Option<u64>,
 }
 
-/// The duty to tell a flight's outcome.
+/// Obligation to complete a shared outcome.
 pub(crate) struct Lander<T>(Arc<Shared<T>>);
 
 type Shared<T> = Mutex<State<T>>;
 
 struct State<T> {
-    /// The last handle takes the outcome along, so that nobody else keeps a program in use.
+    /// Number of handles. The last handle drops the outcome, so that this state does not keep a program in use.
     handles: usize,
     outcome: Option<T>,
     next_seat: u64,
     wakers: HashMap<u64, Waker>,
 }
 
-/// A flight, and the duty to end it.
+/// Creates a shared outcome, and the obligation to complete it.
 pub(crate) fn flight<T>() -> (Flight<T>, Lander<T>) {
     let state = State { handles: 1, outcome: None, next_seat: 0, wakers: HashMap::new() };
     let shared = Arc::new(Mutex::new(state));
     (Flight { shared: shared.clone(), seat: None }, Lander(shared))
 }
 
-/// Nothing foreign runs while this is held, so it is held for a few instructions, and a panic
-/// leaves nothing half done.
+/// Locks the state. No code outside this file runs while the lock is held, so it is held for a few
+/// instructions, and a panic leaves no partial change.
 fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
     crate::sync::lock(shared)
 }
 
 impl<T> Lander<T> {
-    /// Makes the outcome known and wakes all who wait.
+    /// Stores the outcome and wakes all waiters.
     pub(crate) fn land(self, outcome: T) {
         let mut state = lock(&self.0);
         let wakers = mem::take(&mut state.wakers);
@@ -56,14 +56,14 @@ impl<T> Lander<T> {
         drop(state);
         drop(unwanted);
         for waker in wakers.into_values() {
-            // One that panics must not keep the others asleep.
+            // A waker that panics must not keep the others from being woken.
             outlast("a waker", || waker.wake());
         }
     }
 }
 
 impl<T: Clone> Flight<T> {
-    /// The outcome, if it is known.
+    /// Returns the outcome, if it is known.
     pub(crate) fn peek(&self) -> Option<T> {
         lock(&self.shared).outcome.clone()
     }
@@ -73,7 +73,7 @@ impl<T: Clone> Future for Flight<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        // Cloned ahead: it is another's code.
+        // Cloned before the lock is taken, because wakers run code from outside this crate.
         let waker = context.waker().clone();
         let Self { shared, seat } = &mut *self;
         let mut state = lock(shared);
@@ -89,7 +89,7 @@ impl<T: Clone> Future for Flight<T> {
     }
 }
 
-/// Another handle of the same flight.
+/// Creates another handle of the same outcome.
 impl<T> Clone for Flight<T> {
     fn clone(&self) -> Self {
         lock(&self.shared).handles += 1;
@@ -104,7 +104,7 @@ impl<T> Drop for Flight<T> {
         let waker = self.seat.and_then(|seat| state.wakers.remove(&seat));
         let outcome = if state.handles == 0 { state.outcome.take() } else { None };
         drop(state);
-        // A panic here while another unwinds would abort the process.
+        // A panic here during another panic would abort the process.
         outlast("a waker that was dropped", || drop(waker));
         drop(outcome);
     }
@@ -121,7 +121,7 @@ mod tests {
     use crate::build_graph::graph::Outcome;
     use crate::error::{Error, ErrorKind};
 
-    /// Counts its wakes, each of which polls the flight again, as an executor may at once.
+    /// A waker that counts its wakes and polls the outcome each time, as an executor may do at once.
     struct Repoll(Flight<Outcome>, AtomicUsize);
 
     impl Wake for Repoll {

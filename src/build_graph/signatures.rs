@@ -1,7 +1,8 @@
-//! Whether the images that a driver links agree on the types of what they share. Not every driver looks.
+//! Check that the images which a driver links agree on the types of their shared symbols. Not every driver
+//! checks this.
 //!
-//! SPIR-V tells its types. OpenCL C is translated for the comparison, by nodes that are kept and stored
-//! like any; a text that cannot be translated, for want of clang too, is left to the driver.
+//! SPIR-V states its types. OpenCL C is translated for the comparison, by nodes that are kept and stored like
+//! any other. A text that cannot be translated, for example because clang is missing, is left to the driver.
 
 use std::sync::Arc;
 
@@ -16,16 +17,18 @@ use crate::device::ImageFormat;
 use crate::error::Result;
 use crate::source::image::Image;
 
-/// Images in SPIR-V with the names that messages call them by, as far as there is SPIR-V of them.
+/// SPIR-V of images, with their names in messages. Images without SPIR-V are missing.
 pub(super) struct Signatures(Vec<(String, Image)>);
 
 impl Signatures {
+    /// Compares the types of the shared symbols.
+    ///
     /// # Errors
     ///
     /// [`BuildFailed`](crate::ErrorKind::BuildFailed), naming both images, the symbol and both types.
     pub(super) fn check(&self) -> Result<()> {
         let parse = |(name, image): &(String, Image)| {
-            // A module that cannot be read is left to the driver.
+            // A module that cannot be parsed is left to the driver.
             Module::parse(image.code()).ok().map(|module| (name.clone(), module))
         };
         let modules: Vec<_> = self.0.iter().filter_map(parse).collect();
@@ -35,13 +38,13 @@ impl Signatures {
 }
 
 impl BuildGraph {
-    /// Collects what tells of the types that a recipe's images share. Never blocks; the work starts at
-    /// once.
+    /// Collects the SPIR-V of a recipe's images, to compare the types of shared symbols. Never blocks; the work
+    /// starts at once.
     pub(super) fn signatures(
         self: &Arc<Self>,
         recipe: &Recipe,
     ) -> impl Future<Output = Signatures> + Send + use<> {
-        // The texts of a device that runs no code may be anything.
+        // A device that runs no code accepts any text, so its texts need not be OpenCL C.
         let runs_code = self.device(recipe.device()).runs_code;
         let ask = |unit: &Unit| {
             let name = describe(unit.image());

@@ -1,4 +1,4 @@
-//! The build room against a device in software: `fake`.
+//! Tests of the build graph against a device in software: `fake`.
 
 mod fake;
 mod keys;
@@ -78,7 +78,7 @@ impl Bench {
         stats
     }
 
-    /// The graph lets a waiter know before its worker lets go of the job.
+    /// The graph wakes a waiter before its worker drops the job, so the condition may hold only a moment later.
     fn until(&self, holds: impl Fn(&Self) -> bool) {
         for _ in 0..2_000 {
             if holds(self) {

@@ -1,5 +1,5 @@
-//! The trace of lookups: a line of JSON for every build asked for, for every object that a program is
-//! linked from, and for the SPIR-V of OpenCL C, with every field of its key.
+//! Trace of lookups: one line of JSON for every requested build, for every object that a program is linked
+//! from, and for every SPIR-V translation of OpenCL C, with all fields of its key.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::digest::BuildKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::file;
 
-/// Where lines go. Each is written in one call, so that those of several processes stay apart.
+/// Destination of the lines. Each line is written in one call, so that lines of several processes do not mix.
 pub(crate) struct LookupTrace(Sink);
 
 enum Sink {
@@ -19,14 +19,14 @@ enum Sink {
     File(Mutex<File>),
 }
 
-/// A line.
+/// A line of the trace.
 pub(crate) struct Line<'a> {
-    /// `memory`, `joined`, `disk`, `remote`, `compiled` or `failed`.
+    /// Outcome of the lookup: `memory`, `joined`, `disk`, `remote`, `compiled` or `failed`.
     pub(crate) outcome: &'static str,
     pub(crate) key: BuildKey,
-    /// Why the disk did not have it.
+    /// Reason why the disk did not have the program.
     pub(crate) miss: Option<&'a str>,
-    /// Why the remote cache did not give it, if it was needed.
+    /// Reason why the remote cache did not supply the program, if it was needed.
     pub(crate) remote: Option<&'a str>,
     pub(crate) microseconds: Option<u64>,
     pub(crate) fields: Vec<(String, String)>,

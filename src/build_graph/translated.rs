@@ -1,4 +1,4 @@
-//! Nodes that are SPIR-V: what OpenCL C is translated to.
+//! Nodes that are SPIR-V: translations of OpenCL C.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::process::threads::no_thread;
 use crate::source::image::Image;
 use crate::source::translate::{self, Tools, Translation};
 
-/// A module as the graph holds it, in the place of a driver's program. Nothing of it can be launched.
+/// A SPIR-V module in the graph, in place of a driver's program. None of its kernels can be launched.
 pub(super) struct SpirV {
     image: Image,
     log: String,
     kernels: Vec<Arc<dyn Kernel>>,
 }
 
-/// A kernel of it, for those who list what is stored.
+/// A kernel of a SPIR-V module, for listings of stored entries.
 struct Listed {
     name: String,
     parameters: Vec<Parameter>,
@@ -84,22 +84,22 @@ impl Kernel for Listed {
 }
 
 impl BuildGraph {
-    /// The SPIR-V of an image, for a device and with the options of a build: itself if it is SPIR-V;
-    /// that of OpenCL C is kept, shared while it is made, and stored, like a program. Never blocks;
-    /// the work starts at once and ends whatever becomes of the future.
+    /// Returns the SPIR-V of an image, for a device and with the options of a build. A SPIR-V image is returned
+    /// as it is. The translation of OpenCL C is kept, shared while in flight, and stored, like a program. Never
+    /// blocks; the work starts at once and runs to its end even if the future is dropped.
     ///
     /// # Errors
     ///
     /// From the future:
     ///
-    /// * [`Unsupported`](ErrorKind::Unsupported) for a native binary, for options that are not known to
-    ///   mean the same to clang, and if there are no compilers, with what to install.
-    /// * [`BuildFailed`](ErrorKind::BuildFailed), with the log, for what the compilers refuse. It is
-    ///   kept.
-    /// * [`Configuration`](ErrorKind::Configuration) for compilers that were chosen and are none.
-    /// * [`OutOfResources`](ErrorKind::OutOfResources), [`Io`](ErrorKind::Io) or
-    ///   [`Driver`](ErrorKind::Driver) for compilers that cannot be run or do not end, and `Io` if
-    ///   files that the text includes are not those of its key any more. Asking again tries again.
+    /// * [`Unsupported`](ErrorKind::Unsupported) for a native binary, for options that are not known to mean
+    ///   the same to clang, and if there are no compilers, stating what to install.
+    /// * [`BuildFailed`](ErrorKind::BuildFailed), with the log, if the compilers refuse the text. The failure
+    ///   is kept.
+    /// * [`Configuration`](ErrorKind::Configuration) if the compilers that were set are not valid.
+    /// * [`OutOfResources`](ErrorKind::OutOfResources), [`Io`](ErrorKind::Io) or [`Driver`](ErrorKind::Driver)
+    ///   if the compilers cannot be run or do not end, and `Io` if the files that the text includes are no
+    ///   longer those that its key covers. A new request tries again.
     pub(crate) fn spirv_of(
         self: &Arc<Self>,
         unit: &Unit,
@@ -109,7 +109,7 @@ impl BuildGraph {
             _ if unit.image().format() != ImageFormat::OpenClC => {
                 Asked::Now(as_it_is(unit.image()))
             }
-            // What takes no process is asked for here, and what is kept is there at once.
+            // A request that starts no process is made here, so that a kept translation is available at once.
             Some(tools) if !unit.image().includes_files() => {
                 Asked::Now(self.translate(unit, device, &Arc::clone(tools)))
             }
@@ -122,7 +122,7 @@ impl BuildGraph {
                         let tools = Arc::clone(graph.front_end().tools()?);
                         graph.translate(&unit, device, &tools)
                     });
-                    // Who asked may have gone.
+                    // The caller may be gone.
                     let _ = sender.send(answer);
                 });
                 Asked::Soon(receiver)
@@ -146,8 +146,8 @@ impl BuildGraph {
         }
     }
 
-    /// What texts are built from once they are SPIR-V, for a device that takes no OpenCL C. All are
-    /// translated at once; never blocks, like [`spirv_of`](Self::spirv_of).
+    /// Returns the recipe that replaces that of texts once they are SPIR-V, for a device that takes no OpenCL
+    /// C. All texts are translated concurrently. Never blocks, like [`spirv_of`](Self::spirv_of).
     pub(super) fn in_spirv(
         self: &Arc<Self>,
         texts: &Recipe,
@@ -176,7 +176,7 @@ impl BuildGraph {
         }
     }
 
-    /// Asks for the node. Blocks if the text includes files: clang then reads them.
+    /// Requests the node. Blocks if the text includes files: clang then reads them.
     fn translate(
         self: &Arc<Self>,
         unit: &Unit,
@@ -202,7 +202,7 @@ impl BuildGraph {
     }
 }
 
-/// For what is not translated.
+/// Returns an image that is not OpenCL C, if it is SPIR-V, and fails for native binaries.
 fn as_it_is(image: &Image) -> Result<Translating> {
     if image.format() == ImageFormat::SpirV {
         return Ok(Translating::Done(image.clone()));
@@ -212,7 +212,7 @@ fn as_it_is(image: &Image) -> Result<Translating> {
     ))
 }
 
-/// Whether the node was asked for already.
+/// State of the request for the node: made already, or to be made by a worker.
 enum Asked {
     Now(Result<Translating>),
     Soon(oneshot::Receiver<Result<Translating>>),

@@ -1,9 +1,8 @@
-//! What passes between an application and a build child: greetings, one request, one answer.
+//! Messages between an application and a build child: greetings, one request, one answer.
 //!
-//! Each side begins with its greeting, whose form never changes, so that two versions tell each
-//! other apart. A frame follows: its length and checksum, a header as JSON, and sections of bytes.
-//! The answer comes from a process in which anything may have happened: nothing in it is believed
-//! that was not checked.
+//! Each side begins with its greeting, whose format never changes, so that different versions can detect each
+//! other. A frame follows: its length and checksum, a header as JSON, and sections of bytes. The answer comes
+//! from a process that untrusted code may have compromised: it must be validated before use.
 
 use std::fmt;
 
@@ -14,15 +13,15 @@ use crate::cache::store::{self, KernelRecord};
 use crate::device::ImageFormat;
 use crate::error::{DriverCode, Error, ErrorKind};
 
-/// Begins every message.
+/// Bytes that every message begins with.
 const MAGIC: &[u8; 16] = b"KILN BUILD CHILD";
 
-/// Raised with each change of the messages, or of what they mean.
+/// Version of the protocol. Must be raised with each change of the messages or of their meaning.
 const PROTOCOL: u32 = 1;
 
 const CHECKSUM: usize = blake3::OUT_LEN;
 
-/// Who speaks: a protocol and a version of Kiln.
+/// Identity of a sender: a protocol and a version of Kiln.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     protocol: u32,
@@ -30,7 +29,7 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Of this crate.
+    /// Returns the greeting of this crate.
     pub(super) fn own() -> Self {
         Self { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() }
     }
@@ -43,7 +42,7 @@ impl Greeting {
         bytes
     }
 
-    /// The greeting that `bytes` begin with, and what follows it.
+    /// Splits `bytes` into the greeting at the beginning and the rest.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (protocol, rest) = rest.split_first_chunk()?;
@@ -61,7 +60,7 @@ impl fmt::Display for Greeting {
 }
 
 impl Request {
-    /// Number of sections behind the header: one for each image.
+    /// Returns the number of sections behind the header: one for each image.
     pub(super) fn sections(&self) -> usize {
         match &self.task {
             Task::Build(_) => 1,
@@ -71,7 +70,7 @@ impl Request {
 }
 
 impl Answer {
-    /// The answer as it is written: with texts that the parent would shorten shortened.
+    /// Returns the answer as it is sent: with the texts shortened that the parent would shorten.
     pub(super) fn shortened(self) -> Self {
         match self {
             Self::Made { log, kernels } => Self::Made { log: shortened(log), kernels },
@@ -84,16 +83,16 @@ impl Answer {
     }
 }
 
-/// What a child is to do.
+/// Task for a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Task {
     /// Build the one section.
     Build(Form),
-    /// Compile each section to an object, and link these.
+    /// Compile each section to an object, and link the objects.
     Link(Vec<Form>),
 }
 
-/// Of an image, all but its code.
+/// Data of an image except its code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Form {
     #[serde(with = "Format")]
@@ -105,9 +104,9 @@ pub(super) struct Form {
 /// The header of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Request {
-    /// The identity of the device.
+    /// Identity of the device.
     pub(super) device: Vec<(String, String)>,
-    /// Which of those that have this identity it is.
+    /// Index among the devices with this identity.
     pub(super) position: usize,
     pub(super) task: Task,
 }
@@ -115,17 +114,17 @@ pub(super) struct Request {
 /// The header of an answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// A program. The one section is its binary; empty if the image was one.
+    /// A program. The only section is its binary; it is empty if the image was a binary itself.
     Made {
         log: String,
         #[serde(deserialize_with = "store::kernels")]
         kernels: Vec<KernelRecord>,
     },
-    /// An error. The one section is empty.
+    /// An error. The only section is empty.
     Failed(Failure),
 }
 
-/// An error, as text.
+/// An error in text form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     #[serde(with = "Kind")]
@@ -151,7 +150,7 @@ impl Failure {
         }
     }
 
-    /// The error again; `name` names a driver's code.
+    /// Converts back to an error. `name` maps a code to a driver's code.
     pub(super) fn into_error(self, name: impl FnOnce(i32) -> Option<DriverCode>) -> Error {
         let mut error = Error::new(self.kind, shortened(self.message));
         if let Some(code) = self.code.and_then(name) {
@@ -164,7 +163,7 @@ impl Failure {
     }
 }
 
-/// Maximum size of a text that is kept, in bytes: a child that was taken over may send any.
+/// Maximum size of a text that is kept, in bytes: a compromised child may send any amount.
 const MOST_TEXT: usize = 1 << 20;
 
 /// Maximum size of a header, in bytes. A header in memory takes a multiple of its size as JSON.
@@ -179,7 +178,7 @@ pub(super) fn shortened(mut text: String) -> String {
     text
 }
 
-/// A header and sections as a frame.
+/// Encodes a header and sections as a frame.
 pub(super) fn seal(header: &impl Serialize, sections: &[&[u8]]) -> serde_json::Result<Vec<u8>> {
     let header = serde_json::to_vec(header)?;
     let all = || std::iter::once(&*header).chain(sections.iter().copied());
@@ -197,8 +196,8 @@ pub(super) fn seal(header: &impl Serialize, sections: &[&[u8]]) -> serde_json::R
     Ok(bytes)
 }
 
-/// The header of a frame, and as many sections as `count` makes of the header; `None` if the bytes are not
-/// a whole frame, or have more or fewer sections.
+/// Decodes a frame into its header and sections. `count` returns the expected number of sections for the
+/// header. Returns `None` if the bytes are not a complete frame, or if the number of sections differs.
 pub(super) fn open<H: DeserializeOwned>(
     bytes: &[u8],
     count: impl FnOnce(&H) -> usize,
@@ -223,7 +222,7 @@ pub(super) fn open<H: DeserializeOwned>(
     body.is_empty().then_some((header, sections))
 }
 
-/// The section that `bytes` begin with, and the bytes after it.
+/// Splits `bytes` into the section at the beginning and the rest.
 fn split_section(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)

@@ -1,16 +1,15 @@
-//! The driver's compiler in a process of its own, for images that are not trusted: one that
-//! crashes, exits, hangs or writes nonsense is an error with a time limit, and the application goes
-//! on.
+//! Runs the driver's compiler in a separate process, for untrusted images. If the compiler crashes, exits,
+//! hangs or writes invalid data, the build fails within a time limit, and the application continues.
 //!
-//! The process is a *build child*: a program whose `main` calls [`build_child`]. It is started anew
-//! for every compile, since drivers keep state that untrusted code may have damaged. It gets one
-//! request, finds the device by its identity, as keys know it, and answers with the device's own
-//! binary, which the parent loads as it loads one from the disk; or with the error. See [`message`]
-//! for the form of both, and [`serve`] for the child's side.
+//! The process is a *build child*: a program whose `main` calls [`build_child`]. A new one is started for every
+//! compile, since drivers keep state that untrusted code may have damaged. The child receives one request and
+//! finds the device by its identity, the one that keys cover. It answers with the device's own binary, which
+//! the parent loads like a binary from the disk, or with an error. See [`message`] for the format of both, and
+//! [`serve`] for the child's side.
 //!
-//! What is linked, one child compiles and links. Objects are not shared, nor do they leave the
-//! child: they are the compiler's own form of what is not trusted, and not every driver gives them
-//! away.
+//! For a linked program, one child compiles and links all images. Objects are not shared, and they do not leave
+//! the child: they are internal data of the compiler, made from untrusted input, and not every driver can
+//! export them.
 
 mod message;
 mod serve;
@@ -31,38 +30,38 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::process::{self, Chosen, Ended, program_in};
 
-/// What a child gets to end, unless something else is asked for.
+/// Default maximum duration of one child process.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Names the program.
+/// Environment variable that names the child program.
 const PROGRAM: &str = "KILN_BUILD_CHILD";
 
-/// Is set in a process that is started as a child, and in what that starts.
+/// Environment variable that is set in a child process, and inherited by the processes that it starts.
 const IS_CHILD: &str = "KILN_IS_BUILD_CHILD";
 
-/// The tool of this crate, which is such a program.
+/// Name of this crate's tool, which can run as a child.
 const TOOL: &str = "kiln";
 
-/// This program, if it has called [`build_child`].
+/// Path of the current program, if it has called [`build_child`].
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Makes this program one that can compile [untrusted images](crate::Image::untrusted) for itself,
-/// in a child process. To be called first in `main`, before anything else, of threads above all:
+/// Enables this program to compile [untrusted images](crate::Image::untrusted) in a child process that runs the
+/// same program. Call it first in `main`, before anything else, in particular before starting threads:
 ///
 /// ```
 /// // The first line of `main`:
 /// kiln::build_child();
 /// ```
 ///
-/// If the process was started as such a child, this reads one request, has the driver compile it,
-/// writes the answer and ends the process. Otherwise it returns at once, and remembers that this
-/// program can be started so.
+/// If the process was started as a build child, this function reads one request, has the driver compile it,
+/// writes the answer and ends the process. Otherwise it records that this program can be started as a child,
+/// and returns at once.
 ///
-/// What a `main` does before comes to pass in each child, too. With `#[tokio::main]` and its like,
-/// call it from a `main` of your own and start the executor after it.
+/// Code that runs in `main` before this call also runs in each child. With `#[tokio::main]` and similar
+/// attributes, write a `main` of your own that calls this function and then starts the executor.
 ///
-/// A program that cannot call it, such as a test of libtest's, may have another one do the work:
-/// see [`RuntimeBuilder::build_child`](crate::RuntimeBuilder::build_child).
+/// A program that cannot call it, such as a test under libtest, can use another program as the child: see
+/// [`RuntimeBuilder::build_child`](crate::RuntimeBuilder::build_child).
 pub fn build_child() {
     if !is_child() {
         if let Ok(path) = env::current_exe() {
@@ -73,7 +72,7 @@ pub fn build_child() {
     let status = match serve::serve() {
         Ok(()) => 0,
         Err(error) => {
-            // It has nobody else to tell.
+            // Standard error is the only place left to report the error.
             let _ = writeln!(io::stderr(), "build child: {error}");
             1
         }
@@ -85,43 +84,45 @@ fn is_child() -> bool {
     env::var_os(IS_CHILD).is_some_and(|value| !value.is_empty())
 }
 
-/// The children of a runtime.
+/// Settings for the child processes of a runtime.
 #[derive(Debug)]
 pub(crate) struct Children {
     chosen: Option<Chosen>,
     limit: Duration,
 }
 
-/// A device, by what a child finds it again.
+/// A device, described by the data with which a child finds it.
 pub(super) struct Target<'a> {
     pub(super) info: &'a DeviceInfo,
-    /// Which of those that have its identity it is.
+    /// Index among the devices with the same identity.
     pub(super) position: usize,
 }
 
-/// What to compile.
+/// Task for a child.
 #[derive(Clone, Copy)]
 pub(super) enum Order<'a> {
     Build(&'a Source<'a>),
-    /// Each to an object, and these to a program.
+    /// Compile each source to an object, and link the objects to a program.
     Link(&'a [Source<'a>]),
 }
 
-/// What a child made.
+/// Result of a child.
 pub(super) struct Made {
-    /// The device's own form of it; empty if the image was that, which the child has tried then.
+    /// Binary in the device's own form. Empty if the image was already in that form; the child has then tested
+    /// it.
     pub(super) binary: Vec<u8>,
     pub(super) log: String,
     pub(super) kernels: Vec<KernelRecord>,
 }
 
 impl Children {
-    /// With the program that an application names; what it does not name, the environment may.
+    /// Creates the settings. `program` is the program named by the application; if it is `None`, the
+    /// environment variable is used if it is set.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration) for a path where no program is, with who gave
-    /// it.
+    /// [`Configuration`](ErrorKind::Configuration) if there is no program at the path; the error names the
+    /// setting that gave the path.
     pub(crate) fn new(program: Option<PathBuf>, limit: Duration) -> Result<Self> {
         let given = program.map(|path| (path, "RuntimeBuilder::build_child"));
         Ok(Self { chosen: Chosen::find(given, PROGRAM, env::var_os(PROGRAM))?, limit })
@@ -132,17 +133,17 @@ impl Children {
         self.limit
     }
 
-    /// Has a child compile. Blocks.
+    /// Compiles in a child process. Blocks.
     ///
     /// # Errors
     ///
-    /// * What the child tells: that of the compiler.
-    /// * [`BuildFailed`](ErrorKind::BuildFailed), with what it wrote, if it crashes or ends without
-    ///   an answer: it would again.
-    /// * Of circumstance: [`Configuration`](ErrorKind::Configuration) if there is no child, or one
-    ///   of another version; [`Driver`](ErrorKind::Driver) if it does not end within the limit or
-    ///   writes without end; [`OutOfResources`](ErrorKind::OutOfResources) if it was starved of
-    ///   memory, and [`Io`](ErrorKind::Io) if it cannot be started.
+    /// * The error of the compiler, as reported by the child.
+    /// * [`BuildFailed`](ErrorKind::BuildFailed), with the child's output, if the child crashes or ends without
+    ///   an answer: it would do so again.
+    /// * Transient errors: [`Configuration`](ErrorKind::Configuration) if there is no child, or one of another
+    ///   version; [`Driver`](ErrorKind::Driver) if it does not end within the limit or writes without end;
+    ///   [`OutOfResources`](ErrorKind::OutOfResources) if it ran out of memory, and [`Io`](ErrorKind::Io) if it
+    ///   cannot be started.
     pub(super) fn run(&self, target: &Target<'_>, order: Order<'_>) -> Result<Made> {
         let program = self.program()?;
         let (task, sections) = match order {
@@ -168,7 +169,7 @@ impl Children {
         read(&program, ended, target.info.backend)
     }
 
-    /// The program that is started.
+    /// Returns the path of the program to start.
     fn program(&self) -> Result<PathBuf> {
         if is_child() {
             return Err(configuration(
@@ -180,7 +181,7 @@ impl Children {
             return Ok(chosen.path.clone());
         }
         if let Some(own) = OWN.get() {
-            // The file may be another one by now, of a later version.
+            // The file at the path may have been replaced by a later version since.
             let running = Path::new("/proc/self/exe");
             let is_there = cfg!(target_os = "linux") && running.exists();
             return Ok(if is_there { running.to_owned() } else { own.clone() });
@@ -208,12 +209,12 @@ fn form(source: &Source<'_>) -> Form {
     }
 }
 
-/// An error that is gone once somebody has put it right.
+/// Creates an error that can disappear once the configuration is corrected, so it is not kept.
 fn configuration(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Configuration, message.into()).passing()
 }
 
-/// What came of a child.
+/// Returns the result of an ended child.
 fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
     let program = program.display();
     let how = process::in_words(ended.status);
@@ -241,7 +242,7 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
              be of one version"
         )));
     }
-    // How it ended does not matter any more: some drivers crash then.
+    // The exit status no longer matters: some drivers crash at exit.
     match message::open(frame, |_: &Answer| 1) {
         Some((Answer::Made { log, kernels }, sections)) => {
             Ok(Made { binary: sections.concat(), log: shortened(log), kernels })
@@ -249,7 +250,7 @@ fn read(program: &Path, ended: Ended, backend: &str) -> Result<Made> {
         Some((Answer::Failed(failure), _)) => {
             Err(failure.into_error(|code| backend::driver_code(backend, code)))
         }
-        // A child has the limits of this process.
+        // A child inherits the limits of this process.
         _ if was_starved || resources::check_for_process().is_err() => Err(starved()),
         _ => {
             let message = format!(

@@ -1,4 +1,5 @@
-//! The child's side: one request from standard input, one answer to what was standard output.
+//! The child's side: reads one request from standard input, and writes one answer to the original standard
+//! output.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,7 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::resources;
 use crate::process::threads;
 
-/// Does what is asked for. An error is one of talking to the parent, who learns the rest.
+/// Handles one request. Errors concern only the communication with the parent; other errors are part of the
+/// answer.
 pub(super) fn serve() -> io::Result<()> {
     let mut answers = own_output()?;
     be_modest();
@@ -25,7 +27,7 @@ pub(super) fn serve() -> io::Result<()> {
     let (parent, frame) = Greeting::read(&input)
         .ok_or_else(|| unreadable("a build child is started by Kiln, with a request"))?;
     if parent != Greeting::own() {
-        // Who it is has been said, and the parent says what to do.
+        // The greeting has been sent; the parent reports the mismatch.
         return Ok(());
     }
     let (request, sections) = open(frame, Request::sections)
@@ -46,7 +48,8 @@ pub(super) fn serve() -> io::Result<()> {
     answers.flush()
 }
 
-/// Standard output for the answer alone: what drivers print joins the messages on standard error.
+/// Returns the original standard output, reserved for the answer. Output of drivers is redirected to standard
+/// error.
 #[cfg(unix)]
 fn own_output() -> io::Result<File> {
     use std::os::fd::AsFd;
@@ -55,16 +58,15 @@ fn own_output() -> io::Result<File> {
     Ok(File::from(own))
 }
 
-/// Standard output. A driver that prints to it makes the answer unreadable, which its checksum
-/// tells.
+/// Returns standard output. A driver that prints to it corrupts the answer, which the checksum detects.
 #[cfg(windows)]
 fn own_output() -> io::Result<File> {
     use std::os::windows::io::AsHandle;
     Ok(File::from(io::stdout().as_handle().try_clone_to_owned()?))
 }
 
-/// A child leaves nothing behind when it crashes, does not outlive its parent, and is the first to
-/// go where memory runs out. It does its work also where the system does not let it be so.
+/// Disables core dumps on Unix. On Linux, also makes the child end with its parent and be the first to be
+/// killed if memory runs out. The child also works if the system does not allow these settings.
 fn be_modest() {
     #[cfg(unix)]
     {
@@ -98,7 +100,7 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
         _ => return Err(Error::invalid("a request has one section for each image")),
     };
     let binary = match &request.task {
-        // The parent has it.
+        // The parent already has the binary.
         Task::Build(form) if form.format == ImageFormat::Native => Vec::new(),
         _ => program.binary().map_err(|error| {
             error.within("without a binary, a program cannot leave the process that compiled it")
@@ -107,7 +109,7 @@ fn make(request: &Request, sections: &[&[u8]]) -> Result<(Arc<dyn Program>, Vec<
     Ok((program, binary))
 }
 
-/// Opens the device that a request is for.
+/// Opens the device that a request names.
 fn find(request: &Request) -> Result<Arc<dyn Device>> {
     let wanted = |name: &str| {
         let field = request.device.iter().find(|(known, _)| known == name);
@@ -124,7 +126,7 @@ fn find(request: &Request) -> Result<Arc<dyn Device>> {
         identity.iter().copied().eq(request.device.iter().map(|(name, value)| (&**name, &**value)))
     };
     let equal = adapters.iter().filter(|adapter| is_wanted(adapter.info().identity()));
-    // Any of those that are equal does, if there are fewer than the parent has seen.
+    // If there are fewer equal devices than the parent has seen, any of them will do.
     let adapter = equal.take(request.position + 1).last().ok_or_else(|| {
         let seen: Vec<_> = adapters
             .iter()

@@ -1,11 +1,11 @@
-//! Fused programs in the build graph: plans of launches, what came of them, and the programs built
-//! from those that could be fused.
+//! Fused programs in the build graph: plans of launches, the results of fusing them, and the programs built for
+//! the plans that could be fused.
 //!
-//! A plan is [looked up](query) by what its launches are, whatever their buffers are called and
-//! whatever the values of scalars that no proof relies on. What is not known is compiled on a worker:
-//! that takes the modules of the programs, perhaps translated by the [front-end](super), and gives a
-//! module of SPIR-V, which is built like any other image. Plans that give the same module, such as
-//! those of other sizes, share the program.
+//! A plan is [looked up](query) by its launches. Neither the identity of the buffers nor the values of scalars
+//! that no proof depends on matter. An unknown plan is compiled on a worker. That reads the modules of the
+//! programs, which may be translated by the [front-end](super), and produces a SPIR-V module, which is built
+//! like any other image. Plans that produce the same module, such as plans of different sizes, share the
+//! program.
 
 mod query;
 mod source;
@@ -40,49 +40,50 @@ pub(crate) struct FusionRequest {
     pub(crate) query: Query,
     /// The device's position in the graph.
     pub(crate) device: usize,
-    /// Those of the slots, whose programs are there.
+    /// Kernels of the slots, one for each. Their programs exist already.
     pub(crate) kernels: Vec<Kernel>,
-    /// Its modules are the keys of the kernels' programs.
+    /// Plan of the launches. Its modules are the keys of the kernels' programs.
     pub(crate) plan: Plan,
     pub(crate) trust: Trust,
 }
 
-/// What came of a plan.
+/// Result of fusing a plan.
 pub(crate) struct Fusion {
-    /// The scalars whose values it holds for.
+    /// Scalars that must have these values for the result to hold.
     constants: BTreeMap<Place, Vec<u8>>,
-    /// The scalars that must be the same for it.
+    /// Groups of scalars that must have equal values.
     equal: BTreeSet<BTreeSet<Place>>,
-    /// The pairs of scalars that must not.
+    /// Pairs of scalars that must have different values.
     unequal: BTreeSet<[Place; 2]>,
     pub(crate) report: FusionReport,
-    /// Why there is no kernel is in the report.
+    /// Fused kernel, if there is one; otherwise `report` states the reason.
     pub(crate) fused: Option<FusedKernel>,
     trials: Trials,
-    /// Where the times go; nowhere if there is no kernel.
+    /// Location where timings are stored; `None` if there is no fused kernel.
     timing: Option<Arc<Timing>>,
 }
 
-/// A kernel that does what several do.
+/// A kernel that does the work of several launches.
 pub(crate) struct FusedKernel {
     pub(crate) kernel: Kernel,
     pub(crate) range: NdRange,
-    /// For each parameter, an argument of the plan that it is.
+    /// Argument of the plan that is passed for each parameter.
     pub(crate) parameters: Vec<Place>,
-    /// The memories that it does without.
+    /// Memories that the fused kernel does not access any more.
     pub(crate) internalized: Vec<Memory>,
 }
 
-/// All that was made of launches that differ in the values of scalars only.
+/// Results for launches that differ only in the values of scalars.
 type Variants = Arc<Mutex<Vec<Arc<Fusion>>>>;
 
-/// The plans whose outcome is known.
+/// Cache of the plans whose result is known.
 pub(crate) struct Fusions(Cache<query::Key, Variants, foldhash::fast::RandomState>);
 
-/// As many plans are kept, those used last.
+/// Maximum number of plans kept. The least recently used are evicted.
 const MAX_PLANS: u64 = 1024;
 
-/// As many values of its scalars are kept of each.
+/// Maximum number of results kept for each plan, for different values of its scalars. The oldest is dropped
+/// first.
 const MAX_VARIANTS: usize = 16;
 
 impl Fusions {
@@ -95,20 +96,21 @@ impl Fusions {
         )
     }
 
-    /// Forgets all, and with them their programs.
+    /// Drops all results, and with them their programs.
     pub(in crate::build_graph) fn clear(&self) {
         self.0.invalidate_all();
         self.0.run_pending_tasks();
     }
 
-    /// The outcome, if it is known.
+    /// Returns the result, if it is known.
     fn get(&self, query: &Query) -> Option<Arc<Fusion>> {
         let variants = self.0.get(&query.key)?;
         let variants = lock(&variants);
         variants.iter().find(|fusion| fusion.holds_for(query)).cloned()
     }
 
-    /// Keeps an outcome, unless somebody else was first, whose is given then.
+    /// Keeps a result and returns it. If another thread has kept one that holds for the query, returns that
+    /// instead.
     fn keep(&self, query: &Query, fusion: Fusion) -> Arc<Fusion> {
         let variants = self.0.get_with(query.key.clone(), Variants::default);
         let mut variants = lock(&variants);
@@ -125,12 +127,12 @@ impl Fusions {
 }
 
 impl Fusion {
-    /// How to run the launches now, if the faster way is to be taken.
+    /// Returns how to run the launches this time: the faster way, or a way whose time is still to be measured.
     pub(crate) fn choose(&self) -> Choice {
         self.trials.choose()
     }
 
-    /// A run that was to be timed took so long.
+    /// Records the duration of a run that was to be timed.
     pub(crate) fn note(&self, run: Run, took: Duration) {
         if let Some(times) = self.trials.note(run, took) {
             tracing::debug!(kernel = self.report.kernel(), ?times, "timed");
@@ -140,12 +142,12 @@ impl Fusion {
         }
     }
 
-    /// The fused kernel was to be timed, and something was in its way.
+    /// Returns a trial of the fused kernel that did not take place.
     pub(crate) fn give_back(&self) {
         self.trials.give_back();
     }
 
-    /// Whether it may not hold for other values of the launches' scalars.
+    /// Whether the result may not hold for other values of the launches' scalars.
     pub(crate) fn depends_on_values(&self) -> bool {
         !(self.constants.is_empty() && self.equal.is_empty() && self.unequal.is_empty())
     }
@@ -162,16 +164,17 @@ impl Fusion {
 }
 
 impl BuildGraph {
-    /// What is known of the launches. Does not block.
+    /// Returns the known result for the launches. Does not block.
     pub(crate) fn known_fusion(&self, query: &Query) -> Option<Arc<Fusion>> {
         self.fusions().get(query)
     }
 
-    /// Finds out whether the launches can run as one, and builds what they run as.
+    /// Determines whether the launches can run as one kernel, and builds that kernel.
     ///
     /// # Errors
     ///
-    /// What may go better another time. That launches are not to be fused is an outcome.
+    /// Transient errors, for which a later attempt may succeed. Launches that cannot be fused are a result, not
+    /// an error.
     pub(crate) async fn fuse(self: Arc<Self>, request: FusionRequest) -> Result<Arc<Fusion>> {
         if let Some(known) = self.fusions().get(&request.query) {
             return Ok(known);
@@ -274,10 +277,10 @@ impl BuildGraph {
         Ok(fusion)
     }
 
-    /// Builds what became of OpenCL C as that, where it can be expressed. A driver may do more with
-    /// one language than with another: from text, Intel's CPU runtime makes kernels whose loops are
-    /// unrolled and whose accesses to neighbouring elements are those of vectors, up to four times as
-    /// fast as from the same in SPIR-V.
+    /// Builds a fused module whose sources were OpenCL C as OpenCL C, if it can be expressed in that. A driver
+    /// may optimize one language better than another: from text, Intel's CPU runtime makes kernels with
+    /// unrolled loops and vectorized accesses to neighbouring elements, which run up to four times as fast as
+    /// those made from the same code in SPIR-V.
     async fn build_as_text(self: &Arc<Self>, wanted: Wanted) -> Outcome {
         let mut text = wanted.clone();
         text.prefer_text();
@@ -291,7 +294,7 @@ impl BuildGraph {
     }
 }
 
-/// Whether an error says that such launches are not fused, and would say so again.
+/// Whether an error means that such launches are not fused, and would recur on another attempt.
 fn is_outcome(error: &Error) -> bool {
     error.is_deterministic()
         && matches!(
@@ -300,7 +303,7 @@ fn is_outcome(error: &Error) -> bool {
         )
 }
 
-/// What the device cannot hold of a kernel.
+/// Describes the limit of the device that a fused kernel exceeds, if there is one.
 fn too_much(fused: &fusion::Fused, limits: &Limits) -> Option<String> {
     let fusion::Fused { local_bytes, parameter_bytes, .. } = fused;
     if *local_bytes as u64 > limits.local_memory {

@@ -1,4 +1,4 @@
-//! What fusions are looked up by: bytes, so that a look-up takes no more than a comparison.
+//! Keys by which fusions are looked up: bytes, so that a lookup takes no more than a comparison.
 
 use smallvec::SmallVec;
 
@@ -6,31 +6,31 @@ use crate::compiler::fusion::{Internalization, Place, Trust};
 use crate::compiler::nd_range::NdRange;
 use crate::digest::BuildKey;
 
-/// Launches to look a fusion up by. The same for the same launches, whatever their buffers are
-/// called; the values of scalars are beside it, for only few of them count.
+/// Launches for which a fusion is looked up. Equal launches have equal keys, regardless of the identity of
+/// their buffers. The values of scalars are stored separately, because only few of them matter.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(super) key: Key,
-    /// In the order of the places.
+    /// Scalars in the order of their places.
     scalars: Vec<(Place, Bytes)>,
-    /// Whether all scalars are to be fixed at their values.
+    /// Whether all scalars are treated as constants, at their values.
     fix_scalars: bool,
     launches: usize,
     arguments: usize,
 }
 
-/// Says all of a query but the values of its scalars. Nothing in it can be read in two ways: what
-/// has no fixed length comes after its length.
+/// Encoding of everything in a query except the values of its scalars. The encoding is unambiguous: every value
+/// of variable length is preceded by its length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key(Vec<u8>);
 
 type Bytes = SmallVec<[u8; 16]>;
 
-/// So long is the part of a key that one launch takes, most often.
+/// Typical number of bytes that one launch takes in a key.
 const BYTES_OF_A_LAUNCH: usize = 128;
 
 impl Query {
-    /// One of no launches yet.
+    /// Creates a query without launches. `launches` is the expected number of launches, for the capacity.
     pub(crate) fn new(device: usize, trust: Trust, fix_scalars: bool, launches: usize) -> Self {
         let mut key = Key(Vec::with_capacity(32 + launches * BYTES_OF_A_LAUNCH));
         key.number(device);
@@ -42,7 +42,7 @@ impl Query {
         Self { key, scalars: Vec::new(), fix_scalars, launches: 0, arguments: 0 }
     }
 
-    /// One launch more. Its arguments follow.
+    /// Adds a launch. Its arguments follow.
     pub(crate) fn launch(&mut self, program: BuildKey, kernel: &str, range: &NdRange) {
         self.key.byte(b'k');
         self.key.0.extend_from_slice(program.as_bytes());
@@ -54,8 +54,8 @@ impl Query {
         self.arguments = 0;
     }
 
-    /// A buffer, by the number of its memory; `None` if its contents are read later, else what it is
-    /// to become, if that was said.
+    /// Adds a buffer, by the number of its memory. `dead` is `None` if its contents are read later; otherwise
+    /// it holds the requested internalization, if one was requested.
     pub(crate) fn buffer(
         &mut self,
         memory: usize,
@@ -74,7 +74,7 @@ impl Query {
         self.arguments += 1;
     }
 
-    /// An argument by value.
+    /// Adds an argument by value.
     pub(crate) fn scalar(&mut self, value: &[u8]) {
         self.key.byte(b's');
         if self.fix_scalars {
@@ -87,14 +87,14 @@ impl Query {
         self.arguments += 1;
     }
 
-    /// So many bytes of local memory.
+    /// Adds `bytes` bytes of local memory.
     pub(crate) fn local(&mut self, bytes: usize) {
         self.key.byte(b'm');
         self.key.number(bytes);
         self.arguments += 1;
     }
 
-    /// The bytes of a scalar.
+    /// Returns the bytes of a scalar.
     pub(super) fn value(&self, place: Place) -> Option<&[u8]> {
         let at = self.scalars.binary_search_by_key(&place, |(place, _)| *place).ok()?;
         Some(&self.scalars[at].1)

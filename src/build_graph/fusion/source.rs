@@ -13,20 +13,19 @@ use crate::source::translate::options_for_device;
 /// A program as one module.
 pub(super) struct Source {
     pub(super) module: Module,
-    /// By the ids of the module.
+    /// Specialization constants by their ids in the module.
     pub(super) constants: Vec<(u32, Vec<u8>)>,
     /// Build options of the fused kernel for the driver's compiler, without those that allow less accurate
     /// results.
-    ///
-    /// The use that a compiler makes of such an option depends on the language version and on all of the
-    /// code that it sees: with `-cl-fast-relaxed-math`, Intel's CPU runtime takes an `exp` of a few
-    /// thousand ULP in OpenCL C 1.2, the language of fused kernels, and of a few ULP in OpenCL C 2.0, and
-    /// compilers rearrange the operations of several launches together. Without the option, a fused kernel
-    /// has the accuracy that OpenCL asks for, which is that of the launches or better.
+    /// The effect of such an option depends on the language version and on all of the code that the compiler
+    /// sees. With `-cl-fast-relaxed-math`, Intel's CPU runtime uses an `exp` with an error of a few thousand
+    /// ULP in OpenCL C 1.2, the language of fused kernels, and of a few ULP in OpenCL C 2.0. Compilers also
+    /// rearrange the operations of several launches together. Without the option, a fused kernel has the
+    /// accuracy that OpenCL requires, which is that of the launches or better.
     options: String,
     /// Whether the driver's compiler was given OpenCL C.
     pub(super) is_text: bool,
-    /// Whether what is made of it must not be compiled in this process.
+    /// Whether programs made from the module must not be compiled in this process.
     pub(super) is_untrusted: bool,
 }
 
@@ -70,7 +69,8 @@ impl Source {
     }
 }
 
-/// The options of all, which have to be the same: one kernel is built with one set.
+/// Returns the options of all sources. Fails if they differ, because one kernel is built with one set of
+/// options.
 pub(super) fn common_options(sources: &[Arc<Source>]) -> Result<&str> {
     let Some(first) = sources.first() else { return Ok("") };
     match sources.iter().find(|source| source.options != first.options) {

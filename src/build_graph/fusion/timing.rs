@@ -1,5 +1,5 @@
-//! The times of fused kernels and of their launches on disk, so that the next process does not have
-//! to find out again which way is faster. They are of one machine, so no remote cache has them.
+//! Timings of fused kernels and of their separate launches on disk, so that the next process does not have to
+//! measure again which is faster. They are specific to a machine, so they are not put into a remote cache.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
@@ -12,16 +12,17 @@ use crate::cache::store::{Address, Lookup, Manifest, encode};
 use crate::compiler::fusion::{Argument, Plan};
 use crate::digest::{BuildKey, Digest};
 
-/// Where the times of one plan are kept.
+/// Location where the timings of one plan are stored.
 pub(super) struct Timing {
-    /// Which keeps what is known of the plan, and this with it.
+    /// The graph, as a weak reference because the graph keeps this value.
     graph: Weak<BuildGraph>,
     address: Address,
     fields: Vec<(String, String)>,
 }
 
 impl Timing {
-    /// `program` is that of the fused kernel; `plan` has only those values that it depends on.
+    /// Creates the location. `program` is the program of the fused kernel; `plan` holds only the values that it
+    /// depends on.
     pub(super) fn new(
         graph: &Arc<BuildGraph>,
         device: usize,
@@ -36,7 +37,7 @@ impl Timing {
         Self { graph: Arc::downgrade(graph), address, fields: fields.fields() }
     }
 
-    /// Blocks.
+    /// Reads the stored timings, if there are any. Blocks.
     pub(super) fn load(&self) -> Option<Fastest> {
         match self.graph.upgrade()?.disk()?.store().get(&self.address) {
             Lookup::Hit(entry) => read(entry.payload()),
@@ -44,7 +45,7 @@ impl Timing {
         }
     }
 
-    /// Writes them behind the caller.
+    /// Writes the timings in the background.
     pub(super) fn save(self: Arc<Self>, times: Fastest) {
         let Some(graph) = self.graph.upgrade() else { return };
         let Some(pending) = graph.disk().map(|disk| disk.begin()) else { return };
@@ -64,7 +65,7 @@ fn write(Fastest { fused, unfused }: Fastest) -> String {
     format!("fused {} ns\nlaunches {} ns\n", fused.as_nanos(), unfused.as_nanos())
 }
 
-/// `None` for what this version does not write.
+/// Parses stored timings. Returns `None` if the format is not that of `write`.
 fn read(payload: &[u8]) -> Option<Fastest> {
     let mut lines = std::str::from_utf8(payload).ok()?.lines();
     let mut time = |name| {
@@ -74,7 +75,7 @@ fn read(payload: &[u8]) -> Option<Fastest> {
     Some(Fastest { fused: time("fused ")?, unfused: time("launches ")? })
 }
 
-/// The launches in one line each. Two plans that are not the same have not the same text.
+/// Describes each launch in one line. Different plans have different descriptions.
 fn in_words(plan: &Plan) -> String {
     let mut text = String::new();
     for slot in &plan.slots {

@@ -1,34 +1,34 @@
-//! Which of two ways to run launches is the faster, found out on runs that are made anyway.
+//! Trials of the two ways to run launches. The faster one is determined on runs that are made anyway.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::sync::lock;
 
-/// How launches are run.
+/// Way to run launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     Fused,
     Unfused,
 }
 
-/// How to run the launches this time.
+/// Decision how to run the launches this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// In this way, and tell how long it took.
+    /// Run them in this way, and report the duration.
     Time(Run),
-    /// The fused kernel, whatever it takes.
+    /// Run the fused kernel, without timing it.
     Fused,
-    /// One by one, which is faster.
+    /// Run the launches one by one, which is faster.
     Unfused(Fastest),
 }
 
-/// The shortest time of each way.
+/// Shortest measured time of each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fastest {
-    /// The fused kernel's.
+    /// Time of the fused kernel.
     pub(crate) fused: Duration,
-    /// That of the launches, with what lies between them, as far as that is no waiting for others.
+    /// Time of the separate launches including the gaps between them, without waits for other commands.
     pub(crate) unfused: Duration,
 }
 
@@ -38,10 +38,10 @@ impl Fastest {
     }
 }
 
-/// So many runs of each way are timed.
+/// Number of timed runs of each way.
 const RUNS: u32 = 4;
 
-/// So many, where one way takes this part of the other's time.
+/// Number of timed runs that suffice if the faster way takes at most `CLEAR_PART` of the other's time.
 const FEW_RUNS: u32 = 2;
 const CLEAR_PART: f64 = 2.0 / 3.0;
 
@@ -52,7 +52,7 @@ pub(crate) struct Trials(Mutex<State>);
 struct State {
     fused: Times,
     unfused: Times,
-    /// Once they are known, or have been told.
+    /// Shortest times, once they are measured, or loaded from disk.
     known: Option<Fastest>,
 }
 
@@ -68,8 +68,8 @@ impl Trials {
         Self(Mutex::default())
     }
 
-    /// How to run the launches now. The fused kernel goes first, and until both ways have been timed
-    /// they take turns. Where no times come back, the fused kernel it is.
+    /// Decides how to run the launches now. The two ways take turns, starting with the fused kernel, until both
+    /// have been timed. If no times are reported, the fused kernel is used.
     pub(crate) fn choose(&self) -> Choice {
         let mut state = self.lock();
         if let Some(known) = state.known {
@@ -87,18 +87,18 @@ impl Trials {
         Choice::Time(run)
     }
 
-    /// The fused kernel was chosen to be timed, and did not run.
+    /// Returns a trial of the fused kernel that was chosen but did not run.
     pub(super) fn give_back(&self) {
         let mut state = self.lock();
         state.fused.begun = state.fused.begun.saturating_sub(1);
     }
 
-    /// The times are known from elsewhere.
+    /// Sets times known from elsewhere.
     pub(super) fn tell(&self, times: Fastest) {
         self.lock().known = Some(times);
     }
 
-    /// A timed run took so long. Gives the times if that decided.
+    /// Records the duration of a timed run. Returns the times if this run decided.
     pub(super) fn note(&self, run: Run, took: Duration) -> Option<Fastest> {
         let mut state = self.lock();
         let times = state.times(run);

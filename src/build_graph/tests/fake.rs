@@ -1,4 +1,4 @@
-//! A device that does as the text of its programs says, and as it is told.
+//! A device whose behaviour is controlled by the text of its programs and by a script.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
@@ -8,18 +8,18 @@ use crate::compiler::signature::Parameter;
 use crate::device::DeviceInfo;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What the fake device does and has done. Programs are as large as their source text.
+/// Script and log of the fake device. Programs are as large as their source text.
 #[derive(Default)]
 pub(super) struct Script {
     builds: AtomicUsize,
     pub(super) built: Mutex<Vec<String>>,
-    /// Programs that exist.
+    /// Number of existing programs.
     alive: AtomicUsize,
-    /// How many there were when the last build began.
+    /// Number of programs that existed when the last build began.
     pub(super) alive_before: AtomicUsize,
-    /// So many more builds run out of resources.
+    /// Number of further builds that run out of resources.
     pub(super) exhausted: AtomicUsize,
-    /// So many more times the device fails to open.
+    /// Number of further times that the device fails to open.
     pub(super) unopenable: AtomicUsize,
     closed: Mutex<bool>,
     opened: Condvar,
@@ -30,7 +30,7 @@ impl Script {
         *self.closed.lock().expect("not poisoned") = true;
     }
 
-    /// Lets the builds that wait, and all later ones, go on.
+    /// Lets all waiting and later builds continue.
     pub(super) fn open(&self) {
         *self.closed.lock().expect("not poisoned") = false;
         self.opened.notify_all();
@@ -45,7 +45,7 @@ impl Script {
     }
 }
 
-/// Takes one of `count`, if there are any.
+/// Decrements `count`. Returns `false` if it was zero.
 fn take(count: &AtomicUsize) -> bool {
     count.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Keys: what they cover, and that they stay what they are.
+//! Tests of keys: the inputs that they cover, and their stability.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ struct Inputs {
     kind: NodeKind,
     emitter: Option<u32>,
     images: Vec<Digest>,
-    /// Those of the last image, as are the options.
+    /// Constants of the last image. `options` are also those of the last image.
     constants: Vec<(u32, ConstantBytes)>,
     options: String,
     info: DeviceInfo,
@@ -182,8 +182,8 @@ fn fields_are_listed_by_name_and_value() {
     assert_eq!(fields[17].1, "-g");
 }
 
-/// Ten requests as applications make them, with the keys that every version of this crate gives them
-/// until it says otherwise by its schema.
+/// Keys of ten typical requests. Every version of this crate must produce the same keys, unless it raises the
+/// schema version.
 #[test]
 fn keys_are_those_of_the_golden_file() {
     type Change = fn(&mut Inputs);
