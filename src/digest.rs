@@ -1,4 +1,4 @@
-//! The 256-bit names of this crate: of contents and of builds.
+//! 256-bit digests that name contents and builds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ macro_rules! digest_type {
         pub struct $name(pub(crate) [u8; 32]);
 
         impl $name {
-            /// Its bytes.
+            /// Returns the bytes of the digest.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
@@ -31,7 +31,7 @@ macro_rules! digest_type {
             }
         }
 
-        /// From the 64 hexadecimal digits that it is displayed as.
+        /// Parses the 64 hexadecimal digits that the digest is displayed as.
         impl FromStr for $name {
             type Err = Error;
 
@@ -45,28 +45,34 @@ macro_rules! digest_type {
 }
 
 digest_type! {
-    /// A BLAKE3 digest of contents. Displayed as 64 hexadecimal digits, or fewer with a precision:
-    /// `{digest:.8}`.
+    /// BLAKE3 digest of contents. Displayed as 64 hexadecimal digits, or fewer with a precision: `{digest:.8}`.
     Digest
 }
 
 digest_type! {
-    /// Names what a build depends on: the images, with the files that their texts include and the
-    /// libraries that they import from, their specialization constants, the options, the device and its
-    /// driver, and the environment variables that can change a driver's compiler, as they were when the
-    /// runtime was built: those that begin with `IGC_`, `POCL_` or `CL_CONFIG_`, except some that only move
-    /// caches or write diagnostics, and some of AMD's (`AMD_OCL_*`), Intel's and Mesa's
-    /// ([`BuildRequest::key_fields`](crate::BuildRequest::key_fields) shows those that are set). For another
-    /// one, put a macro of your own into the options.
+    /// Digest of everything that a build depends on:
     ///
-    /// A device is known by its name, vendor, platform and driver with their versions, and the host's
-    /// processor as a device also by its instructions: [`DeviceInfo::identity`](crate::DeviceInfo::identity).
+    /// * the images, with the files that their texts include and the libraries that they import from,
+    /// * their specialization constants,
+    /// * the options,
+    /// * the device and its driver,
+    /// * the environment variables that can change a driver's compiler, as they were when the runtime was
+    ///   built.
     ///
-    /// The time of a build is in no key. A text that names `__TIME__`, `__DATE__` or `__TIMESTAMP__`, in
-    /// itself, in a file that it includes or in its options, is built each time that it is asked for, and
-    /// kept neither in memory nor on disk nor remotely; only those share it who ask while it is built.
+    /// The environment variables are those that begin with `IGC_`, `POCL_` or `CL_CONFIG_`, except some that
+    /// only move caches or write diagnostics, and some of AMD's (`AMD_OCL_*`), Intel's and Mesa's.
+    /// [`BuildRequest::key_fields`](crate::BuildRequest::key_fields) shows those that are set. To cover another
+    /// variable, put a macro of your own into the options.
     ///
-    /// Equal keys stand for the same program; they are stable between processes and machines.
-    /// Displayed as 64 hexadecimal digits, or fewer with a precision: `{key:.8}`.
+    /// A device is identified by its name, vendor, platform and driver with their versions. The host's
+    /// processor as a device is also identified by its instructions. See
+    /// [`DeviceInfo::identity`](crate::DeviceInfo::identity).
+    ///
+    /// No key covers the time of a build. A text that names `__TIME__`, `__DATE__` or `__TIMESTAMP__`, in
+    /// itself, in a file that it includes or in its options, is built anew for each request. Its program is
+    /// kept neither in memory nor on disk nor remotely; only requests made during the build share it.
+    ///
+    /// Equal keys stand for the same program; they are stable between processes and machines. Displayed as 64
+    /// hexadecimal digits, or fewer with a precision: `{key:.8}`.
     BuildKey
 }

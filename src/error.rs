@@ -1,4 +1,4 @@
-//! The one error type, its kinds, and the driver's codes by name.
+//! The error type of the crate, its kinds, and the driver's codes by name.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -11,53 +11,52 @@ use std::sync::Arc;
 /// The result of a fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in one word, for programs to match on.
+/// Class of an error, for programs to match on.
 ///
-/// The kinds also decide what the build graph keeps: see [`Error::is_deterministic`].
+/// The kind also decides whether the build graph keeps the failure: see [`Error::is_deterministic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No driver or no device that fits was found.
+    /// No driver was found, or no suitable device.
     NoDevice,
-    /// A setting, from the environment or a builder, has a value that cannot be used; or a program
-    /// that compiles in a process of its own is not there, or of another version.
+    /// A setting from the environment or a builder has an unusable value; or the program that compiles in a
+    /// process of its own is missing or has another version.
     Configuration,
-    /// The image is not what its format requires: empty, truncated, malformed.
+    /// The image does not match its format: it is empty, truncated or malformed.
     InvalidImage,
-    /// The device does not take what it was given, such as an image's format; a compiler is missing that
-    /// translates it; or launches that were required to be fused cannot be.
+    /// The device does not support the input, such as the image's format; a compiler that would translate it is
+    /// missing; or launches that were required to be fused cannot be fused.
     Unsupported,
-    /// The driver's compiler or linker refused the program, or another compiler that took part did;
-    /// [`Error::build_log`] says why. Or what it imports is exported by nobody, or by several.
+    /// The driver's compiler or linker, or another compiler involved in the build, rejected the program;
+    /// [`Error::build_log`] has the reason. Or no module exports a symbol that the program imports, or several
+    /// do.
     BuildFailed,
-    /// The program has no kernel of that name.
+    /// The program has no kernel with the requested name.
     UnknownKernel,
-    /// An argument, a range, a slice or a length does not fit what it is used with; or it comes too
-    /// late, such as for a fusion scope that has ended.
+    /// An argument, a range, a slice or a length does not fit its use; or it comes too late, such as for a
+    /// fusion scope that has ended.
     InvalidArgument,
-    /// Memory or another resource of the device or the host is exhausted, for now: threads, processes,
-    /// file descriptors, address space or disk.
+    /// Memory or another resource of the device or the host is temporarily exhausted: threads, processes, file
+    /// descriptors, address space or disk.
     OutOfResources,
-    /// The device stopped working; nothing that ran on it can be trusted.
+    /// The device stopped working; no result of work that ran on it can be trusted.
     DeviceLost,
-    /// A host future that takes part in the command DAG returned an error.
+    /// A host future in the command DAG returned an error.
     HostTask,
-    /// A host future awaits a command that waits for that future.
+    /// A host future awaits a command that itself waits for that future.
     Deadlock,
-    /// A time limit that the application set has passed.
+    /// A time limit set by the application has passed.
     TimedOut,
-    /// A compiler or a host future panicked, or Kiln's own fusing compiler did.
+    /// A compiler, a host future or Kiln's own fusing compiler panicked.
     Panicked,
-    /// A file or a remote cache could not be read or written, a process could not be started, files
-    /// changed while they were used, or another process was collecting the cache.
+    /// A file or a remote cache could not be read or written, a process could not be started, files changed
+    /// during use, or another process was collecting the cache.
     Io,
-    /// Any other failure that the driver reported, and a compiler in a process of its own that did
-    /// not end in time.
+    /// The driver reported any other failure, or a compiler in a process of its own did not finish in time.
     Driver,
-    /// The process is ending, and its drivers no longer take calls.
+    /// The process is exiting, and its drivers no longer accept calls.
     ProcessEnding,
-    /// This process is a forked child, in which neither the threads nor the drivers of its parent
-    /// exist.
+    /// This process is a forked child. The threads and drivers of its parent do not exist in it.
     Forked,
 }
 
@@ -94,9 +93,9 @@ impl fmt::Display for ErrorKind {
 /// A driver's own code and its name in the driver's header, such as `CL_OUT_OF_RESOURCES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DriverCode {
-    /// The number that the driver returned.
+    /// The number returned by the driver.
     pub code: i32,
-    /// Its symbolic name.
+    /// The code's symbolic name.
     pub name: &'static str,
 }
 
@@ -106,8 +105,9 @@ impl fmt::Display for DriverCode {
     }
 }
 
-/// Anything that fails in this crate. Cheap to clone: every waiter of a build, and every dependent
-/// of a failed command, gets the same error.
+/// The error of every fallible operation in this crate.
+///
+/// Cloning is cheap: every waiter of a build, and every dependent of a failed command, gets the same error.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -118,9 +118,9 @@ struct Inner {
     driver: Option<DriverCode>,
     build_log: Option<String>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
-    /// Whether it may be gone on the next try, whatever its kind says.
+    /// Whether the failure is transient even if its kind is deterministic.
     passes: bool,
-    /// The failure of another command, for which a command was not run.
+    /// The original failure, if this error is of a command that was not run because another command failed.
     root: Option<Error>,
 }
 
@@ -145,8 +145,8 @@ impl Error {
         Self::new(ErrorKind::Unsupported, message)
     }
 
-    /// The failure of a call to the system: [`OutOfResources`](ErrorKind::OutOfResources) if the system
-    /// has no more of something, else [`Io`](ErrorKind::Io).
+    /// Returns the error of a failed system call: [`OutOfResources`](ErrorKind::OutOfResources) if a system
+    /// resource is exhausted, else [`Io`](ErrorKind::Io).
     pub(crate) fn of_system(message: impl Into<Cow<'static, str>>, error: io::Error) -> Self {
         let kind = if is_exhaustion(&error) { ErrorKind::OutOfResources } else { ErrorKind::Io };
         Self::new(kind, message).with_source(error)
@@ -164,22 +164,22 @@ impl Error {
         self.map(|inner| inner.source = Some(source.into().into()))
     }
 
-    /// The same error as one of circumstance, whatever its kind says.
+    /// Marks the error as transient, whatever its kind.
     pub(crate) fn passing(self) -> Self {
         self.map(|inner| inner.passes = true)
     }
 
-    /// The same error as one of another kind.
+    /// Replaces the error's kind.
     pub(crate) fn of_kind(self, kind: ErrorKind) -> Self {
         self.map(|inner| inner.kind = kind)
     }
 
-    /// The same error with `place` said before its message.
+    /// Prefixes the message with `place`.
     pub(crate) fn within(self, place: impl fmt::Display) -> Self {
         self.map(|inner| inner.message = format!("{place}: {}", inner.message).into())
     }
 
-    /// The failure of a command, `subject`, that was not run because of this one.
+    /// Returns the error of a command, `subject`, that was not run because of this failure.
     pub(crate) fn spread_to(&self, subject: &str, reason: &str) -> Self {
         let root = self.0.root.as_ref().unwrap_or(self);
         let message = format!("{subject} was not run: {reason}: {}", root.message());
@@ -189,37 +189,37 @@ impl Error {
         })
     }
 
-    /// What else was told of the error by then stays as it was.
+    /// Applies `change` to the error. Clones of the error made earlier stay unchanged.
     fn map(mut self, change: impl FnOnce(&mut Inner)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self
     }
 
-    /// What went wrong, for programs to match on.
+    /// Returns the class of the error, for programs to match on.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What is said of it beside its kind, code and log.
+    /// Returns the message, without kind, driver code and build log.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The driver's own code, where a driver reported the failure.
+    /// Returns the driver's own code, if a driver reported the failure.
     #[must_use]
     pub fn driver_code(&self) -> Option<DriverCode> {
         self.0.driver
     }
 
-    /// The compiler's messages, where a build failed and the driver told any.
+    /// Returns the compiler's messages, if a build failed and the driver returned any.
     #[must_use]
     pub fn build_log(&self) -> Option<&str> {
         self.0.build_log.as_deref()
     }
 
-    /// The error's text without the compiler's messages, which [`build_log`](Self::build_log) has in
-    /// full.
+    /// Returns the error's text without the compiler's messages, which [`build_log`](Self::build_log) returns
+    /// in full.
     #[must_use]
     pub fn summary(&self) -> String {
         struct Summary<'a>(&'a Error);
@@ -239,13 +239,12 @@ impl Error {
         Ok(())
     }
 
-    /// Whether the same request would fail the same way again.
+    /// Returns whether the same request would fail in the same way again.
     ///
-    /// The build graph keeps such failures like results: whoever asks again gets the same error
-    /// without another compile, except that the libraries are looked through again for what an image
-    /// imports. Failures of circumstance, such as exhausted memory, a lost device,
-    /// a panic, an I/O error or a [build child](crate::build_child) that is not there, are never
-    /// kept.
+    /// The build graph caches such failures like results: another request for the same build gets the same
+    /// error without another compile. The exception is an unresolved import of an image: the libraries are
+    /// searched again. Transient failures are never cached: exhausted memory, a lost device, a panic, an I/O
+    /// error or a missing [build child](crate::build_child).
     #[must_use]
     pub fn is_deterministic(&self) -> bool {
         match self.0.kind {
@@ -270,8 +269,8 @@ impl Error {
         }
     }
 
-    /// Whether both are of one and the same failure: that of a command, and those of the commands that
-    /// were not run because of it.
+    /// Returns whether both errors stem from the same failure: either the failed command itself, or a command
+    /// that was not run because of it.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         let root = |error: &Self| Arc::as_ptr(&error.0.root.as_ref().unwrap_or(error).0);
@@ -279,7 +278,8 @@ impl Error {
     }
 }
 
-/// The summary, then the compiler's messages: only its errors where it told warnings and remarks, too.
+/// Writes the summary, then the compiler's messages. If the log has errors besides warnings or remarks, only
+/// its errors are written.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_summary(f)?;
@@ -290,13 +290,13 @@ impl fmt::Display for Error {
     }
 }
 
-/// The kind of message that a line of a compiler's log begins.
+/// Kind of the compiler message that a log line begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heading {
     Error,
     /// A warning or a remark.
     Other,
-    /// It belongs to what is before it.
+    /// A note, which belongs to the message before it.
     Note,
 }
 
@@ -322,8 +322,8 @@ fn heading(line: &str) -> Option<Heading> {
         .map(|(_, kind)| kind)
 }
 
-/// A log without its warnings and remarks, and the lines that belong to those; all of it if it has no
-/// error.
+/// Returns a log without its warnings and remarks and the lines that belong to them. A log without an error is
+/// returned whole.
 fn errors_of(log: &str) -> Cow<'_, str> {
     let headings = || log.lines().filter_map(heading);
     if !headings().any(|heading| heading == Heading::Error)
@@ -336,7 +336,7 @@ fn errors_of(log: &str) -> Cow<'_, str> {
         is_kept = match heading(line) {
             Some(Heading::Error) => true,
             Some(Heading::Other) => false,
-            // Clang's last line counts both.
+            // Clang's last line counts both warnings and errors.
             None if line.ends_with(" generated.") => true,
             Some(Heading::Note) | None => is_kept,
         };
@@ -345,8 +345,8 @@ fn errors_of(log: &str) -> Cow<'_, str> {
     kept.collect::<Vec<_>>().join("\n").into()
 }
 
-/// What it says, with those of its causes that it does not quote, as a `main` that gives it shows;
-/// in full with `{:#?}`.
+/// Writes the message and each cause whose text the message does not already contain, because a `main` that
+/// returns an error prints it this way. `{:#?}` writes all fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
@@ -378,7 +378,7 @@ impl StdError for Error {
     }
 }
 
-/// Whether the system has no more of something, such as memory, threads, file descriptors or disk.
+/// Returns whether a system resource is exhausted, such as memory, threads, file descriptors or disk.
 pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull, WouldBlock};
     #[cfg(unix)]
@@ -388,12 +388,13 @@ pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
             return true;
         }
     }
-    // The system starts no thread and no process: it says to try again.
+    // The system reports `WouldBlock` when it cannot start a thread or a process.
     matches!(error.kind(), FileTooLarge | OutOfMemory | QuotaExceeded | StorageFull | WouldBlock)
 }
 
-/// The text of a caught panic, as far as it was text. What else it was stays in memory: it is the
-/// application's, and dropping it may panic again.
+/// Returns the text of a caught panic if its payload is text.
+///
+/// Any other payload is leaked: it belongs to the application, and dropping it may panic again.
 pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
     let payload = match payload.downcast::<String>() {
         Ok(text) => return *text,
@@ -404,11 +405,11 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
     text.to_owned()
 }
 
-/// Calls what is the application's, and goes on should it panic; `what` names it.
+/// Calls application code, and catches and logs its panic; `what` names the code in the log.
 pub(crate) fn outlast(what: &str, call: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { return };
     let message = panic_message(payload);
-    // Who listens may panic, too.
+    // A subscriber of `tracing` may panic, too.
     let told = catch_unwind(|| tracing::error!(message, "{what} panicked"));
     told.unwrap_or_else(std::mem::forget);
 }

@@ -1,5 +1,5 @@
-//! The library's own small executor, so that its own tasks make progress under any host executor,
-//! and without one.
+//! The library's own small executor. With it, the library's tasks make progress under any host executor, and
+//! without one.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,25 +19,27 @@ use crate::process::threads::{self, no_thread};
 use crate::sync::{ignore_poison, lock};
 
 thread_local! {
-    /// Whose tasks this thread runs.
+    /// The executor whose tasks this thread runs.
     static RUNNING: RefCell<Option<Arc<Executor<'static>>>> = const { RefCell::new(None) };
 }
 
 /// The name of the threads that run tasks.
 const THREAD: &str = "kiln-host";
 
-/// Runs tasks on one thread, started with the first of them, ended with the last handle; the tasks
-/// themselves hold handles. While one of them [waits](wait_for), another thread runs the others.
+/// Runs tasks on one thread.
+///
+/// The thread starts with the first task and ends when the last handle is dropped; tasks themselves hold
+/// handles. While a task blocks in [`wait_for`], another thread runs the other tasks.
 pub(crate) struct HostExecutor {
     executor: Arc<Executor<'static>>,
-    /// Closed when the last handle is gone, which ends the thread.
+    /// Channel that closes when the last handle is dropped, which ends the thread.
     running: OnceLock<async_channel::Sender<()>>,
-    /// Held to start the thread.
+    /// Lock held while the thread is started.
     starting: Mutex<()>,
     start: Start,
 }
 
-/// Starts a thread that runs this.
+/// Function that starts a thread, which runs the closure.
 type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 impl HostExecutor {
@@ -54,13 +56,13 @@ impl HostExecutor {
         })
     }
 
-    /// Runs a future to its end. A panic, such as of a waker that the future wakes, ends that future
+    /// Runs a future to completion. A panic, such as one of a waker that the future wakes, ends that future
     /// only.
     ///
     /// # Errors
     ///
-    /// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread to run it. The future
-    /// has been dropped then, which its owner may notice; the next call tries again.
+    /// [`OutOfResources`](ErrorKind::OutOfResources) if the system cannot provide a thread. The future has been
+    /// dropped by then, which its owner may observe; the next call tries again.
     pub(crate) fn spawn(
         self: &Arc<Self>,
         future: impl Future<Output = ()> + Send + 'static,
@@ -70,7 +72,7 @@ impl HostExecutor {
             return Err(error);
         }
         let handle = self.clone();
-        // It drops the future, which may panic, too.
+        // The block drops the future on completion, inside `catch_unwind`, as that drop may panic, too.
         #[expect(clippy::redundant_async_block, reason = "see above")]
         let whole = async move { future.await };
         self.executor
@@ -84,7 +86,7 @@ impl HostExecutor {
         Ok(())
     }
 
-    /// Starts the thread, unless it runs.
+    /// Starts the thread unless it is already running.
     fn run(&self) -> Result<()> {
         if self.running.get().is_some() {
             return Ok(());
@@ -102,13 +104,13 @@ impl HostExecutor {
     }
 }
 
-/// Whether this thread runs the tasks of an executor.
+/// Returns whether this thread runs the tasks of an executor.
 pub(crate) fn runs_tasks() -> bool {
     running().is_some()
 }
 
 fn running() -> Option<Arc<Executor<'static>>> {
-    // A thread that is ending runs no tasks.
+    // A thread that is ending, with its thread-local values destroyed, runs no tasks.
     RUNNING.try_with(|running| running.borrow().clone()).unwrap_or_default()
 }
 
@@ -130,8 +132,8 @@ impl Wake for Alarm {
     }
 }
 
-/// Blocks the thread until a future has ended. Unlike the functions of that name in other crates, it
-/// needs no thread-local value, which a thread that is ending no longer has.
+/// Blocks the thread until a future completes. Unlike functions of this name in other crates, it uses no
+/// thread-local value, so it also works while a thread is ending.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let alarm = Arc::new(Alarm::default());
     let waker = Waker::from(alarm.clone());
@@ -148,12 +150,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Completes after some time.
+/// Returns a future that completes after `time`.
 ///
 /// # Errors
 ///
-/// [`OutOfResources`](ErrorKind::OutOfResources) if the system has no thread or file descriptor for
-/// timers: the crate that has them panics then, and tries again with the next.
+/// [`OutOfResources`](ErrorKind::OutOfResources) if the system has no thread or file descriptor for timers.
+/// `async-io` panics in that case, and tries again with the next timer.
 pub(crate) fn pause(time: Duration) -> impl Future<Output = Result<()>> + Send + Unpin {
     AssertUnwindSafe(Timer::after(time)).catch_unwind().map(|paused| {
         paused.map(drop).map_err(|panic| {
@@ -163,23 +165,27 @@ pub(crate) fn pause(time: Duration) -> impl Future<Output = Result<()>> + Send +
     })
 }
 
-/// Waits for a future on whatever thread. An error if the system gives no thread for tasks that it may
-/// depend on.
+/// Blocks the calling thread until a future completes. The thread may be any, including one that runs tasks.
+///
+/// # Errors
+///
+/// If the system cannot provide a thread for the tasks that the future may depend on.
 pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let Some(executor) = running() else { return Ok(block_on(future)) };
-    // This is the thread that would run those tasks: another one does meanwhile. Nobody waits for that,
-    // which may be in a task that waits for the one here.
+    // This thread would run those tasks, so another thread runs them meanwhile. Nothing joins that thread: it
+    // may be inside a task that waits for the task blocked here.
     let (_waiting, over) = async_channel::bounded::<()>(1);
     let run = move || {
         run_tasks(executor.clone(), over.recv());
-        // While a runner of tasks ends, others may miss those that it held: they look again for this.
+        // A runner that ends may hold tasks that the other runners do not see. This empty task makes them look
+        // again.
         executor.spawn(async {}).detach();
     };
     threads::start(THREAD, run)?;
     Ok(block_on(future))
 }
 
-/// Runs the tasks of an executor on this thread until `over` has ended, however it does.
+/// Runs the tasks of an executor on this thread until `over` completes, with any output.
 fn run_tasks<T>(executor: Arc<Executor<'static>>, over: impl Future<Output = T>) {
     RUNNING.set(Some(executor.clone()));
     block_on(executor.run(over));

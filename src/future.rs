@@ -1,5 +1,5 @@
-//! Named futures over boxed ones, for operations that are rare: whoever stores a future of this
-//! crate can say its type.
+//! Named futures over boxed ones, for operations that are rare. A future of this crate that is stored has a
+//! type that can be named.
 
 use std::fmt;
 use std::future::Future;
@@ -9,17 +9,17 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::error::outlast;
 
-/// A boxed future that gives the code below it wakers that never panic.
+/// A boxed future that passes only wakers that never panic to the inner future.
 ///
-/// Channels of other crates wake several waiters in a row, on threads of Kiln's own: a waker that
-/// panics there would keep the other waiters asleep.
+/// Channels of other crates wake several waiters in a row, on Kiln's threads. A waker that panics there would
+/// leave the remaining waiters asleep.
 pub(crate) struct Guarded<T> {
     future: Pin<Box<dyn Future<Output = T> + Send>>,
     waker: Option<(Arc<GuardedWaker>, Waker)>,
 }
 
-/// Catches and logs what the waker's functions panic with. Only its `clone` runs where it was given,
-/// and panics into the poller.
+/// Catches and logs panics of the waker's functions. Only the waker's `clone` is called directly in `poll`, so
+/// its panic reaches the poller.
 struct GuardedWaker(Option<Waker>);
 
 impl Wake for GuardedWaker {
@@ -77,7 +77,7 @@ macro_rules! named_future {
         ///
         /// # Panics
         ///
-        /// If it is polled again after it has given its output.
+        /// If the future is polled again after it has returned its output.
         #[must_use = "nothing is known of the outcome unless it is awaited"]
         pub struct $name($crate::future::Guarded<$output>);
 
@@ -94,7 +94,7 @@ macro_rules! named_future {
                 mut self: std::pin::Pin<&mut Self>,
                 context: &mut std::task::Context<'_>,
             ) -> std::task::Poll<Self::Output> {
-                // The threads that would complete it do not exist in a forked child.
+                // In a forked child, the threads that would complete the future do not exist.
                 if let Err(error) = crate::process::check() {
                     return std::task::Poll::Ready(crate::process::Unfinished::of(error));
                 }

@@ -1,7 +1,7 @@
-//! The one way into Kiln for its own tests, benchmarks and fuzz targets.
+//! Entry points into Kiln for its own tests, benchmarks and fuzz targets.
 //!
-//! It is not part of the public interface: it exists only with the feature `internal`, and changes without
-//! notice.
+//! This module is not part of the public interface: it exists only with the feature `internal`, and changes
+//! without notice.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing {
@@ -18,22 +18,22 @@ pub mod spirv {
     use crate::compiler::spirv::{Input, Module, Options, merge, read};
     use crate::error::Result;
 
-    /// Reads what a module says of itself, takes it apart and assembles it again.
+    /// Reads a module's reflection data, then parses the module and assembles it again.
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if it is no module.
+    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if the bytes are not a valid module.
     pub fn reassemble(bytes: Vec<u8>) -> Result<Vec<u8>> {
         let (bytes, reflection) = read(bytes)?;
         std::hint::black_box(reflection);
         Ok(Module::parse(bytes)?.assemble())
     }
 
-    /// Links modules, given with the names that errors call them by.
+    /// Links modules, given with the names that error messages use for them.
     ///
     /// # Errors
     ///
-    /// Those of [`reassemble`], and [`BuildFailed`](crate::ErrorKind::BuildFailed) if the modules do not
+    /// Fails like [`reassemble`], and with [`BuildFailed`](crate::ErrorKind::BuildFailed) if the modules do not
     /// fit together.
     pub fn link(modules: &[(&str, &[u8])], keep_exports: bool) -> Result<Vec<u8>> {
         let mut parsed = Vec::new();
@@ -49,8 +49,8 @@ pub mod spirv {
     ///
     /// # Errors
     ///
-    /// Those of [`reassemble`], and [`Unsupported`](crate::ErrorKind::Unsupported) for what OpenCL C
-    /// cannot express.
+    /// Fails like [`reassemble`], and with [`Unsupported`](crate::ErrorKind::Unsupported) for code that OpenCL
+    /// C cannot express.
     pub fn emit(bytes: &[u8]) -> Result<String> {
         opencl_c::opencl_c(&Module::parse(bytes)?)
     }
@@ -67,7 +67,7 @@ pub mod translate {
     use crate::source::image::Image;
     use crate::source::translate;
 
-    /// The SPIR-V of an image for the runtime's device, with the options of a build.
+    /// Returns the SPIR-V of an image for the runtime's device, translated with the options of a build.
     pub fn spirv_of(
         runtime: &Runtime,
         image: &Image,
@@ -77,11 +77,11 @@ pub mod translate {
         graph.spirv_of(&Unit::with_options(image.clone(), options), device)
     }
 
-    /// What of the options goes along with the SPIR-V.
+    /// Returns the options that the device's compiler needs for the SPIR-V.
     ///
     /// # Errors
     ///
-    /// For options that cannot be taken apart.
+    /// Fails for options that cannot be split into words.
     pub fn options_for_device(options: &str) -> Result<String> {
         translate::options_for_device(options)
     }
@@ -101,75 +101,76 @@ pub mod fusion {
     use crate::digest::Digest;
     use crate::error::Result;
 
-    /// A launch of a module's kernel.
+    /// Launch of a module's kernel.
     #[derive(Clone, Debug)]
     pub struct Launch {
-        /// The index of the module.
+        /// Index of the module.
         pub module: usize,
-        /// The kernel's name.
+        /// Name of the kernel.
         pub kernel: String,
-        /// Its work-items.
+        /// Nd-range of the launch.
         pub range: NdRange,
-        /// In order.
+        /// Arguments, in order.
         pub arguments: Vec<Argument>,
-        /// The values of specialization constants.
+        /// Values of specialization constants, as ids and bytes.
         pub constants: Vec<(u32, Vec<u8>)>,
     }
 
-    /// An argument of a launch.
+    /// Argument of a launch.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub enum Argument {
-        /// Of a buffer of a number, so many bytes from an offset on.
+        /// Slice of a buffer.
         Buffer {
-            /// The number.
+            /// Number of the buffer.
             buffer: u32,
-            /// In bytes.
+            /// Start of the slice, in bytes.
             offset: usize,
-            /// In bytes.
+            /// Length of the slice, in bytes.
             length: usize,
         },
-        /// As bytes.
+        /// Value, as bytes.
         Scalar(Vec<u8>),
-        /// Local memory of so many bytes.
+        /// Local memory, by its size in bytes.
         Local(usize),
     }
 
-    /// A kernel made of several.
+    /// Kernel fused from several launches.
     #[derive(Debug)]
     pub struct Fused {
-        /// Its module.
+        /// SPIR-V module of the kernel.
         pub spirv: Vec<u8>,
-        /// Its name.
+        /// Name of the kernel.
         pub kernel: String,
-        /// Its work-items.
+        /// Nd-range of the kernel.
         pub range: NdRange,
-        /// The arguments that it takes, each by its launch and its place among the arguments of that.
+        /// Arguments of the kernel, each by its launch and its position among the launch's arguments.
         pub parameters: Vec<(usize, usize)>,
-        /// The buffers of which something is kept in variables.
+        /// Buffers some of whose contents are kept in variables.
         pub kept: Vec<u32>,
-        /// Those that it does without.
+        /// Buffers that the kernel no longer uses.
         pub internalized: Vec<u32>,
-        /// Those of them that are local memory of work-groups.
+        /// Buffers among `internalized` that are local memory of work-groups.
         pub local: Vec<u32>,
-        /// How many barriers are between the launches.
+        /// Number of barriers between the launches.
         pub barriers: usize,
     }
 
-    /// How launches are to be fused.
+    /// Options of fusion.
     #[derive(Clone, Copy, Debug)]
     pub struct Wishes {
-        /// What all dead buffers are to become, or stay in memory; what is provable if it is not given.
+        /// Form that all dead buffers get; they stay in memory if it is not provable. If `None`, they get a
+        /// form that is provable.
         pub into: Option<Internalization>,
-        /// As many work-items' work one of the new kernel may do.
+        /// Maximum number of work-items whose work one work-item of the new kernel does.
         pub width: usize,
         /// Whether launches stay functions of their own in a kernel with barriers.
         pub separate_functions: bool,
-        /// Whether barriers order what a work-item itself does in memory.
+        /// Whether barriers order a work-item's own memory accesses.
         pub order_own_accesses: bool,
     }
 
     impl Wishes {
-        /// What is right for a device.
+        /// Returns the options that suit a device.
         #[must_use]
         pub fn of(device: &DeviceInfo) -> Self {
             let Workarounds { separate_functions, order_own_accesses, .. } =
@@ -184,14 +185,14 @@ pub mod fusion {
         }
     }
 
-    /// The local memory of a work-group, which every device has that is no embedded one.
+    /// Local memory of a work-group, in bytes, that every device except an embedded one has.
     const LOCAL_LIMIT: usize = 32 << 10;
 
-    /// An nd-range of a global size, an offset and a local size.
+    /// Returns an nd-range with a global size, an offset and a local size.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if they differ in their dimensions.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if their numbers of dimensions differ.
     pub fn range(global: NdSize, offset: Option<NdSize>, local: Option<NdSize>) -> Result<NdRange> {
         let mut range = NdRange::from(global);
         offset.map_or(Ok(()), |offset| range.set_offset(offset))?;
@@ -199,11 +200,12 @@ pub mod fusion {
         Ok(range)
     }
 
-    /// Fuses launches. `dead` are the buffers whose contents nobody reads afterwards. Else says why not.
+    /// Fuses launches, or returns the reason why they cannot be fused. `dead` lists the buffers whose contents
+    /// are not read afterwards.
     ///
     /// # Errors
     ///
-    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if something is no module, and
+    /// [`InvalidImage`](crate::ErrorKind::InvalidImage) if a module is not valid, and
     /// [`UnknownKernel`](crate::ErrorKind::UnknownKernel) or
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the launches do not fit the modules.
     pub fn fuse(

@@ -1,20 +1,20 @@
-//! What a runtime counts.
+//! Counters of a runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
-        /// What a runtime has done since it was made. Counts only ever grow, except where a field
-        /// says that it tells the present.
+        /// Counts of a runtime's activity since it was created. Counts only grow, except in fields that state
+        /// the present.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[doc = $doc])+ pub $name: u64,)*
             /// Programs kept in memory at present.
             pub programs_in_memory: u64,
-            /// Bytes of device binaries that the programs kept in memory stand for at present.
+            /// Bytes of device binaries that the programs kept in memory account for at present.
             pub bytes_in_memory: u64,
-            /// Commands submitted and not ended at present.
+            /// Commands submitted and not finished at present.
             pub commands_in_flight: u64,
         }
 
@@ -25,7 +25,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// The counts; what tells the present is left at zero for the caller to fill in.
+            /// Returns the counts. Fields that state the present are zero; the caller fills them in.
             pub(crate) fn snapshot(&self) -> Stats {
                 Stats { $($name: self.$name.get(),)* ..Stats::default() }
             }
@@ -34,111 +34,109 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Builds asked for.
+    /// Builds requested.
     builds_requested,
-    /// Builds answered by a program, or a failure, kept in memory.
+    /// Builds answered by a program or a failure that is kept in memory.
     memory_hits,
     /// Builds that joined one already in flight.
     joined_builds,
-    /// Programs loaded from the disk. In this count and those of the disk below, objects that programs
-    /// are linked from, and the SPIR-V of OpenCL C, count like programs.
+    /// Programs loaded from the disk. This count and the counts of the disk below include objects that programs
+    /// are linked from, and the SPIR-V of OpenCL C.
     disk_hits,
-    /// Programs that the disk was asked for and did not have.
+    /// Programs that were looked up on the disk without success.
     disk_misses,
-    /// Misses among them for which the disk had something that does not verify.
+    /// Disk misses for which the disk had an entry that failed verification.
     disk_damaged,
-    /// Misses among them for which the disk had a program that the driver would not load.
+    /// Disk misses for which the disk had a program that the driver refused to load.
     disk_refused,
     /// Programs written to the disk.
     disk_writes,
-    /// Bytes written to the disk with them.
+    /// Bytes of programs written to the disk.
     disk_bytes_written,
     /// Bytes of programs loaded from the disk.
     disk_bytes_read,
-    /// Programs not written to the disk: too small or too large for it, larger than its whole limit, or
-    /// in the place of a newer version's.
+    /// Programs not written to the disk: they are too small or too large, larger than the limit of the whole
+    /// disk cache, or would replace an entry of a newer version.
     disk_skips,
-    /// Times that the disk could not be read or written. Only the first is told as a warning.
+    /// Failed reads and writes of the disk. Only the first failure is reported as a warning.
     disk_failures,
-    /// Programs removed from the disk by this process to stay within its limits.
+    /// Programs that this process evicted from the disk to stay within the limits.
     disk_evictions,
-    /// Programs loaded from the remote cache. In this count and those of the remote cache below,
-    /// objects that programs are linked from, and the SPIR-V of OpenCL C, count like programs.
+    /// Programs loaded from the remote cache. This count and the counts of the remote cache below include
+    /// objects that programs are linked from, and the SPIR-V of OpenCL C.
     remote_hits,
-    /// Programs that the remote cache was asked for and did not have.
+    /// Programs that were looked up in the remote cache and not found.
     remote_misses,
-    /// Times that the remote cache could not be asked: it refused the connection or the
-    /// credentials, or failed.
+    /// Failed requests to the remote cache: it refused the connection or the credentials, or it failed.
     remote_errors,
-    /// Times that it did not answer within the budget that builds have for it.
+    /// Requests that the remote cache did not answer within the time budget of builds.
     remote_timeouts,
-    /// Programs that it had and that were not used: damaged, not authenticated, of another key, or
-    /// refused by the driver.
+    /// Programs found in the remote cache but not used: damaged, not authenticated, of another key, or refused
+    /// by the driver.
     remote_refused,
-    /// Compiles that began while its answer was awaited, and raced it.
+    /// Compiles that began while the remote cache's answer was pending, and raced it.
     remote_races,
-    /// Bytes received from it.
+    /// Bytes received from the remote cache.
     remote_bytes_read,
-    /// Programs written to it.
+    /// Programs written to the remote cache.
     remote_writes,
-    /// Bytes written to it with them.
+    /// Bytes of programs written to the remote cache.
     remote_bytes_written,
-    /// Programs that could not be written to it.
+    /// Programs that could not be written to the remote cache.
     remote_write_failures,
-    /// Programs not written to it: too large, built faster than it takes them, or while it is sick.
+    /// Programs not written to the remote cache: too large, built faster than it accepts them, or built while
+    /// it is unavailable.
     remote_writes_dropped,
-    /// Builds that waited for another process, or another device's build of the same program.
+    /// Builds that waited for another process, or for another device's build of the same program.
     lock_waits,
-    /// Waits given up at the deadline; the program was then built here as well.
+    /// Waits that ended at the deadline; the program was then built here as well.
     lock_timeouts,
-    /// Times that a driver's compiler was called, or its loader for a native image: once for each
-    /// image of a program that is linked.
+    /// Calls of a driver's compiler, or of its loader for a native image: one for each image of a program that
+    /// is linked.
     compiles,
-    /// Times that a driver's linker was called.
+    /// Calls of a driver's linker.
     links,
-    /// Child processes that made such calls, for images that are not trusted: one for all that a
-    /// program is made of.
+    /// Child processes that made such calls for untrusted images: one for all images of a program.
     build_children,
-    /// Times that OpenCL C was translated to SPIR-V by compilers that are no driver's.
+    /// Translations of OpenCL C to SPIR-V by compilers that do not belong to a driver.
     translations,
-    /// Builds that the compiler refused, or that could not be right on any try.
+    /// Builds that the compiler refused, or that could not succeed on any try.
     failed_builds,
-    /// Builds given up after failures of circumstance, such as exhausted memory.
+    /// Builds abandoned after transient failures, such as exhausted memory.
     abandoned_builds,
-    /// Tries that were repeated after a failure of circumstance.
+    /// Retries after a transient failure.
     build_retries,
     /// Builds that panicked.
     build_panics,
-    /// Programs dropped from memory to stay within its limit, or to make room on the device.
+    /// Programs evicted from memory to stay within its limit, or to make room on the device.
     evictions,
     /// Commands submitted.
     commands,
-    /// Kernel launches among them.
+    /// Kernel launches among the commands.
     launches,
     /// Fusion scopes whose launches ran as one kernel.
     fusions,
     /// Fusion scopes that were canceled, discarded, or dropped before they were completed.
     fusions_canceled,
-    /// Fusion scopes that something outside made run one by one.
+    /// Fusion scopes whose launches ran one by one because something outside of the scope required it.
     fusions_aborted,
-    /// Fusion scopes whose launches could not run as one, were not proven to compute the same, or
-    /// were not to be fused.
+    /// Fusion scopes whose launches could not run as one kernel, were not proven to compute the same results,
+    /// or were excluded from fusion.
     fusions_refused,
-    /// Fusion scopes whose launches ran one by one because that is faster, or to find that out.
+    /// Fusion scopes whose launches ran one by one because that is faster, or to find out whether it is.
     fusions_slower,
-    /// Fusion scopes whose kernel could not be built for a failure of circumstance.
+    /// Fusion scopes whose kernel could not be built because of a transient failure.
     fusions_failed,
-    /// Commands that failed, those failed by another's failure included.
+    /// Failed commands, including those that failed because another command failed.
     failed_commands,
-    /// Commands that waited because as many as allowed were in flight.
+    /// Commands that waited because the maximum number of commands was in flight.
     parked_commands,
-    /// Commands that were found to have ended before the callback that was asked for, if that ever
-    /// came. Ordinary on fast devices; for most of the commands awaited, a sign of a driver that
-    /// loses callbacks.
+    /// Commands found to be finished before the requested callback, if that arrived at all. Ordinary on fast
+    /// devices. If this counts most of the awaited commands, the driver probably loses callbacks.
     late_callbacks,
 }
 
-/// A count that many threads add to.
+/// Counter that many threads add to.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -1,11 +1,11 @@
-//! The instructions that the host's processor has beside those that all of its kind have.
+//! Optional instructions that the host's processor has.
 //!
-//! Drivers for CPUs compile for the very processor, and its name does not tell all: a virtual machine may
-//! hide some of its instructions.
+//! Drivers for CPUs compile for the exact processor. Its name does not determine its instructions: a virtual
+//! machine may hide some of them.
 
 use std::sync::OnceLock;
 
-/// Lists those names among `$name` that the processor has.
+/// Lists the names among `$name` whose instructions the processor has.
 macro_rules! detected {
     ($macro:ident: $($name:tt)*) => {
         [$(($name, std::arch::$macro!($name)),)*]
@@ -16,7 +16,7 @@ macro_rules! detected {
     };
 }
 
-/// The names of the instructions, in a fixed order.
+/// Returns the names of the instructions, in a fixed order.
 pub(crate) fn of_host() -> &'static str {
     static NAMES: OnceLock<String> = OnceLock::new();
     NAMES.get_or_init(detect)
@@ -41,7 +41,7 @@ fn detect() -> String {
     )
 }
 
-/// Of other processors, drivers tell all there is to know.
+/// Returns no names for other processors: their drivers report all that is needed.
 #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
 fn detect() -> String {
     String::new()

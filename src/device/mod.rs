@@ -1,5 +1,5 @@
-//! Devices as applications see them: what they are, what they can do, how one is selected, and what their
-//! drivers need done otherwise.
+//! Devices as applications see them: their properties, their capabilities, their selection, and the workarounds
+//! for their drivers.
 
 #[cfg(any(feature = "level-zero", feature = "opencl"))]
 mod instructions;
@@ -15,7 +15,7 @@ pub(crate) use selector::Selector;
 pub(crate) use workarounds::FillStrategy;
 pub(crate) use workarounds::Workarounds;
 
-/// The kind of hardware behind a device.
+/// Kind of hardware behind a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -37,7 +37,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// A format in which device code is handed in.
+/// Format of device code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ImageFormat {
@@ -45,7 +45,7 @@ pub enum ImageFormat {
     OpenClC,
     /// A SPIR-V module.
     SpirV,
-    /// A binary that a driver made for this very device.
+    /// Binary that a driver produced for this exact device.
     Native,
 }
 
@@ -59,32 +59,32 @@ impl fmt::Display for ImageFormat {
     }
 }
 
-/// What a device can hold and run. Sizes are in bytes unless said otherwise.
+/// Limits of a device. Sizes are in bytes unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Parallel compute units.
+    /// Number of parallel compute units.
     pub compute_units: usize,
-    /// The most work-items that a work-group can have.
+    /// Maximum number of work-items of a work-group.
     pub max_work_group_size: usize,
-    /// The most work-items that a work-group can have in each dimension.
+    /// Maximum number of work-items of a work-group in each dimension.
     pub max_work_item_sizes: [usize; 3],
-    /// All of the device's memory.
+    /// Size of the device's memory.
     pub global_memory: u64,
-    /// The largest allocation that the driver promises. Larger ones are tried.
+    /// Largest allocation that the driver guarantees. Kiln tries larger ones, too.
     pub max_allocation: u64,
-    /// Local memory of a work-group.
+    /// Size of the local memory of a work-group.
     pub local_memory: u64,
-    /// All arguments of a kernel together.
+    /// Maximum size of all arguments of a kernel together.
     pub max_parameter_size: usize,
-    /// Where in an allocation a slice that a kernel gets may start: at multiples of this.
+    /// Alignment of slices: a slice that a kernel gets starts at a multiple of this in its allocation.
     pub slice_alignment: usize,
-    /// The width of a device address, in bits.
+    /// Width of a device address, in bits.
     pub address_bits: u32,
 }
 
 impl Limits {
-    /// The largest global size that the device can number.
+    /// Returns the largest global size that the device can number.
     pub(crate) fn largest_size(&self) -> usize {
         let most = usize::MAX >> 1;
         match self.address_bits {
@@ -94,61 +94,62 @@ impl Limits {
     }
 }
 
-/// Everything Kiln knows about a device before it is opened.
+/// Description of a device, available before the device is opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// The API that reaches it: `opencl`, `level-zero`, `simulated`.
+    /// API that reaches the device: `opencl`, `level-zero`, `simulated`.
     pub backend: &'static str,
-    /// The driver's name for its platform.
+    /// Name of the platform, as the driver reports it.
     pub platform: String,
-    /// The version of the platform, in the driver's words; empty if there is none. PoCL's tells which
-    /// LLVM it compiles with.
+    /// Version of the platform, as the driver reports it; empty if there is none. PoCL's version includes that
+    /// of the LLVM that it compiles with.
     pub platform_version: String,
-    /// The device's own name.
+    /// Name of the device.
     pub name: String,
-    /// Who made it.
+    /// Vendor of the device.
     pub vendor: String,
-    /// The kind of hardware.
+    /// Kind of hardware.
     pub kind: DeviceKind,
-    /// The optional instructions that the driver compiles for, as far as its other answers do not tell
-    /// them: those of the host's processor for one that is it, else empty.
+    /// Optional instructions that the driver compiles for, as far as its other properties do not determine
+    /// them: those of the host's processor if the device is that processor, else empty.
     pub instructions: String,
-    /// The version that the driver gives of itself.
+    /// Version of the driver, as the driver reports it.
     pub driver_version: String,
-    /// The version of the API that the device implements, in the driver's words.
+    /// Version of the API that the device implements, as the driver reports it.
     pub device_version: String,
-    /// The intermediate languages that it takes, in the driver's words; empty if none.
+    /// Intermediate languages that the device accepts, as the driver reports them; empty if there are none.
     pub il_version: String,
-    /// The extensions that it has, by name, as in `cl_khr_fp64`.
+    /// Names of the extensions that the device has, such as `cl_khr_fp64`.
     pub extensions: Vec<String>,
-    /// The optional features of OpenCL C 3.0 that it has, by name, as in `__opencl_c_fp64`.
+    /// Names of the optional features of OpenCL C 3.0 that the device has, such as `__opencl_c_fp64`.
     pub opencl_c_features: Vec<String>,
-    /// Whether its kernels can use images, in the sense of textures.
+    /// Whether the device's kernels can use images, in the sense of textures.
     pub images: bool,
-    /// Whether it can round a product and a sum once, as `fma` does, in single precision.
+    /// Whether the device can round a product and a sum once, as `fma` does, in single precision.
     pub fused_multiply_add: bool,
-    /// Whether kernels do what their code says. Those of a simulated device do what it was taught.
+    /// Whether kernels do what their code says. Kernels of a simulated device run the closures that are
+    /// registered for them instead.
     pub(crate) runs_code: bool,
-    /// The image formats that its driver takes. For one that takes OpenCL C and no SPIR-V, Kiln
-    /// translates SPIR-V to OpenCL C 1.2: modules build for it all the same.
+    /// Image formats that the driver accepts. If a driver accepts OpenCL C and no SPIR-V, Kiln translates
+    /// SPIR-V to OpenCL C 1.2, so that modules build for it all the same.
     pub formats: Vec<ImageFormat>,
-    /// The formats of which its driver itself links several images to one program. Kiln itself links
-    /// SPIR-V where the driver does not, and on Level Zero unless
+    /// Formats of which the driver itself links several images to one program. Kiln links SPIR-V where the
+    /// driver does not, and on Level Zero unless
     /// [`RuntimeBuilder::link_objects`](crate::RuntimeBuilder::link_objects) is set.
     pub links: Vec<ImageFormat>,
-    /// Whether what its driver links is worse than one module of the same images: functions of
-    /// other objects are called where those of one module are inlined.
+    /// Whether programs that the driver links are worse than one module of the same images: functions of other
+    /// objects are called, while those of one module are inlined.
     pub(crate) links_by_calls: bool,
-    /// The extensions of SPIR-V that its compiler takes, if it is known that it takes no other.
+    /// SPIR-V extensions that the driver's compiler accepts, if it is known to accept no others.
     pub(crate) spirv_extensions: Option<&'static [&'static str]>,
-    /// What it can hold and run.
+    /// Limits of the device.
     pub limits: Limits,
 }
 
 impl DeviceInfo {
-    /// The fields, by name, that tell whether a program built for one device runs on another. They
-    /// go into every key; a driver update changes them.
+    /// Returns the fields, by name, that determine whether a program built for one device runs on another.
+    /// Every key includes them; a driver update changes them.
     #[must_use]
     pub fn identity(&self) -> [(&'static str, &str); 9] {
         [
@@ -164,15 +165,15 @@ impl DeviceInfo {
         ]
     }
 
-    /// The instructions of a device of this kind, as [`DeviceInfo::instructions`] tells them.
+    /// Returns the [`DeviceInfo::instructions`] of a device of this kind.
     #[cfg(any(feature = "level-zero", feature = "opencl"))]
     pub(crate) fn instructions_of(kind: DeviceKind) -> String {
         if kind == DeviceKind::Cpu { instructions::of_host().to_owned() } else { String::new() }
     }
 
-    /// The common name of its driver, which selects it: `pocl`, `nvidia`, `amd`, `intel`, `apple`, `mali`,
-    /// `adreno`, `powervr` or `oclgrind`. By the platform's name; where that is of none of these, by the
-    /// vendor's.
+    /// Returns the common name of the driver, which selects the device: `pocl`, `nvidia`, `amd`, `intel`,
+    /// `apple`, `mali`, `adreno`, `powervr` or `oclgrind`. The name is found by the platform's name or, if that
+    /// matches none of these, by the vendor's.
     #[must_use]
     pub fn common_name(&self) -> Option<&'static str> {
         [&self.platform, &self.vendor].into_iter().find_map(|text| {
@@ -190,7 +191,7 @@ impl DeviceInfo {
         })
     }
 
-    /// The formats as a sentence says them.
+    /// Returns the formats in words, for a sentence.
     pub(crate) fn formats_in_words(&self) -> String {
         let names: Vec<_> = self.formats.iter().map(ToString::to_string).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -199,7 +200,7 @@ impl DeviceInfo {
 
 #[cfg(test)]
 impl DeviceInfo {
-    /// That of no device. Golden keys hold its identity.
+    /// Returns the description of a device that does not exist. Golden keys hold its identity.
     pub(crate) fn fake() -> Self {
         Self {
             backend: "fake",
@@ -236,7 +237,8 @@ impl DeviceInfo {
     }
 }
 
-/// The versions of SPIR-V in what a driver tells, such as `SPIR-V_1.0 SPIR-V_1.2`: major and minor.
+/// Returns the versions of SPIR-V, major and minor, in the intermediate languages that a driver reports, such
+/// as `SPIR-V_1.0 SPIR-V_1.2`.
 pub(crate) fn spirv_versions(il_version: &str) -> impl Iterator<Item = (u8, u8)> {
     il_version.split_whitespace().filter_map(|word| {
         let (major, minor) = word.strip_prefix("SPIR-V_")?.split_once('.')?;
@@ -244,7 +246,7 @@ pub(crate) fn spirv_versions(il_version: &str) -> impl Iterator<Item = (u8, u8)>
     })
 }
 
-/// A device of a runtime: a handle, cheap to clone, that dereferences to its [`DeviceInfo`].
+/// Device of a runtime: a handle, cheap to clone, that dereferences to its [`DeviceInfo`].
 #[derive(Clone)]
 pub struct Device {
     index: usize,
@@ -256,8 +258,8 @@ impl Device {
         Self { index, info }
     }
 
-    /// Its position in [`Runtime::devices`](crate::Runtime::devices), which is also the number that
-    /// selects it.
+    /// Returns the position in [`Runtime::devices`](crate::Runtime::devices), which is also the number that
+    /// selects the device.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
@@ -293,8 +295,8 @@ impl fmt::Display for Device {
     }
 }
 
-/// Common names of drivers, with what their platforms' or vendors' names contain, in lower case. PoCL
-/// comes first: its vendor is that of the processor.
+/// Common names of drivers, with patterns that their platforms' or vendors' names contain, in lower case. PoCL
+/// comes first, because its vendor is that of the processor.
 const COMMON_NAMES: [(&str, &[&str]); 9] = [
     ("pocl", &["portable computing language", "pocl"]),
     ("oclgrind", &["oclgrind"]),

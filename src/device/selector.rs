@@ -3,17 +3,22 @@
 use super::{COMMON_NAMES, Device, DeviceInfo, DeviceKind};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Picks devices by text: an API (`opencl`, `level-zero`), a kind (`gpu`, `cpu`, `accelerator`), the
-/// number of one that there is (`0`), the common name of a driver (`pocl`, `nvidia`), a part of the
-/// device's, the platform's or the vendor's name, or several of these
-/// joined by colons (`opencl:cpu`), all of which must fit. Case does not matter.
+/// Selector of devices, parsed from text. A part of the text is one of:
+///
+/// * an API (`opencl`, `level-zero`),
+/// * a kind (`gpu`, `cpu`, `accelerator`),
+/// * the number of a device (`0`),
+/// * the common name of a driver (`pocl`, `nvidia`),
+/// * a part of the device's, the platform's or the vendor's name.
+///
+/// Several parts are joined by colons (`opencl:cpu`), and all of them must match. Case does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     parts: Vec<String>,
 }
 
 impl Selector {
-    /// Whether it selects nothing.
+    /// Returns whether the selector has no parts, and so matches every device.
     pub(crate) fn is_any(&self) -> bool {
         self.parts.is_empty()
     }
@@ -35,8 +40,9 @@ impl Selector {
     fn fits(&self, index: usize, count: usize, info: &DeviceInfo) -> bool {
         let kind = info.kind.to_string();
         self.parts.iter().all(|part| match part.parse::<usize>() {
-            // One or two digits always count devices, since they are in nearly every name; more may
-            // be a part of a name, as of an RTX 4090.
+            // A number of one or two digits is always the number of a device, since nearly every name contains
+            // such digits. A longer number that is too large for that may be a part of a name, as of an RTX
+            // 4090.
             Ok(number) if number < count || part.len() < 3 => number == index,
             _ => {
                 *part == kind
@@ -49,16 +55,18 @@ impl Selector {
         })
     }
 
-    /// Whether a part is the common name of the device's driver.
+    /// Returns whether a part is the common name of the device's driver.
     fn names(&self, info: &DeviceInfo) -> bool {
         info.common_name().is_some_and(|name| self.parts.iter().any(|part| part == name))
     }
 
-    /// The best device that fits, or an error that lists those there are. Best: a GPU before any
-    /// other accelerator before a CPU, then more of the image formats, then the order of discovery.
+    /// Returns the best matching device, or an error that lists the devices. A GPU ranks before any other
+    /// accelerator, and that before a CPU; then devices that accept more image formats, then the order of
+    /// discovery.
     ///
-    /// A driver's common name comes before all of that: PoCL on a processor of Intel's has `intel` in
-    /// its device's name, but Intel's own driver is meant. `unavailable` says why other APIs are absent.
+    /// A match of a driver's common name ranks before all of that: PoCL on an Intel processor has `intel` in
+    /// its device's name, but `intel` stands for Intel's own driver. `unavailable` gives the reasons why other
+    /// APIs are absent.
     pub(crate) fn select<'a>(
         &self,
         devices: &'a [Device],
@@ -136,7 +144,8 @@ mod tests {
                 "{name}"
             );
         }
-        // Parts of names, and another driver's device if the driver itself is not there.
+        // Parts of names select devices. A driver's name selects another driver's device if the driver itself
+        // is absent.
         for (text, index) in [("portable", 0), ("h100", 2), ("radeon", 3), ("genuineintel", 0)] {
             let selected = Selector::parse(text).expect("a name");
             assert_eq!(

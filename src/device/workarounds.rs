@@ -1,15 +1,15 @@
-//! The table of driver quirks.
+//! Table of driver quirks.
 //!
-//! Every place in Kiln that works around the behavior of one driver asks a field of [`Workarounds`]; no
-//! other file looks at the names of platforms. To add a quirk: add a field that says what is done about
-//! it and why, with the version of the driver that shows it, and set it in [`Workarounds::of`].
+//! Every place in Kiln that works around the behavior of one driver reads a field of [`Workarounds`]; no other
+//! file compares the names of platforms. To add a quirk, add a field that states what is done about it and why,
+//! with the version of the driver that shows it, and set it in [`Workarounds::of`].
 
 use super::{DeviceInfo, DeviceKind};
 
-/// What is done otherwise for a driver than the API's specification suggests.
+/// Deviations from the API's specification that a driver needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Workarounds {
-    /// How fills are enqueued.
+    /// Strategy for enqueueing fills.
     pub(crate) fills: FillStrategy,
     /// Enqueue commands in batches: the driver's worker threads sleep when they run out of work, and
     /// waking one takes longer than all else (PoCL 3.1).
@@ -17,9 +17,9 @@ pub(crate) struct Workarounds {
     /// Keep launches of kernels with a required work-group size apart from fetches of their program's
     /// binary: the driver aborts the process when they overlap (PoCL 3.1).
     pub(crate) separate_binary_fetches: bool,
-    /// Build and link one program at a time, and check that a binary is whole: the driver keeps texts
-    /// that differ only in comments in one file, removes it for a rebuild, and returns an incomplete
-    /// binary to whoever asks meanwhile (PoCL 3.1).
+    /// Build and link one program at a time, and check that a binary is complete: the driver keeps texts that
+    /// differ only in comments in one file, removes it for a rebuild, and returns an incomplete binary to
+    /// requests made meanwhile (PoCL 3.1).
     pub(crate) serialize_builds: bool,
     /// Expect compilation at a kernel's launch and when its binary is fetched: the driver compiles
     /// kernels for the device only then, and ends the process if it lacks resources for that (PoCL 3.1).
@@ -27,33 +27,33 @@ pub(crate) struct Workarounds {
     /// Take the largest work-group size from the kernel's required size where that is more than the driver
     /// reports: it reports at most 256 work-items also for a kernel that requires more (NVIDIA 580.159).
     pub(crate) trust_required_group_size: bool,
-    /// Poll for the ends of commands: the driver reports them up to 20 ms late (NVIDIA 580.159 on an H100,
+    /// Poll for the completion of commands: the driver reports it up to 20 ms late (NVIDIA 580.159 on an H100,
     /// `cargo bench --bench wake`).
     pub(crate) poll_for_ends: bool,
     /// Release memory on a thread of its own and newer views before older ones: the driver blocks a release
     /// until the device is idle, and crashes when, of two overlapping views that kernels were given, the
     /// older one is released first (NVIDIA 580.159).
     pub(crate) defer_releases: bool,
-    /// Wait in the driver while commands run: it has one worker thread less than the CPU has compute units
-    /// and counts on the thread that waits (Intel's runtime for CPUs 2026.22).
+    /// Wait in the driver while commands run: the driver has one worker thread less than the CPU has compute
+    /// units, and relies on the waiting thread as well (Intel's runtime for CPUs 2026.22).
     pub(crate) help_execute: bool,
-    /// Keep launches as functions of their own in a fused kernel with barriers: after a barrier the compiler
-    /// may use for one launch what it calculated before the barrier for another, with other last bits
+    /// Keep launches as functions of their own in a fused kernel with barriers: after a barrier, the compiler
+    /// may use for one launch a value that it calculated before the barrier for another, with other last bits
     /// (Intel's runtime for CPUs 2026.22).
     pub(crate) separate_functions: bool,
-    /// Order also a work-item's own accesses of memory by barriers in a fused kernel: the compiler may
+    /// Use barriers in a fused kernel to order a work-item's own memory accesses as well: the compiler may
     /// reorder them, against the specification (PoCL 3.1).
     pub(crate) order_own_accesses: bool,
 }
 
-/// How fills are enqueued. The times are for 64 MiB (`cargo bench --bench transfer`).
+/// Strategy for enqueueing fills. The times given for drivers are for 64 MiB (`cargo bench --bench transfer`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FillStrategy {
-    /// Repeat a pattern up to this number of bytes.
+    /// Maximum length, in bytes, that a pattern is repeated to.
     pub(crate) widest: usize,
-    /// Reduce a pattern of equal bytes to one byte.
+    /// Whether a pattern of equal bytes is reduced to one byte.
     pub(crate) narrows: bool,
-    /// Fill the beginning and copy it on.
+    /// Whether only the beginning is filled, and then copied on.
     pub(crate) copies: bool,
 }
 
@@ -64,7 +64,7 @@ impl Default for FillStrategy {
 }
 
 impl Workarounds {
-    /// The workarounds for a device's driver; none for a driver without known quirks.
+    /// Returns the workarounds for a device's driver; none for a driver without known quirks.
     pub(crate) fn of(info: &DeviceInfo) -> Self {
         let DeviceInfo { platform, kind, .. } = info;
         if platform == "Portable Computing Language" {
@@ -93,7 +93,7 @@ impl Workarounds {
 
     fn intel_cpu() -> Self {
         Self {
-            // Fills take 45 ms whatever the pattern, copies of their beginning 3 ms.
+            // Fills take 45 ms whatever the pattern; copies of their beginning take 3 ms.
             fills: FillStrategy { copies: true, ..FillStrategy::default() },
             help_execute: true,
             separate_functions: true,

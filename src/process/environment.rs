@@ -1,17 +1,16 @@
-//! The environment variables that Kiln reads, and a check for names that look like one of them.
+//! The environment variables that Kiln reads, and a check for misspellings of their names.
 //!
-//! `docs/environment.md` is the table of the documentation, and the check reads the names from it.
+//! `docs/environment.md` is the documentation's table of variables. The check reads the names from it.
 
 use std::ffi::OsString;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::warning;
 
-/// The variables that users set, as the documentation lists them.
+/// The documentation's table of the variables that users set.
 const TABLE: &str = include_str!("../docs/environment.md");
 
-/// Variables that Kiln's own tests, benches and scripts read, and those by which its processes tell
-/// each other something.
+/// Variables read by Kiln's own tests, benches and scripts, and those that its processes set for each other.
 const INTERNAL: [&str; 12] = [
     "KILN_CHURN_SECONDS",
     "KILN_COLD_RUNS",
@@ -27,17 +26,17 @@ const INTERNAL: [&str; 12] = [
     "KILN_SEED",
 ];
 
-/// The beginnings of further names that its tests and scripts read.
+/// Prefixes of further variables read by Kiln's tests and scripts.
 const INTERNAL_PREFIXES: [&str; 4] =
     ["KILN_REQUIRE_", "KILN_SOAK_", "KILN_STAND_INS_", "KILN_TEST_"];
 
-/// The beginning of all names.
+/// Prefix of all names.
 const PREFIX: &str = "KILN_";
 
-/// How much a name must look like a known one to be taken for a misspelling of it.
+/// Minimum Jaro-Winkler similarity (0 to 1) at which a name is taken for a misspelling of a known one.
 const LIKENESS: f64 = 0.8;
 
-/// Warns of each variable of this process that looks like one of Kiln's and is not.
+/// Warns of each variable of this process that has Kiln's prefix but is not a known name.
 ///
 /// # Errors
 ///
@@ -57,7 +56,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The warning about a variable that looks like one of Kiln's and is not.
+/// Returns the warning for a variable that has Kiln's prefix but is not a known name.
 fn misspelling(name: &OsString) -> Option<String> {
     let name = name.to_string_lossy();
     let rest = name.strip_prefix(PREFIX)?;
@@ -81,7 +80,7 @@ fn misspelling(name: &OsString) -> Option<String> {
     ))
 }
 
-/// The names in the table.
+/// Returns the names in the table.
 fn known() -> impl Iterator<Item = &'static str> {
     TABLE.split('`').filter(|word| word.starts_with(PREFIX))
 }
@@ -128,7 +127,7 @@ mod tests {
         assert!(!said.contains("did you mean"), "{said}");
     }
 
-    /// The names in the library, its tests, benches and scripts.
+    /// The names are collected from the library, its tests, benches and scripts.
     #[test]
     fn every_variable_that_is_read_is_known() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

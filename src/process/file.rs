@@ -1,5 +1,5 @@
-//! Opening of regular files, and of nothing else: a named pipe would keep the caller waiting for its
-//! other end, and a device such as `/dev/zero` never ends.
+//! Opens regular files, and nothing else. A named pipe would block the caller until its other end is opened,
+//! and a device such as `/dev/zero` never ends.
 
 use std::fmt;
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
@@ -9,17 +9,17 @@ use std::path::Path;
 /// Whether a symbolic link at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Open the link's target: for paths that a user gives.
+    /// Open the link's target, for paths given by a user.
     Follow,
-    /// Refuse the link: for paths whose files Kiln makes itself.
+    /// Refuse the link, for paths whose files Kiln creates itself.
     Refuse,
 }
 
-/// The error of a path that leads to something other than a regular file.
+/// Error for a path that leads to something other than a regular file.
 #[derive(Debug)]
 struct NotRegular {
     kind: &'static str,
-    /// Whether it keeps readers waiting, or has no end.
+    /// Whether the file blocks its readers or has no end.
     is_endless: bool,
 }
 
@@ -31,18 +31,18 @@ impl fmt::Display for NotRegular {
 
 impl std::error::Error for NotRegular {}
 
-/// Options to read a file.
+/// Returns options to read a file.
 pub(crate) fn reading() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true);
     options
 }
 
-/// Opens a regular file, without waiting for anybody.
+/// Opens a regular file without blocking.
 ///
 /// # Errors
 ///
-/// [Not regular](is_not_regular) for anything but a regular file, else as the system says.
+/// [Not regular](is_not_regular) for anything but a regular file, else the system's error.
 pub(crate) fn open(
     path: &Path,
     options: OpenOptions,
@@ -51,12 +51,11 @@ pub(crate) fn open(
     open_if(path, options, links, FileType::is_file)
 }
 
-/// Opens a file to write to that a user named: a regular file, or a character device such as
-/// `/dev/null`.
+/// Opens an output file that a user named: a regular file, or a character device such as `/dev/null`.
 ///
 /// # Errors
 ///
-/// [Not regular](is_not_regular) for anything else, such as a named pipe, else as the system says.
+/// [Not regular](is_not_regular) for anything else, such as a named pipe, else the system's error.
 pub(crate) fn open_output(path: &Path, options: OpenOptions) -> io::Result<File> {
     let is_taken = |file_type: &FileType| {
         #[cfg(unix)]
@@ -81,7 +80,7 @@ pub(crate) fn write_output(path: &Path, contents: impl AsRef<[u8]>) -> io::Resul
     io::Write::write_all(&mut open_output(path, replacing())?, contents.as_ref())
 }
 
-/// Options to replace the contents of a file, which is made if it does not exist.
+/// Returns options to replace the contents of a file, which is created if it does not exist.
 pub(crate) fn replacing() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -92,7 +91,7 @@ pub(crate) fn replacing() -> OpenOptions {
 ///
 /// # Errors
 ///
-/// [`FileTooLarge`](io::ErrorKind::FileTooLarge) for a larger one, else as [`open`].
+/// [`FileTooLarge`](io::ErrorKind::FileTooLarge) for a larger file, else as [`open`].
 pub(crate) fn read(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> {
     let (file, metadata) = open(path, reading(), links)?;
     let too_large = |bytes: u64| {
@@ -104,18 +103,18 @@ pub(crate) fn read(path: &Path, links: Links, most: u64) -> io::Result<Vec<u8>> 
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(metadata.len() as usize + 1)?;
-    // One byte more shows that the file has grown, or that it did not tell its length.
+    // One byte more than `most` reveals a file that has grown, or whose metadata does not state its length.
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
 }
 
-/// Whether an error of this module says that a path leads to something other than a regular file.
+/// Returns whether an error of this module means that a path leads to something other than a regular file.
 pub(crate) fn is_not_regular(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<NotRegular>())
 }
 
-/// Whether an error of this module says that a path leads to something that keeps readers waiting, or
-/// has no end: a named pipe or a device.
+/// Returns whether an error of this module means that a path leads to a named pipe or a device, which blocks
+/// its readers or has no end.
 pub(crate) fn is_endless(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<NotRegular>());
     error.is_some_and(|error| error.is_endless)
@@ -138,7 +137,7 @@ fn open_if(
         Links::Follow => fs::metadata(path),
         Links::Refuse => fs::symlink_metadata(path),
     };
-    // To open a device can have effects, and a user's path may lead to any.
+    // Opening a device can have side effects, and a user's path may lead to any device.
     if links == Links::Follow
         && let Ok(metadata) = metadata()
     {
@@ -147,7 +146,7 @@ fn open_if(
     #[cfg(unix)]
     let options = without_waiting(options, links);
     let file = options.open(path).map_err(|error| {
-        // Sockets, links and pipes without a reader cannot be opened at all.
+        // Sockets, refused links and pipes without a reader cannot be opened at all.
         let refused = metadata().and_then(|there| check_type(there.file_type(), &is_taken));
         refused.err().filter(is_not_regular).unwrap_or(error)
     })?;
@@ -156,7 +155,7 @@ fn open_if(
     Ok((file, metadata))
 }
 
-/// Has a file opened at once, whatever it is.
+/// Adds flags with which `open` returns at once, whatever the type of the file.
 #[cfg(unix)]
 fn without_waiting(mut options: OpenOptions, links: Links) -> OpenOptions {
     use rustix::fs::OFlags;

@@ -1,15 +1,15 @@
-//! The process in which Kiln has started, and whether this is still that one.
+//! Tracks the process in which Kiln has started, to detect forked children.
 //!
-//! A child that `fork` made has a copy of all memory, but only one thread. Kiln's own threads and those
-//! of the drivers are missing there, and a lock that one of them held stays locked for ever. Public
-//! entries therefore compare the process first and touch nothing in a child.
+//! A child made by `fork` has a copy of all memory, but only one thread. Kiln's own threads and those of the
+//! drivers do not exist there, and a lock that one of them held stays locked forever. Public entry points
+//! therefore compare the process first and touch nothing in a child.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use std::{process, ptr};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The identifier of this process, without a system call where the system can clear memory at a fork.
+/// Returns the identifier of this process. Makes no system call if the system can clear memory at a fork.
 #[inline]
 pub(crate) fn id() -> u32 {
     let Some(cached) = cached() else { return process::id() };
@@ -23,11 +23,12 @@ pub(crate) fn id() -> u32 {
     }
 }
 
-/// The memory that keeps the identifier; a child finds zero there. `None` if there is no such memory.
+/// Returns the memory that caches the identifier, or `None` if there is no memory that a fork clears. A child
+/// finds zero in it.
 #[inline]
 fn cached() -> Option<&'static AtomicU32> {
     static CACHED: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-    // Marks that the system has been asked in vain.
+    // Marks that the system has no such memory.
     static NONE: AtomicU32 = AtomicU32::new(0);
     #[cold]
     fn find() -> *mut AtomicU32 {
@@ -35,7 +36,7 @@ fn cached() -> Option<&'static AtomicU32> {
         let new = wiped_at_fork().unwrap_or((&raw const NONE).cast_mut());
         match CACHED.compare_exchange(ptr::null_mut(), new, AcqRel, Acquire) {
             Ok(_) => new,
-            // One page stays unused where two threads were the first.
+            // If two threads race to be first, the loser's page stays unused.
             Err(earlier) => earlier,
         }
     }
@@ -48,13 +49,13 @@ fn cached() -> Option<&'static AtomicU32> {
     (!ptr::eq(cached, &raw const NONE)).then_some(cached)
 }
 
-/// A page that is zero, in this process and in each child until the child writes to it.
+/// Maps a page that is zero, in this process and in each child until that child writes to it.
 #[cfg(target_os = "linux")]
 fn wiped_at_fork() -> Option<*mut AtomicU32> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     let length = rustix::param::page_size();
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the system chooses a place that nothing uses.
+    // SAFETY: the system chooses an unused address range.
     let page =
         unsafe { mmap_anonymous(ptr::null_mut(), length, access, MapFlags::PRIVATE) }.ok()?;
     // SAFETY: the page was mapped above, and nothing refers to it yet.
@@ -67,11 +68,11 @@ fn wiped_at_fork() -> Option<*mut AtomicU32> {
     None
 }
 
-/// The process in which Kiln has started; zero before that.
+/// Identifier of the process in which Kiln has started; zero before that.
 static STARTER: AtomicU32 = AtomicU32::new(0);
 
-/// Starts Kiln in this process, unless it has started. To be called before threads are started or drivers
-/// are called.
+/// Starts Kiln in this process, unless it has started. Must be called before threads are started or drivers are
+/// called.
 ///
 /// # Errors
 ///
@@ -83,14 +84,14 @@ pub(crate) fn start() -> Result<()> {
     }
 }
 
-/// Whether this is a child that was forked from a process in which Kiln had started.
+/// Returns whether this process is a child forked from a process in which Kiln had started.
 #[inline]
 pub(crate) fn is_forked() -> bool {
     let starter = STARTER.load(Relaxed);
     starter != 0 && starter != id()
 }
 
-/// Fails in a child that was forked from a process in which Kiln had started.
+/// Fails in a child forked from a process in which Kiln had started.
 ///
 /// # Errors
 ///

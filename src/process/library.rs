@@ -1,12 +1,12 @@
-//! The library that contains this code: kept loaded once it has started threads.
+//! Keeps the library that contains this code loaded once it has started threads.
 //!
-//! A plug-in that uses Kiln may be unloaded by `dlclose`. Kiln's threads, the handlers that it has
-//! registered for the end of the process, and the callbacks that drivers were given would then run in
-//! memory that is no longer there.
+//! `dlclose` may unload a plug-in that uses Kiln. Kiln's threads, its handlers for the end of the process, and
+//! the callbacks that it passed to drivers would then run in memory that is no longer mapped.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Keeps the library loaded until the process ends. Does nothing if this code is part of the program.
+/// Keeps the library loaded until the process ends. Does nothing if this code is linked into the program
+/// itself.
 pub(crate) fn pin_library() {
     static IS_PINNED: AtomicBool = AtomicBool::new(false);
     if !IS_PINNED.swap(true, Relaxed) {
@@ -22,11 +22,11 @@ mod linux {
     pub(super) fn pin() {
         let mut found = MaybeUninit::<libc::Dl_info>::uninit();
         let here = pin as *const () as *const libc::c_void;
-        // SAFETY: there is room for the answer.
+        // SAFETY: `found` has room for the result.
         if unsafe { libc::dladdr(here, found.as_mut_ptr()) } == 0 {
             return;
         }
-        // SAFETY: the call succeeded, and so wrote the answer.
+        // SAFETY: the call succeeded, so it has written the result.
         let name = unsafe { found.assume_init() }.dli_fname;
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
         // The program itself is not found by its name, and cannot be unloaded either.

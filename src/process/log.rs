@@ -1,21 +1,22 @@
-//! Classifies the log of a compiler that failed: is the program at fault, or the system that it ran on?
+//! Classifies the log of a compiler that failed: is the program at fault, or the system that the compiler ran
+//! on?
 //!
-//! Compilers report both as the same failure. Intel's compiler for CPUs says that it failed to load a
-//! library of its own where the process has no file descriptors left. Such a failure must not be kept as
-//! that of the program.
+//! Compilers report both as the same failure. For example, Intel's compiler for CPUs reports that it failed to
+//! load one of its own libraries if the process has no file descriptors left. Such a failure must not be cached
+//! as the program's.
 
 /// The cause of a compiler's failure, as far as its log shows one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The program: a place in its text, or one of its symbols, is named.
+    /// The program: the log names a place in its text, or one of its symbols.
     Program,
-    /// The system had no more of something, such as memory or files.
+    /// A system resource was exhausted, such as memory or files.
     Exhaustion,
-    /// The log shows neither.
+    /// The log shows neither cause.
     Unknown,
 }
 
-/// Words of compilers and the C library where a resource is exhausted.
+/// Phrases of compilers and the C library that report an exhausted resource.
 const EXHAUSTION: [&str; 11] = [
     "out of memory",
     "memory exhausted",
@@ -30,7 +31,7 @@ const EXHAUSTION: [&str; 11] = [
     "thread constructor failed",
 ];
 
-/// Words of linkers and assemblers about a symbol or an option of the program, beside its quoted name.
+/// Words in messages of linkers and assemblers about a symbol or an option of the program, which they quote.
 const OF_SYMBOLS: [&str; 13] = [
     "undefined",
     "undeclared",
@@ -47,7 +48,7 @@ const OF_SYMBOLS: [&str; 13] = [
     "no matching",
 ];
 
-/// Words of linkers before a symbol that they do not quote.
+/// Phrases of linkers before a symbol that they do not quote.
 const OF_NAMES: [&str; 5] = [
     "cannot find symbol ",
     "symbols not found: [",
@@ -56,7 +57,7 @@ const OF_NAMES: [&str; 5] = [
     "undefined reference to ",
 ];
 
-/// The cause that a log shows.
+/// Returns the cause that a log shows.
 pub(crate) fn cause(log: &str) -> Cause {
     let is_exhausted = |line: &str| EXHAUSTION.iter().any(|words| contains(line, words));
     if of_its_own(log).any(is_exhausted) || log.lines().any(is_unreadable_file) {
@@ -69,8 +70,8 @@ pub(crate) fn cause(log: &str) -> Cause {
     Cause::Unknown
 }
 
-/// The lines in which a compiler speaks of itself: none about a place in its input, nor those that it
-/// quotes below one, up to the line that points at something in them.
+/// Returns the lines that are about the compiler itself. Lines about a place in its input are skipped, and so
+/// are the lines quoted below them, up to the line whose marker points into the quoted text.
 fn of_its_own(log: &str) -> impl Iterator<Item = &str> {
     let mut quotes = false;
     log.lines().filter(move |line| {
@@ -82,14 +83,14 @@ fn of_its_own(log: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a line says, of a place that includes a file, that the system did not open the file.
+/// Returns whether a line reports that an included file could not be opened because of an exhausted resource.
 fn is_unreadable_file(line: &str) -> bool {
     line.contains("cannot open file '")
         && EXHAUSTION.iter().any(|words| line.trim_end().ends_with(&format!("': {words}")))
 }
 
-/// Whether a line names a place in a text: `file:1:2: `, `1:2:3: `, `file(1): `, `file(1:2): ` or, as
-/// NVIDIA's assembler does, `input, line 1;`.
+/// Returns whether a line names a place in a text: `file:1:2: `, `1:2:3: `, `file(1): `, `file(1:2): ` or, as
+/// in messages of NVIDIA's assembler, `input, line 1;`.
 fn speaks_of_a_place(line: &str) -> bool {
     line.split(": ").any(|part| ends_with_place(part.trim_end_matches(':')))
         || line.contains(" input, line ")
@@ -105,12 +106,13 @@ fn ends_with_place(part: &str) -> bool {
     next_is_number() && next_is_number()
 }
 
-/// Whether a line may tell why a compiler failed: no warning and no note is the reason.
+/// Returns whether a line may be the reason for a compiler's failure. Warnings, notes and remarks are not.
 fn is_complaint(line: &str) -> bool {
     !["warning:", "warning :", "note:", "remark:", "info:"].iter().any(|word| contains(line, word))
 }
 
-/// Whether a line complains of a symbol or an option that it quotes. A quoted path is not the program's.
+/// Returns whether a line complains about a symbol or an option. Quoted paths do not count: they are not the
+/// program's.
 fn speaks_of_a_symbol(line: &str) -> bool {
     if OF_NAMES.iter().any(|words| contains(line, words)) {
         return true;
@@ -123,7 +125,7 @@ fn speaks_of_a_symbol(line: &str) -> bool {
         .any(|quoted| !quoted.is_empty() && !quoted.contains(['/', '\\']))
 }
 
-/// Whether a line contains some words, in whatever case.
+/// Returns whether a line contains a phrase, ignoring case.
 fn contains(line: &str, words: &str) -> bool {
     line.to_ascii_lowercase().contains(&words.to_ascii_lowercase())
 }
@@ -156,7 +158,7 @@ mod tests {
              ptxas fatal   : Ptx assembly aborted due to errors\n",
             "ptxas fatal   : Unresolved extern function 'tone'\n",
             "ptxas error   : Entry function 'k' uses too much shared data (0x10000 bytes, 0xc000 max)\n",
-            // clang, and compilers in its way and in that of Windows.
+            // Clang, and compilers that write messages in its format or that of Windows.
             "<stdin>:1:1: error: unknown type name 'floa'\nfloa x;\n^\n1 error generated.\n",
             "kernel.cl(12): error: expected an expression\n",
             "error: undefined reference to `tone(float)'\n",
@@ -179,7 +181,7 @@ mod tests {
         for log in logs {
             assert_eq!(cause(log), Cause::Exhaustion, "{log}");
         }
-        // A program may say so itself.
+        // A program may contain such a phrase itself.
         let quoted = "<stdin>:1:1: error: expected ';'\nerror: f(\"out of memory\")\n      ^\n";
         assert_eq!(cause(quoted), Cause::Program);
         assert_eq!(cause("<stdin>:1:2: error: No space left on device\n"), Cause::Program);
@@ -192,7 +194,8 @@ mod tests {
             "Failed to load the builtins rtl library\n",
             "Compilation started\nCompilation failed\n",
             "error: backend compiler failed build.\n",
-            // Neither a warning nor a remark is the reason, nor is a file of the compiler's own.
+            // Neither a warning nor a remark is the reason, and a file of the compiler's own is not the
+            // program's.
             "1:3:4: warning: unused variable 'x'\nFailed to load the builtins rtl library\n",
             "remark: <unknown>:0:0: 15 instructions in function\nFailed to build device program\n",
             "/usr/bin/ld: symbol lookup error: /lib/libx.so: undefined symbol: f\n",

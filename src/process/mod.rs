@@ -1,8 +1,8 @@
-//! A compiler as a process of its own, held to limits: whatever it does, the application goes on.
+//! Compilers as child processes, held to limits, so that the application survives whatever they do.
 //!
-//! Nothing is left behind on disk, even if this process is killed: a child's input and output are files
-//! without a name, in memory where the system can. [`program`] finds the programs, and [`watcher`] learns
-//! how a child ended where the application ignores SIGCHLD.
+//! Nothing is left behind on disk, even if this process is killed: a child's input and output are files without
+//! a name, in memory where the system supports that. [`program`] finds the programs. [`watcher`] reports how a
+//! child ended if the application ignores SIGCHLD.
 
 pub(crate) mod environment;
 pub(crate) mod file;
@@ -36,49 +36,50 @@ pub(crate) use self::program::{Chosen, Found, found_in, program_in};
 #[cfg(unix)]
 use self::watcher::Watcher;
 
-/// What a child may write; more than any module has.
+/// Maximum number of bytes that a child may write to its output or its log; more than any module has.
 const MOST_OUTPUT: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
-/// What of its messages is kept.
+/// Maximum number of bytes of a child's log that are kept.
 const MOST_LOG: u64 = 1 << 20;
 
-/// The shortest and the longest pause between two looks at a child.
+/// The shortest and the longest pause between two polls of a child.
 const PAUSES: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(20)];
 
-/// The next pause is this part of the time so far.
+/// Divisor of the time so far that yields the next pause.
 const PAUSE_PART: u32 = 16;
 
-/// The system reports a child's end only once, to the first who waits for it.
+/// Message of the error if the system does not report a child's end. It reports that only once, to the first
+/// waiter.
 const UNTOLD: &str = "the system does not report how it ended; the application must not wait for \
                       children that it did not start, nor begin to ignore SIGCHLD while one runs";
 
-/// How a child ended.
+/// The outcome of a child that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) output: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// The child's standard error.
     pub(crate) log: String,
 }
 
-/// How long a child that was killed is waited for: one that is stuck in a driver's call may never end.
+/// Maximum time to wait for a killed child: one that is stuck in a driver's call may never end.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A child in a process group of its own, which is killed with everything in it.
+/// A child in a process group of its own. The whole group is killed with it.
 struct Group {
-    /// Until it is waited for.
+    /// The child, until it has been waited for.
     child: Option<Child>,
-    /// Reports how the child ended, if the system does not.
+    /// The watcher that reports how the child ended, if the system does not.
     #[cfg(unix)]
     watcher: Option<Watcher>,
 }
 
-/// Runs a command with `input` as its standard input, and files for what it writes. Blocks.
+/// Runs a command with `input` as its standard input, and with files for its output. Blocks.
 ///
 /// # Errors
 ///
-/// What may be otherwise on the next try: the program cannot be started, does not end within
-/// `limit`, or writes without end. How it ends by itself is no error here.
+/// Only failures that may not recur: the program cannot be started, does not end within `limit`, or writes too
+/// much. If the program ends by itself, its status is not an error here, even if it is not zero.
 pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result<Ended> {
     let program = PathBuf::from(command.get_program());
     let name = program.display();
@@ -136,8 +137,8 @@ pub(crate) fn run(mut command: Command, input: &[u8], limit: Duration) -> Result
     Ok(Ended { status, output, log: String::from_utf8_lossy(&log).into_owned() })
 }
 
-/// A file without a name. It is in memory where the system can, so that a child needs no directory for
-/// temporary files.
+/// Creates a file without a name. It is in memory where the system supports that, so that a child needs no
+/// directory for temporary files.
 fn nameless() -> io::Result<File> {
     #[cfg(target_os = "linux")]
     if let Ok(file) = rustix::fs::memfd_create("kiln", rustix::fs::MemfdFlags::CLOEXEC) {
@@ -146,7 +147,7 @@ fn nameless() -> io::Result<File> {
     tempfile::tempfile()
 }
 
-/// The reason why a program cannot be started, beside the system's.
+/// Returns the reason why a program cannot be started, to which the system's error is added.
 fn not_started(program: &Path, error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::NotFound && program.exists() {
         return "it cannot be started: the dynamic linker or interpreter that it names is missing";
@@ -156,7 +157,7 @@ fn not_started(program: &Path, error: &io::Error) -> &'static str {
 
 fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
     file.rewind()?;
-    // All at once: a vector that grows takes up to three times as much.
+    // One allocation: a vector that grows takes up to three times as much.
     let length = file.metadata().map_or(0, |metadata| metadata.len()).min(most);
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     file.take(most).read_to_end(&mut bytes)?;
@@ -164,13 +165,13 @@ fn contents(file: &mut File, most: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Group {
-    /// No core file, and, should this process end before it can kill the child, no more of the
-    /// processors' time than there is within the limit.
+    /// Disables core files, and limits the child's CPU time to what it can use within `limit` on all
+    /// processors, in case this process ends before it can kill the child.
     fn be_bounded(&self, limit: Duration) {
         #[cfg(target_os = "linux")]
         if let Some(child) = &self.child {
             use rustix::process::{Pid, Resource, Rlimit, prlimit};
-            // A part of one may be there besides.
+            // A CPU quota may allow a fraction of a processor more, hence the one.
             let processors = std::thread::available_parallelism().map_or(1, usize::from) + 1;
             let seconds = limit.saturating_add(GRACE).as_secs().saturating_mul(processors as u64);
             for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, seconds)] {
@@ -182,14 +183,14 @@ impl Group {
         let _ = limit;
     }
 
-    /// How the child ended, if it did. What it left running is killed.
+    /// Returns how the child ended, if it did, and then kills what it left running.
     fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         #[cfg(unix)]
         if let Some(watcher) = &mut self.watcher {
             let status = watcher.status()?;
             if status.is_some() {
-                // The watcher kills the group, itself included.
+                // The watcher kills its group, itself included.
                 let _ = child.wait();
                 self.child = None;
             }
@@ -198,7 +199,7 @@ impl Group {
         #[cfg(unix)]
         {
             use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-            // Until it is waited for, nobody else has its number, or its group's.
+            // Until the child is waited for, neither its process number nor its group's is reused.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             if waitid(WaitId::Pid(Pid::from_child(child)), options)?.is_none() {
                 return Ok(None);
@@ -228,7 +229,7 @@ impl Drop for Group {
         let since = Instant::now();
         while matches!(child.try_wait(), Ok(None)) {
             if since.elapsed() >= GRACE {
-                // Its end is nothing to wait for.
+                // A thread reaps the child, as nothing needs its outcome.
                 let reap = move || drop(child.wait());
                 drop(threads::start("kiln-reap", reap));
                 return;
@@ -239,7 +240,7 @@ impl Drop for Group {
     }
 }
 
-/// How a program ended, in words.
+/// Describes in words how a program ended.
 pub(crate) fn in_words(status: ExitStatus) -> String {
     #[cfg(unix)]
     if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
@@ -251,7 +252,8 @@ pub(crate) fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// Whether the program failed because the system had no more of something, as far as that can be told.
+/// Returns whether the program failed because a system resource was exhausted, as far as its status and log
+/// show.
 pub(crate) fn was_starved(ended: &Ended) -> bool {
     #[cfg(unix)]
     {

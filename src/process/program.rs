@@ -1,24 +1,25 @@
-//! Programs that somebody chose, and those that are found.
+//! Finds executable programs: those that a setting names, and those in a folder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A program that was chosen.
+/// A program that the application or the environment has chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct Chosen {
     pub(crate) path: PathBuf,
-    /// As messages name the one who chose: a variable, or the builder's function.
+    /// The variable or the builder's function that chose the program, as messages name it.
     pub(crate) by: &'static str,
 }
 
 impl Chosen {
-    /// The application's choice, else the environment's by the variable `name`.
+    /// Returns the application's choice `given`, else the environment's choice, which is the value of the
+    /// variable `name`.
     ///
     /// # Errors
     ///
-    /// [`Configuration`](ErrorKind::Configuration), with who chose it, if there is no such program.
+    /// [`Configuration`](ErrorKind::Configuration), with the name of the setting, if there is no such program.
     pub(crate) fn find(
         given: Option<(PathBuf, &'static str)>,
         name: &'static str,
@@ -26,7 +27,7 @@ impl Chosen {
     ) -> Result<Option<Self>> {
         let set = value.filter(|value| !value.is_empty()).map(|path| (path.into(), name));
         let Some((path, by)) = given.or(set) else { return Ok(None) };
-        // A bare name would be looked for in `PATH` later, and another directory be the current one.
+        // Later, a bare name would be searched for in `PATH`, and the current directory may have changed.
         let chosen = Self { path: std::path::absolute(&path).unwrap_or(path), by };
         if !is_program(&chosen.path) {
             return Err(chosen.refused("there is no such program; give the path of one"));
@@ -40,7 +41,7 @@ impl Chosen {
     }
 }
 
-/// The program of this name in a folder, if there is one.
+/// Returns the path of the program `name` in a folder, if there is one.
 pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
     match found_in(folder, name) {
         Found::Program(path) => Some(path),
@@ -48,17 +49,17 @@ pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
     }
 }
 
-/// The file of a program's name in a folder.
+/// The result of a search for a program in a folder.
 pub(crate) enum Found {
     Program(PathBuf),
-    /// A file that cannot be run, and the reason.
+    /// A file that cannot be executed, and the reason.
     Other(PathBuf, String),
     Nothing,
 }
 
-/// Looks for a program in a folder.
+/// Searches a folder for the program `name`.
 pub(crate) fn found_in(folder: &Path, name: &str) -> Found {
-    // An empty or relative folder of `PATH` means another place whenever the directory changes.
+    // An empty or relative folder of `PATH` depends on the current directory.
     if !folder.is_absolute() {
         return Found::Nothing;
     }

@@ -1,5 +1,7 @@
-//! Checks that the system still gives what drivers and their compilers need. They do not report it well:
-//! where files cannot be opened, Intel's compiler refuses the program, and PoCL ends the process.
+//! Checks that the system has the resources that drivers and their compilers need.
+//!
+//! Drivers do not report a lack of resources well: if files cannot be opened, Intel's compiler rejects the
+//! program, and PoCL ends the process.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,11 +10,11 @@ use std::thread;
 use crate::error::Result;
 use crate::process::threads;
 
-/// Checks that a compiler finds some file descriptors and some address space. Takes a few microseconds.
+/// Checks that file descriptors and address space are available for a compiler. Takes a few microseconds.
 ///
 /// # Errors
 ///
-/// [`OutOfResources`](crate::ErrorKind::OutOfResources), with what there is no more of.
+/// [`OutOfResources`](crate::ErrorKind::OutOfResources), with the exhausted resource in its message.
 pub(crate) fn check() -> Result<()> {
     #[cfg(unix)]
     {
@@ -22,22 +24,24 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Also checks that a process or a thread can be started. Takes some 50 microseconds.
+/// Also checks that a process or a thread can be started. Takes about 50 microseconds.
 ///
 /// # Errors
 ///
-/// As those of [`check`].
+/// As for [`check`].
 pub(crate) fn check_for_process() -> Result<()> {
     check()?;
     threads::call("kiln-probe", || ())
 }
 
-/// Checks what drivers need when they are loaded, until that was there once: drivers for CPUs start a
-/// thread for each processor, and keep it.
+/// Checks that the resources needed to load drivers are available.
+///
+/// Drivers for CPUs start a thread for each processor and keep it. Once that many threads could be started,
+/// later calls are only a [`check`].
 ///
 /// # Errors
 ///
-/// As those of [`check`].
+/// As for [`check`].
 pub(crate) fn check_for_driver() -> Result<()> {
     static WAS_THERE: AtomicBool = AtomicBool::new(false);
     if WAS_THERE.load(Relaxed) {
@@ -49,12 +53,12 @@ pub(crate) fn check_for_driver() -> Result<()> {
     Ok(())
 }
 
-/// Checks that so many threads can run at a time.
+/// Checks that `count` threads can run at the same time.
 fn check_for_threads(count: usize) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
-    // Each thread starts the next one, and waits for it.
+    // Each thread starts the next one and waits for it.
     threads::call("kiln-probe", || check_for_threads(count - 1))?
 }
 
@@ -71,10 +75,10 @@ mod unix {
 
     use crate::error::{Error, ErrorKind, Result};
 
-    /// The number of files that compilers have open at a time, and some more.
+    /// Number of files that a compiler has open at a time, and a few more.
     const FILES: usize = 16;
 
-    /// The bytes of address space that a compiler takes for a small program.
+    /// Number of bytes of address space that a compiler takes for a small program.
     const MEMORY: usize = 64 << 20;
 
     fn exhausted(what: &str, error: impl Into<io::Error>) -> Error {
@@ -101,12 +105,12 @@ mod unix {
 
     pub(super) fn check_memory() -> Result<()> {
         let failed = |error| exhausted("no more address space for a compiler", error);
-        // SAFETY: the system chooses a place where nothing is.
+        // SAFETY: the system chooses an unused address range.
         let reserved = unsafe {
             mmap_anonymous(ptr::null_mut(), MEMORY, ProtFlags::empty(), MapFlags::PRIVATE)
         };
         let reserved = reserved.map_err(failed)?;
-        // SAFETY: it was reserved just now, and nobody else knows of it.
+        // SAFETY: the range was reserved above, and nothing else refers to it.
         unsafe { munmap(reserved, MEMORY) }.map_err(failed)
     }
 }

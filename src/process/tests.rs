@@ -1,4 +1,4 @@
-//! Processes that do what they should not: scripts.
+//! Tests with scripts that misbehave as processes.
 
 use std::fs;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// More than anything here needs that ends.
+/// Time limit that no script here reaches if it ends by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run_script(script: &str, input: &[u8], limit: Duration) -> Result<Ended> {
@@ -41,7 +41,7 @@ fn a_process_that_hangs_is_killed_with_all_that_it_started() {
     is_gone(&sleeper);
 }
 
-/// Waits until a process is gone, or its state is that of the dead that nobody has waited for yet.
+/// Waits until a process is gone or is a zombie.
 fn is_gone(process: &str) {
     let status = format!("/proc/{}/stat", process.trim());
     for _ in 0..1_000 {
@@ -65,7 +65,7 @@ fn what_a_process_leaves_behind_is_killed_when_it_ends() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_process_ends_by_itself_should_nobody_end_it() {
-    // They are set when it runs already.
+    // The limits are set when the script is already running.
     let script =
         "while [ \"$(ulimit -t)\" = unlimited ]; do sleep 0.01; done; ulimit -c; ulimit -t";
     let limits = run_script(script, b"", PATIENCE).expect("it ends");
@@ -103,6 +103,6 @@ fn a_process_that_writes_without_end_is_killed() {
 fn a_chosen_program_is_the_one_that_was_there() {
     let chosen = Chosen::find(Some(("scripts/env".into(), "the test")), "UNSET", None);
     let chosen = chosen.expect("it is there").expect("it was chosen");
-    // Wherever the process goes, and whatever else is in `PATH`.
+    // The path is absolute, so it depends neither on the current directory nor on `PATH`.
     assert!(chosen.path.is_absolute(), "{}", chosen.path.display());
 }

@@ -1,4 +1,5 @@
-//! Threads: started in one place, with stacks for compilers, and an error where the system gives none.
+//! Starts threads, in one place, with stacks large enough for compilers, and reports an error if the system
+//! cannot start one.
 
 use std::io;
 use std::thread::{self, Builder};
@@ -7,9 +8,11 @@ use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The size of each thread's stack. Compilers, and drivers with a compiler, recurse over the code that
-/// they are given. It is twice that of a main thread on Linux, so that Kiln builds what a program that
-/// calls the compiler on its main thread builds. The system provides what is used of it.
+/// Size of each thread's stack in bytes.
+///
+/// Compilers, and drivers with a compiler, recurse over the code that they are given. The size is twice that of
+/// a main thread on Linux, so that whatever compiles on a program's main thread compiles in Kiln, too. The
+/// system provides only the part of the stack that is used.
 const STACK: usize = 16 << 20;
 
 fn builder(name: impl Into<String>) -> Builder {
@@ -20,7 +23,7 @@ fn builder(name: impl Into<String>) -> Builder {
 ///
 /// # Errors
 ///
-/// The system's, if it gives no thread. What was to run is dropped then.
+/// The system's, if it cannot start a thread. The closure has then been dropped.
 pub(crate) fn start(
     name: impl Into<String>,
     run: impl FnOnce() + Send + 'static,
@@ -28,12 +31,12 @@ pub(crate) fn start(
     builder(name).spawn(run).map(drop)
 }
 
-/// Runs a blocking call on a thread of its own. The call starts without the future being polled, and
-/// ends even if the future is dropped.
+/// Runs a blocking call on a thread of its own. The call starts before the future is first polled, and runs to
+/// its end even if the future is dropped.
 ///
 /// # Errors
 ///
-/// From the future: [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread, and
+/// From the future: [`OutOfResources`](ErrorKind::OutOfResources) if the system cannot start a thread, and
 /// [`Panicked`](ErrorKind::Panicked) if the call panics.
 pub(crate) fn run<T, F>(name: &str, call: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
 where
@@ -42,7 +45,7 @@ where
 {
     let (sender, receiver) = oneshot::channel();
     let started = start(name, move || {
-        // Perhaps nobody wants the result any more.
+        // The receiver may have been dropped.
         let _ = sender.send(call());
     });
     async move {
@@ -53,11 +56,12 @@ where
     }
 }
 
-/// Runs a call on a thread with such a stack, and waits for its end. The thread's panic is the caller's.
+/// Runs a call on a thread with a stack of [`STACK`] bytes, and waits for it to end. A panic of the call
+/// continues in the caller.
 ///
 /// # Errors
 ///
-/// [`OutOfResources`](ErrorKind::OutOfResources) if the system gives no thread.
+/// [`OutOfResources`](ErrorKind::OutOfResources) if the system cannot start a thread.
 pub(crate) fn call<T: Send>(name: &str, call: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let thread = builder(name).spawn_scoped(scope, call).map_err(refused)?;
@@ -65,12 +69,12 @@ pub(crate) fn call<T: Send>(name: &str, call: impl FnOnce() -> T + Send) -> Resu
     })
 }
 
-/// The error of whoever needs a thread when the system refuses one.
+/// Returns the error for a thread that the system could not start, with the system's error as its source.
 fn refused(error: io::Error) -> Error {
     no_thread().with_source(error)
 }
 
-/// The error of what needs a thread and gets none.
+/// Returns the error for a thread that the system could not start.
 pub(crate) fn no_thread() -> Error {
     Error::new(ErrorKind::OutOfResources, "the system gave no thread; ask again later")
 }
@@ -83,10 +87,10 @@ mod tests {
 
     use super::*;
 
-    /// More than a main thread has, and most of what threads get.
+    /// Bytes of stack that the tests use: more than a main thread has, and most of [`STACK`].
     const ROOM: usize = 14 << 20;
 
-    /// Recurses until so much of the stack below `top` is used.
+    /// Recurses until [`ROOM`] bytes of the stack below `top` are used.
     fn use_stack(top: usize) -> usize {
         let frame = black_box([1u8; 4096]);
         let is_used = top.abs_diff(frame.as_ptr().addr()) >= ROOM;

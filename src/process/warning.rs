@@ -1,5 +1,5 @@
-//! Warnings that users have to see: through [`tracing`], and for applications without a subscriber on
-//! standard error.
+//! Warnings that users must see: through [`tracing`], and on standard error if the application has no
+//! subscriber.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// The environment variable that keeps warnings from standard error, by the value `off`.
+/// Name of the environment variable that, set to `off`, keeps warnings from standard error.
 pub(crate) const VARIABLE: &str = "KILN_WARNINGS";
 
 /// Maximum number of different warnings that a process writes.
 const MOST: usize = 32;
 
-/// Warns of something once.
+/// Reports a warning, once per process.
 pub(crate) fn warn(message: &str) {
     if is_new(message) {
         tracing::warn!("{message}");
@@ -21,8 +21,9 @@ pub(crate) fn warn(message: &str) {
     }
 }
 
-/// Writes a warning, of which `tracing` was told, to standard error, unless it was written before, the
-/// environment forbids it, or the application has set a subscriber that shows or hides warnings.
+/// Writes a warning that `tracing` has already received to standard error. Nothing is written if the same
+/// warning was reported before, the environment forbids it, or the application has set a subscriber, which
+/// shows or hides warnings itself.
 pub(crate) fn show(message: &str) {
     if is_new(message) {
         write(message);
@@ -32,7 +33,7 @@ pub(crate) fn show(message: &str) {
 fn write(message: &str) {
     let is_off = std::env::var_os(VARIABLE).is_some_and(|value| value == "off");
     if !is_off && !tracing::dispatcher::has_been_set() {
-        // Without a reader there is nobody to tell.
+        // If standard error has no reader, there is no other place to report to.
         let _ = io::stderr().write_all(format!("kiln: warning: {message}\n").as_bytes());
     }
 }

@@ -1,8 +1,9 @@
-//! The end of a child where the application ignores SIGCHLD.
+//! Reports how a child ended if the application ignores SIGCHLD.
 //!
-//! The system then discards how a child of this process ended, and the child's own children could not be
-//! waited for either. So the child becomes two processes: one becomes the program, and its parent, which has
-//! the default disposition, waits for it, reports its end through a pipe, and kills what it left running.
+//! In that case the system discards the exit status of this process's children, and the child could not wait
+//! for its own children either. So the child forks once more. The new process becomes the program. Its parent
+//! has the default disposition of SIGCHLD: it waits for the program, reports the status through a pipe, and
+//! kills what the program left running.
 
 use std::ffi::c_int;
 use std::io::{self, PipeReader, Read};
@@ -14,11 +15,12 @@ use std::ptr;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-/// The end of the pipe through which a child's end is reported.
+/// The reading end of the pipe through which a child's status is reported.
 pub(super) struct Watcher(PipeReader);
 
 impl Watcher {
-    /// Prepares a command whose child the system would not report; `None` if it would.
+    /// Prepares a command to report its child's status through a pipe, or returns `None` if the system reports
+    /// it.
     pub(super) fn if_needed(command: &mut Command) -> io::Result<Option<Self>> {
         if !are_ends_discarded() {
             return Ok(None);
@@ -31,13 +33,13 @@ impl Watcher {
         Ok(Some(Self(reader)))
     }
 
-    /// How the child ended, if it did. Does not block.
+    /// Returns how the child ended, if it did. Does not block.
     pub(super) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
         let mut status = [0; size_of::<c_int>()];
         match self.0.read_exact(&mut status) {
             Ok(()) => Ok(Some(ExitStatus::from_raw(c_int::from_ne_bytes(status)))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            // It was killed, and the program with it.
+            // The pipe was closed without a report: the watching process was killed, and the program with it.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Ok(Some(ExitStatus::from_raw(libc::SIGKILL)))
             }
@@ -46,7 +48,7 @@ impl Watcher {
     }
 }
 
-/// Whether the system discards how children of this process end.
+/// Returns whether the system discards the exit status of this process's children.
 fn are_ends_discarded() -> bool {
     let mut current = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action, it only writes the current one, to memory that is valid for that.
@@ -57,8 +59,8 @@ fn are_ends_discarded() -> bool {
     !failed && (ignores || current.sa_flags & libc::SA_NOCLDWAIT != 0)
 }
 
-/// Forks, in a child that is about to become a program. Returns in the new process, which becomes that
-/// program; the old one reports its end to `reports`.
+/// Forks a child that is about to become a program. Returns in the new process, which becomes that program; the
+/// old process watches it and reports its status to `reports`.
 fn become_two(reports: RawFd) -> io::Result<()> {
     // SAFETY: the default disposition needs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -74,7 +76,7 @@ fn become_two(reports: RawFd) -> io::Result<()> {
     }
 }
 
-/// Ends this process should its parent end first.
+/// Requests SIGKILL for this process if its parent ends first.
 fn end_with_parent() {
     #[cfg(target_os = "linux")]
     // SAFETY: the option takes a signal.
@@ -83,7 +85,7 @@ fn end_with_parent() {
     }
 }
 
-/// Waits for a program, reports its end, and ends the process group.
+/// Waits for a program, reports its status, and kills the process group.
 fn watch(program: libc::pid_t, reports: RawFd) -> ! {
     close_all_but(reports);
     let mut status: c_int = 0;
@@ -95,19 +97,20 @@ fn watch(program: libc::pid_t, reports: RawFd) -> ! {
         }
     }
     let status = status.to_ne_bytes();
-    // SAFETY: the bytes are valid for reads. A pipe takes so few at once.
+    // SAFETY: the bytes are valid for reads. A pipe accepts this few bytes in one write.
     unsafe { libc::write(reports, status.as_ptr().cast(), status.len()) };
-    // SAFETY: neither call takes anything.
+    // SAFETY: neither call has an argument.
     let is_leader = unsafe { libc::getpgrp() } == std::process::id() as libc::pid_t;
     if is_leader {
-        // SAFETY: zero is the group of this process, which began with it.
+        // SAFETY: zero denotes the group of this process, which this process leads.
         unsafe { libc::kill(0, libc::SIGKILL) };
     }
-    // SAFETY: it ends the process and runs nothing of the application.
+    // SAFETY: the call ends the process and runs no code of the application.
     unsafe { libc::_exit(0) }
 }
 
-/// Closes what this process shares with its parent. The parent waits for the end of one of these pipes.
+/// Closes all files but `kept`. This process shares them with its parent, which waits until one of them, a
+/// pipe, is closed.
 fn close_all_but(kept: RawFd) {
     let close = |from: RawFd, to: RawFd| {
         if from > to {
@@ -115,13 +118,13 @@ fn close_all_but(kept: RawFd) {
         }
         #[cfg(target_os = "linux")]
         {
-            // SAFETY: nothing in this process uses a file any more but `kept`.
+            // SAFETY: this process no longer uses any file but `kept`.
             let closed = unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) };
             if closed == 0 {
                 return;
             }
         }
-        // SAFETY: the name is one of POSIX.
+        // SAFETY: `_SC_OPEN_MAX` is a name that POSIX defines.
         let most = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
         let most = RawFd::try_from(most).unwrap_or(1024).saturating_sub(1);
         for file in from..=to.min(most) {
