@@ -40,7 +40,7 @@ started with a request and ends with the answer.";
 
 const MAX_SIZE: &str = "KILN_CACHE_MAX_SIZE";
 
-/// No device takes a larger program.
+/// Size of the largest program that any device takes, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
 
 /// Explores the devices of this machine and the programs that Kiln keeps on disk
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Use the cache in this directory, whatever the environment says
+    /// Use the cache in this directory, and ignore the one in the environment
     #[arg(long, global = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
 
@@ -60,8 +60,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The cache is an application's, whose limits are not known here. Unless the environment tells
-    /// one, nothing goes to make room, and entries of any size are read.
+    /// Returns the configuration of the cache. The cache belongs to an application, whose limits are unknown
+    /// here. Unless the environment sets a limit, no entries are evicted, and entries of any size are read.
     pub(crate) fn cache_config(&self) -> CacheConfig {
         let config = self.cache_dir.as_ref().map_or_else(CacheConfig::new, CacheConfig::at);
         let config = config.entry_bytes(1..=MOST_BYTES);
@@ -77,33 +77,32 @@ impl Arguments {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// List the devices, and mark the one that is used unless another is selected
+    /// List the devices, and mark the default one
     Devices,
-    /// Build programs, so that they are in the cache when they are needed
+    /// Build programs, so that they are in the cache before they are needed
     ///
-    /// The builds start together; results come in the order of the files. With --json, a line for
-    /// each file: file, device, key, origin (compiled, memory, disk or remote), kernels,
-    /// milliseconds since the builds started, bytes, and on failure error, with kind, message and log.
+    /// The builds start together; results are printed in the order of the files. With --json, a line for each
+    /// file: file, device, key, origin (compiled, memory, disk or remote), kernels, milliseconds since the
+    /// builds started, bytes, and on failure error, with kind, message and log.
     Build(Build),
-    /// Tell whether launches can run as one kernel, why or why not, and show its code
+    /// Check whether launches can run as one kernel, explain the result, and show its code
     ///
-    /// Nothing runs: the kernels and the one that they become are only built. The verdict on each
-    /// buffer says whether sharing it lets the launches run as one: proven; needs trust, with what is
-    /// not known; or refuted, with a case in which the result would change.
+    /// Nothing runs: the kernels and the fused kernel are only built. The verdict on each buffer states whether
+    /// the launches can share it as one kernel: proven; needs trust, with what is not known; or refuted, with a
+    /// case in which the result would change.
     ///
     /// With --json, one object: device, launches, buffers, kernel, refusal (null if they are fused), code,
-    /// format (opencl-c or spirv) and output. Of each launch: kernel, file, arguments as given,
-    /// parameters, global, offset, local, barrier (whether there is one before it), remapped, guard
-    /// (how many work-items do it, if not all), fixed and presumed (positions of the scalars that are
-    /// constants of the fused kernel, or on whose values the proof relies). Of each buffer: name, bytes, kept,
-    /// parameters (launch, index and name), verdict (proven, needs-trust or refuted), reason,
-    /// internalized (private or local), in_memory (why it is not) and pairs, of launches that
-    /// share it: launches, verdict, reason and barrier.
+    /// format (opencl-c or spirv) and output. Each launch has: kernel, file, arguments as given, parameters,
+    /// global, offset, local, barrier (whether there is one before it), remapped, guard (number of work-items
+    /// that run it, if not all), fixed and presumed (positions of the scalars that are constants of the fused
+    /// kernel, or on whose values the proof relies). Each buffer has: name, bytes, kept, parameters (launch,
+    /// index and name), verdict (proven, needs-trust or refuted), reason, internalized (private or local),
+    /// in_memory (why it is not) and pairs, of launches that share it: launches, verdict, reason and barrier.
     #[command(
         after_help = "Exits with 1 if the launches are not fused, or the code cannot be told."
     )]
     Fuse(Box<Fuse>),
-    /// Look into the cache on disk, and look after it
+    /// Inspect and maintain the cache on disk
     Cache {
         #[command(subcommand)]
         command: CacheCommand,
@@ -112,7 +111,7 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct Build {
-    /// OpenCL C, SPIR-V or native binaries: the format is found by the content
+    /// OpenCL C, SPIR-V or native binaries: the format is detected from the content
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -129,19 +128,18 @@ pub(crate) struct Fuse {
     /// A launch, two or more in their order, such as 'scale(src, tmp, 3.0) over 1024x768 in 16x16'
     ///
     /// The form is [FILE:]KERNEL(ARGUMENT, ..) over SIZE [from OFFSET] [in GROUP]. An argument is NAME, a
-    /// buffer, the same wherever the name is the same; 3 or 1.5, a number of the parameter's type, for
-    /// all elements of a vector; 8u32 or 1.5f32, a number where the type is not known; local:256, so
-    /// many bytes of local memory; or zeros:12, a structure of so many bytes.
+    /// buffer, which is the same for the same name; 3 or 1.5, a number of the parameter's type, for all
+    /// elements of a vector; 8u32 or 1.5f32, a number where the type is not known; local:256, local memory of
+    /// 256 bytes; or zeros:12, a structure of 12 zero bytes.
     #[arg(long = "launch", required = true, value_name = "LAUNCH")]
     pub(crate) launches: Vec<LaunchText>,
 
-    /// A buffer that is read later; unless any is given, those are all that the last launch to use
-    /// them may write to
+    /// A buffer that is read later; by default, all buffers that the last launch to use them may write
     #[arg(long, value_name = "NAME")]
     pub(crate) keep: Vec<String>,
 
-    /// The size of a buffer, such as tmp=64MiB; unless given, it has room for an element of the
-    /// parameter's type (16 bytes if that is not known) for each work-item of any of its launches
+    /// The size of a buffer, such as tmp=64MiB; by default, it has room for an element of the parameter's type
+    /// (16 bytes if that is not known) for each work-item of any of its launches
     #[arg(long, value_name = "NAME=SIZE")]
     pub(crate) bytes: Vec<Bytes>,
 
@@ -149,15 +147,15 @@ pub(crate) struct Fuse {
     #[arg(long)]
     pub(crate) fix_scalars: bool,
 
-    /// Show what would come of launches that are not proven to be legal, unless that is refuted
+    /// Show the result for launches that are not proven to be legal, unless that is refuted
     #[arg(long)]
     pub(crate) assume_legal: bool,
 
-    /// The form of the code; SPIR-V goes to the file of --output
+    /// The language of the code; SPIR-V is written to the file of --output
     #[arg(long, value_enum, default_value_t)]
     pub(crate) code: Code,
 
-    /// The file for the code; unless given, it is printed
+    /// The file for the code; by default, it is printed
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
@@ -167,38 +165,37 @@ pub(crate) struct Fuse {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Code {
-    /// OpenCL C, as a device gets it that takes no SPIR-V, or whose launches are all of OpenCL C
+    /// OpenCL C, as for a device that takes no SPIR-V, or if all launches are in OpenCL C
     #[default]
     C,
     /// SPIR-V
     Spirv,
 }
 
-/// What a program depends on beside its image.
+/// Inputs of a program other than its image.
 #[derive(Args)]
 pub(crate) struct Settings {
-    /// The device: an API, a kind (gpu, cpu, accelerator), a number of `kiln devices`, a part of its name or of
-    /// its platform's, or several of these joined by colons
+    /// The device: an API, a kind (gpu, cpu, accelerator), a number from `kiln devices`, a part of its name or
+    /// of its platform's, or several of these joined by colons
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) device: Option<String>,
 
-    /// Register a device library; SPIR-V says itself what it exports, and for OpenCL C it is named,
-    /// such as lib.cl=scale,bump
+    /// Register a device library; SPIR-V declares its exports, and for OpenCL C they are named, such as
+    /// lib.cl=scale,bump
     #[arg(long, value_name = "FILE[=NAME,..]")]
     pub(crate) library: Vec<Stated>,
 
-    /// Name what a file or a library in OpenCL C imports, such as app.cl=scale,bump
+    /// Name the imports of a file or a library in OpenCL C, such as app.cl=scale,bump
     #[arg(long, value_name = "FILE=NAME,..", value_parser = Stated::with_names)]
     pub(crate) import: Vec<Stated>,
 
-    /// Set a specialization constant of SPIR-V modules, such as 0=16, 1=1.5 or 2=true, or that of a
-    /// library where several have the id, such as lib.spv:0=16; the value is read as the constant's
-    /// type
+    /// Set a specialization constant of SPIR-V modules, such as 0=16, 1=1.5 or 2=true, or the constant of one
+    /// library if several have the id, such as lib.spv:0=16; the value is parsed as the constant's type
     #[arg(long, value_name = "[FILE:]ID=VALUE")]
     pub(crate) spec: Vec<Spec>,
 
-    /// Compile the files and the libraries in child processes, so that a compiler that they crash
-    /// or hang is an error
+    /// Compile the files and the libraries in child processes, so that a crash or a hang of the compiler is an
+    /// error
     #[arg(long)]
     pub(crate) untrusted: bool,
 
@@ -207,7 +204,7 @@ pub(crate) struct Settings {
     pub(crate) options: Option<String>,
 }
 
-/// A file, and names of functions and variables that it does not state itself.
+/// A file, and the names of functions and variables that it does not declare itself.
 #[derive(Clone)]
 pub(crate) struct Stated {
     pub(crate) file: PathBuf,
@@ -228,7 +225,7 @@ impl FromStr for Stated {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Directories may have the sign in their names.
+        // Names of directories may contain the equals sign.
         let named = text.rsplit_once('=').filter(|(_, names)| !names.contains(is_separator));
         let Some((file, names)) = named else {
             return Ok(Self { file: text.into(), names: Vec::new() });
@@ -245,10 +242,10 @@ impl FromStr for Stated {
     }
 }
 
-/// A specialization constant's id, and its value as text.
+/// Id of a specialization constant, and its value as text.
 #[derive(Clone)]
 pub(crate) struct Spec {
-    /// The library that has it, if that was said.
+    /// Library that has the constant, if it is given.
     pub(crate) library: Option<PathBuf>,
     pub(crate) id: u32,
     pub(crate) value: String,
@@ -277,33 +274,33 @@ pub(crate) enum CacheCommand {
     /// List the entries
     #[command(after_help = "Contents are not verified: see `kiln cache verify`.")]
     Ls {
-        /// What to sort by: the latest, the largest, or in alphabetical order
+        /// Sort key: the latest, the largest, or in alphabetical order
         #[arg(long, value_enum, default_value_t)]
         sort: Sort,
-        /// Only entries of devices with this in their name, or of the folder of this name
+        /// Only entries of devices with this text in their name, or of the directory with this name
         #[arg(long, value_name = "TEXT")]
         device: Option<String>,
     },
-    /// Tell everything that is known of an entry
+    /// Show all information about an entry
     Show {
         /// The key, or its first digits: four or more
         key: KeyPrefix,
     },
-    /// Tell how much there is, of which devices and of what age, and how the remote cache does
+    /// Show the size of the cache, by device and by age, and the state of the remote cache
     #[command(after_help = "Contents are not verified: see `kiln cache verify`.")]
     Stats,
     /// Read every entry, and list those that are damaged
     #[command(after_help = "Exits with 1 if damaged entries are left.")]
     Verify {
-        /// Remove what is damaged. Entries of newer versions of Kiln are left alone
+        /// Remove damaged entries. Entries of newer versions of Kiln are left in place
         #[arg(long)]
         fix: bool,
     },
-    /// Remove what the limit leaves no room for, and what dead processes left behind
+    /// Remove entries beyond the limit, and files that dead processes left behind
     ///
-    /// The limit is KILN_CACHE_MAX_SIZE, or 1 GiB, what applications keep that set no other.
+    /// The limit is KILN_CACHE_MAX_SIZE, or 1 GiB, which is the default of applications.
     Gc {
-        /// Remove nothing, only tell
+        /// Remove nothing, only report
         #[arg(long)]
         dry_run: bool,
     },
@@ -311,7 +308,7 @@ pub(crate) enum CacheCommand {
     Extract {
         /// The key, or its first digits: four or more
         key: KeyPrefix,
-        /// The file; unless given, standard output
+        /// The file; by default, standard output
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -319,52 +316,51 @@ pub(crate) enum CacheCommand {
     Export {
         /// The bundle to write; - for standard output
         file: PathBuf,
-        /// The entries; all of them unless given
+        /// The entries; by default, all of them
         #[arg(value_name = "KEY")]
         keys: Vec<KeyPrefix>,
     },
     /// Add the entries of a bundle; those that do not verify are refused by name
     ///
-    /// Verifying finds damage, not malice: import only bundles whose origin you trust.
+    /// The check finds damage, not malice: import only bundles whose origin you trust.
     Import {
         /// The bundle to read; - for standard input
         file: PathBuf,
     },
     /// Copy entries to the remote cache
     ///
-    /// Of all entries, those go that it does not have yet, where it can be listed. Those that are
-    /// named go in any case, in the place of what is there: after a new secret, say.
+    /// By default, the entries are copied that the remote cache does not have, if it can be listed. Named
+    /// entries are always copied, and replace existing objects: after a change of the secret, for example.
     #[cfg(feature = "remote")]
     #[command(after_help = "The remote cache is the one that KILN_CACHE_REMOTE names. Exits with \
                             1 if not all entries are there in the end.")]
     Push {
-        /// The entries; all of them unless given
+        /// The entries; by default, all of them
         #[arg(value_name = "KEY")]
         keys: Vec<KeyPrefix>,
     },
-    /// Copy entries from the remote cache, those that are not here yet
+    /// Copy entries from the remote cache that are not here yet
     ///
-    /// Reading a remote cache means running its code: set a secret where not all who write to it
-    /// are trusted. A Redis cannot be listed: `kiln build` takes from it what a source asks for.
+    /// Reading a remote cache means running its code: set a secret if not all who write to it are trusted. A
+    /// Redis cannot be listed: `kiln build` reads the programs that a source requests.
     #[cfg(feature = "remote")]
     #[command(after_help = "The remote cache is the one that KILN_CACHE_REMOTE names. Exits with \
                             1 if not all entries are here in the end.")]
     Pull {
-        /// The entries, by their keys or the first digits of these; all of them unless given
+        /// The entries, by their keys or the first digits of these; by default, all of them
         #[arg(value_name = "KEY")]
         keys: Vec<KeyPrefix>,
     },
     /// Remove all entries
     Clear {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Tell in which fields two keys differ, or why a source is not in the cache
+    /// Show in which fields two keys differ, or why a source is not in the cache
     ///
-    /// Each of the two is a key, or a source file, which stands for what building it would ask for
-    /// now. A source alone is looked for in the remote cache, too, and compared with the entry that is
-    /// nearest to it.
+    /// Each of the two is a key, or a source file, which stands for the key that building it would request now.
+    /// A source alone is also looked up in the remote cache, and compared with the most similar entry.
     #[command(
         after_help = "Exits with 0 if the keys are equal, or the one source is in the cache, here or \
                       in the remote one; else with 1."
@@ -373,7 +369,7 @@ pub(crate) enum CacheCommand {
         /// A key, or a file; a file whose name could be a key is given as ./FILE
         #[arg(value_name = "KEY|FILE")]
         a: Operand,
-        /// The same
+        /// The second key or file
         #[arg(value_name = "KEY|FILE")]
         b: Option<Operand>,
         #[command(flatten)]
@@ -386,7 +382,7 @@ pub(crate) enum Sort {
     /// Last use
     #[default]
     Used,
-    /// When it was built
+    /// Time of the build
     Created,
     /// Size
     Bytes,
@@ -394,7 +390,7 @@ pub(crate) enum Sort {
     Device,
 }
 
-/// The first digits of a key, or all of them.
+/// First digits of a key, or all of them.
 #[derive(Clone)]
 pub(crate) struct KeyPrefix(String);
 
@@ -406,7 +402,7 @@ impl KeyPrefix {
 
 #[cfg(feature = "remote")]
 impl KeyPrefix {
-    /// Whether the key of the entry of this name begins so.
+    /// Whether the key of the entry with this name has this prefix.
     pub(crate) fn begins(&self, name: &str) -> bool {
         let digits = name.split_once('/').map_or("", |(_, rest)| rest).replacen('/', "", 1);
         digits.starts_with(&self.0)
@@ -426,7 +422,7 @@ impl FromStr for KeyPrefix {
     }
 }
 
-/// What stands for a key.
+/// Operand that stands for a key.
 #[derive(Clone)]
 pub(crate) enum Operand {
     Key(KeyPrefix),

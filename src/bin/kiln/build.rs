@@ -1,4 +1,4 @@
-//! `kiln build`: warms a cache.
+//! `kiln build`: fills a cache ahead of time.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::args::Build;
 use crate::output::{Ending, Failure, Listing, Output, Result, Width, bytes, note, progress};
 use crate::request::{Problem, Setup};
 
-/// What became of a file.
+/// Result of building a file.
 #[derive(Serialize)]
 struct Line {
     file: String,
@@ -20,9 +20,9 @@ struct Line {
     key: Option<String>,
     origin: Option<String>,
     kernels: Vec<String>,
-    /// From the start of all builds until this one had ended.
+    /// Time from the start of all builds to the end of this one.
     milliseconds: f64,
-    /// Those of the device's binary.
+    /// Size of the device's binary.
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Problem>,
@@ -68,7 +68,7 @@ pub(crate) fn run(out: &mut Output, build: &Build, config: CacheConfig) -> Resul
     })
 }
 
-/// Starts all builds together; prints JSON as they come, in the order of the files.
+/// Starts all builds together. Prints JSON as results come, in the order of the files.
 async fn build_all(out: &mut Output, setup: &Setup<'_>, files: &[&Path]) -> Result<Vec<Line>> {
     let bar = progress("building", files.len());
     let start = Instant::now();

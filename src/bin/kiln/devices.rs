@@ -13,14 +13,14 @@ struct Line<'a> {
     name: &'a str,
     driver: &'a str,
     formats: Vec<&'static str>,
-    /// Those of which the device links several images to one program.
+    /// Formats of which the device links several images to one program.
     links: Vec<&'static str>,
     platform: &'a str,
     kind: String,
     vendor: &'a str,
-    /// The common name of its driver, which selects it.
+    /// Common name of the driver, which selects it.
     common_name: Option<&'static str>,
-    /// Whether it is the one that is used unless another is selected.
+    /// Whether the device is used unless another is selected.
     default: bool,
 }
 
@@ -28,7 +28,7 @@ struct Line<'a> {
 #[derive(Serialize)]
 struct Absent<'a> {
     backend: &'a str,
-    /// The reason.
+    /// Reason why no device was found.
     unavailable: String,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn run(out: &mut Output) -> Result {
     Ok(Ending::Well)
 }
 
-/// A format as programs read it.
+/// Returns the name of a format in JSON.
 fn word(format: ImageFormat) -> &'static str {
     match format {
         ImageFormat::OpenClC => "opencl-c",

@@ -1,4 +1,4 @@
-//! `kiln fuse`: what would become of launches that run as one kernel.
+//! `kiln fuse`: examines how launches would run as one kernel.
 
 mod bind;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(out: &mut Output, fuse: &Fuse, config: CacheConfig) -> Result 
         let files: Vec<_> = fuse.files.iter().map(PathBuf::as_path).collect();
         let setup = Setup::new(&fuse.settings, config, &files).await?;
         let ended = fuse_with(&setup, out, fuse, &files).await;
-        // Drivers may crash in a process that ends while they compile.
+        // Drivers may crash if the process ends while they compile.
         setup.rt.drain().await;
         ended
     })
@@ -56,11 +56,11 @@ async fn build<'a>(setup: &Setup<'_>, files: &[&'a Path]) -> Result<Vec<(&'a Pat
         });
         Ok((file, built?))
     });
-    // All of them end, also if one fails.
+    // All builds end, even if one fails.
     futures::future::join_all(programs).await.into_iter().collect()
 }
 
-/// Has none of its launches run, however it is dropped.
+/// A fusion scope whose launches never run: it is discarded when it is dropped.
 struct Examined(FusionScope);
 
 impl Drop for Examined {
@@ -95,12 +95,12 @@ async fn examine(
             _ => error.into(),
         })?;
     }
-    // What nobody holds is not read later.
+    // Buffers without a handle are not read later.
     drop(buffers);
     Ok(scope.0.examine().await?)
 }
 
-/// All that is told.
+/// All results that are printed.
 struct Found<'a> {
     device: String,
     calls: Vec<Call<'a>>,
@@ -109,12 +109,12 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// The launches as they were given, with what was found out about them.
+    /// Returns the launches as they were given, with their reports.
     fn launches(&self) -> impl Iterator<Item = (&Call<'_>, &LaunchReport)> {
         self.calls.iter().zip(self.report.launches())
     }
 
-    /// What was found out about a buffer: nothing if the kernels could not be examined.
+    /// Returns the report about a buffer, or `None` if the kernels could not be examined.
     fn of(&self, buffer: &Named) -> Option<&BufferReport> {
         self.report.buffers().iter().find(|report| {
             let mut given = report.parameters.iter().map(|&(launch, at)| self.given(launch, at));
@@ -122,7 +122,7 @@ impl Found<'_> {
         })
     }
 
-    /// The name of the buffer that a launch is given for a parameter.
+    /// Returns the name of the buffer that a launch has as this argument.
     fn given(&self, launch: usize, at: usize) -> Option<&str> {
         match self.calls.get(launch)?.text.arguments.get(at)? {
             ArgumentText::Buffer(name) => Some(name),
@@ -130,7 +130,7 @@ impl Found<'_> {
         }
     }
 
-    /// The parameters that a buffer is given for.
+    /// Returns the parameters for which a buffer is given.
     fn uses(&self, buffer: &Named) -> Vec<Use> {
         let launches = self.calls.iter().enumerate();
         let uses = launches.flat_map(|(launch, call)| {
@@ -141,7 +141,7 @@ impl Found<'_> {
         uses.collect()
     }
 
-    /// The name of a parameter.
+    /// Returns the name of a parameter.
     fn parameter(&self, launch: usize, at: usize) -> Option<String> {
         let examined = self.report.launches().get(launch)?;
         let known = examined.parameters.get(at).cloned().flatten();
@@ -224,7 +224,7 @@ fn print(
     Ok(())
 }
 
-/// A range as it is given.
+/// Formats a range as on the command line.
 fn in_words(range: &NdRange) -> String {
     let size =
         |sizes: &[usize]| sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
@@ -244,12 +244,12 @@ struct Told<'a> {
     launches: Vec<ToldLaunch<'a>>,
     buffers: Vec<ToldBuffer<'a>>,
     kernel: Option<&'a str>,
-    /// Why there is no kernel that can run.
+    /// Reason why there is no kernel that can run.
     refusal: Option<&'a str>,
-    /// In OpenCL C, unless it is in a file.
+    /// Code in OpenCL C, unless it is written to a file.
     code: Option<String>,
     format: &'static str,
-    /// The file of the code.
+    /// File of the code.
     output: Option<String>,
 }
 
@@ -258,7 +258,7 @@ struct ToldLaunch<'a> {
     kernel: &'a str,
     file: String,
     arguments: Vec<String>,
-    /// The names of the kernel's parameters.
+    /// Names of the kernel's parameters.
     parameters: Vec<Option<String>>,
     global: &'a [usize],
     offset: &'a [usize],
@@ -277,7 +277,7 @@ struct ToldBuffer<'a> {
     bytes: usize,
     kept: bool,
     parameters: Vec<Use>,
-    /// None if the kernels could not be examined.
+    /// Verdict; null if the kernels could not be examined.
     verdict: Option<&'static str>,
     reason: Option<&'a str>,
     internalized: Option<String>,
@@ -359,7 +359,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// A verdict as programs read it.
+/// Returns the name of a verdict in JSON.
 fn word(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Proven => "proven",

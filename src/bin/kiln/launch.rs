@@ -1,14 +1,14 @@
-//! Launches as the command line writes them: `blur(src, tmp, 3) over 1024x768 in 16x16`.
+//! Launches in the form of the command line: `blur(src, tmp, 3) over 1024x768 in 16x16`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use kiln::NdSize;
 
-/// A launch, before anything is known of its kernel.
+/// A parsed launch whose kernel has not been looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchText {
-    /// The file whose kernel it is, if that was said.
+    /// File that contains the kernel, if it is given.
     pub(crate) file: Option<PathBuf>,
     pub(crate) kernel: String,
     pub(crate) arguments: Vec<ArgumentText>,
@@ -19,18 +19,18 @@ pub(crate) struct LaunchText {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ArgumentText {
-    /// A buffer of a name.
+    /// Name of a buffer.
     Buffer(String),
-    /// A number, which its parameter's type tells how to read.
+    /// A number, which is parsed according to its parameter's type.
     Number(String),
-    /// So many bytes of local memory.
+    /// Local memory of this number of bytes.
     Local(usize),
-    /// A value of so many bytes, all of them zero.
+    /// A value of this number of zero bytes.
     Zeros(usize),
 }
 
 impl ArgumentText {
-    /// As it was given.
+    /// Returns the argument as it was given.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Buffer(text) | Self::Number(text) => text.clone(),
@@ -49,7 +49,7 @@ impl FromStr for LaunchText {
         if !text.contains('(') {
             return Err(format!("no `(`; {FORM}"));
         }
-        // From behind: the name of a file may have parentheses.
+        // Searches from the end: the name of a file may contain parentheses.
         let (rest, range) = text.rsplit_once(')').ok_or_else(|| format!("no `)`; {FORM}"))?;
         let (kernel, arguments) = rest.rsplit_once('(').ok_or_else(|| format!("no `(`; {FORM}"))?;
         let (file, kernel) = match kernel.trim().rsplit_once(':') {
@@ -113,7 +113,7 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Such as `1024` or `1024x768`.
+/// Parses sizes such as `1024` or `1024x768`.
 fn sizes(text: &str) -> Result<NdSize, String> {
     let sizes = text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
     match sizes.as_deref() {
@@ -124,7 +124,7 @@ fn sizes(text: &str) -> Result<NdSize, String> {
     }
 }
 
-/// How large a buffer is.
+/// Size of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
     pub(crate) buffer: String,

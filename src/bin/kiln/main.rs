@@ -1,6 +1,7 @@
-//! The explorer: devices, builds ahead of time, fused kernels, and what is in the cache on disk.
+//! Command-line tool: lists devices, builds ahead of time, examines fused kernels, and inspects the cache on
+//! disk.
 //!
-//! It uses the library's public interface only.
+//! The tool uses only the library's public interface.
 
 mod args;
 mod build;
@@ -24,19 +25,19 @@ use crate::args::{Arguments, Command};
 use crate::output::{Failure, Output, Result, note};
 
 fn main() -> ExitCode {
-    // Applications may have it compile what they do not trust.
+    // Applications may use this tool as the child process that compiles untrusted code.
     kiln::build_child();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };
-    // What the library warns of is news for whoever runs this.
+    // Warnings of the library are relevant to the user of the tool.
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::WARN)
         .with_writer(io::stderr)
         .without_time()
         .with_target(false)
-        // It would be told by a macro that panics once nobody reads.
+        // Internal errors would be printed by a macro that panics if standard error is closed.
         .log_internal_errors(false)
         .init();
     let mut out = Output::new(arguments.json);
@@ -55,15 +56,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells people of arguments that cannot be used, or what they asked to be told, as clap does; and
-/// programs as of any failure.
+/// Reports arguments that cannot be used, or prints requested help, as clap does. With JSON, arguments that
+/// cannot be used are reported like any failure.
 fn refuse(error: &clap::Error) -> ExitCode {
     let asks_for_json =
         env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
     if error.use_stderr() && asks_for_json {
         let rendered = error.to_string();
         let failure = Failure::usage(rendered.trim_end().trim_start_matches("error: "));
-        // If nobody reads it, there is nobody to tell.
+        // A closed output is ignored.
         let _ = failure.tell(&mut Output::new(true));
         return failure.into();
     }

@@ -1,4 +1,4 @@
-//! What is printed, and how a command ends.
+//! Output of the commands, and their exit status.
 
 use std::error::Error;
 use std::fmt::{self, Display};
@@ -12,14 +12,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kiln::{BuildKey, ErrorKind};
 use serde::Serialize;
 
-/// Tables are at most so wide.
+/// Maximum width of tables, in characters.
 const COLUMNS: u16 = 100;
 
-/// How a command ends that could do its work.
+/// Outcome of a command that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Well,
-    /// Something that was asked for did not succeed, and was told.
+    /// At least one requested item failed, and was reported.
     NotWell,
 }
 
@@ -38,21 +38,21 @@ impl From<Ending> for ExitCode {
     }
 }
 
-/// Why a command ended early.
+/// Reason why a command ended early.
 #[derive(Debug)]
 pub(crate) struct Failure {
     problem: Problem,
-    /// Whether it cannot be done as it was asked for.
+    /// Whether the command line cannot be carried out as given.
     is_usage: bool,
 }
 
-/// A failure as programs read it.
+/// A failure in the form that is printed as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Problem {
-    /// The name of a [`kiln::ErrorKind`]; `Failed` or `Usage` for what the tool itself tells.
+    /// Name of a [`kiln::ErrorKind`]; `Failed` or `Usage` for errors of the tool itself.
     pub(crate) kind: String,
     pub(crate) message: String,
-    /// The compiler's messages.
+    /// Messages of the compiler.
     pub(crate) log: Option<String>,
 }
 
@@ -79,8 +79,8 @@ impl Failure {
         Self { problem, is_usage }
     }
 
-    /// Tells it on standard error, and to programs also as the last line, `{"error": ..}`, on standard
-    /// output.
+    /// Prints the failure to standard error. With JSON, also prints `{"error": ..}` as the last line of
+    /// standard output.
     pub(crate) fn tell(&self, out: &mut Output) -> io::Result<()> {
         #[derive(Serialize)]
         struct Line<'a> {
@@ -115,14 +115,14 @@ impl From<kiln::Error> for Failure {
     }
 }
 
-/// Only printing fails with one that says no more.
+/// Only printing returns an `io::Error` without further context.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self::failed(format_args!("cannot write the output: {error}"))
     }
 }
 
-/// An error with its causes, and the compiler's log.
+/// Formats an error with its causes and the compiler's log.
 pub(crate) fn in_full(error: &kiln::Error) -> String {
     match in_parts(error) {
         (text, Some(log)) => format!("{text}\n{log}"),
@@ -130,7 +130,7 @@ pub(crate) fn in_full(error: &kiln::Error) -> String {
     }
 }
 
-/// An error with its causes, and apart from that the compiler's log.
+/// Returns an error with its causes, and separately the compiler's log.
 pub(crate) fn in_parts(error: &kiln::Error) -> (String, Option<&str>) {
     let mut text = error.summary();
     let log = error.build_log().map(str::trim).filter(|log| !log.is_empty());
@@ -142,7 +142,7 @@ pub(crate) fn in_parts(error: &kiln::Error) -> (String, Option<&str>) {
     (text, log)
 }
 
-/// How far something is, on terminals only.
+/// Creates a progress bar, which is shown on terminals only.
 pub(crate) fn progress(what: &str, all: usize) -> ProgressBar {
     let bar = ProgressBar::new(all as u64);
     let template = format!("{what} {{bar:30}} {{pos}}/{{len}} {{elapsed}}");
@@ -153,13 +153,13 @@ pub(crate) fn progress(what: &str, all: usize) -> ProgressBar {
     bar
 }
 
-/// Tells people something beside the output.
+/// Prints a note for people to standard error.
 pub(crate) fn note(text: impl Display) {
-    // If nobody reads it, there is nobody to tell.
+    // A closed standard error is ignored.
     let _ = writeln!(io::stderr(), "{}", plain(text));
 }
 
-/// Standard output. Once its reader has closed it, the rest goes nowhere, and the work goes on.
+/// Standard output. Once its reader has closed it, output is discarded and the work goes on.
 pub(crate) struct Output {
     json: bool,
     out: BufWriter<Stdout>,
@@ -171,7 +171,7 @@ impl Output {
         Self { json, out: BufWriter::new(io::stdout()), closed: false }
     }
 
-    /// Whether programs read it.
+    /// Whether the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
@@ -180,7 +180,7 @@ impl Output {
         self.write(|out| writeln!(out, "{text}"))
     }
 
-    /// A value on a line of its own.
+    /// Prints a value as JSON on a line of its own.
     pub(crate) fn value(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string(value)?;
         self.line(text)
@@ -211,7 +211,7 @@ impl Output {
     }
 }
 
-/// For what is not text.
+/// For output that is not text.
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Self::write(self, |out| out.write_all(bytes)).map(|()| bytes.len())
@@ -228,7 +228,7 @@ pub(crate) struct Listing {
     widths: Vec<Width>,
 }
 
-/// Whether a column is as wide as it needs to be, or gives way.
+/// Whether a column keeps the width of its content, or may shrink.
 #[derive(Clone, Copy)]
 pub(crate) enum Width {
     Whole,
@@ -242,7 +242,7 @@ impl Listing {
         listing
     }
 
-    /// Names and what they stand for.
+    /// Creates a table of names and their values.
     pub(crate) fn of_pairs() -> Self {
         Self::without_header(vec![Width::Whole, Width::Flexible])
     }
@@ -255,22 +255,22 @@ impl Listing {
         Self { table, widths }
     }
 
-    /// A row of one line: what is too long is cut.
+    /// Adds a row of one line. Text that is too long is truncated.
     pub(crate) fn row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
-        // Where there is room to, not between words.
+        // Text is truncated at any character, not only between words.
         self.table.set_delimiter('\u{1f}');
         let mut row = Row::from(cells.into_iter().map(plain));
         row.max_height(1);
         self.table.add_row(row);
     }
 
-    /// A row of as many lines as it needs.
+    /// Adds a row with as many lines as it needs.
     pub(crate) fn tall_row<T: Display>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.table.add_row(cells.into_iter().map(plain));
     }
 
     fn lines(&mut self) -> impl Iterator<Item = String> {
-        // There are no columns before there are cells.
+        // Columns exist only once there are cells.
         for (column, width) in self.table.column_iter_mut().zip(&self.widths) {
             column.set_padding((0, 2));
             if matches!(width, Width::Whole) {
@@ -281,7 +281,7 @@ impl Listing {
     }
 }
 
-/// Text from files without what would change a terminal.
+/// Escapes control characters, which could change the state of a terminal.
 pub(crate) fn plain(text: impl Display) -> String {
     let text = text.to_string();
     let plain = text.chars().map(|c| match c {
@@ -293,12 +293,12 @@ pub(crate) fn plain(text: impl Display) -> String {
     plain.collect()
 }
 
-/// As many digits of a key as tell it from others.
+/// Returns the first digits of a key: enough to distinguish it from others.
 pub(crate) fn short(key: &BuildKey) -> String {
     format!("{key:.12}")
 }
 
-/// A size with a unit.
+/// Formats a size with a unit.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut size = bytes as f64 / 1024.0;
@@ -313,9 +313,9 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{size:.1} {}", UNITS[unit])
 }
 
-/// How long ago something was.
+/// Formats the time that has passed since `time`.
 pub(crate) fn age(time: SystemTime) -> String {
-    // What is in the future, by some clock's mistake, is now.
+    // A time in the future, from a wrong clock, counts as now.
     let seconds = time.elapsed().unwrap_or_default().as_secs();
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -325,17 +325,17 @@ pub(crate) fn age(time: SystemTime) -> String {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The time that many seconds after 1970.
+/// Returns the time that many seconds after 1970.
 pub(crate) fn time(seconds: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(UNIX_EPOCH)
 }
 
-/// A number of things.
+/// Formats a number of items.
 pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
 }

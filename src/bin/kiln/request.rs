@@ -1,4 +1,4 @@
-//! From a file and settings to a request for a program.
+//! Creates build requests from files and settings.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn unfit(message: impl Display) -> Problem {
     Problem { kind, message: message.to_string(), log: None }
 }
 
-/// A runtime with the device that the settings select, and their device libraries.
+/// A runtime with the device that the settings select, and its device libraries.
 pub(crate) struct Setup<'a> {
     pub(crate) rt: Runtime,
     settings: &'a Settings,
@@ -31,7 +31,7 @@ pub(crate) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// The files are all that are asked for.
+    /// Creates the runtime. `files` are all files that will be requested.
     pub(crate) async fn new(
         settings: &'a Settings,
         cache: CacheConfig,
@@ -65,7 +65,7 @@ impl<'a> Setup<'a> {
         Ok(image)
     }
 
-    /// The image of a file, with what the settings state of it.
+    /// Reads the image of a file, with the names that the settings state for it.
     async fn image(&self, file: &Path) -> Result<Image, Problem> {
         let image = Image::open(file).await?;
         let stated = |all: &[Stated]| {
@@ -84,7 +84,7 @@ impl<'a> Setup<'a> {
         Ok(if self.settings.untrusted { image.untrusted() } else { image })
     }
 
-    /// What building the file would ask for.
+    /// Creates the request that building the file would make.
     pub(crate) async fn request(&self, file: &Path) -> Result<(Image, BuildRequest), Problem> {
         let image = self.image(file).await?;
         let mut request = self.rt.build(&image);
@@ -94,14 +94,14 @@ impl<'a> Setup<'a> {
         for spec in &self.settings.spec {
             request = match self.owner(&request, &image, spec)? {
                 Some(owner) => specialize(request, owner, spec)?,
-                // With any value: the library tells which constants there are.
+                // Any value will do: the library reports which constants exist.
                 None => request.specialize(spec.id, 0u32),
             };
         }
         Ok((image, request))
     }
 
-    /// The one of the images behind a request that a constant is of; none if that is not clear.
+    /// Returns the image behind a request that has a constant, or `None` if that is ambiguous or unknown.
     fn owner<'b>(
         &'b self,
         request: &BuildRequest,
@@ -129,7 +129,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// Whether the settings speak of files only that there are.
+/// Fails if the settings refer to a file that is not given.
 fn check(settings: &Settings, files: &[&Path]) -> output::Result<()> {
     let is_library = |file: &PathBuf| settings.library.iter().any(|known| known.file == *file);
     let mut libraries = settings.spec.iter().filter_map(|spec| spec.library.as_ref());
@@ -157,7 +157,7 @@ fn constant(image: &Image, id: u32) -> Option<&SpecializationConstant> {
 fn specialize(request: BuildRequest, owner: &Image, spec: &Spec) -> Result<BuildRequest, Problem> {
     let id = spec.id;
     let Some(constant) = constant(owner, id) else {
-        // With any value, as above.
+        // Any value will do, as above.
         return Ok(request.specialize_in(owner, id, 0u32));
     };
     let text = spec.value.as_str();
@@ -197,7 +197,7 @@ fn integer<T: TryFrom<i128>>(constant: &SpecializationConstant, text: &str) -> R
     whole_number(text).ok_or_else(|| no_value(constant, text))
 }
 
-/// Decimal, or hexadecimal with `0x`.
+/// Parses a decimal number, or a hexadecimal one with `0x`.
 pub(crate) fn whole_number<T: TryFrom<i128>>(text: &str) -> Option<T> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => i128::from_str_radix(digits, 16),

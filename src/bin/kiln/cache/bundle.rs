@@ -1,7 +1,7 @@
-//! Programs that leave a store and come back: `extract`, `export` and `import`.
+//! Transfer of programs to and from files: `extract`, `export` and `import`.
 //!
-//! A bundle is a tar file of entries under the names that they have in every store, so that any tool
-//! can look inside.
+//! A bundle is a tar file of entries under their names, which are the same in every store. So any tool can list
+//! its contents.
 
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
@@ -57,7 +57,7 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::failed(format_args!("cannot {what} {}: {error}{hint}", path.display()))
 }
 
-/// What did not go where it should, and why.
+/// A file or entry that was not transferred, with the reason.
 #[derive(Serialize)]
 pub(super) struct Refused {
     name: String,
@@ -81,7 +81,7 @@ struct Exported {
 
 pub(super) fn export(out: &mut Output, store: &Store, path: &Path, keys: &[KeyPrefix]) -> Result {
     let mut entries = chosen(store, keys)?;
-    // The same entries make the same bundle.
+    // Sorted, so that the same entries make the same bundle.
     entries.sort_by_key(EntryInfo::name);
     entries.dedup_by_key(|entry| entry.name());
 
@@ -150,7 +150,7 @@ pub(super) fn import(out: &mut Output, store: &Store, path: &Path) -> Result {
     if let Err(error) = &read {
         note(cannot("read", path, error));
     }
-    // Older entries make room. If another process sees to that at present, so be it.
+    // Older entries are evicted to make room. An error is ignored: another process may be collecting.
     let _ = store.collect(false);
 
     let ending = Ending::well_if(read.is_ok() && done.refused.is_empty());
@@ -163,18 +163,18 @@ pub(super) fn import(out: &mut Output, store: &Store, path: &Path) -> Result {
     Ok(ending)
 }
 
-/// Imports what is an entry. Nothing is believed of what a bundle says: the store checks the names,
-/// and reads no more of a file than an entry can have.
+/// Imports the files that are entries. A bundle is not trusted: the store checks the names, and reads no more
+/// bytes of a file than an entry can have.
 fn unbundle(store: &Store, from: impl Read, done: &mut Imported) -> io::Result<()> {
     let mut archive = Archive::new(from);
-    // Names and sizes of entries fit into plain headers, so extended ones, which would be read into
-    // memory whatever their size, are passed over.
+    // Names and sizes of entries fit into plain headers. Extended headers are skipped: they would be read into
+    // memory whatever their size.
     for file in archive.entries()?.raw(true) {
         let file = file?;
         let name = String::from_utf8_lossy(&file.path_bytes()).into_owned();
         match file.header().entry_type() {
             EntryType::Regular => {
-                // Other tools write it in front.
+                // Other tools write `./` in front of names.
                 let inner = name.strip_prefix("./").unwrap_or(&name);
                 match store.import(inner, file) {
                     Ok(key) => done.imported.push(key.to_string()),

@@ -1,4 +1,4 @@
-//! What is in a store: `ls` and `stats`.
+//! Contents of a store: `ls` and `stats`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ use crate::output::{
 #[derive(Serialize)]
 struct Line {
     key: String,
-    /// `program`, `object`, `spirv` or `timing`.
+    /// Kind of the entry: `program`, `object`, `spirv` or `timing`.
     kind: Option<String>,
     device: Option<String>,
-    /// The folder of the device.
+    /// Directory of the device.
     folder: String,
     kernels: Vec<String>,
     bytes: u64,
-    /// In seconds since 1970, like `created`.
+    /// Time of the last use, in seconds since 1970, like `created`.
     used: u64,
     created: Option<u64>,
     options: Option<String>,
-    /// Why nothing more is known.
+    /// Reason why the entry cannot be read.
     unusable: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Line {
         line
     }
 
-    /// What people read of the kernels: not all entries have some.
+    /// Formats the kernels for people, or describes an entry without kernels.
     fn kernels(&self) -> String {
         match self.kind.as_deref() {
             Some(OBJECT) => "(object)".to_owned(),
@@ -119,24 +119,24 @@ pub(super) fn ls(out: &mut Output, store: &Store, sort: Sort, device: Option<&st
 struct Stats {
     directory: String,
     entries: u64,
-    /// Those among the entries that are objects, which programs are linked from.
+    /// Number of objects among the entries, from which programs are linked.
     objects: u64,
-    /// Those that are the SPIR-V of OpenCL C.
+    /// Number of entries with SPIR-V translated from OpenCL C.
     translations: u64,
-    /// Those that hold the times of a fused kernel and of its launches.
+    /// Number of entries with the times of a fused kernel and of its launches.
     timings: u64,
     bytes: u64,
-    /// None: without limit.
+    /// Limit of the size in bytes; null if there is none.
     limit: Option<u64>,
-    /// In seconds since 1970.
+    /// Time in seconds since 1970.
     least_recently_used: Option<u64>,
     most_recently_used: Option<u64>,
     devices: Vec<Share>,
-    /// None: there is none.
+    /// Status of the remote cache, if there is one.
     remote: Option<Status>,
 }
 
-/// What there is of a device.
+/// Share of a device in the store.
 #[derive(Serialize)]
 struct Share {
     folder: String,
@@ -162,7 +162,7 @@ pub(super) fn stats(out: &mut Output, store: &Store, remote: Option<Status>) -> 
         objects += u64::from(kind_of(&manifest) == OBJECT);
         translations += u64::from(kind_of(&manifest) == SPIRV);
         timings += u64::from(kind_of(&manifest) == TIMING);
-        // The first that can be read knows it.
+        // The name is in the first entry that can be read.
         share.name.get_or_insert_with(|| device_of(&manifest).to_owned());
     }
     let stats = Stats {

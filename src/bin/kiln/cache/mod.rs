@@ -1,4 +1,4 @@
-//! `kiln cache`: a look into a store, and its upkeep.
+//! `kiln cache`: inspection and maintenance of a store.
 
 mod bundle;
 mod list;
@@ -41,7 +41,7 @@ pub(crate) fn run(out: &mut Output, command: CacheCommand, config: &CacheConfig)
     }
 }
 
-/// The one entry whose key begins like this.
+/// Returns the only entry whose key has this prefix.
 fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
     let prefix = prefix.as_str();
     let begins = |entry: &EntryInfo| entry.key().to_string().starts_with(prefix);
@@ -64,22 +64,22 @@ fn find(store: &Store, prefix: &KeyPrefix) -> Result<EntryInfo> {
     }
 }
 
-/// The entry of this very key.
+/// Returns the entry of exactly this key.
 fn find_exactly(store: &Store, key: &BuildKey) -> Option<EntryInfo> {
     store.entries().find(|entry| entry.key() == *key)
 }
 
-/// The entries of these keys, which are found, or all that are of use elsewhere if there are none.
+/// Returns the entries with these keys. Without keys, returns all entries that are of use on other machines.
 fn chosen(store: &Store, keys: &[KeyPrefix]) -> Result<Vec<EntryInfo>> {
     if keys.is_empty() {
-        // What is damaged is refused by name later.
+        // Damaged entries are included here, and refused by name later.
         let is_chosen = |info: &EntryInfo| store.manifest(info).as_ref().map_or(true, travels);
         return Ok(store.entries().filter(is_chosen).collect());
     }
     keys.iter().map(|key| find(store, key)).collect()
 }
 
-/// An entry, or why it is none.
+/// Reads an entry, or returns the reason why it is not usable.
 fn whole(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> {
     match store.check(info) {
         Checked::Whole(entry) => Ok(entry),
@@ -89,13 +89,13 @@ fn whole(store: &Store, info: &EntryInfo) -> std::result::Result<Entry, String> 
     }
 }
 
-/// The name of the device that an entry is for.
+/// Returns the name of the device that an entry is for.
 fn device_of(manifest: &Manifest) -> &str {
     manifest.field("device").unwrap_or("?")
 }
 
-/// What there is of an entry: a program with kernels, an object that programs are linked from, the
-/// SPIR-V of OpenCL C, or how long launches took.
+/// Returns the kind of an entry: a program with kernels, an object from which programs are linked, the SPIR-V
+/// of an OpenCL C text, or times of launches.
 fn kind_of(manifest: &Manifest) -> &str {
     manifest.field("kind").unwrap_or("?")
 }
@@ -109,10 +109,10 @@ const PROGRAM: &str = "program";
 
 const OBJECT: &str = "object";
 
-/// How long launches took, fused and one by one, which belongs to the machine.
+/// Kind of an entry with the times of launches, fused and one by one, which are valid on one machine only.
 const TIMING: &str = "timing";
 
-/// What OpenCL C was translated to.
+/// Kind of an entry with the translation of an OpenCL C text.
 const SPIRV: &str = "spirv";
 
 fn kernels_of(manifest: &Manifest) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The remote cache: `push`, `pull`, and what `stats` and `why` tell of it.
+//! Commands that use the remote cache: `push`, `pull`, and the remote parts of `stats` and `why`.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -16,13 +16,13 @@ use super::{chosen, travels, whole};
 use crate::args::KeyPrefix;
 use crate::output::{Ending, Failure, Output, Result, bytes, count, in_full, note, progress};
 
-/// So many entries are on their way at the same time.
+/// Number of entries that are transferred at the same time.
 const AT_ONCE: usize = 8;
 
-/// Of an entry that is of no use on other machines.
+/// Reason why an entry is of no use on other machines.
 const STAYS: &str = "it tells how long launches took, which belongs to the machine";
 
-/// The name of an entry that nobody has.
+/// Name of an entry that no cache has.
 const NOBODYS: &str =
     "0000000000000000/00/00000000000000000000000000000000000000000000000000000000000000.kiln";
 
@@ -36,7 +36,7 @@ fn open(config: &CacheConfig) -> Result<RemoteStore> {
 struct Pushed {
     pushed: u64,
     bytes: u64,
-    /// Those that were there already.
+    /// Number of entries that were in the remote cache already.
     present: u64,
     refused: Vec<Refused>,
 }
@@ -52,7 +52,7 @@ pub(super) fn push(
         return Err(Failure::usage(format_args!("{} is set not to be written", remote.name())));
     }
     let mut entries = chosen(store, keys)?;
-    // Those that are named replace what is there: readers may refuse it.
+    // Entries that the user names replace existing objects: readers may refuse the existing ones.
     let may_list = keys.is_empty() && remote.access() != RemoteAccess::WriteOnly;
     let present: HashSet<_> = match may_list.then(|| remote.names()).flatten().map(block_on) {
         Some(Ok(names)) => names.into_iter().collect(),
@@ -95,7 +95,7 @@ pub(super) fn push(
 #[derive(Serialize)]
 struct Pulled {
     pulled: Vec<String>,
-    /// Those that were here already.
+    /// Number of entries that were in the local store already.
     present: u64,
     refused: Vec<Refused>,
 }
@@ -146,7 +146,7 @@ pub(super) fn pull(
     done.refused = transfer("pulling", names, pull, |key| {
         done.pulled.extend(key.map(|key| key.to_string()));
     });
-    // Older entries make room. If another process sees to that at present, so be it.
+    // Older entries are evicted to make room. An error is ignored: another process may be collecting.
     let _ = store.collect(false);
 
     let ending = Ending::well_if(done.refused.is_empty());
@@ -159,8 +159,7 @@ pub(super) fn pull(
     Ok(ending)
 }
 
-/// Transfers what has these names, some at a time, and shows how far it is. Gives, and tells, what
-/// was refused.
+/// Transfers the named items, several at a time, and shows the progress. Returns and reports the refused ones.
 fn transfer<T, D>(
     what: &'static str,
     all: Vec<(String, T)>,
@@ -184,17 +183,17 @@ fn transfer<T, D>(
     refused
 }
 
-/// How a remote cache does.
+/// Status of the remote cache.
 #[derive(Serialize)]
 pub(super) struct Status {
     address: String,
-    /// `read-write`, `read-only` or `write-only`.
+    /// Allowed operations: `read-write`, `read-only` or `write-only`.
     access: &'static str,
     /// Whether a secret is set.
     authenticated: bool,
-    /// How long one answer took; null if there was none, or none was asked for.
+    /// Time of one answer; null if there was none, or none was requested.
     milliseconds: Option<f64>,
-    /// Why there was none.
+    /// Reason why there was no answer.
     error: Option<String>,
 }
 
@@ -226,7 +225,7 @@ pub(super) fn status(config: &CacheConfig) -> Result<Option<Status>> {
         error: None,
     };
     if remote.access() != RemoteAccess::WriteOnly {
-        // The first answer has the connection's making in it.
+        // The time of the first answer includes that of the connection.
         let answers = block_on(async {
             remote.get(NOBODYS).await?;
             let start = Instant::now();
@@ -241,12 +240,12 @@ pub(super) fn status(config: &CacheConfig) -> Result<Option<Status>> {
     Ok(Some(status))
 }
 
-/// What a remote cache has of an entry.
+/// State of an entry in the remote cache.
 #[derive(Serialize)]
 pub(super) struct Has {
     address: String,
     whole: bool,
-    /// Why it would not be taken, if there is something.
+    /// Reason why the object, if there is one, would not be used.
     unusable: Option<String>,
 }
 
@@ -266,7 +265,7 @@ impl Has {
     }
 }
 
-/// What the remote cache has under a name; `None` if nothing is read from any.
+/// Looks up a name in the remote cache. Returns `None` if no remote cache is read.
 pub(super) fn has(config: &CacheConfig, name: &str) -> Result<Option<Has>> {
     let remote = config.open_remote()?.filter(|of| of.access() != RemoteAccess::WriteOnly);
     let Some(remote) = remote else { return Ok(None) };

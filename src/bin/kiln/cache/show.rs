@@ -1,4 +1,4 @@
-//! `show`: everything that is known of an entry.
+//! `show`: all information about an entry.
 
 use kiln::store::{EntryInfo, KernelRecord, Manifest, Store};
 use serde::Serialize;
@@ -11,11 +11,11 @@ use crate::output::{Ending, Failure, Listing, Output, Result, age, bytes, plain,
 struct Shown<'a> {
     key: String,
     file: String,
-    /// Those of the file.
+    /// Size of the file.
     bytes: u64,
-    /// Those of the device's binary.
+    /// Size of the device's binary.
     binary_bytes: u64,
-    /// In seconds since 1970.
+    /// Time of the last use, in seconds since 1970.
     used: u64,
     #[serde(flatten)]
     manifest: &'a Manifest,
@@ -45,7 +45,7 @@ pub(super) fn run(out: &mut Output, store: &Store, key: &KeyPrefix) -> Result {
 fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     let Shown { key, file, manifest, .. } = shown;
     let milliseconds = manifest.build_microseconds as f64 / 1e3;
-    // Not in a table, which would break them.
+    // Printed outside of the table, which would break long values.
     out.line(format_args!("key      {key}"))?;
     out.line(format_args!("file     {}", plain(file)))?;
     let (all, created) = (bytes(shown.bytes), age(time(manifest.created)));
@@ -96,7 +96,7 @@ fn print(out: &mut Output, shown: &Shown<'_>, info: &EntryInfo) -> Result<()> {
     Ok(())
 }
 
-/// As OpenCL C declares them, as far as they are known.
+/// Formats the parameters as OpenCL C declares them, as far as they are known.
 fn parameters(kernel: &KernelRecord) -> String {
     let each = kernel.parameters.iter().map(|parameter| {
         let space = parameter.address_space.as_deref().filter(|space| *space != "private");

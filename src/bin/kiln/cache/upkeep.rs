@@ -1,4 +1,4 @@
-//! Looking after a store: `verify`, `gc` and `clear`.
+//! Maintenance of a store: `verify`, `gc` and `clear`.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use crate::output::{Ending, Failure, Listing, Output, Result, Width, bytes, coun
 struct Verified {
     entries: u64,
     whole: u64,
-    /// Of a newer version of the form, and none of this version's business.
+    /// Number of entries in a newer version of the format, which this version leaves in place.
     newer: u64,
     damaged: Vec<Damaged>,
 }
@@ -20,7 +20,7 @@ struct Verified {
 struct Damaged {
     key: String,
     file: String,
-    /// The reason in one word.
+    /// Reason in one word.
     kind: &'static str,
     reason: String,
     removed: bool,
@@ -43,13 +43,13 @@ pub(super) fn verify(out: &mut Output, store: &Store, fix: bool) -> Result {
                 continue;
             }
             Checked::Unusable(unusable) => (word(&unusable), unusable.to_string()),
-            // Evicted, meanwhile, by another process.
+            // Another process has evicted the entry meanwhile.
             Checked::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Checked::Unreadable(error) => ("unreadable", error.to_string()),
             _ => ("other", "it is of an unknown form".to_owned()),
         };
         verified.entries += 1;
-        // What cannot be read today may be whole.
+        // An entry that cannot be read now may be intact.
         let removed = fix && kind != "unreadable" && store.remove(&entry);
         listing.tall_row([&*short(&entry.key()), kind, &reason]);
         let (key, file) = (entry.key().to_string(), entry.path().display().to_string());
@@ -99,7 +99,7 @@ struct Collection {
     bytes: u64,
     removed: u64,
     removed_bytes: u64,
-    /// Files that dead writers left behind.
+    /// Number of files that dead writers left behind.
     swept: u64,
     dry_run: bool,
 }

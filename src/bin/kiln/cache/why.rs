@@ -1,4 +1,4 @@
-//! `why`: what tells two keys apart, or why a source is not in the store.
+//! `why`: shows how two keys differ, or why a source is not in the store.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -17,15 +17,15 @@ use crate::request::{Problem, Setup};
 
 type Fields = Vec<(String, String)>;
 
-/// A key, and what it covers.
+/// A key and the fields that it covers.
 struct Side {
-    /// What people call it.
+    /// Name for people.
     name: String,
     key: BuildKey,
-    /// The name of its entry in every store.
+    /// Name of its entry in every store.
     entry: String,
     fields: Fields,
-    /// Whether the store may have it: native binaries are loaded, not compiled, and not stored.
+    /// Whether the store may have an entry: native binaries are loaded without a compile, and are not stored.
     is_storable: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn run(
     let setup = if files.is_empty() {
         None
     } else {
-        // It stores nothing, and translates a text once, whatever is asked of it.
+        // The runtime stores nothing, and translates a text once for any number of requests.
         Some(block_on(Setup::new(settings, CacheConfig::memory_only(), &files))?)
     };
     let side = |operand: &Operand| match (operand, &setup) {
@@ -97,8 +97,8 @@ fn of_file(setup: &Setup<'_>, file: &Path) -> Result<Side> {
     side().map_err(|problem: Problem| Failure::failed(format_args!("{name}: {}", problem.message)))
 }
 
-/// The fields that are not the same, in their order. A field can have several values; of the images
-/// those that only one of the two has are told.
+/// Returns the fields that differ, in their order. A field can have several values. Of the images, only those
+/// that one side alone has are returned.
 fn differences(a: &Fields, b: &Fields) -> Vec<Difference> {
     let values = |fields: &Fields, name: &str| {
         let values = fields.iter().filter(|(known, _)| known == name);
@@ -186,7 +186,7 @@ fn compare(out: &mut Output, store: &Store, a: &Side, b: &Side) -> Result {
     if compared.equal {
         out.line("The keys are equal.")?;
     } else if compared.differences.is_empty() {
-        // Variables that are not Unicode are listed as near as text comes to them.
+        // Variables that are not Unicode are listed as the closest text.
         out.line("The keys differ in the value of a variable that is not Unicode text.")?;
     } else {
         print_differences(out, [&a.name, &b.name], &compared.differences)?;
@@ -198,21 +198,21 @@ fn compare(out: &mut Output, store: &Store, a: &Side, b: &Side) -> Result {
 struct Explained {
     name: String,
     key: String,
-    /// Whether a build would be loaded.
+    /// Whether a build would load the entry.
     stored: bool,
-    /// Why the entry that there is would not be loaded.
+    /// Reason why the existing entry would not be loaded.
     unusable: Option<String>,
-    /// What the remote cache has; none: it was not asked, or there is none.
+    /// State in the remote cache; null if it was not asked, or there is none.
     remote: Option<Has>,
     nearest: Option<Nearest>,
 }
 
-/// An entry, and what keeps it from being the one.
+/// A similar entry, with its differences.
 #[derive(Serialize)]
 struct Nearest {
     key: String,
     same_image: bool,
-    /// `a` is the source, `b` the entry.
+    /// Differences, in which `a` is the source and `b` is the entry.
     differences: Vec<Difference>,
     #[serde(skip)]
     info: EntryInfo,
@@ -237,12 +237,12 @@ fn explain(out: &mut Output, store: &Store, config: &CacheConfig, side: &Side) -
     Ok(Ending::well_if(loaded))
 }
 
-/// The program that differs in the least: in the fewest images, and then in the fewest fields, and
-/// of those the one that was used last.
+/// Returns the program with the fewest differing images, then with the fewest differing fields, then the one
+/// that was used last.
 fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
     let all = store.entries().filter_map(|info| {
         let manifest = store.manifest(&info).ok()?;
-        // A source asks for a program.
+        // A build of a source requests a program.
         if kind_of(&manifest) != PROGRAM {
             return None;
         }
@@ -258,7 +258,7 @@ fn nearest(store: &Store, side: &Side) -> Option<Nearest> {
     nearest.map(|(_, nearest)| nearest)
 }
 
-/// How many images only one of the two has.
+/// Returns the number of images that only one side has.
 fn other_images(a: &Fields, b: &Fields) -> usize {
     let [a, b] = [a, b].map(|fields| {
         let images = fields.iter().filter(|(name, _)| name == "image");

@@ -1,11 +1,11 @@
-//! The remote cache of a tool that was built without one.
+//! Stand-ins for the remote cache in a tool that is built without it.
 
 use kiln::CacheConfig;
 use serde::Serialize;
 
 use crate::output::Result;
 
-/// How a remote cache does.
+/// Status of the remote cache.
 #[derive(Serialize)]
 pub(super) enum Status {}
 
@@ -19,7 +19,7 @@ pub(super) fn status(_: &CacheConfig) -> Result<Option<Status>> {
     Ok(None)
 }
 
-/// What a remote cache has of an entry.
+/// State of an entry in the remote cache.
 #[derive(Serialize)]
 pub(super) enum Has {}
 

@@ -1,4 +1,4 @@
-//! From launches as they are written to launches of kernels, with buffers.
+//! Converts launches in text form to launches of kernels, with buffers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::launch::{ArgumentText, LaunchText};
 use crate::output::{Failure, Result, in_full};
 use crate::request::whole_number;
 
-/// Of no type that arguments are checked for.
+/// Element type that passes the checks of arguments for any parameter.
 type Byte = [u8; 1];
 
-/// A launch of a kernel that was found.
+/// A launch whose kernel was found.
 pub(super) struct Call<'a> {
     pub(super) text: &'a LaunchText,
     pub(super) file: &'a Path,
     kernel: Kernel,
 }
 
-/// A buffer by its name.
+/// A buffer with its name.
 pub(super) struct Named {
     pub(super) name: String,
     pub(super) bytes: usize,
@@ -61,7 +61,7 @@ impl<'a> Call<'a> {
                 )));
             }
         };
-        // SAFETY: no launch of it ever runs.
+        // SAFETY: no launch of the kernel ever runs.
         let kernel = unsafe { program.kernel(name)? };
         let call = Self { text, file, kernel };
         let (given, expected) = (text.arguments.len(), call.parameters().len());
@@ -83,7 +83,7 @@ impl<'a> Call<'a> {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// A parameter as OpenCL C declares it, as far as it is known.
+    /// Formats a parameter as OpenCL C declares it, as far as it is known.
     fn parameter(&self, at: usize) -> String {
         let Parameter { name, type_name, address_space, .. } = &self.parameters()[at];
         let space = match address_space {
@@ -97,7 +97,7 @@ impl<'a> Call<'a> {
         if known.is_empty() { format!("parameter {at}") } else { known.join(" ") }
     }
 
-    /// Its uses of buffers.
+    /// Returns the buffers among the arguments, each with its parameter.
     fn uses(&self) -> impl Iterator<Item = (&str, &Parameter)> {
         let given = self.text.arguments.iter().zip(self.parameters());
         given.filter_map(|(argument, parameter)| match argument {
@@ -106,7 +106,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The work-items, if they can be counted, and those that ids begin behind.
+    /// Returns the number of work-items including the offset, or `None` if it overflows.
     fn items(&self) -> Option<usize> {
         let LaunchText { global, offset, .. } = self.text;
         let offset = offset.as_ref().map_or(&[][..], |offset| offset.get());
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
         sizes.try_fold(1_usize, |items, size| items.checked_mul(size?))
     }
 
-    /// The launch, with buffers in the places of their names.
+    /// Creates the launch, with the buffers that the arguments name.
     pub(super) fn bind(&self, buffers: &BTreeMap<String, Buffer<Byte>>) -> Result<Launch> {
         let LaunchText { arguments, global, offset, local, .. } = self.text;
         let mut launch = self.kernel.launch(*global);
@@ -206,8 +206,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What to give for a parameter whose type is not named as OpenCL C names numbers: a struct, or a
-    /// number under a name that the source gave it.
+    /// Describes the argument for a parameter whose type does not have OpenCL C's name of a number: a struct,
+    /// or a number under a name that the source defines.
     fn for_unknown_type(&self, at: usize) -> String {
         let number = "the number with its type behind it";
         match self.parameters()[at].size {
@@ -233,7 +233,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A number, and its type as OpenCL C names it if that is given as Rust does, such as in `8u32`.
+/// Splits a number such as `8u32` into its text and OpenCL C's name of its type, if the type is given.
 fn typed(text: &str) -> (&str, Option<&'static str>) {
     const TYPES: [(&str, &str); 10] = [
         ("f32", "float"),
@@ -248,7 +248,7 @@ fn typed(text: &str) -> (&str, Option<&'static str>) {
         ("u64", "ulong"),
     ];
     for (rust, name) in TYPES {
-        // These are digits of hexadecimal numbers, too.
+        // The suffixes that begin with `f` are also hexadecimal digits.
         let is_digits = rust.starts_with('f') && text.starts_with("0x");
         if let Some(number) = text.strip_suffix(rust).filter(|_| !is_digits) {
             return (number, Some(name));
@@ -257,7 +257,7 @@ fn typed(text: &str) -> (&str, Option<&'static str>) {
     (text, None)
 }
 
-/// A value of so many bytes. There is a type for each of these sizes.
+/// Adds a value of `bytes` zero bytes. Only the listed sizes are supported, since each needs a type.
 fn zeros(launch: Launch, bytes: usize) -> Option<Launch> {
     macro_rules! sizes {
         ($($size:literal)*) => {
@@ -270,7 +270,7 @@ fn zeros(launch: Launch, bytes: usize) -> Option<Launch> {
     sizes!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 48 64 128 256)
 }
 
-/// The buffers, in the order in which they are first named.
+/// Returns the buffers, in the order in which they are first named.
 pub(super) fn name(fuse: &Fuse, calls: &[Call<'_>]) -> Result<Vec<Named>> {
     let mut all: Vec<Named> = Vec::new();
     for call in calls {
@@ -290,7 +290,7 @@ pub(super) fn name(fuse: &Fuse, calls: &[Call<'_>]) -> Result<Vec<Named>> {
             let buffer = &mut all[known];
             buffer.bytes = buffer.bytes.max(bytes);
         }
-        // The last launch counts, and of that any use.
+        // The last launch that uses a buffer decides; any of its uses may write.
         for buffer in &mut all {
             let own = call.uses().filter(|(name, _)| *name == buffer.name);
             if let Some(writes) =
@@ -341,7 +341,7 @@ fn may_write(parameter: &Parameter) -> bool {
         && parameter.address_space != Some(AddressSpace::Constant)
 }
 
-/// The size of what a pointer of this type points to.
+/// Returns the size of the values that a pointer of this type points to.
 fn element_bytes(type_name: &str) -> Option<usize> {
     let name = type_name.trim_end().trim_end_matches('*').trim();
     let base = name.trim_end_matches(|c: char| c.is_ascii_digit());
