@@ -1,4 +1,4 @@
-//! What a program in memory costs: `cargo bench --bench build`.
+//! Cost of requesting a program that is in memory: `cargo bench --bench build`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -10,7 +10,7 @@ use futures_lite::future::block_on;
 use kiln::{CacheConfig, Image, Runtime};
 use support::{absolute, heading, median};
 
-/// Asks a round.
+/// Requests in each round.
 const ASKS: u32 = 10_000;
 
 fn main() -> kiln::Result<()> {

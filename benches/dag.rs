@@ -1,4 +1,5 @@
-//! The DAG alone, over a device that completes at once: `cargo bench --bench dag --features simulated`.
+//! Cost of the DAG alone, on a simulated device that completes at once: `cargo bench --bench dag --features
+//! simulated`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -18,7 +19,7 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 const SOURCE: &str = "kernel void copy(global const uint *from, global uint *to) {}";
 
-/// The buffers that commands use.
+/// Number of buffers that commands use.
 const BUFFERS: usize = 1024;
 
 struct Bench {
@@ -27,7 +28,7 @@ struct Bench {
     buffers: Vec<Buffer<u32>>,
 }
 
-/// The buffers that the command of that number reads and writes.
+/// Indices of the buffers that command `n` reads and writes.
 type Shape = fn(usize) -> (usize, usize);
 
 const SHAPES: [(&str, Shape); 3] = [
@@ -53,7 +54,7 @@ fn main() -> kiln::Result<()> {
         }
     }
 
-    // None of them ends before it is allowed to.
+    // No command ends before the simulator allows it.
     let simulator = Simulator::new();
     let builder = Runtime::builder().simulator(&simulator);
     let rt = block_on(builder.max_in_flight(NonZeroUsize::MAX).build())?;

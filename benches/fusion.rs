@@ -1,10 +1,10 @@
-//! What fusing gains: `cargo bench --bench fusion`. Launches run one by one, as one fused kernel, and
-//! as a kernel that was written by hand; beside them, the device copies as many bytes.
+//! Gain of fusion: `cargo bench --bench fusion`. Launches run one by one, as one fused kernel, and as a kernel
+//! written by hand. For comparison, the device copies the same number of bytes.
 //!
-//! Arguments after `--`: parts of the rows' names, to run these only; `--spirv FILE`, the kernels'
-//! module for devices that take it or have it translated, where no clang is found to make it of the
-//! source; `--source`, which prints that source; `--chain`, for `benches/gpu/run`: six light kernels
-//! only, as lines to be read by programs.
+//! Arguments after `--`: parts of the rows' names, to run only these rows; `--spirv FILE`, the kernels' module
+//! for devices that take SPIR-V or have the source translated, if there is no clang to translate it;
+//! `--source`, which prints the source; `--chain`, for `benches/gpu/run`, which runs only six light kernels and
+//! prints lines for programs.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -24,7 +24,7 @@ use support::{absolute, interleave, median, time};
 const SMALL: usize = 1 << 10;
 const ROUNDS: usize = 12;
 
-/// What the kernels of a chain do to each element, light and heavy.
+/// Operations of the kernels of a chain on each element, light and heavy.
 const LIGHT: [&str; 8] = [
     "x * 1.5f",
     "x + 0.25f",
@@ -38,7 +38,7 @@ const LIGHT: [&str; 8] = [
 const HEAVY: [&str; 4] = ["exp(x * 0.125f)", "sin(x)", "log(x * x + 1.0f)", "sqrt(fabs(x))"];
 const KINDS: [(&str, &[&str]); 2] = [("light", &LIGHT), ("heavy", &HEAVY)];
 
-/// For each kind, a kernel for each step, and one for the first 2, 3, ... of them.
+/// Returns, for each kind, a kernel for each step, and one combined kernel for the first 2, 3, ... steps.
 fn source() -> String {
     let kernel = |name: &str, body: &str| {
         format!(
@@ -63,7 +63,7 @@ fn source() -> String {
     KINDS.map(of).concat()
 }
 
-/// What to run, and on what.
+/// Selected rows and modules.
 struct Setting {
     spirv: Option<Image>,
     filters: Vec<String>,
@@ -96,13 +96,13 @@ impl Setting {
     }
 }
 
-/// What is run and measured.
+/// Shape of a measured chain.
 #[derive(Clone, Copy)]
 struct Shape {
     kind: &'static str,
     kernels: usize,
     elements: usize,
-    /// Before the host waits.
+    /// Number of runs before the host waits.
     runs: usize,
 }
 
@@ -111,11 +111,11 @@ struct Chain {
     queue: Queue,
     steps: Vec<Kernel>,
     whole: Kernel,
-    /// One more than there are steps.
+    /// Buffers: one more than there are steps.
     buffers: Vec<Buffer<f32>>,
 }
 
-/// The ways in which it runs: fused, one by one, written by hand; and a copy.
+/// Times of each way to run: fused, one by one, written by hand, and a copy.
 type Times = [Duration; 4];
 
 impl Chain {
@@ -140,7 +140,7 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Lets it run in each way, and compares the results.
+    /// Runs the chain in each way, and compares the results.
     fn check(&self) -> Result<()> {
         let last = &self.buffers[self.shape.kernels];
         let result = || block_on(self.queue.read(last).into_future());
@@ -160,7 +160,7 @@ impl Chain {
         self.shape.elements.into()
     }
 
-    /// The events of the first and the last launch, as of the other ways.
+    /// Runs the launches one by one. Returns the events of the first and the last launch, like the other ways.
     fn one_by_one(&self) -> Result<[Event; 2]> {
         let mut events = Vec::new();
         for (step, buffers) in self.steps.iter().zip(self.buffers.windows(2)) {
@@ -175,7 +175,7 @@ impl Chain {
         self.scope().map(|(events, _)| events)
     }
 
-    /// Whether they run as one, too.
+    /// Runs the launches in a fusion scope. Also returns whether they run as one kernel.
     fn scope(&self) -> Result<([Event; 2], bool)> {
         let scope = self.queue.start_fusion();
         let mut events = Vec::new();
@@ -203,7 +203,7 @@ impl Chain {
         Ok([event.clone(), event])
     }
 
-    /// How long the host waits, divided by the runs that it waits for.
+    /// Measures how long the host waits, divided by the number of runs.
     fn measure(&self, rounds: usize) -> Result<Times> {
         let failure = RefCell::new(Ok(()));
         let run = |run: fn(&Self) -> Result<[Event; 2]>| {
@@ -232,7 +232,8 @@ impl Chain {
         failure.into_inner().map(|()| times)
     }
 
-    /// How long the device says that it takes: from the first launch's start to the last one's end.
+    /// Measures the time on the device, as reported by its events: from the start of the first launch to the
+    /// end of the last.
     fn measure_on_device(&self, rounds: usize) -> Result<Times> {
         let mut times: [Vec<Duration>; 4] = Default::default();
         for _ in 0..rounds {
@@ -253,10 +254,10 @@ impl Chain {
     }
 }
 
-/// The chain as a module, so that only the fusing is timed.
+/// Module of the chain, so that only the fusion is timed.
 const CHAIN: &[u8] = include_bytes!("gpu/chain.spv");
 
-/// From a module and launches to the fused kernel's module, without a driver.
+/// Measures the time from a module and launches to the fused kernel's module, without a driver.
 fn compile(count: usize) -> Result<Duration> {
     const STEPS: [&str; 8] =
         ["light_0", "light_1", "light_2", "light_3", "light_4", "light_5", "light_6", "light_7"];
@@ -287,7 +288,7 @@ fn main() -> Result<()> {
     }
     for platform in ["intel(r) opencl", "portable computing language", "nvidia", "amd accelerated"]
     {
-        // The peers' waits keep their thread, too.
+        // The peers also busy-wait on their thread.
         let spin = if setting.is_for_peers { Duration::from_secs(1) } else { Duration::ZERO };
         let builder = || {
             let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
@@ -296,7 +297,7 @@ fn main() -> Result<()> {
         let always = || builder().fusion(FusionMode::Always);
         let Ok(rt) = block_on(always().build()) else { continue };
         let is_cpu = rt.device().kind == DeviceKind::Cpu;
-        // What the host's waiting takes does not count if it waits once for many runs.
+        // The host's waiting does not affect the result if it waits once for many runs.
         let (mebi, runs) = if is_cpu { (64, 1) } else { (256, 100) };
         let light = |kernels| Shape { kind: "light", kernels, elements: mebi << 18, runs };
         if setting.is_for_peers {
@@ -351,8 +352,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Prints the times, what fusing gains over single launches, what part of the speed of the kernel
-/// written by hand it reaches, and of that of a copy.
+/// Prints the times, the speedup over single launches, and the part of the speed of the kernel written by hand
+/// and of the copy that the fused kernel reaches.
 fn tell(what: &str, [fused, single, by_hand, copy]: Times, bytes: u64) {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     println!(

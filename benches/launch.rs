@@ -1,5 +1,5 @@
-//! Launching through Kiln over launching through the raw driver, in the same run, on every OpenCL
-//! device of the platforms named: `cargo bench --bench launch`.
+//! Time of launches through Kiln, relative to launches through the raw driver in the same run, on every OpenCL
+//! device of the named platforms: `cargo bench --bench launch`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -22,7 +22,7 @@ const SOURCE: &str = "kernel void axpy(float a, global const float *x, global fl
 /// Work-items of the small kernel.
 const ITEMS: usize = 64;
 
-/// Work-items of the large one.
+/// Work-items of the large kernel.
 const LARGE: usize = 16 << 20;
 
 /// Launches of the throughput runs.
@@ -57,7 +57,7 @@ async fn measure(platform: &str, raw: &Raw, large: &Raw) -> kiln::Result<()> {
     );
     compare("submit and await one", kiln, bare, 1, 1.10);
 
-    // What each side's calls take without the wait for their end.
+    // Times of the calls alone on each side, without waiting for the launches to end.
     let mut calls: [Vec<Duration>; 4] = Default::default();
     let [submits, enqueues, keeping, working] = &mut calls;
     let [kiln, bare, ..] = interleave(
@@ -101,8 +101,8 @@ async fn measure(platform: &str, raw: &Raw, large: &Raw) -> kiln::Result<()> {
     compare("10,000 submitted, then one await", kiln, bare, MANY, 1.15);
     let [submits, enqueues, keeping, working] = calls.map(median);
     compare("the submit calls alone", submits, enqueues, MANY, 1.30);
-    // Two things that Kiln cannot do without: an event tells how a command ended, and the DAG is
-    // work on the host, beside the driver's own threads.
+    // Two costs that Kiln cannot avoid: an event that reports how a command ended, and the DAG, which is work
+    // on the host beside the driver's own threads.
     compare("the same, over enqueues that keep an event", submits, keeping, MANY, 0.0);
     compare("raw with 1 us of host work each, over raw", working, enqueues, MANY, 0.0);
 
@@ -111,7 +111,7 @@ async fn measure(platform: &str, raw: &Raw, large: &Raw) -> kiln::Result<()> {
         [
             &mut || {
                 time(|| {
-                    // One source, two in the middle, one that needs both.
+                    // One source, two in the middle, and one that depends on both.
                     let submit = |from, to| {
                         queue
                             .submit(axpy.launch(ITEMS).args((1.0f32, from, to)))

@@ -1,4 +1,5 @@
-//! Kiln over raw Level Zero, in the same run, on the first device: `cargo bench --bench level_zero`.
+//! Time of Kiln relative to raw Level Zero in the same run, on the first device: `cargo bench --bench
+//! level_zero`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -19,7 +20,7 @@ use support::{compare, heading, interleave, time};
 
 const SAXPY: &[u8] = include_bytes!("../tests/data/saxpy.spv");
 
-/// Those of the disk hits.
+/// Modules of the disk hits.
 const MODULES: [(&str, &[u8]); 2] =
     [("saxpy", SAXPY), ("arithmetic", include_bytes!("../tests/data/emitted/arithmetic_O2.spv"))];
 
@@ -39,7 +40,7 @@ fn main() -> kiln::Result<()> {
     block_on(hits(raw, directory.path()))
 }
 
-/// A kernel of Kiln's and what it takes.
+/// A kernel and its arguments.
 struct Saxpy {
     rt: Runtime,
     queue: Queue,
@@ -48,7 +49,7 @@ struct Saxpy {
 }
 
 impl Saxpy {
-    /// By a runtime whose awaits keep the thread for so long.
+    /// Creates a runtime whose awaits busy-wait for up to `spin`.
     async fn new(spin: Duration) -> kiln::Result<Self> {
         let builder = Runtime::builder().device("level-zero").cache(CacheConfig::memory_only());
         let rt = builder.spin(spin).build().await?;
@@ -115,7 +116,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Programs from the disk, over reading the file and having the driver load it.
+/// Measures disk hits, relative to reading the file and loading it with the driver.
 async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
     let builder = Runtime::builder().device("level-zero").memory_limit(0);
     let rt = builder.cache(CacheConfig::at(directory)).build().await?;
@@ -156,7 +157,7 @@ async fn hits(raw: &'static Raw, directory: &Path) -> kiln::Result<()> {
     Ok(())
 }
 
-/// The time that `make` takes, without that of dropping what it made.
+/// Measures the time of `make`, without the time of dropping its result.
 fn keep<T>(make: impl FnOnce() -> T) -> Duration {
     let mut made = None;
     time(|| made = Some(make()))

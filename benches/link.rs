@@ -1,4 +1,4 @@
-//! What device libraries cost: `cargo bench --bench link`.
+//! Cost of device libraries: `cargo bench --bench link`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -13,13 +13,13 @@ use kiln::{CacheConfig, Image, Result, Runtime};
 use raw::Raw;
 use support::{absolute, compare, heading, median};
 
-/// Programs linked.
+/// Number of programs that are linked.
 const ROUNDS: u32 = 24;
 
 const APPLICATION: &str = "float scale(float x);
 kernel void apply(global float *x) { x[get_global_id(0)] = scale(x[get_global_id(0)]); }";
 
-/// A library that no other program is linked with.
+/// Returns a library that no other program is linked with.
 fn library(number: u32) -> String {
     format!(
         "float scale(float x) {{ return x * {number}.5f; }}
@@ -39,12 +39,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// All objects are compiled before, on either side.
+/// Measures linking alone: all objects are compiled before, on either side.
 fn links(rt: &Runtime, raw: &Raw) -> Result<()> {
     let application = Image::opencl_c(APPLICATION).importing(["scale"]);
     let raw_application = raw.compile(APPLICATION);
     let (mut kiln, mut bare) = (Vec::new(), Vec::new());
-    // One more, for the application's object.
+    // The additional round compiles the application's object.
     for number in 0..=ROUNDS {
         let text = library(number);
         let object = raw.compile(&text);
@@ -72,7 +72,7 @@ fn links(rt: &Runtime, raw: &Raw) -> Result<()> {
     Ok(())
 }
 
-/// From the request to the key, which covers all that was found.
+/// Measures the time from the request to the key, which covers all libraries that were found.
 fn resolution(rt: &Runtime) -> Result<()> {
     const LIBRARIES: usize = 100;
     const SYMBOLS: usize = 100;

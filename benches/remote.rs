@@ -1,5 +1,6 @@
-//! What a remote cache costs: a hit over a plain client's GET of the same object from the same
-//! service, and a cold start with a service that has nothing, is slow, or hangs, over none.
+//! Cost of a remote cache: a hit, relative to a plain client's GET of the same object from the same service,
+//! and a cold start with a service that has no programs, is slow, or hangs, relative to a start without a
+//! remote cache.
 //!
 //! `cargo bench --bench remote --all-features`. Needs a `redis-server`, and for S3 the `moto_server` of
 //! `make services`. Prints ratios of medians, each with its goal.
@@ -23,15 +24,16 @@ use remote::services::{Client, Redis, S3};
 
 const ROUNDS: usize = 200;
 
-/// How much later each part of an answer comes from another machine.
+/// Delay of each part of an answer that simulates another machine.
 const FAR: Duration = Duration::from_millis(1);
 
-/// Programs that are larger come in many parts, one after the other: that tells of the proxy.
+/// Size of the largest program that arrives in few parts. Larger programs arrive in many parts, one after the
+/// other, so that the proxy would dominate the time.
 const FEW_PARTS: usize = 64 << 10;
 
 const SIZES: [(&str, usize); 3] = [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20)];
 
-/// The rounds of cold starts, each of so many programs that compile for so long.
+/// Rounds of cold starts, programs in each, and the time of their compiles.
 const STARTS: usize = 5;
 const PROGRAMS: usize = 60;
 const COMPILE: Duration = Duration::from_millis(100);
@@ -70,7 +72,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Program `number` of some size.
+/// Returns program `number` of the given size.
 fn image(number: usize, bytes: usize) -> Image {
     Image::opencl_c(format!(
         "#pragma binary_size {bytes}\nkernel void noop_{number}(global uint *x) {{}}"
@@ -81,9 +83,9 @@ fn runtime(simulator: &Simulator, cache: CacheConfig) -> Runtime {
     block_on(Runtime::builder().simulator(simulator).cache(cache).build()).expect("it starts")
 }
 
-/// Has a service take programs of some size.
+/// Stores programs of the given size in a service.
 fn publish(url: &str, bytes: usize) {
-    // None is given up because the service is slow.
+    // The long time-out keeps writes from failing because the service is slow.
     let cache = CacheConfig::memory_only().remote(url).remote_timeout(Duration::from_secs(60));
     let rt = runtime(&Simulator::immediate(), cache);
     block_on(async {
@@ -95,8 +97,8 @@ fn publish(url: &str, bytes: usize) {
     });
 }
 
-/// The wait for programs that a service has, over that for their objects by a plain client, which
-/// blocks the thread, or is awaited from another one.
+/// Measures the wait for programs that a service has, relative to the wait for their objects by a plain client,
+/// which blocks the thread, or which another thread awaits.
 fn hit(
     name: &str,
     url: &str,
@@ -106,14 +108,14 @@ fn hit(
 ) {
     assert_eq!(objects.len(), ROUNDS);
     let disk = tempfile::tempdir().expect("there is room");
-    // The first use of a build lock makes its file, once in the life of a disk.
+    // The first use of a build lock creates its file, once in the life of a disk.
     let locks = disk.path().join("v1/lock");
     fs::create_dir_all(&locks).expect("there is room");
     for number in 0..1024 {
         fs::write(locks.join(format!("build-{number:03x}")), "").expect("there is room");
     }
     let cache = CacheConfig::at(disk.path()).remote(url);
-    // A hit is what is measured: nothing races it.
+    // Only hits are measured: the budget keeps compiles from racing them.
     let rt = runtime(&Simulator::immediate(), cache.remote_budget(Duration::from_secs(60)));
     let get = Mutex::new(get);
     let get = |object: &String| (get.lock().expect("no call has failed"))(object);
@@ -134,7 +136,7 @@ fn hit(
             let program = block_on(rt.build(&image).into_future()).expect("it builds");
             hits.push(start.elapsed());
             assert_eq!(program.origin(), Origin::Remote);
-            // The disk fills behind; not while the next is measured.
+            // The disk is filled in the background, but not during the next measurement.
             block_on(rt.drain());
             let start = Instant::now();
             let (answer, answered) = oneshot::channel();
@@ -161,7 +163,7 @@ fn hit(
     );
 }
 
-/// The time until programs that nobody has are there, with remote caches that are no help.
+/// Measures the time until programs that no cache has are built, with remote caches that do not help.
 fn cold_starts(redis: &Redis) {
     let proxy = Proxy::to(redis.address());
     let url = proxy.redis_url();

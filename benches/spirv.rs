@@ -1,4 +1,4 @@
-//! SPIR-V modules read, taken apart and assembled: `cargo bench --bench spirv`.
+//! Time to read, split and assemble SPIR-V modules: `cargo bench --bench spirv`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -47,7 +47,7 @@ fn report(what: &str, bytes: usize, time: Duration, peak: usize) {
     );
 }
 
-/// The median time, and the peak of memory above what was in use before.
+/// Measures the median time, and the peak of memory above the use before.
 fn measure(mut work: impl FnMut() -> kiln::Result<Vec<u8>>) -> kiln::Result<(Duration, usize)> {
     work()?;
     let mut times = Vec::new();
@@ -62,8 +62,8 @@ fn measure(mut work: impl FnMut() -> kiln::Result<Vec<u8>>) -> kiln::Result<(Dur
     Ok((times[ROUNDS / 2], MEMORY.peak_usage() - before))
 }
 
-/// A kernel and as many functions as fill so many bytes: each loads, multiplies, adds and stores in
-/// eight rounds, has a name, and has linkage.
+/// Returns a module with a kernel and enough functions to fill the given size. Each function loads, multiplies,
+/// adds and stores in eight rounds, has a name, and has linkage.
 fn repeated(bytes: usize) -> Vec<u8> {
     let one = functions(2, Part::All).len() - functions(1, Part::All).len();
     assembled(&functions((bytes / 4 / one) as u32 + 1, Part::All))
@@ -73,7 +73,7 @@ fn assembled(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// What of the functions and the kernel that calls them a module has.
+/// Part of the functions, and of the kernel that calls them, that a module contains.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     All,

@@ -1,4 +1,4 @@
-//! What the disk costs and saves: `cargo bench --bench store --all-features`.
+//! Cost and benefit of the disk cache: `cargo bench --bench store --all-features`.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -19,10 +19,10 @@ use kiln::{CacheConfig, Image, Origin, Program, Result, Runtime};
 use raw::Raw;
 use support::{absolute, compare, heading, interleave, median, time};
 
-/// Programs of the cold and the warm start.
+/// Number of programs in the cold and the warm start.
 const PROGRAMS: usize = 200;
 
-/// Entries of the collection.
+/// Number of entries in the collection.
 const ENTRIES: u32 = 100_000;
 
 fn main() -> Result<()> {
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
         starts(&directory.path().join("starts"), platform)?;
     }
     puts("a new store", &directory.path().join("new"))?;
-    // Each of the 1,024 build locks is a file, made when it is first taken.
+    // Each of the 1,024 build locks is a file, created when the lock is first taken.
     let used = directory.path().join("used");
     fs::create_dir_all(used.join("v1/lock")).expect("there is room");
     for lock in 0..1024 {
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     collection(&directory.path().join("collection"))
 }
 
-/// A runtime that keeps nothing in memory: every build goes to the disk.
+/// Creates a runtime that keeps nothing in memory: every build uses the disk.
 fn start(platform: &str, directory: &Path) -> Result<Runtime> {
     let builder = Runtime::builder().device(platform).memory_limit(0);
     block_on(builder.cache(CacheConfig::at(directory)).build())
@@ -55,7 +55,7 @@ fn build(rt: &Runtime, image: &Image, origin: Origin) -> Program {
     program
 }
 
-/// A program whose binary has some `bytes`, by a table in it.
+/// Returns a program whose binary has about `bytes` bytes, because of a table in it.
 fn sized(bytes: usize) -> Image {
     let numbers: String =
         (0..bytes / 4).map(|n| format!("{},", n * 2_654_435_761 % 999_983)).collect();
@@ -75,7 +75,7 @@ fn hits(directory: &Path, platform: &str, raw: &Arc<Raw>) -> Result<()> {
     for (name, bytes) in [("64 KiB", 64 << 10), ("1 MiB", 1 << 20)] {
         let image = sized(bytes);
         if let Err(error) = block_on(rt.build(&image).into_future()) {
-            // GPUs have little room for constants.
+            // GPUs have little memory for constants.
             println!("{name}: {}", error.kind());
             continue;
         }
@@ -110,13 +110,13 @@ fn hits(directory: &Path, platform: &str, raw: &Arc<Raw>) -> Result<()> {
     Ok(())
 }
 
-/// The time that `make` takes, without that of dropping what it made.
+/// Measures the time of `make`, without the time of dropping its result.
 fn keep<T>(make: impl FnOnce() -> T) -> Duration {
     let mut made = None;
     time(|| made = Some(make()))
 }
 
-/// The file of a program's entry, and the size of its payload.
+/// Returns the file of a program's entry, and the size of its payload.
 fn entry(directory: &Path, rt: &Runtime, image: &Image) -> Result<(PathBuf, usize)> {
     let store = kiln::store::Store::at(directory)?;
     let key = rt.build(image).key()?;
@@ -128,7 +128,7 @@ fn entry(directory: &Path, rt: &Runtime, image: &Image) -> Result<(PathBuf, usiz
 }
 
 fn starts(directory: &Path, platform: &str) -> Result<()> {
-    // Of this run alone: some drivers have caches of their own.
+    // The kernels are unique to this run: some drivers have caches of their own.
     let run = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let images: Vec<_> = (0..PROGRAMS)
         .map(|n| {
@@ -163,7 +163,7 @@ fn starts(directory: &Path, platform: &str) -> Result<()> {
     Ok(())
 }
 
-/// On a device that builds in no time, what remains is what the disk adds.
+/// Measures the cost that the disk adds, on a device whose builds take no time.
 fn puts(what: &str, directory: &Path) -> Result<()> {
     heading(&format!("a put into {what}, on a device that builds in no time"));
     let runtime =
@@ -210,7 +210,7 @@ fn collection(directory: &Path) -> Result<()> {
     let image = Image::opencl_c("#pragma binary_size 65536\nkernel void f(global uint *x) {}");
     build(&rt, &image, Origin::Compiled);
     block_on(rt.drain());
-    // A scan looks at names and sizes alone.
+    // A scan reads only names and sizes.
     let device = directory.join("v1").join("00112233445566aa");
     for shard in 0..=255u8 {
         fs::create_dir_all(device.join(format!("{shard:02x}"))).expect("there is room");

@@ -1,7 +1,7 @@
-//! What large reads, writes, fills and freed buffers cost: `cargo bench --bench transfer`.
+//! Cost of large reads, writes, fills and freed buffers: `cargo bench --bench transfer`.
 //!
-//! First how long the calls alone keep their caller while the device runs something else, as an
-//! executor's thread would feel it; then how long the whole takes.
+//! The first rows show how long the calls alone block their caller while the device is busy, as a thread of an
+//! executor would notice it. The other rows show the time of the whole operation.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -18,7 +18,7 @@ use raw::Raw;
 use support::{compare, heading, interleave, time};
 use work::Work;
 
-/// How long the device is busy.
+/// Time for which the device is busy.
 const BUSY: Duration = Duration::from_millis(200);
 
 const LARGE: usize = 256 << 20;
@@ -27,7 +27,7 @@ const FILLED: usize = 64 << 20;
 
 const ROUNDS: usize = 5;
 
-/// What is filled with, as text, as the driver gets it, and by Kiln.
+/// Pattern of a fill: its name, its bytes for the driver, and the fill by Kiln.
 type Fill<'a> = (&'a str, &'a [u8], &'a dyn Fn() -> kiln::Result<Event>);
 
 fn main() -> kiln::Result<()> {
@@ -49,7 +49,7 @@ async fn measure(platform: &str, raw: &Raw) -> kiln::Result<()> {
         queue.fill(&buffer, 1).expect("it is right").wait().expect("it runs");
         buffer
     };
-    // The device is busy, then somebody calls.
+    // Measures a call while the device is busy.
     let kiln = |call: &mut dyn FnMut()| {
         let busy = work.submit(raw.number);
         let took = time(call);

@@ -1,8 +1,8 @@
-//! How late the end of a command reaches the task that awaits it: `cargo bench --bench wake`.
+//! Delay from the end of a command to the task that awaits it: `cargo bench --bench wake`.
 //!
-//! The reference asks the raw driver for the end, again and again, on a processor of its own. Beside
-//! it stands the driver's own callback that wakes a sleeping thread. Kiln runs as it does unless told
-//! otherwise, and with awaits that may keep their thread for longer than the commands take.
+//! The reference busy-waits through the raw driver on a processor of its own. For comparison, the driver's own
+//! callback wakes a sleeping thread. Kiln runs with its default settings, and with awaits that may busy-wait
+//! for longer than the commands take.
 
 #![allow(clippy::print_stdout, reason = "printing is what benchmarks do")]
 
@@ -19,7 +19,7 @@ use raw::Raw;
 use support::{interleave, time};
 use work::Work;
 
-/// How long the commands take.
+/// Times that the commands take.
 const LENGTHS: [Duration; 4] = [
     Duration::from_micros(20),
     Duration::from_micros(200),
@@ -57,7 +57,7 @@ async fn measure(platform: &str, raw: &mut Raw) -> kiln::Result<()> {
                 &mut || await_one(&spinning, raw.number),
             ],
         );
-        // Apart: a driver that is late with callbacks is slow with all else meanwhile.
+        // Measured separately: while a driver's callbacks are late, its other operations are slow too.
         let [callback] = interleave(rounds.min(200), [&mut || time(|| raw.enqueue_and_await())]);
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
         let late = |time: Duration| micros(time) - micros(bare);

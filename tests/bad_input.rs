@@ -1,5 +1,5 @@
-//! Whatever is wrong with what a user gives: an error of the right kind that says what was given
-//! and what was expected, no command that is lost, and a runtime that works afterwards.
+//! Invalid input from users: each case returns an error of the right kind that states what was given and what
+//! was expected. No command is lost, and the runtime works afterwards.
 
 #![cfg(feature = "simulated")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -10,7 +10,7 @@ use kiln::simulated::Simulator;
 use kiln::{Error, ErrorKind, Image, ImageFormat, Kernel, Local, Origin, Runtime};
 use support::{SAXPY, kernel};
 
-/// An error of this kind that says all of `parts`.
+/// Checks that the error has this kind, and that its message contains all of `parts`.
 #[track_caller]
 fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error {
     let Err(error) = result else { panic!("it was not refused; expected {kind}: {parts:?}") };
@@ -21,14 +21,14 @@ fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error
     error
 }
 
-/// As [`refused`], for the kind that nearly everything here is of.
+/// Like [`refused`], for the kind of nearly all errors in this file.
 #[track_caller]
 fn invalid<T>(result: kiln::Result<T>, parts: &[&str]) {
     refused(result, ErrorKind::InvalidArgument, parts);
 }
 
-/// Checks that nothing was lost: what was refused never became a command, none is left, and the
-/// runtime does its work.
+/// Checks that nothing was lost: refused commands were never submitted, none is left, and the runtime still
+/// works.
 async fn works(rt: &Runtime) {
     rt.drain().await;
     let stats = rt.stats();
@@ -40,7 +40,7 @@ async fn works(rt: &Runtime) {
     assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
 }
 
-/// A runtime with a simulated device on which `saxpy` does what it says.
+/// Creates a runtime with a simulated device on which `saxpy` computes its result.
 async fn simulated() -> Runtime {
     let simulator = Simulator::new();
     simulator.kernel("saxpy", |call| {
@@ -82,7 +82,7 @@ everywhere! {
         for declared in ["", "float tone_of(float x);"] {
             let text = format!("{declared} kernel void tone(global float* x) {{ *x = tone_of(*x); }}");
             let mut parts = vec!["`tone_of`", "registered library exports", "`Image::importing`"];
-            // A declaration in a text that is translated is SPIR-V's import, which Kiln refuses.
+            // An undefined declaration becomes an import of the translated SPIR-V, which Kiln refuses.
             if !declared.is_empty() && !rt.device().formats.contains(&ImageFormat::OpenClC) {
                 parts = vec!["imports `tone_of`"];
             }
@@ -98,7 +98,7 @@ everywhere! {
             let kind = if rt.device().formats.contains(&ImageFormat::OpenClC) {
                 ErrorKind::BuildFailed
             } else {
-                // Not every option of drivers means the same to the compilers that translate.
+                // Not every option of drivers has the same meaning for the compilers that translate.
                 ErrorKind::Unsupported
             };
             refused(build, kind, &[option]);
@@ -109,7 +109,7 @@ everywhere! {
 
 everywhere! {
     async fn nul_characters_are_found_wherever_they_stand(rt: Runtime) {
-        // Drivers stop reading there: the second kernel would be missing without a word.
+        // Drivers stop reading at a NUL character: the second kernel would be missing without a message.
         let source = format!("{SAXPY}\0kernel void second(global int *x) {{ x[0] = 1; }}");
         let at = format!("byte {}", SAXPY.len());
         refused(rt.build(&Image::opencl_c(source)).await, ErrorKind::InvalidImage, &["NUL", &at]);
@@ -142,7 +142,7 @@ fn truncated_spirv_is_refused_before_a_driver_crashes_on_it() {
     for length in 0..whole.len() {
         let result = Image::spirv(&whole[..length]);
         let count = |word: [u8; 4]| whole[..length].chunks(4).filter(|&w| w == word).count();
-        // Cut between two instructions outside of functions, it is a smaller module.
+        // If it is cut between two instructions outside of functions, it is a smaller module.
         if result.is_err() || length % 4 != 0 || count(function) > count(function_end) {
             refused(result, ErrorKind::InvalidImage, &["SPIR-V"]);
         }
@@ -350,7 +350,7 @@ everywhere! {
         let all = || launch().args((1i32, bias, &floats, scratch, &bytes, &floats));
         invalid(submit(all().arg(1i32)), &[name, "7 arguments", "expected 6"]);
 
-        // The kind.
+        // The kind of the argument.
         let bad = launch().args((&floats, bias, &floats, scratch, &bytes, &floats));
         invalid(submit(bad), &[name, "parameter 0 `int count`", "given a buffer", "expected a value"]);
         let bad = launch().args((1i32, bias, 1.0f32, scratch, &bytes, &floats));
@@ -360,7 +360,7 @@ everywhere! {
         let bad = launch().args((1i32, bias, &floats, scratch, scratch, &floats));
         invalid(submit(bad), &[name, "parameter 4", "input", "Local::new", "expected a buffer"]);
 
-        // Size and type.
+        // The size and the type.
         let bad = launch().args((1i64, bias, &floats, scratch, &bytes, &floats));
         invalid(submit(bad), &[name, "parameter 0 `int count`", "given `i64`", "expected `int`"]);
         let bad = launch().args((1u32, bias, &floats, scratch, &bytes, &floats));
@@ -374,7 +374,7 @@ everywhere! {
         let bad = launch().args((1i32, bias, &floats, Local::<u64>::new(8), &bytes, &floats));
         invalid(submit(bad), &[name, "parameter 3", "scratch", "given `u64`", "expected `float*`"]);
 
-        // What the kernel only reads.
+        // Memory that the kernel only reads.
         let bad = launch().args((1i32, bias, &floats, scratch, bytes.write(), &floats));
         invalid(submit(bad), &[name, "parameter 4", "input", "`write()`", "only reads", "`read()`"]);
         let bad = launch().args((1i32, bias, floats.read_write(), scratch, &bytes, &floats));
@@ -413,7 +413,7 @@ everywhere! {
             };
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         }
-        // A name that only looks like an image's.
+        // A name that only looks like that of an image.
         let area = rt.buffer::<f32>(1).unwrap();
         // SAFETY: it writes one element.
         let sized = unsafe { program.kernel("sized") }.unwrap();
@@ -425,7 +425,7 @@ everywhere! {
 everywhere! {
     async fn arguments_of_native_binaries_fit_in_kind_and_size(rt: Runtime) {
         if rt.device().backend != "level-zero" {
-            // What OpenCL's drivers look at themselves differs from one to the next.
+            // The checks that OpenCL drivers make themselves differ.
             return;
         }
         let binary = support::program(&rt, EVERY_KIND).await.binary().unwrap();
@@ -486,7 +486,7 @@ everywhere! {
         let launch = saxpy.launch(7).args((1.0f32, &x, &odd));
         let parts = ["kernel `saxpy`", "parameter 2", "y`", "byte 4", "multiple of", &alignment];
         invalid(rt.queue().submit(launch), &parts);
-        // Everything else takes it.
+        // All other commands accept the buffer.
         rt.queue().write(&odd, vec![2.0; 7]).unwrap().await.unwrap();
         assert_eq!(rt.queue().read(&odd).await.unwrap(), [2.0; 7]);
         works(&rt).await;
@@ -524,12 +524,12 @@ everywhere! {
         let wide = limits.max_work_item_sizes[0] + 1;
         let parts = [&format!("[{wide}]"), &format!("limit of {}", wide - 1), "dimension 0"];
         invalid(submit(saxpy.launch(wide).local(wide)), &parts);
-        // Each dimension for itself is allowed.
+        // Each dimension alone is within the limits.
         let side = 1 << (limits.max_work_group_size.ilog2() / 2 + 1);
         let parts = [name, &format!("[{side}, {side}]"), "work-group"];
         invalid(submit(saxpy.launch([side, side]).local([side, side])), &parts);
 
-        // The first mistake is the one that is told.
+        // The first error is the one that is reported.
         let twice = saxpy.launch(64).local([1, 2]).offset([1, 2, 3]);
         invalid(submit(twice), &["local size [1, 2]"]);
         assert_eq!(queue.read(&y).await.unwrap(), [1.0; 64]);
@@ -537,9 +537,9 @@ everywhere! {
     }
 }
 
-// ---- What belongs elsewhere ---------------------------------------------------------------------
+// ---- Objects of another runtime -----------------------------------------------------------------
 
-/// Gives everything that belongs to `theirs` to `ours`.
+/// Passes every kind of object that belongs to `theirs` to `ours`.
 async fn nothing_foreign_is_taken(ours: &Runtime, theirs: &Runtime, says: &str) {
     let queue = ours.queue();
     let (own, foreign) = (kernel(ours, SAXPY, "saxpy").await, kernel(theirs, SAXPY, "saxpy").await);
@@ -629,7 +629,7 @@ everywhere! {
     }
 }
 
-/// Set for a copy of this process, since the environment is every test's.
+/// Environment variable that is set for a copy of this process, since all tests share the environment.
 const CHILD: &str = "KILN_TEST_CHILD";
 
 #[test]
@@ -638,11 +638,11 @@ fn the_device_variable_is_named_when_it_is_wrong() {
         let builder = Runtime::builder().simulator(&Simulator::new());
         let built = futures::executor::block_on(builder.clone().build());
         refused(built, ErrorKind::Configuration, &["KILN_DEVICE", "\"opencl:\"", "`opencl:cpu`"]);
-        // What the program says itself comes first.
+        // A setting in the program takes precedence.
         futures::executor::block_on(builder.device("0").build()).unwrap();
         return;
     }
-    // Not the current executable, which is a dynamic loader where one started the program.
+    // The current executable would be a dynamic loader, if one started the program.
     let child = std::process::Command::new(std::env::args_os().next().unwrap())
         .args(["--exact", "the_device_variable_is_named_when_it_is_wrong", "--nocapture"])
         .env(CHILD, "1")
@@ -661,7 +661,7 @@ everywhere! {
         // SAFETY: as in `support::kernel`.
         let saxpy = unsafe { program.kernel("saxpy") };
         let y = rt.buffer_from(vec![1.0f32; 8]).await.unwrap();
-        // The build may have ended by now; then the launch itself is refused.
+        // The build may have ended by now. Then the launch itself is refused.
         let outcome = match rt.queue().submit(saxpy.launch(8).args((1.0f64, &y, &y))) {
             Ok(event) => event.await,
             Err(error) => Err(error),
@@ -670,7 +670,7 @@ everywhere! {
         assert_eq!(program.await.unwrap().origin(), Origin::Compiled);
         rt.drain().await;
         assert_eq!(rt.stats().commands_in_flight, 0);
-        // What the failed launch should have written stays failed until it is written again.
+        // The output of the failed launch stays failed until it is written again.
         rt.queue().write(&y, vec![2.0; 8]).unwrap().await.unwrap();
         assert_eq!(rt.queue().read(&y).await.unwrap(), [2.0; 8]);
     }

@@ -1,4 +1,4 @@
-//! The bound on what a device is given at a time.
+//! Limit of the number of commands that are submitted to a device at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -18,7 +18,7 @@ const LEN: usize = 64;
 
 const BOUND: usize = 4;
 
-/// A device with a bound on what it is given, whose kernel `step` notes its argument.
+/// Creates a device with a limit, whose kernel `step` records its argument.
 async fn bounded() -> (Simulator, Runtime, Kernel, Arc<Mutex<Vec<u32>>>) {
     let simulator = teach(Simulator::new());
     let steps = Arc::new(Mutex::new(Vec::new()));
@@ -39,7 +39,7 @@ fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
     const COMMANDS: usize = 1000;
     block_on(async {
         let (simulator, rt, step, steps) = bounded().await;
-        // There already, so that nothing but launches is in flight.
+        // The buffer exists already, so that only launches are in flight.
         let buffer = rt.buffer_from(vec![0u32]).await.unwrap();
         let queue = rt.queue();
         let pause = simulator.pause();
@@ -51,7 +51,7 @@ fn the_device_is_never_given_more_than_the_bound_and_all_runs_in_order() {
         assert_eq!(waiting().count(), COMMANDS - BOUND);
         drop(pause);
         eventually("all commands run", || {
-            // In this order: a step counted too late makes the difference smaller only.
+            // Read in this order: a step that runs between the two reads only makes the difference smaller.
             let given = simulator.counts().launches as usize;
             let run = steps.lock().unwrap().len();
             assert!(given.saturating_sub(run) <= BOUND, "{given} given, {run} run");
@@ -119,7 +119,7 @@ fn the_bound_holds_across_gates_and_other_devices() {
             };
             events.push(queue.submit(launch).unwrap());
         }
-        // Closed, it opens for everybody.
+        // Dropping the sender closes the channel, which lets all launches pass.
         drop(open);
         other.queue().read(&elsewhere).await.unwrap();
         assert_eq!(given(before), BOUND as u64);
@@ -133,7 +133,7 @@ fn the_bound_holds_across_gates_and_other_devices() {
         for event in events {
             event.await.unwrap();
         }
-        // In order wherever the data demands it.
+        // Launches run in order wherever the data requires it.
         let steps = steps.lock().unwrap();
         for lane in 0..buffers.len() as u32 {
             let of_buffer = steps.iter().copied().filter(|step| step % 8 == lane);

@@ -1,4 +1,4 @@
-//! Programs whose text tells the time of their build, and what a key tells of a driver.
+//! Programs whose text uses the time of their build, and the driver's part of a key.
 
 mod support;
 
@@ -12,13 +12,13 @@ use support::builder;
 const CLOCK: &str = "constant char built[] = __TIME__;
 kernel void tell(global uchar *text) { text[get_global_id(0)] = built[get_global_id(0)]; }";
 
-/// A runtime for the same device, with a store in a directory.
+/// Creates a runtime for the same device, with a store in a directory.
 async fn start(rt: &Runtime, directory: &tempfile::TempDir) -> Runtime {
     let builder = builder().device(rt.device().index().to_string());
     builder.cache(CacheConfig::at(directory.path())).build().await.expect("it starts")
 }
 
-/// The time that a program tells, such as `12:34:56`.
+/// Returns the time that a program contains, such as `12:34:56`.
 async fn told(rt: &Runtime, program: &Program) -> String {
     // SAFETY: it writes one byte a work-item.
     let tell = unsafe { program.kernel("tell") }.expect("it is there");
@@ -27,7 +27,7 @@ async fn told(rt: &Runtime, program: &Program) -> String {
     String::from_utf8(rt.queue().read(&text).await.expect("it runs")).expect("it is text")
 }
 
-/// Whether the device gets texts. Of others, the SPIR-V that a text becomes counts as well.
+/// Whether the device takes texts. For other devices, the SPIR-V of a text counts as well.
 fn takes_text(rt: &Runtime) -> bool {
     rt.device().formats.contains(&ImageFormat::OpenClC)
 }
@@ -45,7 +45,7 @@ everywhere! {
                 let program = rt.build(&Image::opencl_c(CLOCK)).await.expect("it builds");
                 assert_eq!(program.origin(), Origin::Compiled);
                 times.push(told(&rt, &program).await);
-                // The macro counts seconds.
+                // The macro has a resolution of one second.
                 smol::Timer::after(Duration::from_millis(1100)).await;
             }
             rt.drain().await;
@@ -68,7 +68,7 @@ everywhere! {
         let builds = join_all((0..8).map(|_| rt.build(&image).start())).await;
         assert!(builds.iter().all(Result::is_ok));
         let stats = rt.stats();
-        // Some may ask when it has ended.
+        // Some requests may be made after the build has ended.
         assert_eq!(stats.compiles + stats.joined_builds, 8, "{stats:?}");
         assert_eq!(stats.memory_hits, 0);
     }

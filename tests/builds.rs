@@ -1,5 +1,5 @@
-//! The promises of the build graph: a program is built once whoever asks and whatever becomes of
-//! them, failures are kept or repeated by their kind, and memory stays within its limit.
+//! Guarantees of the build graph: a program is built once, however many tasks request it and even if they are
+//! dropped. Failures are kept or retried, depending on their kind. Memory stays within its limit.
 
 #![cfg(feature = "simulated")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -25,21 +25,21 @@ use proptest::prelude::*;
 use specialized::specialized;
 use support::image_for;
 
-/// A runtime with one simulated device, and the device's controls.
+/// Creates a runtime with one simulated device, and the device's controls.
 async fn simulated() -> (Simulator, Runtime) {
     let simulator = Simulator::immediate();
     let rt = Runtime::builder().simulator(&simulator).build().await.unwrap();
     (simulator, rt)
 }
 
-/// A runtime that keeps up to `memory_limit` bytes of programs.
+/// Creates a runtime that keeps up to `memory_limit` bytes of programs.
 async fn limited(memory_limit: u64) -> (Simulator, Runtime) {
     let simulator = Simulator::immediate();
     let builder = Runtime::builder().simulator(&simulator).memory_limit(memory_limit);
     (simulator.clone(), builder.build().await.unwrap())
 }
 
-/// Small programs, each with another number in it, whose kernel `write_number` writes it.
+/// Returns a small program with a number in it, whose kernel `write_number` writes the number.
 fn image(number: u32) -> Image {
     Image::opencl_c(source(number))
 }
@@ -48,12 +48,12 @@ fn source(number: u32) -> String {
     format!("kernel void write_number(global uint *x) {{ x[get_global_id(0)] = {number}; }}\n")
 }
 
-/// As [`image`], with a binary of `size` bytes on a simulated device.
+/// Like [`image`], with a binary of `size` bytes on a simulated device.
 fn sized(number: u32, size: usize) -> Image {
     Image::opencl_c(format!("#pragma binary_size {size}\n{}", source(number)))
 }
 
-/// A source that no compiler takes.
+/// Returns a source that no compiler accepts.
 fn broken() -> Image {
     Image::opencl_c("#error this is the mistake\nkernel void broken() { return }\n")
 }
@@ -63,7 +63,7 @@ fn write_number(program: &Program) -> Kernel {
     unsafe { program.kernel("write_number") }.expect("the kernel is there")
 }
 
-/// The number that a program of [`image`] writes.
+/// Returns the number that a program of [`image`] writes.
 async fn number_of(rt: &Runtime, program: &Program) -> u32 {
     let x = rt.buffer_from(vec![u32::MAX; 4]).await.unwrap();
     rt.queue().submit(write_number(program).launch(4).args((&x,))).unwrap().await.unwrap();
@@ -72,23 +72,23 @@ async fn number_of(rt: &Runtime, program: &Program) -> u32 {
     read[0]
 }
 
-/// Where the program came from, for one more request.
+/// Returns the origin of the program in one more request.
 async fn origin(rt: &Runtime, image: &Image) -> Origin {
     rt.build(image).await.unwrap().origin()
 }
 
-/// Checks that of all programs so many are left on the device. What memory dropped is freed when no
-/// thread of the process, other tests' included, can still be reading it: soon, not at once.
+/// Checks that this number of programs is left on the device. A program that was evicted from memory is freed
+/// once no thread of the process, including other tests, can still read it: soon, but not at once.
 fn only_these_are_left(simulator: &Simulator, rt: &Runtime, programs: u64) {
     let start = Instant::now();
     while simulator.counts().live_programs > programs && start.elapsed() < Duration::from_secs(30) {
-        let _ = rt.stats(); // Reads the memory, which helps.
+        let _ = rt.stats(); // Reading the memory helps to free it.
         std::thread::yield_now();
     }
     assert_eq!(simulator.counts().live_programs, programs);
 }
 
-// ---- One build, whoever asks --------------------------------------------------------------------
+// ---- One build for all requests ------------------------------------------------------------------
 
 #[test]
 #[expect(clippy::async_yields_async, reason = "asking and waiting are two steps here")]
@@ -141,10 +141,10 @@ fn a_thousand_tasks_on_eight_threads_get_ten_programs_of_each_device() {
     }));
 }
 
-// ---- Whatever becomes of who asked first --------------------------------------------------------
+// ---- The first request is lost -------------------------------------------------------------------
 
-/// While a build is held back, asks for it, has `lose` do something with the first handle, and
-/// checks that those who asked before and after that get the program, from one build.
+/// Requests a program while its build is paused, has `lose` do something with the first handle, and checks that
+/// earlier and later requests get the program from one build.
 async fn the_others_get_the_program<T>(lose: impl AsyncFnOnce(BuildRequest) -> T) {
     let (simulator, rt) = simulated().await;
     let compiler = simulator.pause_builds();
@@ -161,7 +161,7 @@ async fn the_others_get_the_program<T>(lose: impl AsyncFnOnce(BuildRequest) -> T
     assert_eq!((rt.stats().compiles, rt.stats().memory_hits), (1, 1));
 }
 
-/// Asks, and polls once, so that the build knows a task to wake.
+/// Requests a program and polls once, so that the build has a task to wake.
 async fn polled(request: BuildRequest) -> Build {
     let mut build = request.start();
     assert!(poll!(&mut build).is_pending());
@@ -231,7 +231,7 @@ everywhere! {
 
 // ---- Failures -----------------------------------------------------------------------------------
 
-/// Asks ten times before any build can end, and gives what the ten got.
+/// Makes ten requests before any build can end, and returns their errors.
 async fn ten_waiters(simulator: &Simulator, rt: &Runtime, image: &Image) -> Vec<Error> {
     let compiler = simulator.pause_builds();
     let builds: Vec<Build> = (0..10).map(|_| rt.build(image).start()).collect();
@@ -263,7 +263,7 @@ everywhere! {
         assert_eq!(later.kind(), ErrorKind::BuildFailed);
         assert!(later.build_log().unwrap().contains("this is the mistake"), "{later}");
         assert!(builds.iter().all(|result| result.as_ref().unwrap_err().same(&later)));
-        // By the driver's compiler, or the one that translates for it.
+        // The driver's compiler ran, or the one that translates for it.
         let stats = rt.stats();
         assert_eq!((stats.compiles + stats.translations, stats.failed_builds), (1, 1));
     }
@@ -315,7 +315,7 @@ fn out_of_resources_once_drops_idle_programs_and_succeeds() {
         assert_eq!((stats.build_retries, stats.evictions, stats.abandoned_builds), (1, 1, 0));
         assert_eq!((stats.compiles, stats.programs_in_memory), (5, 3));
         only_these_are_left(&simulator, &rt, 3);
-        // The program and the kernel that were held work, and their programs are in memory still.
+        // The held program and kernel work, and their programs are still in memory.
         assert_eq!(number_of(&rt, &held).await, 7);
         let x = rt.buffer::<u32>(4).unwrap();
         rt.queue().submit(kernel.launch(4).args((&x,))).unwrap().await.unwrap();
@@ -342,7 +342,7 @@ fn lasting_exhaustion_ends_and_a_later_request_builds_again() {
         assert!(!again.same(&errors[0]));
         assert_eq!((simulator.counts().builds, rt.stats().memory_hits), (2 * tries, 0));
 
-        // As above, but the memory is back by the time of the second request.
+        // As above, but the memory is available again at the second request.
         let (simulator, rt) = simulated().await;
         simulator.fail_builds(tries.try_into().unwrap(), Fault::OutOfResources);
         let error = rt.build(&image(1)).await.unwrap_err();
@@ -374,14 +374,14 @@ fn a_hit_makes_a_program_young_again() {
     });
 }
 
-/// What a cache of `limit` bytes must hold: numbers and sizes, the least recently used first.
+/// Expected contents of a cache of `limit` bytes: numbers and sizes, the least recently used first.
 struct Model {
     limit: usize,
     kept: VecDeque<(u32, usize)>,
 }
 
 impl Model {
-    /// Uses a program, and tells whether it was there.
+    /// Uses a program, and returns whether it was in the cache.
     fn ask(&mut self, number: u32, size: usize) -> bool {
         let at = self.kept.iter().position(|&kept| kept == (number, size));
         let hit = at.and_then(|at| self.kept.remove(at)).is_some();
@@ -439,7 +439,7 @@ fn an_evicted_program_in_use_works_and_is_freed_afterwards() {
         let x = rt.buffer_from(vec![0u32; 4]).await.unwrap();
         rt.queue().submit(kernel.launch(4).args((&x,))).unwrap().await.unwrap();
         assert_eq!(rt.queue().read(&x).await.unwrap(), [7; 4]);
-        // Nor does it pull the next one out: asking again builds it again.
+        // The kept kernel does not keep the program in the cache: a new request builds it again.
         assert_eq!(origin(&rt, &sized(1, 1000)).await, Origin::Compiled);
         drop(kernel);
         only_these_are_left(&simulator, &rt, 1);
@@ -504,7 +504,7 @@ fn a_limit_of_zero_keeps_nothing_and_shares_builds_in_flight() {
     });
 }
 
-// ---- What makes a program another ---------------------------------------------------------------
+// ---- Inputs that make another program ------------------------------------------------------------
 
 everywhere! {
     async fn options_make_other_programs_and_white_space_does_not(rt: Runtime) {
@@ -549,7 +549,7 @@ fn devices_have_programs_of_their_own() {
     });
 }
 
-/// Two of the same card in one machine.
+/// Two identical devices in one machine.
 #[test]
 fn devices_that_cannot_be_told_apart_have_programs_of_their_own() {
     block_on(async {
@@ -629,7 +629,7 @@ fn leaves_a_compile_behind() {
     });
 }
 
-/// What listens to spans, and fails at it.
+/// A subscriber that panics at spans.
 struct Panics;
 
 impl tracing::Subscriber for Panics {
@@ -660,7 +660,7 @@ fn a_listener_that_panics_leaves_no_build_that_never_ends() {
             catch_unwind(AssertUnwindSafe(|| drop(rt.build(&image(1)).start())))
         });
         started.expect_err("it panicked");
-        // Whoever asks meanwhile may be told of that, and whoever asks again gets it.
+        // Concurrent requests may get that error. Later requests get the program.
         let ended = async { while rt.build(&image(1)).await.is_err() {} };
         let late = smol::Timer::after(Duration::from_secs(20));
         futures::pin_mut!(ended);

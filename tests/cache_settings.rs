@@ -1,5 +1,5 @@
-//! Settings of the cache from the environment: which directory is this user's, and which warnings an
-//! application without a subscriber shows. Each case is a process with an environment of its own.
+//! Settings of the cache from the environment: the directory of the user, and the warnings that an application
+//! without a subscriber prints. Each case is a process with an environment of its own.
 
 #![cfg(all(unix, feature = "simulated"))]
 #![allow(clippy::print_stderr, reason = "the parent reads it, and a log tells what was skipped")]
@@ -18,10 +18,10 @@ use kiln::simulated::Simulator;
 use kiln::store::Store;
 use kiln::{CacheConfig, Image, Runtime};
 
-/// Another user than the one who runs this.
+/// Id of a user other than the one who runs the test.
 const STRANGER: u32 = 12_345;
 
-/// How a child is to treat warnings: with a subscriber, or without.
+/// Environment variable that states whether a child has a subscriber for warnings.
 const SUBSCRIBER: &str = "KILN_TEST_SUBSCRIBER";
 
 /// Starts two runtimes, with the cache that the environment describes, and builds a program in each.
@@ -57,7 +57,7 @@ fn child() {
     report("failures", failures);
 }
 
-/// The report and output of a child that has these variables and none else of its user's.
+/// Returns the report and output of a child with these variables and no others of the user's.
 fn run(variables: &[(&str, &str)]) -> (Report, String) {
     let mut command = Command::new(children::this_binary());
     for name in ["HOME", "XDG_CACHE_HOME", "KILN_CACHE", "KILN_CACHE_DIR", "KILN_WARNINGS"] {
@@ -67,7 +67,7 @@ fn run(variables: &[(&str, &str)]) -> (Report, String) {
     Child::start_from(command, "child", variables.iter().copied()).report_and_output()
 }
 
-/// The warnings on standard error.
+/// Returns the warnings on standard error.
 fn warnings(output: &str) -> Vec<&str> {
     output.lines().filter_map(|line| line.strip_prefix("kiln: warning: ")).collect()
 }
@@ -76,7 +76,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("it is Unicode")
 }
 
-/// A directory of a stranger's, or what to say if it cannot be had.
+/// Creates a directory that belongs to another user, or reports why that is not possible.
 fn strangers() -> Option<tempfile::TempDir> {
     let directory = tempfile::tempdir().expect("there is room");
     if chown(directory.path(), Some(STRANGER), None).is_err() {
@@ -109,7 +109,7 @@ fn nothing_is_made_below_a_home_of_another_user() {
         assert!(is_empty(home), "{variables:?}");
     }
 
-    // A home of this user's, in which somebody else has made `.cache` before.
+    // A home of this user, in which another user has created `.cache`.
     chown(home, Some(rustix::process::geteuid().as_raw()), None).expect("it was ours before");
     fs::create_dir(&caches).expect("it is new");
     chown(&caches, Some(STRANGER), None).expect("it is ours");
@@ -118,7 +118,7 @@ fn nothing_is_made_below_a_home_of_another_user() {
     assert_eq!(warnings(&output).len(), 1, "{output}");
     assert!(is_empty(&caches));
 
-    // A chosen directory is another matter.
+    // A chosen directory is not affected.
     let own = home.join("own");
     let (report, output) = run(&[("HOME", text(home)), ("KILN_CACHE_DIR", text(&own))]);
     assert_eq!((report["writes"], report["failures"]), (2, 0));
@@ -192,7 +192,7 @@ fn a_directory_that_cannot_be_written_is_told_once() {
 
 #[test]
 fn a_variable_that_is_misspelled_is_told_with_the_nearest_name() {
-    // Not in one word: another test looks for names that are not known.
+    // The names are split because another test searches the source for unknown names.
     let [unknown, strange] = ["_CACHE_DRI", "_WIBBLE"].map(|rest| format!("KILN{rest}"));
     let (report, output) = run(&[("KILN_CACHE", "off"), (&unknown, "/secret"), (&strange, "1")]);
     assert_eq!(report["errors"], 0);

@@ -1,5 +1,6 @@
 //! First launches on a cold machine, while the programs' binaries are fetched for the store or for the
-//! application. A driver that confuses the two aborts the process, so each case runs in one of its own.
+//! application. A driver with a race between the two aborts the process, so each case runs in a process of its
+//! own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -20,13 +21,13 @@ use tempfile::TempDir;
 
 const N: usize = 8192;
 
-/// The number of cold runs of each device, if the environment says nothing else.
+/// Default number of cold runs of each device.
 const RUNS: usize = 4;
 const RUNS_VARIABLE: &str = "KILN_COLD_RUNS";
 
 const STORE: &str = "KILN_TEST_STORE";
 
-/// The steps of each work-item: a launch takes some milliseconds, so that one always runs.
+/// Steps of each work-item: a launch takes some milliseconds, so that one is always running.
 const STEPS: u32 = 4000;
 
 /// Two kernels that require work-groups of 64. Each seed gives a program of its own.
@@ -43,7 +44,7 @@ fn text(seed: u32) -> String {
     kernel("plus", &format!("+ (i ^ {seed}u)")) + &kernel("minus", &format!("- (i ^ {seed}u)"))
 }
 
-/// The result of a kernel of the text for one number, after a number of launches.
+/// Returns the expected result of a kernel of the text for the number 1, after a number of launches.
 fn expected(name: &str, seed: u32, launches: u32) -> u32 {
     let steps = (0..launches).flat_map(|_| 0..STEPS);
     steps.fold(1, |v: u32, i| {
@@ -52,7 +53,7 @@ fn expected(name: &str, seed: u32, launches: u32) -> u32 {
     })
 }
 
-/// Launches both kernels again and again, each on a queue of its own.
+/// Launches both kernels repeatedly, each on a queue of its own.
 async fn launch(rt: &Runtime, program: &Program, seed: u32, launches: u32) {
     let run = async |name: &str| {
         // SAFETY: the kernels stay inside the buffer.
@@ -88,7 +89,7 @@ fn cold_child() {
         }
         for seed in 0..2 {
             let program = rt.build(&Image::opencl_c(text(seed))).await.unwrap();
-            // While its binary is fetched.
+            // The launches run while the binary is fetched.
             launch(&rt, &program, seed, 20).await;
         }
         let expected: Vec<_> = numbers.iter().map(|n| n + 2.0).collect();
@@ -98,7 +99,7 @@ fn cold_child() {
     });
 }
 
-/// Repeats cold runs as often as the environment asks: see `make soak-cold`.
+/// Repeats cold runs as often as the environment states: see `make soak-cold`.
 #[test]
 fn cold_runs_end_well() {
     let runs = std::env::var(RUNS_VARIABLE).map_or(RUNS, |runs| runs.parse().unwrap());
@@ -108,7 +109,7 @@ fn cold_runs_end_well() {
             let variables = [
                 (DEVICE, rt.device().index().to_string()),
                 (STORE, store.path().to_str().unwrap().to_owned()),
-                // PoCL's own.
+                // Directory of PoCL's own cache.
                 ("POCL_CACHE_DIR", driver.path().to_str().unwrap().to_owned()),
             ];
             let stored = Child::start("cold_child", variables).report()["stored"];
@@ -117,7 +118,7 @@ fn cold_runs_end_well() {
     }));
 }
 
-/// Launches on queues of two runtimes, while the binaries of these very programs are fetched.
+/// Launches on queues of two runtimes, while the binaries of the same programs are fetched.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn fetching_child() {

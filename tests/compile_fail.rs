@@ -1,18 +1,18 @@
-//! Programs that must not compile: the compiler's message is short and says what to give instead.
+//! Programs that must not compile: the compiler's message is short and states what to write instead.
 //!
-//! `TRYBUILD=overwrite cargo test --test compile_fail` writes the expected messages anew.
+//! `TRYBUILD=overwrite cargo test --test compile_fail` regenerates the expected messages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The compiler whose messages `tests/ui/*.stderr` hold. Others word and arrange them otherwise.
+/// Compiler whose messages are in `tests/ui/*.stderr`. Other compilers word and arrange them differently.
 const COMPILER: &str = "rustc 1.95.";
 
-/// Set for the process that runs trybuild: the directory of its programs.
+/// Environment variable for the process that runs trybuild: the directory of its programs.
 const PROGRAMS: &str = "KILN_TEST_PROGRAMS";
 
-/// The package of the programs.
+/// Returns the directory of the programs' package.
 fn package() -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "ui"].iter().collect()
 }
@@ -31,7 +31,7 @@ fn mistakes_are_refused_with_what_to_give_instead() {
     if main_compiler() {
         return run_trybuild(&package(), None);
     }
-    // Any compiler refuses the programs, with the first line of the expected message.
+    // Every compiler must refuse the programs, with the first line of the expected message.
     let copies = tempfile::tempdir().expect("there is a temporary directory");
     for expected in expected_messages() {
         let program = expected.with_extension("rs");
@@ -54,8 +54,8 @@ fn expected_messages() -> impl Iterator<Item = PathBuf> {
     files.filter(|file| file.extension().is_some_and(|extension| extension == "stderr"))
 }
 
-/// Runs trybuild in a process whose `CARGO_MANIFEST_DIR` is the programs' own package. With Kiln's,
-/// trybuild would compile all optional dependencies, and those of the tests, once more.
+/// Runs trybuild in a process whose `CARGO_MANIFEST_DIR` is the programs' own package. With Kiln's package,
+/// trybuild would compile all optional dependencies, and those of the tests, again.
 fn run_trybuild(programs: &Path, update: Option<&str>) {
     let mut child = Command::new(env::current_exe().expect("it is known"));
     child

@@ -1,5 +1,5 @@
-//! Waits that could never end: host tasks that wait for themselves are told so, and whoever waits for
-//! long learns what for.
+//! Waits that could never end: host tasks that wait for themselves get an error, and long waits are logged with
+//! their reason.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -24,7 +24,7 @@ use simulation::{eventually, kernel, runtime, runtime_with, teach};
 const LEN: usize = 64;
 const LONG: Duration = Duration::from_secs(60);
 
-/// Runs a test that would hang where a wait never ends.
+/// Runs a test that would hang if a wait never ended.
 #[track_caller]
 fn ends<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
@@ -32,7 +32,7 @@ fn ends<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T 
     receiver.recv_timeout(LONG).expect("a wait never ends")
 }
 
-/// A host task that is given its own event, and what it makes of that.
+/// Runs a host task that is given its own event, and returns the event and the task's result.
 async fn told<T, F>(rt: &Runtime, task: impl FnOnce(Event) -> F) -> (Event, T)
 where
     T: Send + 'static,
@@ -69,7 +69,7 @@ fn a_host_task_that_awaits_itself_is_told_so() {
         let (event, outcome) = told(&rt, |own| async move { own.wait() }).await;
         assert_deadlock(outcome);
         event.await.unwrap();
-        // Also among other futures, and in an executor of its own.
+        // Also within other futures, and in an executor of its own.
         let (_, outcome) = told(&rt, |own| async move { join(own, async {}).await.0 }).await;
         assert_deadlock(outcome);
         let (_, outcome) = told(&rt, |own| async move { block_on(own) }).await;
@@ -182,7 +182,7 @@ fn host_tasks_that_something_else_can_wake_are_left_alone() {
         let (open, gate) = oneshot::channel::<()>();
         let (give, given) = oneshot::channel::<Event>();
         let (go, gone) = oneshot::channel::<()>();
-        // It waits for the second task or the gate.
+        // Waits for the second task or for `gate`.
         let first = rt.queue().host_task(async move {
             let mut second = given.await.unwrap();
             assert!(futures::poll!(&mut second).is_pending());
@@ -208,7 +208,7 @@ fn host_tasks_that_something_else_can_wake_are_left_alone() {
         open.send(()).unwrap();
         second.await.unwrap();
         first.await.unwrap();
-        // A task that awaits what was submitted before it, and others that do so at the same time.
+        // A task awaits an earlier command, while other tasks await it at the same time.
         let before = rt.queue().host_task(async {}).unwrap();
         let tasks = [(); 8].map(|()| rt.queue().host_task(before.clone()).unwrap());
         for task in tasks {
@@ -256,7 +256,7 @@ fn a_drain_with_a_limit_names_what_has_not_ended() {
     });
 }
 
-/// Keeps what is logged.
+/// Collects the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -276,7 +276,7 @@ fn a_long_wait_is_logged_once_with_what_holds_it_up() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-    // The only test of this suite that wants what is logged.
+    // This is the only test of the suite that reads the log.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let rt = block_on(runtime(&Simulator::new()));
     let (open, gate) = oneshot::channel::<()>();

@@ -1,5 +1,5 @@
-//! Text at which compilers recurse deeply, built from threads with small stacks. A compiler that runs out
-//! of its stack ends the process, so each case has one of its own.
+//! Text on which compilers recurse deeply, built from threads with small stacks. A compiler that overflows its
+//! stack ends the process, so each case has a process of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -14,14 +14,14 @@ use futures::executor::block_on;
 use kiln::{Image, Runtime};
 use support::{builder, on_each_device};
 
-/// With 2 MiB of stack Intel's compiler for CPUs ends the process at 1,500 terms, with 8 MiB it takes more
-/// than 5,000.
+/// Number of terms. With a stack of 2 MiB, Intel's compiler for CPUs ends the process at 1,500 terms; with 8
+/// MiB, it accepts more than 5,000.
 const TERMS: u32 = 3000;
 
-/// Intel's compiler takes a time that grows with the square of this.
+/// Number of branches. The time of Intel's compiler grows with its square.
 const BRANCHES: u32 = 2000;
 
-/// `y[i] = x[i] + 1 + x[i] + 2 + ..`, in one expression.
+/// Returns the source of `y[i] = x[i] + 1 + x[i] + 2 + ..`, in one expression.
 fn sum() -> String {
     let terms: String = (1..=TERMS).map(|term| format!(" + x[i] + {term}u")).collect();
     format!(
@@ -32,7 +32,7 @@ fn sum() -> String {
     )
 }
 
-/// A choice between as many branches, each in the last one's `else`.
+/// Returns the source of a choice between as many branches, each in the `else` of the last one.
 fn choice() -> String {
     let mut text = "kernel void choice(global const uint *x, global uint *y) {
         size_t i = get_global_id(0);
@@ -44,7 +44,7 @@ fn choice() -> String {
     text + " else y[i] = 9; }"
 }
 
-/// Builds and runs one of the texts, on a test's thread, whose stack has 2 MiB.
+/// Builds and runs one of the texts on a test's thread, whose stack has 2 MiB.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn deep_child() {
@@ -67,7 +67,7 @@ fn deep_child() {
             _ => [7, 1, 10, BRANCHES - 1, 9],
         };
         assert_eq!(queue.read(&y).await.unwrap(), expected);
-        // Some drivers compile only now.
+        // Some drivers compile only at this point.
         report("bytes", program.binary().unwrap().len());
     });
 }

@@ -1,6 +1,6 @@
-//! Device libraries: imports resolved at run time, each image compiled once, and programs linked from
-//! them kept in memory and on disk. All of it with OpenCL C and SPIR-V, which Kiln links and
-//! translates for devices that take none.
+//! Device libraries: imports are resolved at run time, each image is compiled once, and linked programs are
+//! kept in memory and on disk. All tests run with OpenCL C and SPIR-V, which Kiln links and translates for
+//! devices that take neither.
 
 #[path = "support/entries.rs"]
 mod entries;
@@ -21,7 +21,7 @@ use libraries::{
 };
 use support::{builder, on_each_device};
 
-/// A runtime that shares nothing with `like`, so that counts and libraries are its own.
+/// Creates a runtime that shares nothing with `like`, so that counts and libraries are its own.
 async fn fresh(like: &Runtime) -> Runtime {
     start(like, builder()).await
 }
@@ -35,14 +35,14 @@ async fn start(like: &Runtime, builder: RuntimeBuilder) -> Runtime {
     builder.device(device).link_objects(true).build().await.expect("it starts")
 }
 
-/// A test that runs under every executor, on every device, with both formats that have symbols.
+/// Defines a test that runs under every executor, on every device, with both formats that have symbols.
 macro_rules! with_each_format {
     ($($test:tt)*) => {
         with_formats! { |_| [ImageFormat::OpenClC, ImageFormat::SpirV], $($test)* }
     };
 }
 
-/// The same with the formats that the device links itself, of objects.
+/// Like `with_each_format`, with the formats of which the device links objects itself.
 macro_rules! with_each_linked_format {
     ($($test:tt)*) => {
         with_formats! {
@@ -84,11 +84,11 @@ fn drivers_link_the_code_that_they_take() {
     }));
 }
 
-/// Two images that call functions of each other.
+/// Returns two images that call functions of each other.
 fn mutual(format: ImageFormat) -> [Image; 2] {
     [
         image(format, &[function("bias").plus(10.0)], &[("apply", &["twice"])]),
-        // 2x + 10, which is bias(x) + x.
+        // `twice(x)` is 2x + 10, which equals `bias(x) + x`.
         image(
             format,
             &[
@@ -227,7 +227,7 @@ with_each_linked_format! {
         expect(&second, &loaded, "apply", [12.0, 23.0, 34.0]).await;
         assert_eq!(work(&second), (0, 0));
 
-        // Objects are on disk as well: another application compiles itself only.
+        // Objects are on disk as well: another application compiles only its own image.
         let third = fresh_at(&rt, directory.path()).await;
         register(&third, &[&a, &b]);
         let other = image(format, &[], &[("other", &["a"])]);
@@ -240,7 +240,7 @@ with_each_linked_format! {
 with_each_linked_format! {
     async fn a_stored_object_that_is_another_one_is_compiled_again(rt, format) {
         if !rt.device().formats.contains(&format) {
-            // The objects of text are those of the SPIR-V that it becomes.
+            // The objects of a text are those of its SPIR-V.
             continue;
         }
         let directory = tempfile::tempdir().expect("there is room");
@@ -251,8 +251,7 @@ with_each_linked_format! {
         first.build(&application).await.expect("it links");
         first.drain().await;
 
-        // The library's object becomes that of the application, with a right checksum, and the
-        // program is lost.
+        // The application's object replaces the library's, with a valid checksum, and the program is removed.
         let store = Store::at(directory.path()).expect("the directory is ours");
         let entry_of = |kind: &str, image: &Image| {
             let digest = image.digest().to_string();
@@ -277,7 +276,7 @@ with_each_linked_format! {
         assert_eq!(second.stats().disk_refused, 1);
         second.drain().await;
 
-        // What was healed serves, in memory and on disk: only the application itself is compiled.
+        // The repaired objects are used, in memory and on disk: only the application itself is compiled.
         let third = fresh_at(&rt, directory.path()).await;
         register(&third, &[&scale]);
         for (rt, kernel) in [(&second, "other"), (&third, "another")] {
@@ -300,7 +299,7 @@ with_each_linked_format! {
         let program = program.expect("the driver made it");
         assert_eq!(program.kernel_names(), linked.kernel_names());
         expect(&rt, &program, "apply", [3.0, 6.0, 9.0]).await;
-        // Other drivers have containers of their own, which not all of them check.
+        // Other drivers have formats of their own, which not all of them check.
         if rt.device().backend == "level-zero" {
             assert_eq!(program.binary().expect("it has one"), binary);
             let cuts = [17, 31, binary.len() / 2, binary.len() - 1].map(|at| &binary[..at]);
@@ -313,7 +312,7 @@ with_each_linked_format! {
     }
 }
 
-/// PoCL takes them for one program, which it keeps in one file, and writes that anew for each.
+/// PoCL treats the programs as one, which it keeps in one file, and rewrites the file for each of them.
 #[test]
 fn programs_that_differ_in_a_comment_are_linked_and_read_at_once() {
     smol::block_on(on_each_device(async |like| {
@@ -507,7 +506,7 @@ with_each_linked_format! {
         expect(&rt, &held, "apply", [2.0, 4.0, 6.0]).await;
         rt.build(&application).await.expect_err("nobody exports `scale` now");
 
-        // While launches of the old program are in flight.
+        // Launches of the old program are in flight meanwhile.
         // SAFETY: it touches one element a work-item.
         let kernel = unsafe { held.kernel("apply") }.expect("it is there");
         let (queue, x) = (rt.queue(), rt.buffer_from(vec![1.0f32; 3]).await.expect("memory"));
@@ -564,7 +563,7 @@ fn what_exports_nothing_is_no_library() {
 everywhere! {
     async fn a_linker_s_refusal_is_kept_if_it_names_the_symbol(rt: Runtime) {
         let rt = fresh(&rt).await;
-        // States what it does not have.
+        // Exports a function that it does not define.
         let liar = Image::opencl_c("float other(float x) { return x; }").exporting(["scale"]);
         register(&rt, &[&liar]);
         let application = application(ImageFormat::OpenClC, &["scale"]);
@@ -573,7 +572,7 @@ everywhere! {
         assert!(error.driver_code().is_some(), "{error}");
         let again = rt.build(&application).await.expect_err("as before");
         assert_eq!(again.kind(), ErrorKind::BuildFailed);
-        // A refusal without a reason may be one of circumstance: PoCL gives no log of a failed link.
+        // A refusal without a reason may be temporary: PoCL gives no log of a failed link.
         let names_symbol = error.build_log().is_some_and(|log| log.contains("scale"));
         let is_kept = error.is_deterministic();
         assert!(is_kept || !names_symbol, "{error}");
@@ -645,7 +644,7 @@ everywhere! {
     async fn constants_of_every_linked_image_can_be_set(rt: Runtime) {
         let rt = fresh(&rt).await;
         let format = ImageFormat::SpirV;
-        // Both have the id 7.
+        // Both constants have the id 7.
         let a = library(format, &[function("a").plus_constant(7, 1.0)]);
         let b = library(
             format,
@@ -657,7 +656,7 @@ everywhere! {
             &[function("own").plus_constant(9, 8.0)],
             &[("apply", &["a", "b", "c", "own"])],
         );
-        // 4x and the terms.
+        // The result is 4x and the terms.
         let apply = async |request: kiln::BuildRequest, terms: f32| {
             let program = request.await.expect("it links");
             expect(&rt, &program, "apply", [1.0, 2.0, 3.0].map(|x| 4.0 * x + terms)).await;
@@ -665,11 +664,11 @@ everywhere! {
         let request = || rt.build(&application);
         apply(request(), 15.0).await;
         apply(request().specialize(9, 80.0f32), 87.0).await;
-        // The one library that has it.
+        // Only one library has the constant.
         apply(request().specialize(8, 40.0f32), 51.0).await;
         let both = request().specialize_in(&a, 7, 10.0f32).specialize_in(&b, 7, 20.0f32);
         apply(both, 42.0).await;
-        // The last one counts.
+        // The last value is used.
         let last = request().specialize_in(&a, 7, 10.0f32).specialize_in(&a, 7, 20.0f32);
         apply(last, 34.0).await;
 

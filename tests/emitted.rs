@@ -1,5 +1,5 @@
-//! SPIR-V modules translated to OpenCL C: the results are those of the driver's own build of the
-//! module, to the last bit, on every device.
+//! SPIR-V modules translated to OpenCL C: on every device, the results equal those of the driver's own build of
+//! the module, to the last bit.
 
 mod support;
 
@@ -43,14 +43,14 @@ const MODULES: &[(&str, &[u8])] = &modules!(
     "uncommon"
 );
 
-/// Intel's compiler vectorises this one wrongly if it was not optimised before: what the emitted text
-/// gives is what the optimised module does, on the same driver, too.
+/// Kernels that Intel's compiler vectorises wrongly unless the module was optimised before. The emitted text
+/// gives the same results as the optimised module on the same driver.
 const MISCOMPILED: [(&str, &str); 1] = [("memory_O0", "aggregates")];
 
 const SIZE: usize = 256;
 const GROUP: usize = 32;
 
-/// Numbers that follow from a seed, in no order.
+/// Returns pseudo-random numbers that follow from a seed.
 fn noise(seed: u64, count: usize) -> impl Iterator<Item = u64> {
     (1..=count as u64).map(move |at| {
         let mixed =
@@ -59,7 +59,7 @@ fn noise(seed: u64, count: usize) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Those that arithmetic treats differently first, then any.
+/// Returns numbers that arithmetic treats specially, followed by arbitrary ones.
 fn integers() -> Vec<u32> {
     let edges = [0, 1, 2, 7, 9, 77, 200, 255, 1 << 31, u32::MAX, i32::MAX as u32, 0xffff_fff7];
     edges.into_iter().chain(noise(1, SIZE).map(|n| n as u32)).take(SIZE).collect()
@@ -77,7 +77,7 @@ fn ordinary_floats() -> Vec<f32> {
     noise(3, SIZE).map(|n| (n as i32 as f32) / 1e5).collect()
 }
 
-/// What the kernels of a module compute, by kernel.
+/// Results of the kernels of a module.
 struct Run {
     queue: Queue,
     rt: Runtime,
@@ -190,7 +190,7 @@ impl Run {
         self.keep("copies", &out).await;
     }
 
-    /// The kernel of a module that has one.
+    /// Runs the kernel of a module that has only one.
     async fn alone(&mut self, name: &'static str) {
         let (out, input) = (self.buffer(vec![0_u32; SIZE]).await, self.buffer(integers()).await);
         let launch = self.kernel(name).await.launch(SIZE).args((&out, &input));
@@ -237,7 +237,7 @@ impl Run {
         let tripled = self.buffer(vec![[0_u32; 4]; SIZE]).await;
         let launch = self.kernel("three").await.launch(SIZE).args((&tripled, &fours));
         self.queue.submit(launch).expect("it is launched");
-        // What lies behind three components is nobody's.
+        // The space after three components has no defined content.
         let values = self.queue.read(&tripled).await.expect("it ran");
         let values: Vec<_> = values.iter().flat_map(|[a, b, c, _]| [*a, *b, *c]).collect();
         self.results.push(("three", bytemuck::cast_slice(&values).to_vec()));
@@ -261,7 +261,7 @@ fn emitted_modules_give_the_same_bytes_as_the_drivers_own_build() {
     support::at_once(MODULES, |&(name, bytes)| {
         let text = emit(bytes).expect(name);
         assert_eq!(text, emit(bytes).expect(name), "{name}: the same text each time");
-        // With the device and the way that they were computed.
+        // Results, with the device and the form that computed them.
         let found = RefCell::new(Vec::new());
         futures::executor::block_on(support::on_each_device(async |rt| {
             let device = rt.device().to_string();
@@ -307,7 +307,7 @@ fn in_each_form(bytes: &[u8], test: impl AsyncFn(&Runtime, &Program)) {
     }));
 }
 
-/// C has a rule by which what is written as one type is not read as another, SPIR-V has none.
+/// C forbids reading memory as another type than it was written as; SPIR-V does not.
 #[test]
 fn a_buffer_may_be_given_as_memory_of_two_types() {
     in_each_form(include_bytes!("data/aliases.spv"), async |rt, program| {
@@ -321,7 +321,7 @@ fn a_buffer_may_be_given_as_memory_of_two_types() {
     });
 }
 
-/// Compilers of C take what is added to a pointer unsigned for no less than zero.
+/// C compilers assume that an unsigned offset to a pointer is not negative.
 #[test]
 fn what_lies_before_a_pointer_is_reached() {
     in_each_form(include_bytes!("data/offsets.spv"), async |rt, program| {

@@ -1,5 +1,5 @@
-//! Random arithmetic, as a driver builds its SPIR-V and as it builds what is emitted: the same bits.
-//! The environment variable `KILN_SEED`, a number, gives other arithmetic.
+//! Random arithmetic, as built by the driver from SPIR-V and from the emitted text: the bits are the same. The
+//! environment variable `KILN_SEED`, a number, selects other arithmetic.
 
 mod support;
 
@@ -17,10 +17,10 @@ use rspirv::spirv::{
 
 const MODULES: u64 = 2;
 const KERNELS: usize = 4;
-/// Instructions of a kernel, beside those that keep their results.
+/// Number of instructions of a kernel, besides those that store its results.
 const STEPS: usize = 60;
 const ITEMS: usize = 64;
-/// 64 bits each, of an item.
+/// Number of inputs of each item, of 64 bits each.
 const INPUTS: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +38,13 @@ struct Type {
     lanes: u32,
 }
 
-/// A module of kernels `kernel0` and so on, which write every value that they compute.
+/// Generator of a module with kernels `kernel0` and so on, which write every value that they compute.
 struct Generator {
     b: Builder,
     random: fastrand::Rng,
     std: Word,
     values: Vec<(Type, Word)>,
-    /// What made the values, for messages.
+    /// Instructions that created the values, for messages.
     steps: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ impl Generator {
         all[self.random.usize(..all.len())]
     }
 
-    /// A value that fits.
+    /// Returns a random value whose type fits.
     fn value(&mut self, fits: impl Fn(Type) -> bool) -> Option<(Type, Word)> {
         let fitting: Vec<_> = self.values.iter().copied().filter(|(ty, _)| fits(*ty)).collect();
         (!fitting.is_empty()).then(|| self.one_of(&fitting))
@@ -112,7 +112,7 @@ impl Generator {
         Some((ty, a, b))
     }
 
-    /// Adds an instruction, if there is a value for it.
+    /// Adds an instruction, if there are suitable values.
     fn step(&mut self) -> Option<()> {
         let is_int = |ty: Type| matches!(ty.scalar, Int(_));
         let is_float = |ty: Type| matches!(ty.scalar, Float(_));
@@ -131,7 +131,7 @@ impl Generator {
                 self.keep(format!("{op:?}"), ty, id);
             }
             1 => {
-                // Neither zero nor -1, which drivers do not survive under the lowest number.
+                // The divisor is neither zero nor -1: drivers crash when the lowest number is divided by -1.
                 let op = self.one_of(&[Op::UDiv, Op::UMod, Op::SDiv, Op::SRem, Op::SMod]);
                 let (ty, a, b) = self.pair(is_int)?;
                 let (low, one) = (self.constant(ty, 0x5e), self.constant(ty, 1));
@@ -187,8 +187,8 @@ impl Generator {
                 let (from, a) = self.value(is_float)?;
                 let width = self.one_of(&[8, 16, 32, 64]);
                 let ty = Type { scalar: Int(width), ..from };
-                // What they make of NaN is for drivers to choose, and of what is out of range, if
-                // they are not saturated.
+                // The conversion of NaN is undefined, and so is that of values out of range unless it
+                // saturates.
                 let is_nan = self.compute(Op::IsNan, Type { scalar: Bool, ..from }, &[a]);
                 let zero = self.constant(from, 0);
                 let a = self.compute(Op::Select, from, &[is_nan, zero, a]);
@@ -263,7 +263,7 @@ impl Generator {
         Some(())
     }
 
-    /// Has a conversion round as is said, or as it does by itself.
+    /// Decorates a conversion with a random rounding mode, or leaves the default.
     fn rounding(&mut self, id: Word) -> &'static str {
         let (mode, name) = self.one_of(&[
             (None, ""),
@@ -385,7 +385,7 @@ impl Generator {
         Some(())
     }
 
-    /// The bits of a value's last component, and one NaN for all.
+    /// Returns the bits of a value's last component, with one representation for all NaNs.
     fn bits(&mut self, ty: Type, mut id: Word) -> Word {
         let one = Type { lanes: 1, ..ty };
         let long = Type { scalar: Int(64), lanes: 1 };
@@ -419,7 +419,7 @@ impl Generator {
         id.expect("a block is open")
     }
 
-    /// Returns how many values it writes for each work-item.
+    /// Adds a kernel. Returns the number of values that it writes for each work-item.
     fn kernel(&mut self, name: &str, work_item: Word) -> usize {
         let long = Type { scalar: Int(64), lanes: 1 };
         let (void, long_ty) = (self.b.type_void(), self.ty(long));
@@ -462,7 +462,7 @@ impl Generator {
             }
         }
         for _ in 0..STEPS {
-            // Where no value fits, another step is taken.
+            // If no value fits, the next step is taken.
             let _ = self.step();
         }
         let count = self.values.len();
@@ -481,7 +481,7 @@ impl Generator {
     }
 }
 
-/// A module, and for each kernel what makes each of its values.
+/// Returns a module, and the instructions that created each value of each kernel.
 fn module(seed: u64) -> (Vec<u8>, Vec<Vec<String>>) {
     let mut b = Builder::new();
     b.set_version(1, 2);
@@ -514,7 +514,7 @@ fn module(seed: u64) -> (Vec<u8>, Vec<Vec<String>>) {
     (bytemuck::cast_slice(&words).to_vec(), kernels)
 }
 
-/// Edges of every type first, then any bits.
+/// Returns edge cases of every type, followed by arbitrary bits.
 fn inputs() -> Vec<u64> {
     let edges = [
         0,
@@ -591,7 +591,7 @@ fn random_arithmetic_has_the_same_bits_as_the_driver_s_own_build() {
         for (way, results) in found.iter().skip(1) {
             for (kernel, steps) in kernels.iter().enumerate() {
                 let pairs = found[0].1[kernel].iter().zip(&results[kernel]).enumerate();
-                // The first that differs: others follow from it.
+                // Only the first difference is reported: others may follow from it.
                 let first =
                     pairs.filter(|(_, (a, b))| a != b).min_by_key(|(at, _)| at % steps.len());
                 if let Some((at, (a, b))) = first {

@@ -1,5 +1,5 @@
-//! Vectors of Booleans, and integers of widths that OpenCL C does not have, in SPIR-V modules: the
-//! driver's own build of the module and what is emitted give the right values.
+//! Vectors of Booleans, and integers of widths that OpenCL C does not have, in SPIR-V modules: the driver's own
+//! build of the module and the emitted text give the right values.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -22,15 +22,15 @@ fn input() -> Vec<u32> {
     (0..ITEMS as u32).map(|n| n.wrapping_mul(0x9e37_79b9) ^ n << 7).collect()
 }
 
-/// The values that a kernel stores for an item, in the order of its stores.
+/// Expected values that a kernel stores for an item, in the order of its stores.
 type Expected = Vec<Box<dyn Fn(u32) -> u32>>;
 
-/// A module with a kernel `k` that stores what is computed of `x`, the input of its item.
+/// Builder of a module with a kernel `k` that stores results computed from `x`, the input of its item.
 struct Maker {
     b: Builder,
     int: Word,
     x: Word,
-    /// The kernel's output, and the position of the item's first result.
+    /// Output of the kernel, and position of the item's first result.
     out: (Word, Word),
     helpers: HashMap<&'static str, Word>,
     expected: Expected,
@@ -39,7 +39,7 @@ struct Maker {
 const RESULTS: u32 = 64;
 
 impl Maker {
-    /// The head of the module. Functions beside the kernel, that of `helpers`, come first.
+    /// Begins the module. Functions of `helpers` come before the kernel.
     fn new(helpers: impl FnOnce(&mut Builder) -> HashMap<&'static str, Word>) -> Self {
         let mut b = Builder::new();
         b.set_version(1, 2);
@@ -105,14 +105,14 @@ impl Maker {
         self.b.constant_bit32(self.int, value)
     }
 
-    /// A constant vector of integers of 32 bits.
+    /// Returns a constant vector of 32-bit integers.
     fn numbers(&mut self, values: impl IntoIterator<Item = u32>) -> (Word, Word) {
         let values: Vec<_> = values.into_iter().map(|value| self.number(value)).collect();
         let ty = self.ints(32, values.len() as u32);
         (ty, self.b.constant_composite(ty, values))
     }
 
-    /// Booleans of which each is a bit of a number.
+    /// Returns a vector of Booleans, each of which is one bit of a number.
     fn bits(&mut self, number: Word, count: u32) -> Word {
         let (ty, masks) = self.numbers((0..count).map(|at| 1 << at));
         let (_, zeros) = self.numbers((0..count).map(|_| 0));
@@ -122,14 +122,14 @@ impl Maker {
         self.op(Op::INotEqual, bools, &[masked, zeros])
     }
 
-    /// Their mask, as a number.
+    /// Returns the mask of a vector of Booleans as a number.
     fn mask(&mut self, bools: Word, count: u32) -> Word {
         let narrow = self.ints(count, 1);
         let mask = self.op(Op::Bitcast, narrow, &[bools]);
         self.op(Op::UConvert, self.int, &[mask])
     }
 
-    /// Booleans of the mask in the low bits of a number.
+    /// Returns the vector of Booleans for the mask in the low bits of a number.
     fn unmask(&mut self, number: Word, count: u32) -> Word {
         let (narrow, bools) = (self.ints(count, 1), self.bools(count));
         let mask = self.op(Op::UConvert, narrow, &[number]);
@@ -157,7 +157,7 @@ impl Maker {
         self.store(mask, expected);
     }
 
-    /// Stores 1 for true.
+    /// Stores 1 for true and 0 for false.
     fn store_truth(&mut self, truth: Word, expected: impl Fn(u32) -> bool + 'static) {
         let (one, zero) = (self.number(1), self.number(0));
         let value = self.op(Op::Select, self.int, &[truth, one, zero]);
@@ -172,7 +172,7 @@ impl Maker {
     }
 }
 
-/// Runs the module in each form that a device takes; SPIR-V, too, if `as_spirv`.
+/// Runs the module in each form that a device takes; as SPIR-V only if `as_spirv`.
 fn check(made: (Vec<u8>, Expected), as_spirv: bool) {
     let (module, expected) = made;
     let text = emit(&module).unwrap();
@@ -190,7 +190,7 @@ fn check(made: (Vec<u8>, Expected), as_spirv: bool) {
                     error.build_log().unwrap_or_default()
                 )
             });
-            // SAFETY: an item writes its own results.
+            // SAFETY: each work-item writes only its own results.
             let kernel = unsafe { program.kernel("k") }.unwrap();
             let given = rt.buffer_from(input.clone()).await.unwrap();
             let out = rt.buffer_from(vec![0_u32; ITEMS * RESULTS as usize]).await.unwrap();
@@ -237,7 +237,7 @@ fn vectors_of_booleans_are_masks_as_integers() {
         let all = m.op(Op::All, bool, &[back]);
         m.store_truth(all, move |x| x >> 9 & low == low);
     }
-    // Several integers of a mask.
+    // Several integers from one mask.
     let bits = m.bits(m.x, 16);
     let (bytes, byte) = (m.ints(8, 2), m.ints(8, 1));
     let pair = m.op(Op::Bitcast, bytes, &[bits]);
@@ -251,7 +251,7 @@ fn vectors_of_booleans_are_masks_as_integers() {
     check(m.finish(), true);
 }
 
-/// Intel's compiler for CPUs gives other values for such a module.
+/// Intel's compiler for CPUs computes wrong values for such a module.
 #[test]
 fn vectors_of_booleans_are_composed_and_taken_apart() {
     let mut m = Maker::new(none);
@@ -345,7 +345,7 @@ fn booleans_are_picked_by_indexes_that_are_not_constant() {
 #[test]
 fn vectors_of_booleans_pass_through_functions_blocks_and_variables() {
     let mut m = Maker::new(|b| {
-        // The complement of the first, if the second is true.
+        // Returns the complement of the first argument if the second is true.
         let bool = b.type_bool();
         let eight = b.type_vector(bool, 8);
         let ty = b.type_function(eight, [eight, bool]);
@@ -368,7 +368,7 @@ fn vectors_of_booleans_pass_through_functions_blocks_and_variables() {
     let called = m.b.function_call(eight, None, function, [bits, condition]).unwrap();
     let flipped = |x: u32| (if x >> 12 & 1 == 1 { !x } else { x }) & 0xff;
     m.store_mask(called, 8, flipped);
-    // A variable of the function.
+    // A variable of storage class `Function`.
     let pointer = m.b.type_pointer(None, StorageClass::Function, eight);
     let variable = m.b.id();
     let declaration = Instruction::new(
@@ -418,7 +418,7 @@ fn comparisons_of_every_width_give_booleans() {
         m.store_mask(less, 8, move |x| {
             (0..8).map(|at| u32::from(sign(x >> (3 * at)) < sign(x)) << at).sum()
         });
-        // Chosen from numbers of another width.
+        // A selection between numbers of another width.
         let long = m.ints(64, 8);
         let (long_first, long_last) = match width {
             64 => (first, last),
@@ -458,7 +458,7 @@ fn comparisons_of_every_width_give_booleans() {
                 (0..8).map(|at| u32::from(right(value(x >> (3 * at)), value(x))) << at).sum()
             });
         }
-        // 0 / 0 where the number is even.
+        // The value is 0 / 0 if the number is even.
         let (_, ones) = m.numbers([1; 8]);
         let odd = m.op(Op::BitwiseAnd, wide, &[shifted, ones]);
         let odd = m.op(Op::ConvertUToF, floats, &[odd]);
@@ -466,7 +466,7 @@ fn comparisons_of_every_width_give_booleans() {
         let is_nan = m.op(Op::IsNan, eight, &[quotient]);
         m.store_mask(is_nan, 8, |x| (0..8).map(|at| (!x >> (3 * at) & 1) << at).sum());
     }
-    // Three components, in a vector that takes the room of four.
+    // Three components, in a vector that takes the space of four.
     let (three, bools) = (m.ints(32, 3), m.bools(3));
     let (_, limits) = m.numbers([1 << 30, 1 << 31, 3 << 30]);
     let all = m.op(Op::CompositeConstruct, three, &[m.x; 3]);
@@ -479,7 +479,8 @@ fn comparisons_of_every_width_give_booleans() {
     check(m.finish(), true);
 }
 
-/// As optimisers make them of reductions and of structs in registers.
+/// Returns a module with integers of unusual widths, as optimisers create them for reductions and for structs
+/// in registers.
 fn with_odd_integers() -> Maker {
     let mut m = Maker::new(none);
     m.b.extension("SPV_INTEL_arbitrary_precision_integers");
@@ -553,7 +554,7 @@ fn bits_of_three_numbers_are_those_of_one() {
     check(m.finish(), false);
 }
 
-/// In memory that the host sees, each would take one bit.
+/// In memory that the host can access, each Boolean would have to take one bit.
 #[test]
 fn vectors_of_booleans_in_global_memory_are_refused() {
     let mut b = Builder::new();

@@ -1,12 +1,11 @@
-//! An executor's thread is never blocked: fifty builds and a thousand launches, awaited on it, leave
-//! it free for everything else.
+//! An executor's thread is never blocked: while fifty builds and a thousand launches are awaited on it, other
+//! tasks can run on it.
 //!
-//! What blocks a thread cannot be told from gaps between its timer's ticks: drivers for CPUs take
-//! every processor for themselves, and a thread that waits for one has gaps, too. The kernel knows
-//! the difference. It counts as a *voluntary* context switch when a thread gives its processor up
-//! to wait for something: a lock, a condition, a child, a file. Being preempted is another count.
-//! So a poll that blocks, however shortly, shows in that count, on the busiest machine, and one
-//! that only takes its time does not.
+//! Gaps between the ticks of a timer do not show whether a poll blocks: drivers for CPUs use every processor,
+//! and a thread that waits for a processor has gaps too. The operating system distinguishes the two cases. It
+//! counts a *voluntary* context switch when a thread yields its processor to wait for a lock, a condition, a
+//! child or a file, and counts preemption separately. So a poll that blocks, however briefly, increases this
+//! count even on a busy machine, and a poll that only takes long does not.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "what was measured is of interest")]
@@ -27,9 +26,9 @@ use tokio::time::{MissedTickBehavior, interval};
 const PROGRAMS: usize = 50;
 const LAUNCHES: usize = 20;
 
-/// How often the thread that calls it has given its processor up to wait.
+/// Returns how often the calling thread has yielded its processor to wait.
 fn voluntary_switches() -> i64 {
-    // SAFETY: it holds integers only, for which zero is a value.
+    // SAFETY: the structure holds only integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a live value of the type that the call fills in.
     let status = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
@@ -37,7 +36,7 @@ fn voluntary_switches() -> i64 {
     usage.ru_nvcsw
 }
 
-/// A future, and where its polls count how often they made the thread wait.
+/// A future whose polls count how often they made the thread wait.
 struct Metered<F> {
     future: Pin<Box<F>>,
     waits: Rc<Cell<i64>>,
@@ -60,14 +59,14 @@ impl<F: Future> Future for Metered<F> {
     }
 }
 
-/// How often the thread had to wait, by what it awaited.
+/// Number of times the thread had to wait, by awaited operation.
 #[derive(Clone, Debug, Default)]
 struct Waits {
     builds: Rc<Cell<i64>>,
     launches: Rc<Cell<i64>>,
 }
 
-/// Builds a program that no other call builds, launches it again and again, and awaits each launch.
+/// Builds a program that no other call builds, launches it repeatedly, and awaits each launch.
 async fn work(rt: Runtime, round: usize, program: usize, waits: Waits) {
     let number = round * PROGRAMS + program + 1;
     let source =
@@ -77,8 +76,8 @@ async fn work(rt: Runtime, round: usize, program: usize, waits: Waits) {
         let x = rt.buffer_from(vec![0u32; 64]).await.unwrap();
         for _ in 0..LAUNCHES {
             rt.queue().submit(add.launch(64).args((&x,))).unwrap().await.unwrap();
-            // A command may have ended by the time it is awaited. That there are others on its
-            // thread is then for the task to think of.
+            // A command may have completed before it is awaited. The task then has to yield to others on its
+            // thread itself.
             tokio::task::yield_now().await;
         }
         assert_eq!(rt.queue().read(&x).await.unwrap(), [(LAUNCHES * number) as u32; 64]);
@@ -86,7 +85,7 @@ async fn work(rt: Runtime, round: usize, program: usize, waits: Waits) {
     Metered::new(launches, &waits.launches).await;
 }
 
-/// All of it at once, on this thread.
+/// Runs all work concurrently on this thread.
 async fn all_work(rt: Runtime, round: usize, waits: Waits) {
     let work = |program| work(rt.clone(), round, program, waits.clone());
     let tasks: Vec<_> =
@@ -94,14 +93,14 @@ async fn all_work(rt: Runtime, round: usize, waits: Waits) {
     join_all(tasks).await.into_iter().for_each(Result::unwrap);
 }
 
-/// A runtime of tokio's that has no thread but the one it is used on.
+/// Runs a future on a tokio runtime that uses only the current thread.
 fn on_this_thread<T>(future: impl Future<Output = T>) -> T {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     tokio::task::LocalSet::new().block_on(&tokio, future)
 }
 
-/// Until `work` has ended, ticks every millisecond on the same thread; ticks that come too late
-/// are left out. Gives the share of the ticks that came.
+/// Ticks every millisecond on the same thread until `work` has ended, and skips late ticks. Returns the share
+/// of the ticks that occurred.
 async fn share_of_ticks(work: impl Future<Output = ()>) -> f64 {
     let period = Duration::from_millis(1);
     let mut ticker = interval(period);
@@ -123,7 +122,7 @@ async fn share_of_ticks(work: impl Future<Output = ()>) -> f64 {
     }
 }
 
-/// The work beside a ticker, on one thread: the share of ticks, and how often builds and launches
+/// Runs the work beside a ticker on one thread. Returns the share of ticks, and how often builds and launches
 /// made the thread wait.
 fn beside_a_ticker(rt: Runtime, round: usize) -> (f64, i64, i64) {
     let waits = Waits::default();
@@ -131,7 +130,7 @@ fn beside_a_ticker(rt: Runtime, round: usize) -> (f64, i64, i64) {
     (share, waits.builds.get(), waits.launches.get())
 }
 
-/// The same load without Kiln on the ticker's thread: the work is another thread's.
+/// Runs the same load with the work on another thread. Returns the share of ticks.
 fn ticker_alone(rt: Runtime, round: usize) -> f64 {
     let (ended, end) = futures::channel::oneshot::channel();
     let other = std::thread::spawn(move || {
@@ -145,12 +144,12 @@ fn ticker_alone(rt: Runtime, round: usize) -> f64 {
 
 #[test]
 fn builds_and_launches_never_block_the_thread_that_awaits_them() {
-    /// What blocks does so every time: 50 times for the builds, 1,000 times for the launches. But a
-    /// thread also waits where it meets a lock that another holds for a few instructions or, on a
-    /// submit, while it hands commands to the driver: one launch in twenty, on two processors.
+    /// A blocking operation blocks every time: 50 times for the builds, 1,000 times for the launches. But a
+    /// thread also waits if another holds a lock for a few instructions or, during a submit, while it passes
+    /// commands to the driver: in one launch out of twenty, on two processors.
     const MOST_WAITS_FOR_BUILDS: i64 = 2;
     const MOST_WAITS_FOR_LAUNCHES: i64 = (PROGRAMS * LAUNCHES / 5) as i64;
-    /// What is chance does not come in every round.
+    /// Chance effects do not occur in every round.
     const ROUNDS: usize = 4;
 
     block_on(support::on_each_device(async |rt| {
@@ -158,14 +157,14 @@ fn builds_and_launches_never_block_the_thread_that_awaits_them() {
         let other = support::builder().device(selector).build().await.unwrap();
         let mut rounds = Vec::new();
         let fine = (1..=ROUNDS).any(|round| {
-            // Each on a thread of its own: `block_on` is not to be entered twice.
+            // Each runs on a thread of its own: `block_on` must not be nested.
             let other = other.clone();
             let alone = std::thread::spawn(move || ticker_alone(other, round)).join().unwrap();
             let rt = rt.clone();
             let (share, builds, launches) =
                 std::thread::spawn(move || beside_a_ticker(rt, round)).join().unwrap();
             rounds.push((alone, share, builds, launches));
-            // A thread that computes does not wait, but may leave nobody else a turn.
+            // A thread that computes does not wait, but may starve other tasks.
             share >= alone / 2.0
                 && builds <= MOST_WAITS_FOR_BUILDS
                 && launches <= MOST_WAITS_FOR_LAUNCHES
@@ -185,7 +184,7 @@ fn a_poll_that_blocks_is_seen() {
                 for _ in 0..10 {
                     let (open, gate) = async_channel::bounded::<()>(1);
                     let event = rt.queue().host_task(async move { gate.recv().await }).unwrap();
-                    // By when this thread waits for the command, or a little before.
+                    // The gate opens while this thread waits for the command, or shortly before.
                     let opener = std::thread::spawn(move || open.send_blocking(()).unwrap());
                     event.wait().unwrap();
                     opener.join().unwrap();

@@ -1,5 +1,5 @@
-//! Nothing left of some resource of the system, at every stage: an error of the kind `OutOfResources` for
-//! whoever is concerned, an end for everything, and success once there is some again.
+//! Exhaustion of a system resource at every stage: the affected operations fail with `OutOfResources`,
+//! everything ends, and operations succeed once the resource is available again.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
@@ -24,26 +24,26 @@ use tempfile::TempDir;
 
 const RESOURCE: &str = "KILN_TEST_RESOURCE";
 
-/// A process that hangs for so many seconds is ended.
+/// Time limit of a process in seconds.
 const HANGS: u32 = 240;
 
 const REFUSED: &str = "kernel void bad(global uint *x) { x[0] = absent; }";
 
-/// Limits do not bind root. Before any thread depends on who the process is.
+/// Drops root, whom limits do not bind. Runs before any thread depends on the user id.
 fn become_nobody() {
     const NOBODY: u32 = 65534;
-    // SAFETY: changes the ids of this process.
+    // SAFETY: the calls change the ids of this process only.
     if unsafe { libc::getuid() } == 0 {
         // SAFETY: as above.
         assert_eq!(unsafe { libc::setresgid(NOBODY, NOBODY, NOBODY) }, 0);
         // SAFETY: as above.
         assert_eq!(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) }, 0);
     }
-    // SAFETY: has the system end this process should it hang.
+    // SAFETY: the system ends this process if it hangs.
     unsafe { libc::alarm(HANGS) };
 }
 
-/// Does something while the system gives no more of a resource.
+/// Does something while the system grants no more of a resource.
 fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
     let (limit, left) = match resource {
         "threads" => (Resource::Nproc, 0),
@@ -52,7 +52,7 @@ fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
             (Resource::Nofile, lowest.as_raw_fd() as u64)
         }
         "memory" => {
-            // Enough for two threads and what they do, but not for a compiler.
+            // Enough memory for two threads and their work, but not for a compiler.
             let pages = fs::read_to_string("/proc/self/statm").unwrap();
             let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
             (Resource::As, pages * 4096 + (40 << 20))
@@ -66,7 +66,7 @@ fn without<T>(resource: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The runtime, kernels and buffers that the stages use.
+/// Runtime, kernels and buffers that the stages use.
 struct Bench {
     rt: Runtime,
     queue: Queue,
@@ -143,7 +143,7 @@ const STAGES: [Stage; 11] = [
     }),
 ];
 
-/// Has each stage done without the resource, and then with it.
+/// Runs each stage without the resource, and then with it.
 fn do_all(bench: &Bench) {
     fs::write(bench.folder.path().join("image.cl"), SAXPY).unwrap();
     let resource = told(RESOURCE);
@@ -177,7 +177,7 @@ fn device_child() {
     let program = block_on(rt.build(&Image::opencl_c(SAXPY)).into_future()).unwrap();
     // SAFETY: the kernel stays inside its buffers.
     let kernel = unsafe { program.kernel("saxpy") }.unwrap();
-    // The program is stored by then: a driver that is linking could not be helped.
+    // The program is stored by then: a driver's linking could not be retried.
     block_on(rt.drain());
     do_all(&Bench { queue: rt.queue(), rt, kernel, folder });
 }
@@ -213,7 +213,7 @@ fn address_space() {
     run("memory");
 }
 
-/// On a runtime that has not run a task yet.
+/// Runs on a runtime that has not run a task yet.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn first_task_child() {

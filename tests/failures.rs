@@ -1,4 +1,5 @@
-//! Failures: whom they reach, whom they do not, and how a buffer heals; and hanging devices.
+//! Failures: the commands that they affect and those that they do not, recovery of buffers, and hanging
+//! devices.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -24,7 +25,7 @@ use simulation::{eventually, kernel, runtime, runtime_with, teach};
 
 const LEN: usize = 64;
 
-/// An error of the application's that has more to do when it is dropped than to free memory.
+/// An error of the application whose drop runs more code than freeing memory.
 #[derive(Debug)]
 struct Closes(kiln::FusionScope);
 
@@ -36,7 +37,7 @@ impl std::fmt::Display for Closes {
 
 impl std::error::Error for Closes {}
 
-/// A runtime with a simulated device, and what most tests need.
+/// A runtime with a simulated device, and the objects that most tests need.
 struct Bench {
     simulator: Simulator,
     rt: Runtime,
@@ -75,7 +76,7 @@ impl Bench {
         self.queue.submit(self.duplicate.launch(LEN).args((from, to.write()))).unwrap()
     }
 
-    /// Has every lane of the device used, so that what follows is spread over them.
+    /// Uses every native queue of the device, so that later commands are spread over them.
     async fn open_lanes(&self) {
         let pause = self.simulator.pause();
         let events: Vec<_> = (0..8)
@@ -86,7 +87,7 @@ impl Bench {
     }
 }
 
-/// Runs a test on a device with threads and on one without.
+/// Runs a test on a device with threads and on a device without.
 fn on_both(test: impl AsyncFn(Bench)) {
     for simulator in [Simulator::new(), Simulator::immediate()] {
         block_on(async { test(Bench::new(simulator).await).await });
@@ -122,7 +123,7 @@ fn a_kernel_that_fails_fails_what_uses_its_results_with_its_own_error() {
         }
         assert_same(&read.await.expect_err("there is nothing to read"), &root);
         unrelated.await.unwrap();
-        // Whoever comes after the end of the failed command learns of it, too.
+        // A command that is submitted after the failed command has ended gets its error, too.
         assert_same(&bench.queue.read(&x).await.expect_err("it was not written"), &root);
     });
 }
@@ -147,9 +148,9 @@ fn a_failure_spares_independent_commands_on_the_same_lane() {
         let pause = bench.simulator.pause();
         let mut failed = Vec::new();
         for (index, buffer) in buffers.iter().enumerate() {
-            // Nobody holds its event.
+            // The event is dropped.
             let _ = bench.queue.fill(buffer, index as u32).unwrap();
-            // Three to a round on four lanes: every lane has some of each.
+            // Three commands in each round on four native queues: every queue gets some of each.
             let _ = bench.buffer_now(0);
             failed.push(bench.fail_to_write(&bench.rt.buffer(LEN).unwrap()));
         }
@@ -173,11 +174,11 @@ fn what_waits_for_a_command_on_another_lane_is_spared_by_a_later_failure_there()
         let broken: Vec<_> = (0..8).map(|_| bench.rt.buffer::<u32>(LEN).unwrap()).collect();
         for (source, broken) in sources.iter().zip(&broken) {
             let _ = bench.queue.fill(source, 3).unwrap();
-            // On the same lane as the fill, because it reads what that wrote.
+            // On the same native queue as the fill, because it reads the fill's output.
             bench.simulator.fail_launches("duplicate", 1, Fault::OutOfResources);
             let _ = bench.duplicate(source, broken);
         }
-        // Every pair is on two lanes but for luck.
+        // Each pair is most likely on two native queues.
         let target = bench.rt.buffer::<u32>(LEN).unwrap();
         let _ = bench.queue.fill(&target, 1).unwrap();
         let copies: Vec<_> =
@@ -333,7 +334,7 @@ fn a_host_future_that_fails_or_panics_fails_the_launch_that_waits_for_it() {
     });
 }
 
-/// Ready at once, and panics when it is dropped.
+/// Future that is ready at once, and panics when it is dropped.
 struct PanicsInDrop;
 
 impl Future for PanicsInDrop {
@@ -360,7 +361,7 @@ fn a_host_future_that_panics_when_dropped_fails_its_command_only() {
     });
 }
 
-/// An error, and what somebody panics with, that panics when it is dropped.
+/// An error and panic payload that panics when it is dropped.
 #[derive(Debug)]
 struct Bomb;
 
@@ -401,7 +402,7 @@ fn an_error_that_panics_when_dropped_takes_nothing_with_it() {
         let (scale, x) = (kernel(&rt, "scale").await, rt.buffer::<u32>(LEN).unwrap());
         drop(rt.queue().host_task(async { Err::<(), _>(Bomb) }).unwrap());
         rt.drain().await;
-        // What waits for room is handed over by the thread that dropped the error.
+        // Commands that wait for room are submitted by the thread that dropped the error.
         let launch = || rt.queue().submit(scale.launch(LEN).args((2u32, &x))).unwrap();
         let launches: Vec<_> = (0..20).map(|_| launch()).collect();
         launches[19].clone().await.unwrap();
@@ -477,7 +478,7 @@ fn markers_and_drains_end_well_whatever_has_failed() {
     });
 }
 
-/// Whichever comes first, the end of a command or the submission of one that comes after it.
+/// A failure is found whether the end of a command or the submission of a dependent one comes first.
 #[test]
 fn a_failure_is_never_lost_between_two_submissions() {
     let bench = block_on(Bench::new(Simulator::new()));
@@ -497,7 +498,7 @@ fn a_failure_is_never_lost_between_two_submissions() {
     });
     for round in 1..=2000 {
         let failed = bench.fail_to_write(&x);
-        // Events that ended long ago keep `submit` busy between two looks at the failing one.
+        // Events that ended long ago keep `submit` busy between two checks of the failing one.
         let launches: Vec<_> = (0..4)
             .map(|_| {
                 let launch = bench.duplicate.launch(LEN).args((&y, z.write())).after(&failed);
@@ -541,7 +542,7 @@ fn a_hanging_device_keeps_nobody_else_waiting() {
             let _ = other.queue().fill(&y, 7).unwrap();
             assert_eq!(other.queue().read(&y).await.unwrap(), [7; LEN]);
         }
-        // Also on the hanging device's own queue, with its bound reached.
+        // Also on the hanging device's own queue, whose limit is reached.
         let task = rt.queue().host_task(async {}).unwrap();
         eventually("the host task ends", || matches!(task.status(), Status::Complete));
         kernel(&rt, "scale").await;
@@ -584,7 +585,7 @@ fn errors_of_the_application_s_are_dropped_where_they_may_call_kiln() {
     let failed = bench.queue.submit(launch).unwrap();
     drop(block_on(failed.clone()).expect_err("the future failed"));
     drop(failed);
-    // What the error stands for is written anew, so that nobody needs it.
+    // The buffer that the error marks is written again, so that nothing refers to the error.
     let queue = bench.queue.clone();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(queue.fill(&x, 1).map(drop)));

@@ -1,6 +1,6 @@
-//! Memory that foreign bytes take while they are read: a small multiple of their size.
+//! Memory that is used while foreign bytes are read: a small multiple of their size.
 //!
-//! Alone in its binary, and in one test: the allocator counts for the whole process.
+//! This is the only test in its binary: the allocator counts for the whole process.
 
 #![cfg(unix)]
 
@@ -17,7 +17,7 @@ use support::{SAXPY, builder, on_each_device_with};
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// An answer of a build child: a greeting and a frame with a header and `count` empty sections.
+/// Returns an answer of a build child: a greeting and a frame with a header and `count` empty sections.
 fn answer(header: &str, count: usize) -> Vec<u8> {
     let (version, protocol) = (env!("CARGO_PKG_VERSION"), 1u32);
     let mut body = (header.len() as u64).to_le_bytes().to_vec();

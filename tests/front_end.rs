@@ -1,5 +1,5 @@
-//! The compilers that make SPIR-V of OpenCL C: when they run, and what becomes of what they say. Most of
-//! them are scripts here; what clang's translations compute, `translated_text.rs` tells.
+//! Compilers that translate OpenCL C to SPIR-V: when they run, and how their messages are handled. Most of them
+//! are scripts here; `translated_text.rs` tests the results of clang's translations.
 #![cfg(unix)]
 
 #[path = "support/children.rs"]
@@ -25,14 +25,14 @@ use smol::block_on;
 use support::{SAXPY, on_each_device};
 use tempfile::TempDir;
 
-/// Compilers that are scripts, in a folder of their own, beside a store.
+/// Compilers that are scripts, in a directory of their own, beside a store.
 struct Scripts(TempDir);
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/saxpy.spv");
 
 impl Scripts {
-    /// A clang that does what `script` says after it noted the run, and a translator that writes a
-    /// module whatever it gets.
+    /// Creates a clang that records the run and then does what `script` says, and a translator that writes a
+    /// module for any input.
     fn new(script: &str) -> Self {
         let scripts = Self(tempfile::tempdir().expect("there is room"));
         scripts.clang("15.0.6", script);
@@ -61,7 +61,7 @@ impl Scripts {
         scripts::place(&self.file(name), script);
     }
 
-    /// A runtime as another process would start it.
+    /// Starts a runtime as another process would.
     fn start(&self) -> Runtime {
         self.start_with(CacheConfig::at(self.file("store")))
     }
@@ -72,7 +72,7 @@ impl Scripts {
         block_on(builder.build()).expect("it starts")
     }
 
-    /// How often clang was given a text.
+    /// Returns how often clang was given a text.
     fn runs(&self) -> usize {
         let runs = fs::read_to_string(self.file("runs")).unwrap_or_default();
         runs.lines().filter(|arguments| arguments.contains("-x cl ")).count()
@@ -269,7 +269,7 @@ fn a_path_that_is_no_program_fails_the_start_by_name() {
 
 // ---- In processes with little -------------------------------------------------------------------
 
-/// A process that ignores SIGCHLD if it is told to, and translates two texts.
+/// Translates two texts, in a process that ignores SIGCHLD if it is told to.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 #[allow(clippy::print_stdout, reason = "the parent shows it")]
@@ -288,7 +288,7 @@ fn translating_process() {
     println!("{translated:?} {refused:?}");
 }
 
-/// Runs it with these tools in `PATH`, and little else.
+/// Runs the process with these tools in `PATH`, and few other variables.
 fn translates(path: &OsStr) {
     for (temporary, signal) in
         [("/nowhere/at/all", "default"), ("/tmp", "ignored"), ("/nowhere/at/all", "ignored")]
@@ -342,7 +342,7 @@ fn an_error_has_the_compilers_log() {
     assert!(error.same(&translate(&rt, "kernel void k() { nothing(); }").expect_err("it is kept")));
 }
 
-/// Counts the runs of the real compilers, by scripts before them.
+/// Counts the runs of the real compilers, through scripts in front of them.
 #[test]
 fn the_second_start_runs_no_clang() {
     if !has_clang() {

@@ -1,4 +1,4 @@
-//! Fused kernels do what their launches do one by one, byte for byte, on every device.
+//! On every device, the results of fused kernels equal those of their launches one by one, byte for byte.
 
 mod support;
 
@@ -13,16 +13,15 @@ const UNOPTIMISED: [&[u8]; 2] =
 
 const ITEMS: usize = 256;
 const GROUP: usize = 64;
-/// Of a buffer: as many as any of the kernels touches.
+/// Number of floats in a buffer: the most that any of the kernels accesses.
 const FLOATS: usize = ITEMS * 4;
 
-/// Kernels of a source and a target, which stay inside their buffers: the module, the name and the
-/// numbers that they are given.
+/// A kernel with a source and a target, which stays inside their buffers: its module, its name and its scalars.
 type Shape = (usize, &'static str, &'static [u32]);
 
-/// Whose work-items have the same elements, for the most part.
+/// Families of kernels. In each, work-items of different kernels mostly access the same elements.
 const FAMILIES: [&[Shape]; 4] = [
-    // One or four of each.
+    // One or four elements for each work-item.
     &[
         (0, "vectors", &[]),
         (0, "quads", &[]),
@@ -30,7 +29,7 @@ const FAMILIES: [&[Shape]; 4] = [
         (1, "first_of_four", &[]),
         (1, "rolled", &[]),
     ],
-    // One of each, of all or of some work-items.
+    // One element for each work-item, in all or in some work-items.
     &[
         (0, "by_group", &[]),
         (0, "helped", &[]),
@@ -44,7 +43,7 @@ const FAMILIES: [&[Shape]; 4] = [
         (0, "by_group", &[]),
         (1, "guarded_inside", &[1000]),
     ],
-    // Within groups.
+    // Elements within groups.
     &[
         (0, "by_group", &[]),
         (1, "turned_in_memory", &[]),
@@ -52,7 +51,7 @@ const FAMILIES: [&[Shape]; 4] = [
         (1, "group_most", &[]),
         (0, "guarded", &[100]),
     ],
-    // Of any kind.
+    // Any elements.
     &[
         (0, "points", &[]),
         (0, "reversed", &[]),
@@ -64,7 +63,7 @@ const FAMILIES: [&[Shape]; 4] = [
         (1, "split_transposed", &[16, 16]),
     ],
 ];
-/// Those of one buffer.
+/// Kernels with one buffer.
 const IN_PLACE: [Shape; 3] =
     [(0, "in_place", &[]), (1, "guarded_in_place", &[200]), (1, "shifted", &[])];
 
@@ -82,7 +81,7 @@ async fn buffers(rt: &Runtime, count: u32) -> Vec<Buffer<f32>> {
     buffers
 }
 
-/// What the buffers hold afterwards that are not dead, as bits.
+/// Returns the contents of the buffers that are not dead, as bits.
 async fn contents(rt: &Runtime, buffers: &[Buffer<f32>], dead: &[u32]) -> Vec<Vec<u32>> {
     let mut contents = Vec::new();
     for (_, buffer) in (0_u32..).zip(buffers).filter(|(at, _)| !dead.contains(at)) {
@@ -107,7 +106,7 @@ async fn assert_same(rt: &Runtime, originals: &[Program], chain: &Chain, fused: 
 
     let text = emit(&fused.spirv).expect("what it is made of can be expressed");
     let module = Image::spirv(fused.spirv).expect("it is a module");
-    // Where the device takes no SPIR-V, they are the same.
+    // Where the device takes no SPIR-V, the two are the same.
     for (way, image) in [("as a module", module), ("as OpenCL C", Image::opencl_c(text))] {
         let program = rt.build(&image).await;
         let program =
@@ -147,7 +146,7 @@ fn items(range: &NdRange) -> usize {
 
 fn random_chain(random: &mut fastrand::Rng) -> Chain {
     let count = random.u32(2..=6);
-    // Few kinds in one chain, so that their work-items have the same elements.
+    // Few kinds are used in one chain, so that their work-items have the same elements.
     let family = FAMILIES[random.usize(0..FAMILIES.len())];
     let kinds = random.usize(1..=3);
     let kinds = random.choose_multiple(family.iter(), kinds);
@@ -213,7 +212,7 @@ fn random_chains_compute_the_same_fused() {
         }
         let all = (fused_chains, refused, kept, private, local, barriers, wide);
         eprintln!("fused, refused, kept, private, local, barriers, wide: {all:?}");
-        // Each kind of outcome is there.
+        // Each kind of outcome occurs.
         assert!(
             fused_chains > 25
                 && refused > 10
@@ -268,7 +267,7 @@ fn work_items_that_do_the_work_of_four_do_all_of_it() {
     });
 }
 
-/// What a device that tells of races must tell of.
+/// Runs a kernel with a data race, which a device that detects races must report.
 #[test]
 #[ignore = "for such a device: scripts/test-races"]
 fn work_items_that_race() {

@@ -13,7 +13,7 @@ use kiln::{FusionMode, FusionOutcome, Internalization, Runtime, Unfused};
 use scopes::{Chain, FUSION, always, buffers, is_imitated, kernels, kernels_of_text};
 use tools::has_clang;
 
-/// `data/estimates.cl`.
+/// Module of `data/estimates.cl`.
 const ESTIMATES: &[u8] = include_bytes!("data/estimates.spv");
 
 const N: usize = 1024;
@@ -131,7 +131,7 @@ everywhere! {
     }
 }
 
-/// One run of a chain, and what became of it.
+/// Runs a chain once, and returns its outcome.
 async fn run_chain(rt: &Runtime) -> FusionOutcome {
     let chain = chain(rt).await;
     let (fusion, _) = chain.begin();
@@ -142,12 +142,12 @@ async fn run_chain(rt: &Runtime) -> FusionOutcome {
     outcome
 }
 
-/// Runs it until it is known which way is faster.
+/// Runs the chain until Kiln has decided which way is faster.
 async fn find_faster(rt: &Runtime) -> FusionOutcome {
     let mut timed = 0;
     for _ in 0..100 {
         let outcome = run_chain(rt).await;
-        // A run's times are told behind its results.
+        // The times of a run are reported after its results.
         rt.drain().await;
         match outcome {
             FusionOutcome::Unfused { why: Unfused::Timing, .. } => timed += 1,
@@ -201,7 +201,7 @@ everywhere! {
     }
 }
 
-/// Of PoCL's compiler it is known that it moves a load before a store under a condition.
+/// PoCL's compiler is known to move a load before a conditional store.
 const PARTLY_WRITTEN: &str = "
     kernel void first(global const int *src, global int *dst) {
         size_t i = get_global_id(1) * get_global_size(0) + get_global_id(0);
@@ -240,8 +240,8 @@ everywhere! {
     }
 }
 
-/// As a random chain had it that was wrong on PoCL: its compiler moved the third kernel's reads before
-/// the first one's writes, in the same work-item.
+/// Part of a random chain whose result was wrong on PoCL: its compiler moved the third kernel's reads before
+/// the first one's writes, within the same work-item.
 const READ_THROUGH_HELPERS: &str = "
     __attribute__((noinline)) long get(global const long *p, size_t i) { return p[i]; }
     __attribute__((noinline)) void put(global long *p, size_t i, long a) { p[i] = (ulong)((ulong)a >> 3); }
@@ -283,7 +283,7 @@ everywhere! {
     }
 }
 
-/// A compiler may have one function for both of the same number, which rounds in its own way.
+/// A compiler may compute the sine and the native sine of one number by one function, which rounds differently.
 const ANGLES: &str = "
     kernel void sines(global const float *x, global float *y) {
         size_t i = get_global_id(0);
@@ -368,7 +368,7 @@ everywhere! {
     }
 }
 
-/// Compilers of C take for granted that what is written as one type is not read as another.
+/// C compilers assume that memory is not read as another type than it was written as.
 const OF_TWO_TYPES: &str = "
     kernel void look(global const int *q, global float *out, int n) {
         int g = get_global_id(0);
@@ -407,7 +407,7 @@ everywhere! {
     }
 }
 
-/// `data/rare.spvasm`.
+/// Module of `data/rare.spvasm`.
 const RARE: &[u8] = include_bytes!("data/rare.spv");
 
 everywhere! {
@@ -452,7 +452,7 @@ everywhere! {
     }
 }
 
-/// OpenCL C says what dimensions have that there are not: SPIR-V does not.
+/// OpenCL C defines the results for dimensions that do not exist; SPIR-V does not.
 const BEYOND: &str = "
     kernel void places(global uint *dst, uint dimensions) {
         size_t at = get_global_id(1) * get_global_size(0) + get_global_id(0);

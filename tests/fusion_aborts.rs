@@ -1,5 +1,5 @@
-//! Fusion scopes against commands from outside that need their launches: every kind of command
-//! meets a scope in every state, and the results are those of the order of submission.
+//! Commands from outside that depend on the launches of a fusion scope: every kind of command occurs in every
+//! state of a scope, and the results equal those of the order of submission.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -14,7 +14,7 @@ use scopes::{Chain, always};
 
 const N: usize = 64;
 
-/// What comes from outside. What it uses is the buffer that the scope's last launch so far writes.
+/// A command from outside. It uses the buffer that the scope's latest launch writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outside {
     Read,
@@ -50,18 +50,18 @@ const OUTSIDE: [Outside; 14] = [
     Outside::OtherScope,
 ];
 
-/// When it comes.
+/// State of the scope when the command is submitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// Before the second of two launches.
     Between,
     /// After both.
     Collected,
-    /// After both, and after something else has aborted the scope.
+    /// After both, and after another command has aborted the scope.
     Aborted,
-    /// Right after `complete` was called, which has perhaps not decided.
+    /// Right after the call of `complete`, which may not have decided.
     Completing,
-    /// After `complete` has told that the launches run as one.
+    /// After `complete` has returned that the launches run as one kernel.
     Fused,
     Canceled,
     Dropped,
@@ -97,7 +97,7 @@ impl Setting {
         Self { rt: rt.clone(), chain: chain(rt).await, other }
     }
 
-    /// Does it to the buffer that `event`'s launch writes; gives what the buffer then holds.
+    /// Submits the command for the buffer that `event`'s launch writes. Returns the buffer's expected contents.
     async fn apply(
         &self,
         outside: Outside,
@@ -252,7 +252,7 @@ everywhere! {
         let Setting { chain, other, .. } = &setting;
         let queue = &chain.queue;
         let (scope, [_, second]) = chain.begin();
-        // Reads of what the scope only reads, and whatever uses other memory.
+        // Reads of memory that the scope only reads, and commands on other memory.
         assert_eq!(queue.read(&chain.src).await.unwrap(), numbers());
         queue.fill(other, 1.0).unwrap().await.unwrap();
         queue.submit(chain.in_place.launch(N).args((other,))).unwrap();
@@ -378,7 +378,7 @@ everywhere! {
     async fn nothing_is_discarded_that_runs_already(rt: Runtime) {
         let chain = chain(&rt).await;
         let (scope, [first, second]) = chain.begin();
-        first.await.unwrap(); // aborts the scope
+        first.await.unwrap(); // Aborts the scope.
         scope.discard();
         second.await.unwrap();
         assert_eq!(chain.queue.read(&chain.dst).await.unwrap(), chain.result());

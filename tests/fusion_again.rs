@@ -1,5 +1,5 @@
-//! Fusion scopes that follow others of nearly the same launches: what was found out about one holds for
-//! the next only as far as they are the same.
+//! Fusion scopes that follow others with nearly the same launches: the findings about one scope apply to the
+//! next only where the two are equal.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -21,7 +21,7 @@ async fn chain(rt: &Runtime, start: f32) -> Chain {
     Chain::new(rt, (0..N).map(|n| n as f32 + start).collect(), 3.0).await
 }
 
-/// How many buffers the fused kernel does without.
+/// Returns the number of buffers that the fused kernel does not need.
 fn internalized(outcome: &FusionOutcome) -> usize {
     match outcome {
         FusionOutcome::Fused { internalized, .. } => *internalized,
@@ -66,8 +66,8 @@ everywhere! {
     }
 }
 
-/// Work-items that need 20 KiB of private memory: Intel's driver for CPUs lets a work-group have many of
-/// them, and one of those that need 32 KiB.
+/// Kernels that need 20 KiB of private memory for each work-item. Intel's driver for CPUs allows work-groups
+/// with many such work-items, but only one that needs 32 KiB.
 const MUCH_MEMORY: &str = "
     #define KERNEL(name, factor) \\
         kernel void name(global float *x, int step) { \\
@@ -122,7 +122,7 @@ everywhere! {
         for chain in &mut chains {
             chain.queue = queue.clone();
         }
-        // More than are kept in mind, then few, then more again.
+        // More chains than are remembered, then few, then more again.
         for taking_turns in [12, 2, 1, 3, 12] {
             for turn in 0..40 {
                 let chain = &chains[turn % taking_turns];
@@ -187,7 +187,7 @@ everywhere! {
         let chain = chain(&rt, 1.0).await;
         let expected: Vec<_> = chain.numbers.iter().map(|n| n * 9.0 + 1.0).collect();
         for _ in 0..4 {
-            // Scaled twice in place, and then written elsewhere.
+            // The source is scaled twice in place, and the result is then written to another buffer.
             chain.queue.write(&chain.src, chain.numbers.clone()).unwrap();
             let again = chain.src.slice(..).unwrap();
             let fusion = chain.queue.start_fusion();
@@ -207,7 +207,7 @@ everywhere! {
         let mut chain = chain(&rt, 0.0).await;
         let mut unheld = 0;
         for _ in 0..10 {
-            // Nothing is known there.
+            // A new queue has no findings.
             chain.queue = rt.queue();
             for _ in 0..2 {
                 let (fusion, _) = chain.begin();
@@ -225,7 +225,7 @@ everywhere! {
             fusion.internalize(&chain.tmp, Internalization::Private).keep(&chain.tmp);
             assert_eq!(internalized(&fusion.complete().await.unwrap()), 0);
             assert_eq!(chain.queue.read(&chain.tmp).await.unwrap(), chain.scaled());
-            // The last handle is dropped, once the commands before let go of theirs.
+            // The last handle is dropped after the earlier commands have released theirs.
             std::thread::sleep(Duration::from_millis(5));
             let (fusion, _) = chain.begin();
             chain.tmp = rt.buffer(N).unwrap();
@@ -242,7 +242,7 @@ everywhere! {
         let chain = chain(&rt, 0.0).await;
         let failing = || chain.queue.host_task(async { Err::<(), _>("on purpose") }).unwrap();
         for round in 0..6 {
-            // What `dst` holds fails, unless the launch is known to write all of it.
+            // The content of `dst` is failed, unless the launch is known to write all of it.
             let after = failing();
             let launch = chain.in_place.launch(N).args((&chain.dst,));
             let failed = chain.queue.submit(launch.after(&after)).unwrap();

@@ -1,10 +1,10 @@
-//! Random chains of random kernels compute the same fused as one by one, byte for byte, or are refused
-//! for a reason; and those that must be refused are.
+//! Random chains of random kernels compute the same result fused as one by one, byte for byte, or are refused
+//! with a reason. Chains that must be refused are refused.
 //!
-//! Kernels are written as OpenCL C, translated by `clang-15` and `llvm-spirv-15`, and run as SPIR-V
-//! where a device takes it, and as the OpenCL C that Kiln makes of it. `KILN_FUSION_CASES` is how many
-//! cases are tried, `KILN_FUSION_SEED` where they begin, and each batch of them leaves what it runs
-//! below the directory `KILN_FUSION_DUMP`, if there is one. A batch of cases shares a module.
+//! The kernels are written in OpenCL C and translated by `clang-15` and `llvm-spirv-15`. They run as SPIR-V on
+//! devices that take it, and as the OpenCL C that Kiln generates from it. `KILN_FUSION_CASES` is the number of
+//! cases, and `KILN_FUSION_SEED` the first seed. Each batch of cases writes its modules below the directory
+//! `KILN_FUSION_DUMP`, if it is set. A batch of cases shares a module.
 
 #[path = "support/cases.rs"]
 mod cases;
@@ -30,9 +30,9 @@ use tools::{has_clang, has_tool};
 
 const KERNELS: usize = 40;
 const BATCH: usize = 100;
-/// Of so many cases, one is run as OpenCL C, too, where the driver also takes modules.
+/// Number of cases, one of which also runs as OpenCL C on drivers that take modules.
 const EMITTED: usize = 2;
-/// And where it does not: PoCL takes its time for each kernel.
+/// Likewise on drivers that take no modules: PoCL takes long for each kernel.
 const ONLY_EMITTED: usize = 10;
 
 type Cell = [u8; CELL];
@@ -48,7 +48,7 @@ fn run(folder: &Path, command: &str, arguments: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{command}: {said}")) }
 }
 
-/// Translates kernels, at the first level of optimisation that the translator is right at.
+/// Translates kernels, at the first optimisation level at which the translator is correct.
 fn translate(folder: &Path, kernels: &[Kernel], levels: &[&str]) -> Vec<u8> {
     let mut text = String::from(PRELUDE);
     kernels.iter().for_each(|kernel| text += &kernel.text);
@@ -72,7 +72,7 @@ fn translate(folder: &Path, kernels: &[Kernel], levels: &[&str]) -> Vec<u8> {
     panic!("{problems}\n{text}");
 }
 
-/// A module with its only entry point under another name.
+/// Returns a module with its only entry point renamed.
 fn renamed(module: &[u8], name: &str) -> Vec<u8> {
     const ENTRY_POINT: u32 = 15;
     let words: Vec<u32> =
@@ -107,7 +107,7 @@ struct Chosen {
     fused: Fused,
 }
 
-/// What is said of all cases.
+/// Totals of all cases.
 #[derive(Default)]
 struct Tally {
     cases: usize,
@@ -139,7 +139,7 @@ impl Tally {
     }
 }
 
-/// A reason without what is special about it.
+/// Returns a reason without its particulars.
 fn kind_of(reason: &str) -> String {
     let (mut kind, mut is_name) = (String::new(), false);
     for c in reason.chars() {
@@ -229,7 +229,7 @@ impl Device<'_> {
         contents
     }
 
-    /// Where a case differs from itself fused.
+    /// Returns the difference between the results of a case one by one and fused.
     async fn difference(&self, chosen: &Chosen, name: &str) -> Option<String> {
         let Chosen { at, case, fused } = chosen;
         let buffers = self.buffers(case, *at as u64).await;
@@ -344,7 +344,7 @@ async fn compare(
         return;
     }
     let linked = link(&modules, false).expect("they have different names");
-    // Drivers that crash take the test with them.
+    // The modules are written first, since a driver may crash the test.
     let dump = std::env::var_os("KILN_FUSION_DUMP");
     let dump = dump.map(|folder| Path::new(&folder).join(number.to_string()));
     if let Some(folder) = &dump {

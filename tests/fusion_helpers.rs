@@ -1,5 +1,5 @@
-//! Buffers that kernels hand to functions of their own become variables all the same, whatever their
-//! authors say of inlining.
+//! Buffers that kernels pass to their own functions become variables, even if the functions must not be
+//! inlined.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -15,7 +15,7 @@ use tools::has_clang;
 
 const N: usize = 256;
 
-/// Functions that compilers leave alone.
+/// Functions that compilers do not inline.
 const HELPERS: &str = "
     #define APART __attribute__((noinline))
     typedef struct { float a, b; } Pair;
@@ -59,8 +59,8 @@ const HELPERS: &str = "
     }
     ";
 
-/// A kernel that writes each element of `tmp` from that of `src`, one that makes `dst` of `tmp`, and what
-/// that is of an element of `src`.
+/// A kernel that computes each element of `tmp` from the one of `src`, a kernel that computes `dst` from `tmp`,
+/// and the expected element of `dst` for an element of `src`.
 struct Case {
     name: &'static str,
     write: &'static str,
@@ -184,13 +184,13 @@ everywhere! {
     }
 }
 
-/// The results of the kernels of [`GROUPS`] for numbers.
+/// Returns the expected results of the kernels of [`GROUPS`].
 fn turned_groups(numbers: &[f32]) -> Vec<f32> {
     let group = |group: &[f32]| group.iter().rev().map(|x| x.max(0.0)).collect::<Vec<_>>();
     numbers.chunks(64).flat_map(group).collect()
 }
 
-/// A work-group passes values on through a helper, by way of local memory.
+/// A work-group passes values through a helper, in local memory.
 const GROUPS: &str = "
     __attribute__((noinline)) float get(global const float *p, size_t i) { return p[i]; }
     __attribute__((noinline)) void put(global float *p, size_t i, float v) {

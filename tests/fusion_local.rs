@@ -1,4 +1,4 @@
-//! Buffers that fused kernels do without, in local memory.
+//! Buffers that fused kernels replace by local memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -56,7 +56,7 @@ everywhere! {
             assert_eq!(buffer.why_in_memory.is_none(), is_local, "{report}");
             assert_eq!(queue.read(&dst).await.unwrap(), numbers());
 
-            // What can be both.
+            // A buffer for which both forms are possible.
             let [src, tmp, dst] = buffers(&rt, &numbers()).await;
             let fusion = queue.start_fusion();
             fusion.submit(shift.launch(N).local(GROUP).args((&src, &tmp, 16_u32))).unwrap();
@@ -70,7 +70,7 @@ everywhere! {
     }
 }
 
-/// Intel's compiler for CPUs takes a negated number of another work-item where a barrier lies between.
+/// Intel's compiler for CPUs takes the negated number of another work-item if there is a barrier between.
 const NEGATED: &str = "
     kernel void split(global const float *src, global float *negated, global float *turned) {
         size_t i = get_global_id(0), l = get_local_id(0);

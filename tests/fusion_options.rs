@@ -1,5 +1,5 @@
-//! Chains of elementwise kernels under the build options that applications use: a fused kernel is as
-//! accurate as the launches one by one.
+//! Chains of elementwise kernels under the build options of common applications: a fused kernel is as accurate
+//! as the launches one by one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -53,7 +53,7 @@ kernel void turn(global const float *src, global float *dst, float a)
 }
 ";
 
-/// The value of a kernel in double precision.
+/// Returns the value of a kernel in double precision.
 fn reference(kernel: &str, x: f64, a: f64) -> f64 {
     match kernel {
         "scale" => x * a,
@@ -77,7 +77,8 @@ fn reference(kernel: &str, x: f64, a: f64) -> f64 {
     }
 }
 
-/// Kernels, with their scalar. `1 + tanh` cancels for negative numbers, which `exposure` makes zero.
+/// Chains of kernels, each with its scalar. `1 + tanh` cancels for negative numbers, which `exposure` makes
+/// zero.
 const CHAINS: &[&[(&str, f32)]] = &[
     &[("scale", 0.7), ("silu", 0.0)],
     &[("exposure", 1.3), ("gelu", 0.0), ("scale", 0.5)],
@@ -93,7 +94,7 @@ const CHAINS: &[&[(&str, f32)]] = &[
 const LLAMA: &str = "-cl-std=CL2.0 -cl-mad-enable -cl-unsafe-math-optimizations \
                      -cl-finite-math-only -cl-fast-relaxed-math";
 
-/// Options of darktable and llama.cpp, and each that compilers use in arithmetic.
+/// Options of darktable and llama.cpp, and each option that affects arithmetic.
 const OPTIONS: &[&str] = &[
     "",
     "-cl-fast-relaxed-math",
@@ -111,7 +112,7 @@ const OPTIONS: &[&str] = &[
     "-DFACTOR=1.0f -I /usr/include -cl-fast-relaxed-math",
 ];
 
-/// Extreme numbers, then ordinary ones of several sizes.
+/// Returns extreme numbers, followed by ordinary ones of several magnitudes.
 fn values() -> Vec<f32> {
     let edges = [
         0.0, -0.0, 1.0, -1.0, 1e-40, -1e-40, 1e-30, -1e-30, 1e30, -1e30, 88.0, -88.0, 104.0,
@@ -125,8 +126,8 @@ fn values() -> Vec<f32> {
     edges.into_iter().chain(ordinary).collect()
 }
 
-/// The right result, unless some value on the way is not a normal number of single precision: there
-/// options allow drivers to give any.
+/// Returns the right result, or `None` if an intermediate value is not a normal number in single precision:
+/// options allow drivers to return any result then.
 fn right(chain: &[(&str, f32)], x: f32) -> Option<f64> {
     let is_ordinary = |x: f64| x == 0.0 || (1e-36..1e36).contains(&x.abs());
     chain.iter().try_fold(f64::from(x), |x, (kernel, a)| {
@@ -134,7 +135,7 @@ fn right(chain: &[(&str, f32)], x: f32) -> Option<f64> {
     })
 }
 
-/// The largest error and the mean error, in units in the last place.
+/// Returns the largest error and the mean error, in units in the last place.
 fn errors(chain: &[(&str, f32)], results: &[f32]) -> (f64, f64) {
     let values = values();
     let errors = values.iter().zip(results).filter_map(|(x, result)| {
@@ -176,7 +177,7 @@ async fn run(rt: &Runtime, program: &Program, chain: &[(&str, f32)], fused: bool
     queue.read(&buffers[chain.len()]).await.unwrap()
 }
 
-/// The module of the kernels, whose instructions a compiler may rearrange where the options say so.
+/// Returns the module of the kernels, whose instructions a compiler may rearrange if the options allow it.
 fn module(options: &str) -> Image {
     let folder = tempfile::tempdir().unwrap();
     let run = |command: &mut Command| {
@@ -192,8 +193,8 @@ fn module(options: &str) -> Image {
     Image::spirv(std::fs::read(Path::new(folder.path()).join("kernels.spv")).unwrap()).unwrap()
 }
 
-/// With functions of full accuracy, the fused kernel may be a little off where the launches happen to be
-/// right: less than one unit for the largest error, and a part of one for the mean.
+/// Additional error allowed to the fused kernel if functions have full accuracy, since the launches may happen
+/// to be right: up to one unit for the largest error, and 0.25 units for the mean.
 const SLACK: (f64, f64) = (1.0, 0.25);
 
 async fn compare(rt: &Runtime, what: &str, program: &Program) {
@@ -243,7 +244,7 @@ fn fused_modules_are_as_accurate_as_their_launches_whatever_the_options_are() {
     });
 }
 
-/// A text can ask for the option by the macro that OpenCL C defines with it.
+/// A text can detect the option through the macro that OpenCL C defines with it.
 #[test]
 fn the_macro_of_fast_math_is_defined_in_fused_kernels() {
     if !has_clang() {

@@ -1,4 +1,4 @@
-//! Errors say what they speak of and what to do.
+//! Error messages name the object that they are about, and what to do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
@@ -21,7 +21,7 @@ fn says(error: &Error, words: &[&str]) {
     }
 }
 
-/// Whether the driver itself reads text, and so writes the logs that the test looks at.
+/// Whether the driver itself reads text, and so writes the logs that the test checks.
 fn takes_text(rt: &Runtime) -> bool {
     rt.device().formats.contains(&ImageFormat::OpenClC)
 }
@@ -94,7 +94,7 @@ everywhere! {
         let uses = "kernel void k(global float *x) { x[0] = tone(x[0]); }";
         let error = rt.build(&Image::opencl_c(uses)).await.unwrap_err();
         says(&error, &["`tone` is not defined", "`Image::importing([\"tone\"])`", "Runtime::register"]);
-        // Declared, it is missing only when the program is linked, which some drivers put off.
+        // With a declaration, it is missing only when the program is linked, which some drivers defer.
         let declares = format!("float tone(float x); {uses}");
         if let Err(error) = rt.build(&Image::opencl_c(declares)).await {
             says(&error, &["`tone` is not defined", "`Image::importing([\"tone\"])`"]);

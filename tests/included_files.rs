@@ -1,5 +1,5 @@
-//! OpenCL C that includes files: a program is of what they hold when it is asked for, wherever it
-//! is kept.
+//! OpenCL C that includes files: a program corresponds to the contents of the files at the time of the request,
+//! in every cache.
 
 mod support;
 #[path = "support/tools.rs"]
@@ -18,7 +18,7 @@ use smol::block_on;
 use support::{builder, on_each_device};
 use tempfile::TempDir;
 
-/// A folder with a file that says what a kernel multiplies by, in a file that it includes itself.
+/// A directory with a file that includes another one, which defines the factor of a kernel.
 struct Folder(TempDir);
 
 const TEXT: &str = "#include \"scale.h\"
@@ -58,12 +58,12 @@ impl Folder {
     }
 }
 
-/// Whether the device gets the text, or there is what makes SPIR-V of it.
+/// Whether the device takes text, or there are compilers that translate it to SPIR-V.
 fn takes_text(rt: &Runtime) -> bool {
     rt.device().formats.contains(&ImageFormat::OpenClC) || tools::has_clang()
 }
 
-/// A runtime for the same device.
+/// Creates a runtime for the same device.
 async fn alike(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
     builder.device(rt.device().index().to_string()).build().await.expect("it starts")
 }
@@ -73,7 +73,7 @@ fn scale(program: &Program) -> Kernel {
     unsafe { program.kernel("scale") }.expect("it is there")
 }
 
-/// What one becomes.
+/// Returns the result of the kernel for 1.
 async fn factor(rt: &Runtime, scale: &Kernel) -> f32 {
     let x = rt.buffer_from(vec![1.0f32]).await.expect("there is room");
     let y = rt.buffer::<f32>(1).expect("there is room");
@@ -195,7 +195,7 @@ async fn simulated(simulator: &Simulator) -> Runtime {
     builder.simulator(simulator).build().await.expect("it starts")
 }
 
-/// The compiler may have read the files before or after the change: what it made is of no key.
+/// The compiler may have read the files before or after the change, so no key matches its output.
 #[test]
 fn files_that_change_during_the_build_fail_it_and_nothing_is_kept() {
     block_on(async {
@@ -216,7 +216,7 @@ fn files_that_change_during_the_build_fail_it_and_nothing_is_kept() {
     });
 }
 
-/// A library is compiled without options: it names its files by their whole paths, or in the process's
+/// A library is compiled without options: it names its files by absolute paths, or relative to the process's
 /// directory.
 #[test]
 fn files_of_libraries_count_as_well() {
@@ -258,8 +258,8 @@ fn library(folder: &Path) -> Image {
     Image::opencl_c(text).exporting(["scaled"])
 }
 
-/// What runs as one kernel is translated from the text, which is another by then; unless the program
-/// was made from its translation, which is kept.
+/// The launches that run as one kernel are translated from the text, which has changed by then. If the program
+/// was made from its translation, that is kept and used.
 #[test]
 fn launches_of_a_program_whose_files_changed_compute_what_it_was_built_of() {
     block_on(on_each_device(async |rt: Runtime| {
@@ -305,7 +305,7 @@ fn drain_waits_for_a_build_whose_files_are_yet_to_be_read() {
     });
 }
 
-/// The simulator's binary is the text that it was given, as drivers know programs that they keep.
+/// The simulator's binary is the text that it was given, like the keys of drivers with caches of their own.
 #[test]
 fn a_driver_that_goes_by_the_text_does_not_take_one_content_for_another() {
     block_on(async {
@@ -323,7 +323,7 @@ fn a_driver_that_goes_by_the_text_does_not_take_one_content_for_another() {
     });
 }
 
-/// A driver's compiler would wait for the pipe, and read the device until there is no memory left.
+/// A driver's compiler would block on the pipe, and read the device until memory runs out.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe_and_a_device_are_refused_by_name() {

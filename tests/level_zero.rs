@@ -1,9 +1,9 @@
-//! Level Zero on GPUs that go wrong: that hang, are lost, or have no memory left; on two of
-//! different architectures at once; and under its validation layer.
+//! Level Zero on faulty GPUs, which hang, are lost, or run out of memory; on two GPUs of different
+//! architectures at once; and under its validation layer.
 //!
-//! Such a GPU is imitated: each test runs in a process of its own, started by the command that the
-//! environment variable `KILN_GPU_RUNNER` names and told by `DRMSHIM_*` variables what goes wrong.
-//! Without that command the tests skip themselves.
+//! The GPUs are imitated: each test runs in a process of its own, started by the command in the environment
+//! variable `KILN_GPU_RUNNER`. `DRMSHIM_*` variables select the fault. Without that command the tests skip
+//! themselves.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
@@ -27,33 +27,33 @@ use kiln::{Buffer, CacheConfig, ErrorKind, FusionMode, Image, Origin, Queue, Run
 
 const SAXPY: &[u8] = include_bytes!("data/saxpy.spv");
 
-/// Long enough for what ends at all.
+/// Time limit for operations that end at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The GPUs that are imitated, one of each architecture.
+/// Imitated GPUs, one of each architecture.
 const PRODUCTS: [&str; 3] = ["tgl", "dg2", "bmg"];
 
-/// Those with memory of their own, which can be exhausted. The others have the host's.
+/// GPUs with memory of their own, which can be exhausted. The others use the host's.
 const DISCRETE: [&str; 2] = ["dg2", "bmg"];
 
-/// What makes Level Zero's loader check each call, and count what was created and destroyed.
+/// Variables that make Level Zero's loader check each call, and count created and destroyed objects.
 const VALIDATION: [(&str, &str); 3] = [
     ("ZE_ENABLE_VALIDATION_LAYER", "1"),
     ("ZE_ENABLE_PARAMETER_VALIDATION", "1"),
     ("ZEL_ENABLE_BASIC_LEAK_CHECKER", "1"),
 ];
 
-/// What makes it follow events, too, which crashes now and then where several threads submit.
+/// Variable that makes the loader also track events. This sometimes crashes if several threads submit.
 const EVENTS: [(&str, &str); 1] = [("ZEL_ENABLE_EVENTS_CHECKER", "1")];
 
-/// Whether it does. It does not know events that count, and warns that they serve again without being
-/// reset; those with times do not count.
+/// Whether the loader tracks events. It does not support counting events, and warns that they are used again
+/// without a reset. Events with timestamps are not counting events.
 fn follows_events() -> bool {
     EVENTS.iter().all(|(name, _)| std::env::var_os(name).is_some())
 }
 
-/// Runs a test of this binary on each of the products at the same time, with `variables`, and gives
-/// what each reported, and wrote. `None` without the command for that.
+/// Runs a test of this binary on each of the products at the same time, with `variables`. Returns the report
+/// and output of each, or `None` if `KILN_GPU_RUNNER` is not set.
 fn on_each(
     products: &[&str],
     test: &str,
@@ -76,7 +76,7 @@ fn on_each(
     Some(children.into_iter().map(Child::report_and_output).collect())
 }
 
-/// In such a process: the runtime of its GPU.
+/// Creates the runtime of the imitated GPU, in a process started by [`on_each`].
 async fn runtime() -> Runtime {
     let builder = support::builder().device("level-zero").profiling(follows_events());
     builder.build().await.expect("there is a GPU")
@@ -89,7 +89,7 @@ async fn saxpy(rt: &Runtime) -> kiln::Kernel {
     unsafe { program.kernel("saxpy") }.expect("it is there")
 }
 
-/// What a future gives, if it does within the time.
+/// Returns the output of a future, if it completes within the limit.
 async fn within<F: IntoFuture<IntoFuture: Unpin>>(limit: Duration, future: F) -> Option<F::Output> {
     match select(future.into_future(), smol::Timer::after(limit)).await {
         Either::Left((output, _)) => Some(output),
@@ -114,7 +114,7 @@ fn hanging() {
         let short = Duration::from_millis(300);
         assert!(within(short, event.clone()).await.is_none(), "it hangs");
         assert!(matches!(event.status(), Status::Enqueued), "{:?}", event.status());
-        // What needs no GPU goes on.
+        // Operations that need no GPU continue.
         let other = rt.build(&Image::opencl_c("kernel void other(global int *a) { *a = 1; }"));
         if tools::has_clang() {
             within(PATIENCE, other.start()).await.expect("it ends").expect("it is right");
@@ -169,7 +169,7 @@ fn exhausted() {
         let rt = runtime().await;
         const PART: usize = 32 << 20;
         let queue = rt.queue();
-        // The driver itself ends the process when it has no room for a queue.
+        // The driver itself ends the process if it has no memory for a queue.
         let first = rt.buffer::<u8>(PART).expect("there is memory");
         queue.fill(&first, 7).unwrap().await.expect("it fits");
         let mut buffers = vec![first];
@@ -193,7 +193,7 @@ fn exhausted() {
 #[test]
 fn nothing_in_flight_uses_no_processor() {
     for (report, _) in on_each(&PRODUCTS, "idle", &[]).into_iter().flatten() {
-        // Of 10 s; in units of 10 ms, of which the system may count one to whoever it interrupts.
+        // Ticks of 10 ms in 10 s. The system may charge a tick to the thread that it interrupts.
         assert!(report["ticks"] <= 2, "{report:?}");
     }
 }
@@ -206,7 +206,7 @@ fn idle() {
         let buffer = rt.buffer::<u32>(1024).unwrap();
         rt.queue().fill(&buffer, 7).unwrap().await.unwrap();
         rt.drain().await;
-        // The reactor stays awake for a moment, for what may come next.
+        // The reactor stays awake briefly, in case another command follows.
         smol::Timer::after(Duration::from_millis(500)).await;
         let before = ticks_of_kiln();
         smol::Timer::after(Duration::from_secs(10)).await;
@@ -214,7 +214,7 @@ fn idle() {
     });
 }
 
-/// The processor time that the library's threads have used.
+/// Returns the processor time that the library's threads have used.
 fn ticks_of_kiln() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("there is /proc");
     let ticks = tasks.filter_map(|task| {
@@ -239,7 +239,7 @@ const TASKS: u32 = 64;
 #[test]
 #[ignore = "another test runs it"]
 fn busy() {
-    /// What `KILN_TEST_SECONDS` lengthens.
+    /// Default time in seconds; `KILN_TEST_SECONDS` sets a longer one.
     const SECONDS: u64 = 2;
     let seconds = std::env::var("KILN_TEST_SECONDS").ok();
     let seconds = seconds.map_or(SECONDS, |text| text.parse().expect("it is a number"));
@@ -251,9 +251,9 @@ fn busy() {
             let (rt, saxpy) = (rt.clone(), saxpy.clone());
             smol::spawn(async move {
                 let mut rounds = 0u64;
-                // One at least, however slow the machine.
+                // At least one round, even on a slow machine.
                 while rounds == 0 || Instant::now() < until {
-                    // Another program each time, by its digest.
+                    // The digest differs each time, so each program is a new one.
                     let build = rounds.is_multiple_of(8).then(|| {
                         let mut module = SAXPY.to_vec();
                         let generator = task + TASKS * rounds as u32;
@@ -285,7 +285,7 @@ fn busy() {
 
 #[test]
 fn a_driver_older_than_in_order_lists_runs_commands_in_order_all_the_same() {
-    // Its stand-in ends the process where a command could overtake the one before it.
+    // The stand-in for this driver ends the process if a command could overtake the one before it.
     on_each(&["dg2"], "busy", &[("KILN_STAND_INS_OLDER", "1")]);
 }
 
@@ -296,8 +296,8 @@ fn whoever_is_woken_may_submit_at_once() {
     }
 }
 
-/// Submits as soon as it is woken, which takes the lock under which another thread may have found the
-/// end.
+/// Waker that submits a command when it is woken. The submission takes the lock under which another thread may
+/// have found the end.
 struct Submits {
     queue: Queue,
     buffer: Buffer<u32>,
@@ -354,7 +354,7 @@ fn two_gpus_of_different_architectures_work_at_once_with_programs_of_their_own()
 #[test]
 #[ignore = "another test runs it"]
 fn pair() {
-    /// Of launches, on each.
+    /// Number of launches on each.
     const ROUNDS: usize = 50;
     let directory = tempfile::tempdir().expect("there is room for a directory");
     smol::block_on(async {
@@ -430,7 +430,7 @@ fn a_fill_of_more_than_4_gib_reaches_the_end() {
 #[test]
 #[ignore = "another test runs it"]
 fn filled() {
-    // No whole number of work-groups of the driver's.
+    // The length is not a multiple of the driver's work-group size.
     const LEN: usize = (4 << 30) + 4099;
     smol::block_on(async {
         let rt = runtime().await;
@@ -463,7 +463,7 @@ fn the_validation_layer_has_nothing_to_report() {
     }
 }
 
-/// Waits until those threads of the library have ended that may still have what a runtime had.
+/// Waits until all threads of the library that may still hold objects of a runtime have ended.
 fn wait_for_the_threads() {
     let until = Instant::now() + PATIENCE;
     let are_there = || {

@@ -1,5 +1,5 @@
-//! Imports whose types are not those of the exports: refused before a driver links them, on every device,
-//! with both types, both images and the symbol.
+//! Imports whose types differ from those of the exports: on every device, they are refused before a driver
+//! links them, with both types, both images and the symbol.
 
 #[path = "support/libraries.rs"]
 mod libraries;
@@ -16,13 +16,13 @@ use rspirv::spirv::{
     StorageClass, Word,
 };
 
-/// A runtime that has the libraries of one test alone.
+/// Creates a runtime that has only the libraries of one test.
 async fn fresh(like: &Runtime) -> Runtime {
     let device = like.device().index().to_string();
     support::builder().device(device).link_objects(true).build().await.expect("it starts")
 }
 
-/// An application that declares a symbol and uses it to make something of 1, 2, 3.
+/// Returns an application that declares a symbol, and uses it to compute results for 1, 2, 3.
 fn application(declaration: &str, value: &str) -> Image {
     let text = format!(
         "{declaration}
@@ -153,7 +153,7 @@ fn declare(b: &mut Builder, ty: Type) -> Word {
     }
 }
 
-/// A module that imports or exports `tone`, and has a kernel that does nothing.
+/// Returns a module that imports or exports `tone`, and has a kernel that does nothing.
 fn module(linkage: LinkageType, returned: Type, parameters: &[Type]) -> Image {
     let mut b = Builder::new();
     b.set_version(1, 2);

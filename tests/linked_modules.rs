@@ -1,4 +1,4 @@
-//! SPIR-V modules made one, and what a driver's compiler says to the result.
+//! SPIR-V modules linked to one, which drivers' compilers build.
 
 #[path = "support/libraries.rs"]
 mod libraries;
@@ -17,7 +17,7 @@ const LIBRARY_INFERRED: &[u8] = include_bytes!("data/library_inferred.spv");
 const LIBRARY_O0: &[u8] = include_bytes!("data/library_O0.spv");
 const LIBRARY_DEBUG: &[u8] = include_bytes!("data/library_debug.spv");
 
-/// What `run` of application.cl does to a value, with library.cl.
+/// Returns the expected result of `run` of application.cl for a value, with library.cl.
 fn expected(x: f32, by: f32, at: usize) -> f32 {
     let bumped = x + by;
     (bumped + 1.0) * 2.0 * by + (x + 1.0) + [1.0, 2.0, 3.0, 4.0][at & 3]
@@ -33,7 +33,7 @@ async fn runs(rt: &Runtime, image: &Image) -> kiln::Result<()> {
     const UNTYPED: &str = "SPV_KHR_untyped_pointers";
     let is_untyped = image.code().windows(UNTYPED.len()).any(|bytes| bytes == UNTYPED.as_bytes());
     if is_untyped && rt.device().backend == "level-zero" {
-        // Its compiler would end the process.
+        // The driver's compiler would end the process.
         let error = rt.build(image).await.expect_err("the compiler does not know the extension");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(UNTYPED), "{error}");
@@ -71,7 +71,7 @@ fn linked_modules_build_and_run() {
     }));
 }
 
-/// One compiler types all pointers, one none, one infers what they point to.
+/// One compiler types all pointers, one types none, and one infers the types that they point to.
 #[test]
 fn modules_of_different_compilers_build_and_run_together() {
     futures::executor::block_on(support::on_each_device(async |rt| {
@@ -93,7 +93,7 @@ fn images_know_their_symbols() {
     let library = Image::spirv(LIBRARY).unwrap();
     assert_eq!(library.exports().collect::<Vec<_>>(), ["table", "scale", "bump"]);
     assert_eq!(library.imports().len(), 0);
-    // SPIR-V says so itself.
+    // A SPIR-V module declares its symbols itself.
     let stated = library.clone().exporting(["more"]).importing(["more"]);
     assert_eq!((stated.exports().len(), stated.imports().len()), (3, 0));
     assert_eq!(stated.digest(), library.digest());
@@ -124,14 +124,14 @@ fn symbols_of_opencl_c_are_stated_and_are_part_of_the_digest() {
     assert_eq!(digests.len(), images.len());
 }
 
-/// Calls `scale`, of another module, through a pointer.
+/// Returns a module that calls `scale`, of another module, through a pointer.
 fn with_function_pointers() -> Image {
     Image::spirv(*include_bytes!("data/function_pointers.spv")).expect("it is a module")
 }
 
 everywhere! {
     async fn pointers_to_functions_of_other_images_are_linked(rt: Runtime) {
-        // What is registered is for this runtime alone.
+        // Libraries are registered with a runtime of this test alone.
         let device = rt.device().index().to_string();
         let rt = support::builder().device(device).link_objects(true).build().await.unwrap();
         register(&rt, &[&library(ImageFormat::SpirV, &[function("scale").times(3.0)])]);
@@ -145,8 +145,7 @@ everywhere! {
     }
 }
 
-/// On a device that links no SPIR-V, Kiln does.
-/// How long that takes, `benches/link.rs` tells.
+/// Kiln links the libraries for a device that links no SPIR-V. `benches/link.rs` measures the time.
 #[test]
 fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
     const LIBRARIES: usize = 100;
@@ -155,7 +154,7 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
         let name = |n: usize| format!("function_{n}");
         let names: Vec<_> = (0..LIBRARIES * SYMBOLS).map(name).collect();
         let calls: Vec<_> = names.iter().map(String::as_str).collect();
-        // What a device takes has a key without being translated.
+        // A format that the device takes has a key without being translated.
         let takes_text = rt.device().formats.contains(&ImageFormat::OpenClC);
         let format = if takes_text { ImageFormat::OpenClC } else { ImageFormat::SpirV };
         let application = application(format, &calls);
@@ -167,7 +166,7 @@ fn ten_thousand_symbols_of_a_hundred_libraries_are_resolved() {
             })
             .collect();
         let key = async |order: &mut dyn Iterator<Item = &Image>| {
-            // With none of the libraries.
+            // A runtime without any of the libraries.
             let device = rt.device().index().to_string();
             let rt = support::builder().device(device).build().await.expect("it starts");
             register(&rt, &order.collect::<Vec<_>>());
@@ -216,7 +215,7 @@ mod without_a_linker {
         });
     }
 
-    /// All of one module is compiled with the options of one image of it.
+    /// All images of one module are compiled with the options of one of them.
     #[test]
     fn a_program_of_other_options_answers_no_request() {
         smol::block_on(async {

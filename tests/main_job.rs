@@ -153,7 +153,7 @@ everywhere! {
 everywhere! {
     async fn a_kernel_that_casts_const_away_is_ordered_by_what_the_caller_says(rt: Runtime) {
         const LEN: usize = 1 << 14;
-        // Slow, so that a read which does not come after it is too early.
+        // The kernel is slow, so that a read that does not wait for it comes too early.
         const SOURCE: &str = "kernel void sneaks(global const uint *x) {
             uint value = x[get_global_id(0)];
             for (uint i = 0; i < 20000; i++) value = value * 1664525u + 1013904223u;
@@ -248,7 +248,7 @@ everywhere! {
         spans.sort_by(|a, b| a.partial_cmp(b).unwrap());
         for pair in spans.windows(2) {
             let [(tid, _, end), (next_tid, next, _)] = pair else { unreachable!() };
-            // The sum was rounded.
+            // The sum is rounded.
             assert!(tid != next_tid || *next >= *end - 0.001, "{pair:?}");
         }
         let names = events.iter().filter(|event| event["name"] == "thread_name");
@@ -286,7 +286,7 @@ fn drain_waits_for_everything() {
     }));
 }
 
-/// Work-groups that wait for each other. On what has a unit for each they all come to an end.
+/// Work-groups that wait for each other. They all end on a device with a compute unit for each.
 const MEET: &str = "
     kernel void meet(uint groups, volatile global uint *arrived, global uint *met) {
         size_t group = get_group_id(0);
@@ -313,7 +313,7 @@ everywhere! {
     }
 }
 
-/// One work-item that works for half a second and more.
+/// One work-item that works for at least half a second.
 const LONG: &str = "kernel void work(global uint *x) {
     uint value = x[0];
     for (uint left = 1u << 28; left > 0; --left)
@@ -321,21 +321,21 @@ const LONG: &str = "kernel void work(global uint *x) {
     x[0] = value;
 }";
 
-/// Tells a child what sets its program apart.
+/// Environment variable with the text that distinguishes a child's program.
 const TEXT: &str = "KILN_TEST_TEXT";
 
 #[test]
 fn a_process_can_end_while_a_command_is_awaited() {
     block_on(support::on_each_device(async |rt| {
         for _ in 0..2 {
-            // No driver has such a program on disk. PoCL compiles it once more at its first launch,
-            // and has it then: the first process ends meanwhile, the second while it runs.
+            // No driver has such a program on disk. PoCL compiles it again at its first launch, and then stores
+            // it: the first process ends meanwhile, the second while the kernel runs.
             let text = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
             for _ in 0..2 {
                 let variables = [
                     (DEVICE, rt.device().index().to_string()),
                     (TEXT, text.to_string()),
-                    // glibc overwrites what is freed, so that who still uses it fails each time.
+                    // glibc overwrites freed memory, so that its use fails each time.
                     ("MALLOC_PERTURB_", "165".to_owned()),
                     ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0".to_owned()),
                 ];
@@ -375,7 +375,7 @@ fn buffers_that_are_dropped_keep_no_memory() {
 #[ignore = "another test runs it"]
 fn fills_buffers_one_by_one() {
     const BYTES: usize = 64 << 20;
-    /// The most memory that this process has had so far, in bytes.
+    /// Returns the peak of the memory of this process, in bytes.
     fn peak() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

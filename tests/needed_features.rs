@@ -1,5 +1,5 @@
-//! Modules that need a feature that a device lacks are refused by the feature's name, whatever the
-//! device gets of them, and run where it has the feature.
+//! A module that needs a feature that the device lacks is refused with the feature's name, in whatever form the
+//! device would get it, and runs on devices with the feature.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -13,8 +13,8 @@ use rspirv::spirv::{
     OpenclStd100Op as Std, StorageClass, Word,
 };
 
-/// A kernel `k` that makes of each element of memory of half precision twice as much, by `double` of
-/// the element, its index, the memory and the functions of OpenCL.
+/// Returns a kernel `k` that doubles each element of half-precision memory, through `double`, which gets the
+/// element, its index, the memory and OpenCL's extended instructions.
 fn doubling(double: impl FnOnce(&mut Builder, Word, Word, Word, Word)) -> Image {
     let mut b = Builder::new();
     b.set_version(1, 2);

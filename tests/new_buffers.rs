@@ -1,5 +1,5 @@
-//! New buffers hold zeros, whoever looks at them first and in whatever way, and nothing is filled
-//! that a command overwrites anyway.
+//! New buffers hold zeros for every kind of first access, and nothing is filled that a command overwrites
+//! anyway.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -17,16 +17,16 @@ use kiln::{ErrorKind, Kernel, Runtime};
 use simulation::{runtime, teach};
 use support::{kernel, on_each_device};
 
-/// Adds one to each element, and copies them.
+/// Kernels that add one to each element, and that copy the elements.
 const SOURCE: &str = "kernel void increment(global uint *x) { x[get_global_id(0)] += 1; }
     kernel void duplicate(global const uint *from, global uint *to) {
         to[get_global_id(0)] = from[get_global_id(0)];
     }";
 
-/// Bytes that memory is given before it is freed, for the next buffer of that size to find.
+/// Value of bytes that are written before memory is freed, which the next buffer of that size may contain.
 const LEFT: u8 = 0xa7;
 
-/// Runs `test` with simulated devices of both kinds, and with every real one.
+/// Runs `test` with simulated devices of both kinds, and with every real device.
 fn everywhere(test: impl AsyncFn(Runtime)) {
     block_on(async {
         for simulator in [Simulator::new(), Simulator::immediate()] {
@@ -41,7 +41,7 @@ fn everywhere(test: impl AsyncFn(Runtime)) {
     });
 }
 
-/// Uses memory of these sizes and frees it.
+/// Uses memory of these sizes, and frees it.
 async fn leave_traces(rt: &Runtime, sizes: &[usize]) {
     let queue = rt.queue();
     let buffers: Vec<_> = sizes
@@ -90,7 +90,7 @@ fn the_first_use_may_be_a_launch_a_copy_or_a_part() {
         let x = new();
         queue.submit(increment.launch(LEN).args((&x,))).unwrap();
         assert_eq!(queue.read(&x).await.unwrap(), [1; LEN]);
-        // Read only, and said to be written whole, which is not so.
+        // Read only; and declared as written, although only a part is written.
         let (from, to) = (new(), new());
         queue.submit(duplicate.launch(16).args((&from, to.write()))).unwrap();
         assert_eq!(queue.read(&to).await.unwrap(), [0; LEN]);
@@ -99,7 +99,7 @@ fn the_first_use_may_be_a_launch_a_copy_or_a_part() {
         let _ = queue.copy(&from, &to).unwrap();
         assert_eq!(queue.read(&to).await.unwrap(), [0; LEN]);
 
-        // Parts and casts, written before anything else is.
+        // Parts and casts, written before any other access.
         let part = 1024..2048;
         let expected = |value: u32| {
             let mut all = vec![0; LEN];
@@ -122,7 +122,7 @@ fn the_first_use_may_be_a_launch_a_copy_or_a_part() {
         let _ = queue.fill(&bytes.slice(4096..8192).unwrap(), 1).unwrap();
         assert_eq!(queue.read(&x).await.unwrap(), expected(0x0101_0101));
 
-        // Written whole: not zeroed afterwards.
+        // Completely written, so it is not zeroed afterwards.
         let x = new();
         let _ = queue.write(&x, vec![9; LEN]).unwrap();
         queue.submit(increment.launch(LEN).args((&x,))).unwrap();
@@ -170,13 +170,13 @@ fn nothing_is_filled_that_is_overwritten_or_said_to_be() {
         let _ = rt.buffer_from(vec![3; 64]).await.unwrap();
         assert_eq!(commands() - before, 4, "two writes, a fill and a read");
 
-        // SAFETY: what it holds is looked at below, on a device whose memory is the test's own.
+        // SAFETY: the contents are checked below, on a device whose memory belongs to the test.
         let z = unsafe { rt.buffer_uninit::<u8>(64).unwrap() };
         let before = commands();
         assert_eq!(queue.read(&z).await.unwrap(), [0xa5; 64], "as the simulated device left it");
         assert_eq!(commands() - before, 1);
 
-        // Once is enough.
+        // The buffer is zeroed only once.
         let z = rt.buffer::<u8>(64).unwrap();
         let before = commands();
         for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! The end of a process whose threads use devices: it neither crashes nor hangs, whoever ends it and
-//! however. Each case is a process of its own.
+//! End of a process whose threads use devices: it neither crashes nor hangs, however and by which thread it is
+//! ended. Each case is a process of its own.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
@@ -23,23 +23,23 @@ use futures::executor::block_on;
 use kiln::{Error, ErrorKind, Image, Result, Runtime};
 use support::SAXPY;
 
-/// Names what the threads of a child do when it ends.
+/// Environment variable with the work of a child's threads when it ends.
 const WORK: &str = "KILN_TEST_WORK";
 
-/// Names how a child ends.
+/// Environment variable that states how a child ends.
 const END: &str = "KILN_TEST_END";
 
-/// Sets the moment of the end.
+/// Environment variable with the time of the end.
 const DELAY: &str = "KILN_TEST_DELAY";
 
-/// The number of runs of each case of the soak.
+/// Environment variable with the number of runs of each case in the soak test.
 const RUNS: &str = "KILN_SOAK_RUNS";
 
 const WORKS: [&str; 5] = ["launches", "runtimes", "builds", "transfers", "wakers"];
 
 const ENDS: [&str; 3] = ["main returns", "a thread exits", "a waker exits"];
 
-/// Exit statuses of a child that has found a fault.
+/// Exit statuses of a child that found a fault.
 const WRONG_ERROR: i32 = 70;
 const PANICKED: i32 = 71;
 
@@ -77,7 +77,7 @@ fn a_forked_child_gets_errors_and_ends() {
     }));
 }
 
-/// The number of children of one process.
+/// Number of children of one process.
 const FORKS: u64 = 20;
 
 #[test]
@@ -102,10 +102,10 @@ fn forks_while_threads_use_the_device() {
         let building = rt.build(&Image::opencl_c(SAXPY)).start();
         let draining = rt.drain();
         let (rt, program) = (rt.clone(), program.clone());
-        // SAFETY: the child has one thread, as it has to expect.
+        // SAFETY: the child has only one thread, which its code expects.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: ends the child if it hangs.
+            // SAFETY: the alarm ends the child if it hangs.
             unsafe { libc::alarm(60) };
             expect_forked("a build that was begun", block_on(building));
             expect_forked("a read that was begun", block_on(reading));
@@ -116,7 +116,7 @@ fn forks_while_threads_use_the_device() {
             process::exit(0);
         }
         let mut status = 0;
-        // SAFETY: the child is this process's own, and there is room for its status.
+        // SAFETY: the child belongs to this process, and there is space for its status.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child's status");
         well += 1;
@@ -130,7 +130,7 @@ fn expect_forked<T>(what: &str, result: Result<T>) {
         Err(error) if error.kind() == ErrorKind::Forked => {
             assert!(error.to_string().contains(&process::id().to_string()), "{error}");
         }
-        // It may have ended before the fork.
+        // The operation may have ended before the fork.
         Ok(_) if what.ends_with("was begun") => {}
         Ok(_) => leave(WRONG_ERROR, &format!("{what} works in a forked child")),
         Err(error) => leave(WRONG_ERROR, &format!("{what}: {error:?}")),
@@ -159,7 +159,7 @@ fn a_thread_local_destructor_can_wait_for_a_command() {
         let (sender, ended) = mpsc::channel();
         let rt = rt.clone();
         let thread = thread::spawn(move || {
-            // Registered first, so destroyed last.
+            // The first registered destructor runs last.
             LATE.with(|late| {
                 late.0.replace(Some(Box::new(move || sender.send(wait(&rt)).unwrap())))
             });
@@ -182,7 +182,7 @@ fn wait(rt: &Runtime) -> Result<()> {
 
 type Job = Box<dyn FnMut()>;
 
-/// Does something when the thread ends.
+/// Runs a job when the thread ends.
 struct Late(RefCell<Option<Job>>);
 
 impl Drop for Late {
@@ -203,7 +203,7 @@ fn a_plug_in_can_be_unloaded() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(built.expect("cargo is there").success());
-    // Tests lie in `deps`, beside `examples`.
+    // Tests are in `deps`, beside `examples`.
     let tests = children::this_binary();
     let library = tests.ancestors().nth(2).unwrap().join("examples/libplug_in.so");
     block_on(support::on_each_device(async |rt| {
@@ -219,7 +219,7 @@ fn a_plug_in_can_be_unloaded() {
     }));
 }
 
-/// Names a library.
+/// Environment variable with the path of a library.
 const PLUG_IN: &str = "KILN_TEST_PLUG_IN";
 
 #[test]
@@ -238,7 +238,7 @@ fn loads_and_unloads_a_plug_in() {
         // SAFETY: the plug-in defines the function with this type.
         let function: extern "C" fn(usize) -> u64 = unsafe { std::mem::transmute(function) };
         sum += function(device);
-        // SAFETY: nothing of the library is used by this process any more.
+        // SAFETY: this process does not use anything of the library any more.
         assert_eq!(unsafe { libc::dlclose(library) }, 0);
         thread::sleep(Duration::from_millis(20));
     }
@@ -282,8 +282,8 @@ fn works_until_the_end() {
         end_in_a_waker(&rt);
     }
     if end == "a thread exits" && std::env::var_os(RUNS).is_none() {
-        // While drivers are loaded for the first time, only a thread that has used Kiln is sure to end
-        // the process in order: the soak counts how often another one does not.
+        // While drivers are loaded for the first time, only a thread that has used Kiln can end the process
+        // safely. The soak test counts how often another thread does not.
         drop(block_on(runtime()).unwrap());
     }
     for thread in 0..3 {
@@ -300,7 +300,7 @@ fn works_until_the_end() {
 #[allow(clippy::print_stderr, reason = "the parent shows it")]
 fn leave(status: i32, message: &str) -> ! {
     eprintln!("{message}");
-    // SAFETY: ends the process.
+    // SAFETY: the call ends the process.
     unsafe { libc::_exit(status) }
 }
 
@@ -308,7 +308,7 @@ async fn runtime() -> Result<Runtime> {
     support::builder().device(told(DEVICE)).build().await
 }
 
-/// A process that ends may refuse work, but only for that reason.
+/// Returns the value. A process that ends may refuse work, but only for that reason.
 fn check<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -361,7 +361,7 @@ async fn transfer(rt: &Runtime) -> Result<()> {
     rt.queue().read(&buffer).await.map(drop)
 }
 
-/// A waker that does something.
+/// Waker that calls a function.
 struct Does(Box<dyn Fn() + Send + Sync>);
 
 impl Wake for Does {
@@ -393,7 +393,7 @@ fn await_with_other_wakers(rt: &Runtime) -> Result<()> {
     }
 }
 
-/// The end comes where a driver may have called back.
+/// Ends the process in a waker, which a driver's callback may have called.
 fn end_in_a_waker(rt: &Runtime) {
     let waker = Waker::from(Arc::new(Does(Box::new(|| process::exit(0)))));
     loop {

@@ -1,6 +1,6 @@
-//! Random command DAGs give the bytes that running them one after another in the order of
-//! submission gives: on the simulated device, whose lanes run side by side, and on every real one.
-//! Some of the launches are those of fusion scopes, which the other commands abort now and then.
+//! Random command DAGs give the same bytes as running the commands one after another in the order of
+//! submission: on the simulated device, whose native queues run concurrently, and on every real device. Some of
+//! the launches are in fusion scopes, which other commands sometimes abort.
 
 #![allow(clippy::print_stderr, reason = "a log tells what was covered")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
@@ -25,8 +25,8 @@ const BUFFERS: usize = 4;
 const QUEUES: usize = 3;
 const SCOPES: usize = 2;
 
-/// Elements of the largest slice that a case uses, in units: slices of kernels' arguments start at
-/// multiples of a unit.
+/// Number of units in a buffer, and maximum length of a slice. Slices of kernels' arguments begin at multiples
+/// of a unit.
 const UNITS: usize = 8;
 
 /// A part of a buffer, in units.
@@ -38,7 +38,7 @@ struct Slice {
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// These need no alignment: `cut` elements less at both ends.
+    /// Transfers need no alignment: `cut` elements are left out at both ends.
     Write {
         to: Slice,
         cut: usize,
@@ -53,7 +53,7 @@ enum Action {
         from: Slice,
         cut: usize,
     },
-    /// From one buffer, or one part of a buffer, to as many elements of another.
+    /// Copies a buffer, or a part of one, to as many elements of another.
     Copy {
         from: Slice,
         to: Slice,
@@ -79,7 +79,7 @@ enum Action {
         gated: bool,
     },
     Marker,
-    /// Ends a fusion scope; the next launches are those of a new one.
+    /// Ends a fusion scope; the next launches belong to a new one.
     Scope {
         scope: usize,
         complete: bool,
@@ -90,18 +90,18 @@ enum Action {
 struct Step {
     action: Action,
     queue: usize,
-    /// For launches: the command that was submitted so many steps before, if it has an event.
+    /// For launches: number of steps back to a command to wait for, if that has an event.
     after: Option<usize>,
-    /// For launches: waits for a host future, which opens late.
+    /// For launches: whether it waits for a host future, which completes late.
     gated: bool,
-    /// For launches: the fusion scope that it is submitted to.
+    /// For launches: the fusion scope to which it is submitted.
     scope: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 struct Plan {
     steps: Vec<Step>,
-    /// Which of the runtimes, each with a bound of its own on what is in flight.
+    /// Index of the runtime, each of which has a limit of its own on commands in flight.
     runtime: usize,
 }
 
@@ -112,7 +112,7 @@ fn slices() -> impl Strategy<Value = Slice> {
     })
 }
 
-/// Slices of `units` units, which are the same or do not overlap.
+/// Slices of `units` units, which are equal or do not overlap.
 fn blocks(units: usize) -> impl Strategy<Value = Slice> {
     (0..BUFFERS, 0..UNITS / units).prop_map(move |(buffer, block)| Slice {
         buffer,
@@ -120,7 +120,7 @@ fn blocks(units: usize) -> impl Strategy<Value = Slice> {
     })
 }
 
-/// Launches with such arguments.
+/// Launches with arguments from `slices`.
 fn launches<S: Strategy<Value = Slice> + 'static>(
     slices: impl Fn() -> S,
 ) -> impl Strategy<Value = Action> {
@@ -162,8 +162,8 @@ fn steps() -> impl Strategy<Value = Step> {
     })
 }
 
-/// A fusion scope of its own with launches of one size, most of which can become one kernel. Few
-/// scopes of single steps can.
+/// A fusion scope with launches of one size, most of which can become one kernel. Scopes of single steps rarely
+/// can.
 fn chains() -> impl Strategy<Value = Vec<Step>> {
     let launches = prop::sample::select(vec![1, 2, 4, UNITS])
         .prop_flat_map(|units| prop::collection::vec(launches(move || blocks(units)), 2..5));
@@ -181,7 +181,7 @@ fn plans(runtimes: usize) -> impl Strategy<Value = Plan> {
         .prop_map(|(steps, runtime)| Plan { steps: steps.concat(), runtime })
 }
 
-/// The elements of a slice, given those of a unit.
+/// Slices in elements, given the number of elements in a unit.
 impl Slice {
     fn elements(&self, unit: usize) -> Range<usize> {
         self.units.start * unit..self.units.end * unit
@@ -192,7 +192,7 @@ impl Slice {
         start + cut..end - cut
     }
 
-    /// No longer than `len`.
+    /// Returns the first `len` units.
     fn first(&self, len: usize) -> Self {
         Self { buffer: self.buffer, units: self.units.start..self.units.start + len }
     }
@@ -204,23 +204,23 @@ impl Slice {
     }
 }
 
-/// Cut to the shortest of them.
+/// Cuts slices to the length of the shortest.
 fn even<const N: usize>(slices: [&Slice; N]) -> [Slice; N] {
     let len = slices.iter().map(|slice| slice.units.len()).min().expect("there are some");
     slices.map(|slice| slice.first(len))
 }
 
-/// What is written from a seed.
+/// Returns the elements that are written for a seed.
 fn noise(seed: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| (seed ^ i).wrapping_mul(0x9e37_79b9).rotate_left(i % 32)).collect()
 }
 
-/// A device with what all its cases use.
+/// A device with the objects that all its cases use.
 struct Bench {
     rt: Runtime,
     queues: Vec<Queue>,
     buffers: Vec<Buffer<u32>>,
-    /// Elements in a unit.
+    /// Number of elements in a unit.
     unit: usize,
     add: Kernel,
     scale: Kernel,
@@ -251,7 +251,7 @@ impl Bench {
         self.buffers[buffer].slice(elements).expect("it is inside")
     }
 
-    /// Runs a plan, and the model beside it; compares every read and in the end all buffers.
+    /// Runs a plan and the model of it. Compares every read, and all buffers in the end.
     async fn check(&self, plan: &Plan) -> Result<(), TestCaseError> {
         let unit = self.unit;
         let mut model = vec![vec![0u32; UNITS * unit]; BUFFERS];
@@ -333,7 +333,8 @@ impl Bench {
                 }
                 Action::Add { a, b, c, write_only } => {
                     let [a, b, c] = even([a, b, c]);
-                    // OpenCL leaves open what a kernel reads of memory that it writes elsewhere.
+                    // OpenCL does not define what a kernel reads from memory that it writes through another
+                    // argument.
                     if c.overlaps(&a) || c.overlaps(&b) {
                         events.push(None);
                         continue;
@@ -406,13 +407,13 @@ impl Bench {
     }
 }
 
-/// Runs so many random plans, each on one of the runtimes; a failure is shrunk.
+/// Runs `cases` random plans, each on one of the runtimes. A failure is shrunk.
 fn check_plans(benches: &[Bench], cases: u32) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let run = Cell::new(0);
     let result = TestRunner::new(config).run(&plans(benches.len()), |plan| {
         run.set(run.get() + 1);
-        // Inside another executor, where `futures` would refuse to block.
+        // Runs inside another executor, where `futures` would refuse to block.
         smol::block_on(benches[plan.runtime].check(&plan))
     });
     match result {
@@ -426,7 +427,7 @@ fn check_plans(benches: &[Bench], cases: u32) {
     }
 }
 
-/// No bound that matters, and the tightest ones.
+/// Limits of commands in flight: one that has no effect, and the tightest ones.
 const BOUNDS: [usize; 5] = [1024, 1, 2, 3, 8];
 
 #[test]
@@ -459,7 +460,7 @@ fn plans_on_each_real_device_give_what_their_order_gives() {
         let aborted: u64 = stats.iter().map(|stats| stats.fusions_aborted).sum();
         eprintln!("{fused} fusion scopes ran as one kernel, {aborted} were aborted");
         assert!(aborted > 0);
-        // Without the tools that translate OpenCL C nothing is fused.
+        // Nothing is fused without the tools that translate OpenCL C.
         assert!(fused > 0 || stats.iter().all(|stats| stats.translations == 0));
     });
 }

@@ -1,5 +1,5 @@
-//! Launches that are refused before they run change nothing: they fail their own events and those that
-//! come after them, and no buffer.
+//! Launches that are refused before they run have no effect: their own events and those of dependent commands
+//! fail, but no buffer does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -15,7 +15,7 @@ use simulation::{KERNELS, kernel, runtime, teach};
 
 const LEN: usize = 64;
 
-/// A structure by value, of whose size only the driver knows.
+/// A kernel that takes a structure by value, whose size only the driver can check.
 const TEXT: &str = "
     typedef struct { float a; float b; } pair;
     kernel void st(pair p, global float *y) { y[get_global_id(0)] += p.a * p.b; }
@@ -60,7 +60,7 @@ everywhere! {
                 break;
             }
             let y = rt.buffer_from(vec![1.0f32; LEN]).await.unwrap();
-            // Never built before, so that most of these are submitted before the program is there.
+            // The text was never built before, so that most of these are submitted before the program is ready.
             let text = format!("{TEXT}\n// {round} {}", std::process::id());
             let build = rt.build(&support::image_for(&rt, &text).await).start();
             // SAFETY: as the kernels of `kernels`.
@@ -76,7 +76,7 @@ everywhere! {
     }
 }
 
-/// PoCL does not compare the size of a structure.
+/// PoCL does not check the size of a structure.
 fn takes_any_size(rt: &Runtime) -> bool {
     rt.device().platform.contains("Portable Computing Language")
 }
@@ -149,7 +149,7 @@ fn what_was_missing_before_a_refused_launch_is_missing_after_it() {
             let queue = rt.queue();
             let scale = kernel(&rt, "scale").await;
             let source = rt.buffer_from(vec![3u32; LEN]).await.unwrap();
-            // Whether the failure is known before the launch is submitted that is refused.
+            // Whether the failure is known before the refused launch is submitted.
             for is_known in [true, false] {
                 let x = rt.buffer_from(vec![1u32; LEN]).await.unwrap();
                 let [half, rest] = [0..LEN / 2, LEN / 2..LEN].map(|range| x.slice(range).unwrap());

@@ -1,5 +1,5 @@
-//! An ended command holds nothing once its end is known: its buffers can be internalized, and their
-//! memory is there for the next one.
+//! A command holds no resources once its end is known: its buffers can be internalized, and their memory is
+//! available for the next buffer.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -17,7 +17,7 @@ use kiln::{Buffer, FusionOutcome, Runtime};
 
 const N: usize = 1024;
 
-/// The number of scopes of each kind; `make soak-internalize` sets more.
+/// Returns the number of scopes of each kind; `make soak-internalize` sets more.
 fn scopes() -> usize {
     let set = std::env::var("KILN_TEST_SCOPES").ok();
     set.map_or(100, |scopes| scopes.parse().expect("KILN_TEST_SCOPES is a number"))
@@ -126,7 +126,7 @@ everywhere! {
     }
 }
 
-/// The device has room for one and a half buffers: the next one fits only if the one before is freed.
+/// The device has memory for one and a half buffers: the next one fits only if the last one is freed.
 #[test]
 fn the_memory_of_an_awaited_command_is_there_for_the_next_allocation() {
     const LEN: usize = 1 << 14;

@@ -1,5 +1,5 @@
-//! Machines that share a remote cache: each program is compiled once in the fleet, and what a
-//! machine has of its own is asked of nobody.
+//! Machines that share a remote cache: each program is compiled once in the fleet, and a machine makes no
+//! request for programs that it has itself.
 
 #![cfg(all(feature = "simulated", feature = "remote-redis"))]
 
@@ -22,7 +22,7 @@ use remote::{Machine, PATIENT, assert_right, image};
 const PROGRAMS: u32 = 50;
 const AT_ONCE: NonZeroUsize = NonZeroUsize::new(PROGRAMS as usize).expect("there are some");
 
-/// One machine, as a process with a disk of its own: wants all programs at once.
+/// A machine, as a process with a disk of its own. Requests all programs at once.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn machine() {
@@ -30,7 +30,7 @@ fn machine() {
         let cache = CacheConfig::at(told("KILN_TEST_DISK")).remote(told("KILN_TEST_REMOTE"));
         let cache = cache.remote_budget(PATIENT).remote_timeout(PATIENT);
         let simulator = remote::simulator();
-        // A compile that took no time could overtake its question, which would find what it wrote.
+        // A compile that takes no time could finish before its lookup, which would then find the stored result.
         simulator.delay_compiles(Duration::from_secs(1));
         let builder =
             Runtime::builder().simulator(&simulator).cache(cache).compile_workers(AT_ONCE);

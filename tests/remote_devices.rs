@@ -1,4 +1,4 @@
-//! Programs of real drivers on their way through a remote cache, which is in memory here.
+//! Programs of real drivers in a remote cache, which is in memory here.
 
 #![cfg(feature = "remote-opendal")]
 
@@ -11,7 +11,7 @@ use kiln::remote::opendal::{Operator, services::Memory};
 use kiln::{CacheConfig, Image, Origin, Runtime};
 use support::{SAXPY, image_for, on_each_device_with};
 
-/// As long as no healthy answer ever takes here, whatever else the system does.
+/// Time limit that no working service exceeds, whatever the load of the system.
 const PATIENT: Duration = Duration::from_secs(600);
 
 async fn assert_runs(rt: &Runtime, image: &Image, origin: Origin) {

@@ -1,7 +1,7 @@
-//! A remote cache that is sick: it is down, dies, hangs, is slow, full, or refuses whoever asks.
-//! Programs are right always, no build waits longer than it may, and one warning says so.
+//! A remote cache with faults: it is down, stops, hangs, is slow, is full, or refuses requests. Programs are
+//! always right, no build waits longer than allowed, and one warning reports the fault.
 //!
-//! The tests run one at a time: warnings are the process's, not the test's.
+//! The tests run one at a time: warnings belong to the process, not to the test.
 
 #![cfg(all(feature = "simulated", feature = "remote-redis"))]
 
@@ -18,26 +18,26 @@ use remote::warnings::Listening;
 use remote::{Machine, assert_right, eventually, image, large_image};
 use tracing::Level;
 
-/// A budget that sick services use up.
+/// Budget that faulty services exhaust.
 const BUDGET: Duration = Duration::from_millis(500);
 
 fn hasty(machine: &Machine, url: &str) -> CacheConfig {
     machine.cache(url).remote_budget(BUDGET).remote_timeout(BUDGET / 4)
 }
 
-/// Builds a program, and sees that it is right.
+/// Builds a program, and checks its result.
 async fn compile(rt: &Runtime, number: u32) -> Origin {
     let program = rt.build(&image(number)).await.expect("it builds");
     assert_right(rt, &program, number).await;
     program.origin()
 }
 
-/// Failures to ask, however they are counted.
+/// Returns the number of failed requests, in all counters.
 fn failed(stats: &Stats) -> u64 {
     stats.remote_errors + stats.remote_timeouts
 }
 
-/// Builds new programs, from `first` on, until the breaker has opened; all of them are right.
+/// Builds new programs, from `first` on, until the breaker has opened. All of them are right.
 async fn until_open(rt: &Runtime, listening: &Listening, first: u32) -> u32 {
     let mut number = first;
     eventually("the breaker opens", async || {
@@ -64,7 +64,7 @@ fn one_that_is_down_costs_nothing_once_that_is_known_and_is_told_once() {
         for number in next..next + 20 {
             assert_eq!(compile(&rt, number).await, Origin::Compiled);
         }
-        // At most a probe or two.
+        // At most one or two probes.
         assert!(failed(&rt.stats()) < before + 20, "{:?}", rt.stats());
         rt.drain().await;
         assert_eq!(rt.stats().remote_misses, 0, "an error is no miss");
@@ -96,7 +96,7 @@ fn one_that_dies_and_comes_back_is_used_again_by_itself() {
             listening.told(Level::INFO).iter().any(|told| told.contains("is read again"))
         })
         .await;
-        // By the record it may not be worth the wait: then whoever is first counts.
+        // According to the latency record, waiting may not be worthwhile. Then the first result is used.
         let pause = here.simulator.pause_compiles();
         assert_eq!(compile(&rt, 99).await, Origin::Remote);
         drop(pause);
@@ -121,7 +121,7 @@ fn one_that_hangs_is_waited_for_no_longer_than_the_budget() {
             compile(&rt, number).await;
         }
         assert!(failed(&rt.stats()) < before + 20, "{:?}", rt.stats());
-        // It ends though nothing that is written ever arrives.
+        // The drain ends although no write ever arrives.
         rt.drain().await;
         assert_eq!(rt.stats().remote_writes, 0);
     });
@@ -211,7 +211,7 @@ fn whoever_waits_for_none_of_its_answers_does_not_take_it_for_sick() {
     proxy.set(Mood::Slow(BUDGET / 50));
     block_on(async {
         let rt = here.start(here.cache(&proxy.redis_url()).remote_budget(Duration::ZERO)).await;
-        // None is wanted any more when it comes.
+        // All answers come after their builds have ended.
         for number in 0..5 {
             rt.build(&image(number)).await.expect("it builds");
         }
@@ -303,7 +303,7 @@ fn what_is_built_faster_than_it_is_taken_is_dropped_and_counted() {
         compile(&rt, 0).await;
         rt.drain().await;
         proxy.set(Mood::Hangs);
-        // Some three hundred megabytes, of which the queue takes 256.
+        // About 300 MB, of which the queue takes 256 MiB.
         let builds = (0..10).map(|number| rt.build(&large_image(number, 30 << 20)).start());
         let builds: Vec<_> = builds.collect();
         for built in futures::future::join_all(builds).await {

@@ -1,4 +1,4 @@
-//! What is particular about Redis: its connections, clusters, and entries that expire.
+//! Behaviour specific to Redis: its connections, clusters, and entries that expire.
 
 #![cfg(all(feature = "simulated", feature = "remote-redis"))]
 
@@ -17,7 +17,7 @@ use remote::warnings::Listening;
 use remote::{Machine, eventually, image};
 use tracing::Level;
 
-/// A program as a machine of its own gets it.
+/// Builds a program on a new machine.
 fn build(url: &str, number: u32) -> (Origin, Stats) {
     let machine = Machine::new();
     machine.build(machine.cache(url), number)
@@ -72,14 +72,14 @@ fn a_connection_that_became_mute_is_given_up() {
         build(&redis.url(), number);
     }
     let machine = Machine::new();
-    // Long enough for what is well, and over soon for what is not.
+    // Long enough for healthy requests, and short for others.
     let cache = machine.cache(&proxy.redis_url()).remote_timeout(Duration::from_secs(2));
     block_on(async {
         let rt = machine.start(cache).await;
         assert_eq!(rt.build(&image(0)).await.expect("it builds").origin(), Origin::Remote);
         proxy.set(Mood::Mutes);
         let build = rt.build(&image(1)).start();
-        // The connection is mute once it was to bring something.
+        // The connection goes mute once it is to transfer an answer.
         eventually("it is asked", async || redis.gets() == 5).await;
         proxy.set(Mood::Well);
         assert_eq!(build.await.expect("it builds").origin(), Origin::Remote);
@@ -105,7 +105,7 @@ fn of_what_is_too_large_no_more_is_sent_than_shows_that() {
 fn a_reply_that_is_larger_than_was_asked_for_is_not_read() {
     let redis = Flood::start(|_, request| match request {
         _ if request.contains("GETRANGE") => Reply::Endless("$10000000000\r\n"),
-        // One for each command.
+        // One reply for each command.
         _ => Reply::Text("+OK\r\n".repeat(request.matches("\r\n*").count() + 1)),
     });
     let (origin, stats) = build(&format!("redis://{}/kiln", redis.address), 1);
@@ -160,7 +160,7 @@ fn the_nodes_of_a_cluster_are_found_from_one_of_them() {
     }
     let (here, there) = (first.keys().len(), second.keys().len());
     assert!(here > 0 && there > 0 && here + there == 20, "{here} and {there}");
-    // Taken for a Redis of its own, a node says of what it has not that others have it.
+    // A cluster's node, addressed as a single Redis, answers that other nodes have the missing values.
     let listening = Listening::begin();
     let alone = Machine::new();
     block_on(async {

@@ -1,4 +1,4 @@
-//! Services other than Redis: S3, WebDAV, a directory, and whatever an application brings itself.
+//! Services other than Redis: S3, WebDAV, a directory, and services that an application provides.
 
 #![cfg(all(
     feature = "simulated",
@@ -25,12 +25,13 @@ use remote::warnings::Listening;
 use remote::{Machine, PATIENT, eventually, image, large_image};
 use tracing::Level;
 
-/// The address of a service, by way of a proxy.
+/// Returns the address of a service through a proxy.
 fn by_way_of(proxy: &Proxy, service: SocketAddr, url: &str) -> String {
     url.replace(&service.to_string(), &proxy.address.to_string())
 }
 
-/// What a service is asked for by a machine that builds a program and one that gets it from there.
+/// Returns the requests to a service by a machine that builds a program, and by a machine that gets it from the
+/// service.
 fn requests(service: SocketAddr, url: &str) -> Vec<String> {
     let proxy = Proxy::to(service);
     let url = by_way_of(&proxy, service, url);
@@ -119,7 +120,7 @@ fn a_bucket_that_is_not_there_is_an_error_and_told_once() {
         }
         assert_eq!((rt.stats().compiles, rt.stats().remote_writes), (10, 0));
     });
-    // Tests beside this one have warnings of other services.
+    // Concurrent tests have warnings about other services.
     let mut told = listening.told(Level::WARN);
     told.retain(|warning| warning.contains("s3://elsewhere"));
     assert!(!told.is_empty() && told.len() <= 2, "one of reads, one of writes: {told:#?}");
@@ -132,7 +133,7 @@ fn webdav_is_asked_with_one_request() {
     let requests = requests(webdav.address(), &webdav.url("hunter2"));
     let of = |method: &str| requests.iter().filter(|request| request.starts_with(method)).count();
     assert_eq!(of("GET /kiln/v1/"), 2, "one a machine: {requests:?}");
-    // Directories are made before the first object in them.
+    // Directories are created before the first object in them.
     assert_eq!((of("GET "), of("PUT ")), (2, 1), "{requests:?}");
 }
 
@@ -199,7 +200,7 @@ fn a_directory_that_cannot_be_made_yet_is_used_once_it_can() {
 
 #[test]
 fn a_directory_that_is_only_read_is_not_made() {
-    // It warns, and so nobody else may listen.
+    // The service logs a warning, so no other test may listen.
     let _alone = Listening::begin();
     let parent = tempfile::tempdir().expect("there is room");
     let (share, writer, reader) = (parent.path().join("kiln"), Machine::new(), Machine::new());

@@ -1,4 +1,4 @@
-//! Services over TLS, with a certificate that is trusted, or is not.
+//! Services over TLS, with a trusted or an untrusted certificate.
 
 #![cfg(all(feature = "simulated", feature = "remote-redis", feature = "remote-webdav"))]
 
@@ -15,7 +15,7 @@ use remote::services::{CERTIFICATE, Redis, WebDav};
 use remote::warnings::Listening;
 use tracing::Level;
 
-/// A machine, as a process that trusts who its environment says.
+/// A machine, as a process that trusts the certificates in its environment.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn machine() {
@@ -32,7 +32,7 @@ fn machine() {
     report("warnings", warnings.len());
 }
 
-/// Only a service with a trusted certificate is believed.
+/// Checks that only a service with a trusted certificate is used.
 fn is_believed_only_if_trusted(url: &str) {
     let nowhere = tempfile::tempdir().expect("there is room");
     let run = |file: &str, directory: &Path| -> Report {
@@ -46,7 +46,8 @@ fn is_believed_only_if_trusted(url: &str) {
         assert_eq!((report["compiles"], report["errors"]), (misses, 0), "{report:?}");
         assert_eq!(report["warnings"], 0, "{report:?}");
     }
-    // The second trusts nobody, so that some services have no client. It starts all the same.
+    // The second process trusts no certificates, so that some services have no client. The runtime starts all
+    // the same.
     for directory in [Path::new("/etc/ssl/certs"), nowhere.path()] {
         let report = run("/dev/null", directory);
         assert_eq!((report["compiles"], report["errors"]), (1, 1), "{report:?}");

@@ -1,5 +1,5 @@
-//! A remote cache that lies: whatever lies in an object's place, a build gives the right program,
-//! the object is refused by name, and it is replaced where that is allowed.
+//! A remote cache with wrong objects: whatever is stored in an object's place, a build gives the right program.
+//! The object is refused by name, and replaced where that is allowed.
 
 #![cfg(all(feature = "simulated", feature = "remote-redis"))]
 
@@ -16,10 +16,10 @@ use remote::services::Redis;
 use remote::warnings::Listening;
 use tracing::Level;
 
-/// The bytes of a trailer, which is told of in `src/cache/remote/envelope.rs`.
+/// Size of a trailer in bytes. `src/cache/remote/envelope.rs` describes the format.
 const TRAILER: usize = 80;
 
-/// An object whose file is this, without authentication.
+/// Returns an object with this file, without authentication.
 fn object(file: &[u8]) -> Vec<u8> {
     let mut object = file.to_vec();
     object.extend_from_slice(blake3::hash(file).as_bytes());
@@ -30,7 +30,7 @@ fn object(file: &[u8]) -> Vec<u8> {
     object
 }
 
-/// A Redis with the objects of two programs, and where they are.
+/// A Redis with the objects of two programs, and their keys.
 struct Fleet {
     redis: Redis,
     keys: [String; 2],
@@ -65,8 +65,8 @@ impl Fleet {
         self.redis.set(&self.keys[program], object);
     }
 
-    /// That program 0 is compiled in spite of what lies in its place, with this reason told in one
-    /// warning, and that the next machine takes it from there.
+    /// Checks that program 0 is compiled if `object` is stored in its place, that one warning states this
+    /// reason, and that the next machine loads the replaced object.
     fn refuses(&self, object: &[u8], reason: &str) {
         let right = self.get(0);
         self.set(0, object);
@@ -115,7 +115,7 @@ fn a_whole_object_of_what_is_no_entry_is_refused_and_replaced() {
     fleet.refuses(&object(&Parts { version: 0, ..parts.clone() }.file()), "it has version 0");
     let manifest = b"{}".to_vec();
     fleet.refuses(&object(&Parts { manifest, ..parts.clone() }.file()), "cannot be read");
-    // It verifies, and the driver does not take it.
+    // The object verifies, but the driver does not accept the binary.
     let payload = b"not what any driver makes".to_vec();
     fleet.refuses(&object(&Parts { payload, ..parts }.file()), "the binary is damaged");
 }
@@ -141,7 +141,7 @@ fn without_the_right_secret_objects_are_refused_told_and_replaced() {
         let cache = fleet.cache(&machine).remote_secret(secret).remote_access(access);
         machine.build(cache, 0)
     };
-    // What was written without one, and by somebody with another one.
+    // Objects written without a secret, and with another secret.
     for secret in ["mine", "yours"] {
         let told = fleet.listening.told(Level::WARN).len();
         let before = fleet.get(0);
@@ -156,7 +156,7 @@ fn without_the_right_secret_objects_are_refused_told_and_replaced() {
         let (origin, stats) = with(secret, RemoteAccess::ReadOnly);
         assert_eq!((origin, stats.remote_refused), (Origin::Remote, 0));
     }
-    // One without any takes it.
+    // A machine without a secret accepts the object.
     let machine = Machine::new();
     assert_eq!(machine.build(fleet.cache(&machine), 0).0, Origin::Remote);
 }
@@ -190,7 +190,7 @@ fn what_is_too_large_is_neither_read_nor_written() {
         machine.build(fleet.cache(&machine).remote_max_bytes(most), 0)
     };
     assert_eq!(build(size).0, Origin::Remote);
-    // What is written is a little longer or shorter: it tells how long its compile took.
+    // The size of the written object varies slightly: it contains the time of its compile.
     let (origin, stats) = build(size / 2);
     assert_eq!((origin, stats.remote_refused), (Origin::Compiled, 1));
     assert_eq!((stats.remote_writes, stats.remote_writes_dropped), (0, 1));

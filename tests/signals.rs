@@ -1,4 +1,4 @@
-//! Signals belong to the application, though drivers register handlers of their own.
+//! Signals belong to the application, although drivers register handlers of their own.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
@@ -18,7 +18,7 @@ use kiln::{Image, Runtime};
 use support::{SAXPY, kernel};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Names when a child registers its handler.
+/// Environment variable that states when a child registers its handler.
 const WHEN: &str = "KILN_TEST_WHEN";
 
 const NEVER: &str = "never";
@@ -97,16 +97,16 @@ fn drivers_leave_no_handlers_behind() {
     }));
 }
 
-/// The handler of each signal except SIGFPE, which PoCL needs.
+/// Returns the handler of each signal except SIGFPE, which PoCL needs.
 fn registered() -> Vec<(i32, usize, i32)> {
     let numbers = (1..32).filter(|number| *number != libc::SIGFPE);
     let registered = numbers.filter_map(|number| {
         let mut found = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: nothing is changed, and there is room for the answer.
+        // SAFETY: the call changes nothing, and there is space for the result.
         let told = unsafe { libc::sigaction(number, std::ptr::null(), found.as_mut_ptr()) };
-        // SAFETY: zeros are a value of it.
+        // SAFETY: zeros are a valid value of the structure.
         let found = unsafe { found.assume_init() };
-        // The C library adds this flag whenever it registers something.
+        // The C library adds this flag to every registration.
         const SA_RESTORER: i32 = 0x0400_0000;
         let flags = found.sa_flags & !SA_RESTORER;
         (told == 0).then_some((number, found.sa_sigaction, flags))

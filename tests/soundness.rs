@@ -1,8 +1,8 @@
-//! Futures dropped, leaked, aborted and raced at every stage while the device works, and handles
-//! dropped in every order: nothing is used after it is freed, and nothing is kept.
+//! Futures are dropped, leaked, aborted and raced at every stage while the device works, and handles are
+//! dropped in every order: there is no use after free, and no leak.
 //!
-//! `make sanitize` runs this under Address and Leak Sanitizer. Without them, the counts of the
-//! simulated device tell what is kept.
+//! `make sanitize` runs this under Address and Leak Sanitizer. Without them, the counts of the simulated device
+//! detect leaks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -28,7 +28,7 @@ use kiln::{Buffer, Event, Image, Kernel, Queue, Runtime, RuntimeBuilder, Status}
 use simulation::{assert_at_rest, eventually, runtime, teach};
 use tempfile::TempDir;
 
-/// The largest pattern of a fill: large buffers are filled soon, also without optimization.
+/// Largest pattern of a fill, so that large buffers are filled quickly even without optimization.
 type Element = [u32; 32];
 
 const LARGE: usize = (256 << 10) / size_of::<Element>();
@@ -38,19 +38,19 @@ const DUPLICATE: &str = "kernel void duplicate(global const uint *from, global u
     to[i] = from[i];
 }";
 
-/// How many different programs are built, at most.
+/// Maximum number of different programs.
 const PROGRAMS: usize = 12;
 
-/// When a future is given up.
+/// Stage at which a future is abandoned.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     BeforePoll,
     AfterPolls(usize),
-    /// Its result is there and nobody has polled for it.
+    /// The result is available, but was not polled for.
     Ended {
         polls: usize,
     },
-    /// It has given its result.
+    /// The future has returned its result.
     Ready,
 }
 
@@ -63,7 +63,7 @@ const STAGES: [Stage; 6] = [
     Stage::Ready,
 ];
 
-/// How a future is given up.
+/// Way to abandon a future.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Dropped,
@@ -73,20 +73,21 @@ enum Fate {
     LostRace,
 }
 
-/// All that leave nothing behind.
+/// All ways that leave nothing behind.
 const CLEAN: &[Fate] =
     &[Fate::Dropped, Fate::AbortedOnTokio, Fate::CancelledOnSmol, Fate::LostRace];
 
-/// What was forgotten, where Leak Sanitizer sees that it was meant to be. Nothing is ever dropped.
+/// Leaked futures. Leak Sanitizer finds them here, and so does not report these intended leaks. They are never
+/// dropped.
 static FORGOTTEN: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-    // A waker of its own for every poll.
+    // Each poll has a waker of its own.
     let waker = Waker::from(Arc::new(CountingWaker::default()));
     future.poll_unpin(&mut Context::from_waker(&waker))
 }
 
-/// Takes a future to a stage. `None` if it ended on the way, and so was polled to its end.
+/// Polls a future up to a stage. Returns `None` if it completed on the way, so that it was polled to its end.
 async fn bring<F: Future + Unpin>(mut future: F, stage: Stage, rt: &Runtime) -> Option<F> {
     let polls = match stage {
         Stage::BeforePoll => 0,
@@ -124,13 +125,13 @@ where
     }
 }
 
-/// The state that futures are made from.
+/// State from which futures are created.
 struct Bench {
     rt: Runtime,
     queue: Queue,
     large: Vec<Buffer<Element>>,
     duplicate: Kernel,
-    /// Makes another runtime like this one.
+    /// Builder for further runtimes like this one.
     builder: RuntimeBuilder,
     directory: TempDir,
     fates: &'static [Fate],
@@ -154,7 +155,7 @@ impl Bench {
         }
     }
 
-    /// Gives the device something to do with large buffers.
+    /// Gives the device work with large buffers.
     fn work(&self, round: usize) {
         let [a, b, c, d] = &self.large[..] else { unreachable!() };
         let _ = self.queue.fill(a, [round as u32; 32]).unwrap();
@@ -163,14 +164,14 @@ impl Bench {
         let _ = self.queue.copy(c, d).unwrap();
     }
 
-    /// A buffer that only what is submitted here uses.
+    /// Returns a buffer that only the commands submitted here use.
     fn written(&self) -> Buffer<Element> {
         let buffer = self.rt.buffer(LARGE).unwrap();
         let _ = self.queue.copy(&self.large[1], &buffer).unwrap();
         buffer
     }
 
-    /// Gives up futures from `make`, at every stage, in every way.
+    /// Abandons futures from `make` at every stage, in every way.
     async fn give_up_all<F>(&self, mut make: impl FnMut(&Self, usize) -> F)
     where
         F: Future<Output: Send> + Unpin + Send + 'static,
@@ -181,7 +182,7 @@ impl Bench {
                 for &fate in self.fates {
                     self.work(round);
                     let future = make(self, round);
-                    // Most futures must not be polled again once they were ready.
+                    // Most futures must not be polled again after they were ready.
                     let fate = match (stage, fate) {
                         (Stage::Ready, Fate::Forgotten) => Fate::Forgotten,
                         (Stage::Ready, _) => Fate::Dropped,
@@ -253,7 +254,7 @@ fn forgotten_futures_keep_no_more_than_they_own() {
             bench.give_up_everything().await;
         });
         eventually("all commands are freed", || simulator.counts().live_events == 0);
-        // An upload owns its buffer, a build its program.
+        // Each leaked upload owns a buffer, and each leaked build a program.
         let owned = (ROUNDS * STAGES.len()) as u64;
         eventually("nothing else is kept", || {
             let counts = simulator.counts();
@@ -272,7 +273,7 @@ fn futures_can_be_given_up_on_real_devices() {
     }));
 }
 
-/// A sequence that looks random and is always the same.
+/// A deterministic pseudo-random sequence.
 struct Shuffle(u64);
 
 impl Shuffle {
@@ -282,7 +283,7 @@ impl Shuffle {
     }
 }
 
-/// One of each handle and future, all in use.
+/// Returns one handle and future of each kind, all in use.
 async fn handles(rt: Runtime, duplicate: Kernel) -> Vec<Box<dyn Any>> {
     let queue = rt.queue();
     let (x, y) = (rt.buffer::<u32>(1 << 14).unwrap(), rt.buffer::<u32>(1 << 14).unwrap());
@@ -336,14 +337,14 @@ fn handles_can_be_dropped_in_any_order() {
             let duplicate = support::kernel(&rt, DUPLICATE, "duplicate").await;
             let mut pause = (round % 2 == 0).then(|| simulator.pause());
             let mut handles = handles(rt, duplicate).await;
-            // The device may go on before, while, or after they are dropped.
+            // The device may continue before, while, or after they are dropped.
             let resume_at = shuffle.below(handles.len() + 1);
             while !handles.is_empty() {
                 if handles.len() == resume_at {
                     pause = None;
                 }
                 let next = match round {
-                    // The runtime first, and last.
+                    // The runtime is dropped first, or last.
                     0..20 => 0,
                     20..40 => handles.len() - 1,
                     _ => shuffle.below(handles.len()),
@@ -374,7 +375,7 @@ fn commands_in_flight_keep_memory_and_programs_until_they_end() {
             }
             pause
         });
-        // Nothing but the commands is left.
+        // Only the commands are left.
         let counts = simulator.counts();
         assert_eq!((counts.live_allocations, counts.live_programs), (200, 1), "{counts:?}");
         drop(pause);
@@ -414,7 +415,7 @@ fn the_last_waker_is_woken_at_the_end_and_no_other() {
     for _ in 0..200 {
         let pause = simulator.pause();
         let event = rt.queue().fill(&buffer, 1).unwrap();
-        // The first is told by the callback, the others by whoever settles the command.
+        // The callback wakes the first clone, and the thread that completes the command wakes the others.
         let mut clones = [event.clone(), event.clone(), event];
         let mut last = Vec::new();
         for _ in 0..5 {
@@ -432,7 +433,7 @@ fn the_last_waker_is_woken_at_the_end_and_no_other() {
             let mut waker = waker;
             loop {
                 eventually("the last waker is woken", || waker.count() > 0);
-                // The callback has come; another thread may just be finding out what it means.
+                // The callback has come, but another thread may still be processing it.
                 match poll_counted(event) {
                     (Poll::Ready(outcome), _) => break outcome.unwrap(),
                     (Poll::Pending, next) => waker = next,
@@ -497,7 +498,7 @@ fn many_tasks_on_several_executors_await_clones_of_one_event() {
                 0 => tokio.spawn(mine).map(Result::unwrap).boxed(),
                 1 => smol::spawn(mine).boxed(),
                 _ => {
-                    // One that is polled, moved to another task and polled there.
+                    // A future that is polled, moved to another task, and polled there.
                     let mut moved = mine;
                     let _ = poll_once(&mut moved);
                     tokio.spawn(moved).map(Result::unwrap).boxed()
@@ -518,12 +519,12 @@ fn many_tasks_on_several_executors_await_clones_of_one_event() {
     assert_at_rest(&simulator);
 }
 
-/// A task as the simplest executors have it: nothing but its wakers own it.
+/// A task of a minimal executor: only its wakers own it.
 struct Task(Mutex<Option<BoxFuture<'static, ()>>>);
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // Dropped outside its lock.
+        // The future is dropped outside of the lock.
         let future = self.0.lock().unwrap().take();
         drop(future);
     }
@@ -552,7 +553,7 @@ fn a_waker_that_owns_other_handles_of_its_event_can_be_replaced_or_dropped() {
     }
 }
 
-/// An error that looks at the queue when it is dropped.
+/// An error that uses the queue when it is dropped.
 #[derive(Debug)]
 struct Draws(Queue);
 
@@ -633,7 +634,7 @@ fn ends_that_the_driver_does_not_tell_are_found() {
         }
         assert!((1..=2).contains(&rt.stats().late_callbacks), "{:?}", rt.stats());
     });
-    // The device keeps what it should have called, and that keeps its event.
+    // The device keeps a callback that it did not call, which keeps its event.
     eventually("all else is freed", || {
         let counts = simulator.counts();
         counts.live_allocations == 0 && counts.live_events <= 2

@@ -1,4 +1,5 @@
-//! A first poll waits for a command's end for as long as the application allows, and no longer.
+//! The first poll of an event busy-waits for the command's end for as long as the application allows, and no
+//! longer.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +17,7 @@ fn queue(simulator: &Simulator, spin: Option<Duration>) -> Queue {
     block_on(builder.build()).unwrap().queue()
 }
 
-/// A command of the device's.
+/// Submits a command of the device.
 fn command(queue: &Queue) -> Event {
     queue.marker().unwrap()
 }

@@ -1,6 +1,6 @@
-//! What reading and linking SPIR-V modules takes of memory, whatever they say.
+//! Memory that is used to read and link SPIR-V modules, whatever they contain.
 //!
-//! Alone in its binary, and in one test: the allocator counts for the whole process.
+//! This is the only test in its binary: the allocator counts for the whole process.
 
 use kiln::internal::spirv::{link, reassemble};
 use peak_alloc::PeakAlloc;
@@ -12,7 +12,7 @@ use rspirv::spirv::{
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// The most memory that work needs beyond what was in use before it, its result included.
+/// Returns the peak of the memory that `work` uses in addition to the earlier use, including its result.
 fn peak<T>(work: impl FnOnce() -> T) -> usize {
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
@@ -22,7 +22,7 @@ fn peak<T>(work: impl FnOnce() -> T) -> usize {
 
 #[track_caller]
 fn assert_bounded(what: &str, bytes: usize, peak: usize) {
-    // Something is taken whatever the size.
+    // A part of the memory does not depend on the size.
     let bound = 12 * bytes + (16 << 10);
     assert!(
         peak <= bound,
@@ -44,19 +44,19 @@ fn check(name: &str, library: &[u8]) {
         let peaks = peak(|| link(&[(name, &module)], keep_exports).expect("it is linked"));
         assert_bounded(&what, module.len(), peaks);
     }
-    // Without the kernel, which there can be once only.
+    // Without the kernel, which may be defined only once.
     let peaks = peak(|| link(&[(name, library), ("again", library)], true));
     assert_bounded(&format!("{name}, linked with itself"), 2 * library.len(), peaks);
 }
 
-/// The words before the entry points.
+/// Number of words before the entry points.
 const HEAD: usize = 10;
 const WORDS: usize = 1 << 15;
 const KERNEL: u32 = ExecutionModel::Kernel as u32;
 const LINKAGE: u32 = Decoration::LinkageAttributes as u32;
 const EXPORT: u32 = LinkageType::Export as u32;
 
-/// A module, put together word by word.
+/// Builder of a module, word by word.
 struct Builder(Vec<u32>);
 
 impl Builder {
@@ -73,7 +73,7 @@ impl Builder {
         self
     }
 
-    /// Adds a part of [`WORDS`], with a number for each time.
+    /// Fills a part of [`WORDS`]. `add` gets a number that differs each time.
     fn fill(mut self, part: usize, add: impl Fn(Self, u32) -> Self) -> Self {
         let end = self.0.len() + WORDS / part;
         for n in 0.. {
@@ -90,12 +90,12 @@ impl Builder {
     }
 }
 
-/// A name of four letters.
+/// Returns a name of four letters.
 fn name_of(n: u32) -> u32 {
     u32::from_le_bytes([0, 4, 8, 12].map(|bits| b'a' + (n >> bits & 15) as u8))
 }
 
-/// Modules of nothing but what takes the most memory for its size.
+/// Returns modules that consist only of instructions that use the most memory for their size.
 fn extremes() -> Vec<(&'static str, Builder)> {
     let new = Builder::new;
     let int = || new().op(Op::TypeInt, &[1, 32, 0]).op(Op::TypeFunction, &[2, 1]);
@@ -105,7 +105,7 @@ fn extremes() -> Vec<(&'static str, Builder)> {
         let module = module.op(Op::TypeInt, &[1, 32, 0]).op(Op::TypeFunction, &[2, 1]);
         module.fill(2, function)
     };
-    // Structs that hold each other, as deep as is taken.
+    // Structs that contain each other, as deeply as is allowed.
     let member = |n| if n % 250 == 0 { 1 } else { n + 3 };
     let mut far = new().fill(1, |m, n| m.op(Op::TypeVoid, &[n.wrapping_mul(0x9e37_79b1) >> 1]));
     far.0[3] = u32::MAX;
@@ -174,13 +174,13 @@ fn extremes() -> Vec<(&'static str, Builder)> {
 
 #[test]
 fn memory_is_at_most_twelve_times_the_module() {
-    // Tables of the grammar are made once and kept.
+    // The tables of the grammar are created once and kept.
     let first = Builder::new().op(Op::TypeVoid, &[1]).bytes();
     assert!(link(&[("first", &first)], false).is_ok());
     for (name, module) in extremes() {
         check(name, &module.bytes());
     }
-    // Small ones that say they are large.
+    // Small modules that claim to be large.
     for mut claimed in [
         Builder::new().op(Op::TypeVoid, &[u32::MAX - 1]),
         Builder::new()

@@ -1,5 +1,5 @@
-//! The store below the build graph: what is built once is loaded afterwards, and nothing that is
-//! wrong with a disk is wrong with a build.
+//! The disk store below the build graph: programs that were built once are loaded afterwards, and problems of
+//! the disk do not affect builds.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("there is room for a directory")
 }
 
-/// A runtime as another process would start it: nothing in memory, this directory below it.
+/// Starts a runtime as another process would: with nothing in memory, and this directory as its store.
 async fn start(like: &Runtime, directory: &Path) -> Runtime {
     start_with(like, CacheConfig::at(directory)).await
 }
@@ -23,14 +23,14 @@ async fn start_with(like: &Runtime, cache: CacheConfig) -> Runtime {
     builder.cache(cache).build().await.expect("it starts")
 }
 
-/// Builds, and has everything written.
+/// Builds an image, and waits until everything is written.
 async fn build(rt: &Runtime, image: &Image) -> Program {
     let program = rt.build(image).await.expect("it builds");
     rt.drain().await;
     program
 }
 
-/// Whether the program computes what it should.
+/// Checks that the program computes the right result.
 async fn is_right(rt: &Runtime, program: &Program) {
     // SAFETY: `saxpy` stays below the global size, which is the buffers' length.
     let saxpy = unsafe { program.kernel("saxpy") }.expect("it is there");
@@ -48,7 +48,7 @@ everywhere! {
         let first = start(&rt, directory.path()).await;
         let compiled = build(&first, &image).await;
         assert_eq!(compiled.origin(), Origin::Compiled);
-        // Where the device takes no text, the SPIR-V that it becomes is stored as well.
+        // If the device takes no text, the SPIR-V of the text is stored as well.
         let entries = if rt.device().formats.contains(&ImageFormat::OpenClC) { 1 } else { 2 };
         assert_eq!((first.stats().compiles, first.stats().disk_writes), (1, entries));
 
@@ -65,7 +65,7 @@ everywhere! {
 }
 
 everywhere! {
-    /// Some drivers tell the size of a program only once it is stored.
+    /// Some drivers report the size of a program only once it is stored.
     async fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory(rt: Runtime) {
         if !rt.device().formats.contains(&ImageFormat::OpenClC) {
             return; // The SPIR-V of a text is in memory, too.
@@ -99,7 +99,7 @@ everywhere! {
     }
 }
 
-/// Drivers tell nothing, or little, of the kernels of a binary.
+/// Drivers report little or no information on the kernels of a binary.
 #[test]
 fn what_is_known_of_parameters_is_loaded_too() {
     under_each_executor(|| {
@@ -119,14 +119,14 @@ fn what_is_known_of_parameters_is_loaded_too() {
     });
 }
 
-/// PoCL compiles kernels when they run for the first time, and when their binary is asked for.
+/// PoCL compiles kernels when they first run, and when their binary is requested.
 #[test]
 fn a_binary_is_asked_for_by_many_while_its_program_is_stored_and_runs() {
     smol::block_on(on_each_device(async |rt: Runtime| {
         for round in 0..8 {
             let directory = directory();
             let rt = start(&rt, directory.path()).await;
-            // A program that no cache of a driver's knows.
+            // A program that is not in any driver's cache.
             let name = directory.path().display();
             let image = Image::opencl_c(format!("// {name}, {round}\n{SAXPY}"));
             let program = rt.build(&image).await.expect("it builds");

@@ -1,5 +1,5 @@
-//! Sixteen processes that write far more to one store than it may hold. For `KILN_CHURN_SECONDS`
-//! seconds, ten unless set.
+//! Sixteen processes that write far more to one store than its limit. They run for `KILN_CHURN_SECONDS`
+//! seconds, by default ten.
 
 #![cfg(feature = "simulated")]
 #![allow(clippy::print_stderr, reason = "a log tells how much was done")]
@@ -19,20 +19,20 @@ use kiln::{CacheConfig, Image, Runtime};
 const PROCESSES: u32 = 16;
 const PROGRAMS: u32 = 1000;
 
-/// A twentieth of what all programs take.
+/// One twentieth of the size of all programs.
 const LIMIT: u64 = 2 << 20;
 
-/// An entry stays for five seconds after its last use: whoever looks sooner must find it.
+/// Time for which an entry must be found: collections keep entries for five seconds after their last use.
 const SURELY_THERE: Duration = Duration::from_secs(4);
 
-/// A collector takes less time than this to put back what it took out to look at.
+/// Time limit for a collector to put back an entry that it took out for a check.
 const SURELY_PUT_BACK: Duration = Duration::from_secs(10);
 
 fn seconds() -> u64 {
     std::env::var("KILN_CHURN_SECONDS").map_or(10, |text| text.parse().expect("it is a number"))
 }
 
-/// Program `number`, of some 8 to 72 KiB; the number is in the name of its kernel.
+/// Returns program `number`, of about 8 to 72 KiB; the number is in the name of its kernel.
 fn image(number: u32) -> Image {
     let size = 8192 + number * 64;
     Image::opencl_c(format!("#pragma binary_size {size}\nkernel void number_{number}() {{}}"))
@@ -45,8 +45,8 @@ fn xorshift(state: &mut u32) -> u32 {
     *state
 }
 
-/// One of the processes: wants programs that are mostly not on the disk, or will not be for long,
-/// and replaces entries in between.
+/// One of the processes: builds programs that are mostly not on the disk, or only for a short time, and
+/// replaces entries in between.
 #[test]
 #[ignore = "run by the other test, in processes of their own"]
 fn child() {
@@ -55,7 +55,7 @@ fn child() {
     let end = Instant::now() + Duration::from_secs(told("KILN_TEST_SECONDS").parse().expect("one"));
     let store = Store::at(&*root).expect("it is ours");
     let cache = CacheConfig::at(&root).max_bytes(LIMIT).durability(Durability::None);
-    // Nothing stays in memory: every build asks the disk.
+    // Nothing stays in memory: every build uses the disk.
     let builder = Runtime::builder().cache(cache).memory_limit(0);
     let (mut watched, mut replaced) = (Vec::new(), 0);
     block_on(async {
@@ -68,7 +68,7 @@ fn child() {
                 let size = program.binary().expect("it has one").len();
                 assert_eq!(size, 8192 + number as usize * 64, "program {number}");
             }
-            // Those that a collector takes next.
+            // Entries that a collector takes next.
             let mut entries: Vec<_> = store.entries().collect();
             entries.sort_by_key(EntryInfo::used);
             for entry in entries.into_iter().take(5) {
@@ -88,8 +88,8 @@ fn child() {
     });
 }
 
-/// An entry that this process has replaced by a copy of itself: no collector that had found the old
-/// one may take the new one away.
+/// An entry that this process has replaced by a copy of itself. A collector that had found the old file must
+/// not remove the new one.
 struct Watched {
     entry: EntryInfo,
     since: Instant,
@@ -104,17 +104,17 @@ fn replace(store: &Store, entry: EntryInfo) -> Option<Watched> {
 }
 
 impl Watched {
-    /// Whether it is to be there for some time still. Panics if it should be there and is not.
+    /// Whether the entry must still be kept for some time. Panics if it must exist and does not.
     fn is_to_stay(&self) -> bool {
         let look = Instant::now();
         if self.since.elapsed() > SURELY_THERE {
-            return false; // From now on it may be gone for its age.
+            return false; // From now on it may be removed because of its age.
         }
         loop {
             if self.entry.path().exists() {
                 return true;
             }
-            // A collector may have taken it out just now, to look at it.
+            // A collector may have taken it out just now, to check it.
             assert!(look.elapsed() < SURELY_PUT_BACK, "lost: {:?}", self.entry);
             thread::sleep(Duration::from_millis(1));
         }

@@ -1,5 +1,5 @@
-//! Whatever lies in an entry's place, a build gives the right program, the next put heals it, and
-//! nobody is told an error.
+//! Damaged entries: whatever is stored in an entry's place, a build gives the right program, the next put
+//! repairs the entry, and the application gets no error.
 
 #![cfg(feature = "simulated")]
 
@@ -19,14 +19,14 @@ use kiln::{CacheConfig, Image, Origin, Runtime, Stats};
 use support::{image_for, on_each_device};
 use tempfile::TempDir;
 
-/// Program `number`, with a kernel of its own name.
+/// Returns program `number`, whose kernel has a name of its own.
 async fn image(rt: &Runtime, number: u32) -> Image {
     let source =
         format!("kernel void write_{number}(global uint *x) {{ x[get_global_id(0)] = {number}; }}");
     image_for(rt, &source).await
 }
 
-/// A store, and the device whose programs are in it.
+/// A store, and the device of its programs.
 struct Bench {
     directory: TempDir,
     device: Device,
@@ -34,7 +34,7 @@ struct Bench {
 
 enum Device {
     Simulated(Simulator),
-    /// By its selector.
+    /// Selector of the device.
     Real(String),
 }
 
@@ -58,8 +58,8 @@ impl Bench {
         Store::at(self.directory.path()).expect("the directory is ours")
     }
 
-    /// Starts as another process would, builds program `number`, checks that it is the right one,
-    /// and has everything written.
+    /// Starts as another process would, builds program `number`, checks that it is the right one, and waits
+    /// until everything is written.
     fn start(&self, number: u32) -> (Origin, Stats) {
         self.start_with(number, CacheConfig::at(self.directory.path()))
     }
@@ -85,7 +85,7 @@ impl Bench {
         })
     }
 
-    /// Stores program `number`, and tells the file of its entry.
+    /// Stores program `number`, and returns the file of its entry.
     fn entry(&self, number: u32) -> PathBuf {
         let store = self.store();
         let paths = || store.entries().map(|entry| entry.path().to_owned());
@@ -94,8 +94,8 @@ impl Bench {
         paths().find(|path| !before.contains(path)).expect("it is stored")
     }
 
-    /// With something in the place of program 1's entry: a start compiles, whatever that is, and
-    /// the start after that has the program from disk. Gives the counts of the first.
+    /// Checks that a start compiles program 1 if its entry is damaged, and that the next start loads it from
+    /// disk. Returns the counts of the first start.
     fn assert_heals(&self, what: &str) -> Stats {
         let (origin, first) = self.start(1);
         assert_eq!((origin, first.compiles), (Origin::Compiled, 1), "{what}");
@@ -107,7 +107,7 @@ impl Bench {
         first
     }
 
-    /// The same, where it is seen to be no entry before a driver has it.
+    /// Like `assert_heals`, for damage that is detected before a driver gets the entry.
     fn assert_damage_heals(&self, what: &str) {
         let stats = self.assert_heals(what);
         assert_eq!((stats.disk_damaged, stats.disk_refused), (1, 0), "{what}");
@@ -122,7 +122,7 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).expect("it is there")
 }
 
-/// The places in a file, each of another class of bytes, by name.
+/// Returns the positions in a file, one for each class of bytes, by name.
 fn places(file: &[u8]) -> Vec<(String, usize)> {
     let Parts { payload, manifest, .. } = Parts::of(file);
     let footer = file.len() - FOOTER;
@@ -151,7 +151,7 @@ fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
             let mut bytes = whole.clone();
             bytes[at] ^= bits;
             if version(&bytes) > 1 {
-                continue; // Now it is an entry of a newer version, which is left alone.
+                continue; // Now it is an entry of a newer version, which is left in place.
             }
             write(&path, &bytes);
             bench.assert_damage_heals(&format!("{name} ^ {bits:#x}"));
@@ -159,7 +159,7 @@ fn a_flipped_byte_of_any_class_is_a_miss_that_heals() {
     }
 }
 
-/// The directory may have been made by others after the store was opened.
+/// The directory may have been created by another user after the store was opened.
 #[test]
 #[cfg(unix)]
 fn a_file_that_others_could_have_placed_is_a_miss_that_heals() {
@@ -171,7 +171,7 @@ fn a_file_that_others_could_have_placed_is_a_miss_that_heals() {
         fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("it is ours");
         bench.assert_damage_heals(&format!("{mode:o}"));
     }
-    // Root alone can give a file away.
+    // Only root can give a file away.
     if chown(&path, Some(12_345), None).is_ok() {
         bench.assert_damage_heals("another user's");
     }
@@ -193,7 +193,7 @@ fn a_file_that_is_cut_zeroed_or_grown_is_a_miss_that_heals() {
     bench.assert_damage_heals("without its first byte");
     write(&path, &whole[length - FOOTER..]);
     bench.assert_damage_heals("only the footer");
-    // A file system may lose a block in the middle at a crash.
+    // A file system may lose a block in the middle of a file in a crash.
     write(&path, [&whole[..8], &[0; 24], &whole[32..]].concat());
     bench.assert_damage_heals("a hole");
     for more in [1, FOOTER, 4096] {
@@ -202,7 +202,7 @@ fn a_file_that_is_cut_zeroed_or_grown_is_a_miss_that_heals() {
     }
     write(&path, [&whole[..], &whole].concat());
     bench.assert_damage_heals("twice the same");
-    // Far more than any entry has: not even read.
+    // Far larger than any entry: it is not even read.
     File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("a hole");
     bench.assert_damage_heals("a terabyte");
 }
@@ -229,7 +229,7 @@ fn an_entry_of_a_newer_version_is_left_alone() {
     let forms = [
         newer.file(),
         Parts { version: u32::MAX, payload: b"all new".to_vec(), ..newer }.file(),
-        // Nothing but the last bytes is known of other versions.
+        // Only the last bytes of other versions have a known format.
         [&[7; FOOTER - 16][..], &3u32.to_le_bytes(), &[9; 4], b"KILN\r\n\x1a\xfe"].concat(),
     ];
     for bytes in forms {
@@ -283,7 +283,7 @@ fn a_directory_in_an_entrys_place_makes_room_and_keeps_what_is_in_it() {
     assert_eq!(read(&kept.join("thesis.tex")), b"three years of work");
 }
 
-/// A pipe has readers wait for its writer, and a socket cannot be opened at all.
+/// A pipe blocks readers until it has a writer, and a socket cannot be opened at all.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_of_another_type_is_replaced_and_nobody_waits_for_it() {
@@ -299,20 +299,20 @@ fn a_file_of_another_type_is_replaced_and_nobody_waits_for_it() {
     bench.assert_damage_heals("a socket");
 }
 
-/// The same path in few enough bytes for a socket.
+/// Returns the same path in few enough bytes for a socket.
 #[cfg(target_os = "linux")]
 fn short(path: &Path) -> PathBuf {
     use std::os::fd::{AsRawFd, IntoRawFd};
 
     let parent = File::open(path.parent().expect("it has one")).expect("it can be opened");
     let number = parent.as_raw_fd();
-    // Open until the process ends.
+    // The directory stays open until the process ends.
     let _ = parent.into_raw_fd();
     Path::new("/proc/self/fd").join(number.to_string()).join(path.file_name().expect("it has one"))
 }
 
-/// Whoever can place a link in the store could place a program there as well, but one that was left
-/// by accident must not have a file elsewhere replaced or run.
+/// An attacker who can place a link in the store could place a program there as well. But a link that was left
+/// by accident must not cause a file elsewhere to be replaced or run.
 #[cfg(unix)]
 #[test]
 fn a_link_is_replaced_and_not_followed() {
@@ -355,8 +355,8 @@ fn a_forged_manifest_or_length_is_a_miss_that_heals() {
     }
 }
 
-/// A checksum that is right says only that the bytes are those that were written: by a compiler
-/// that had them wrong, or for a driver that has changed without telling.
+/// A valid checksum only proves that the bytes were not changed since they were written: the compiler may have
+/// written wrong ones, or the driver may have changed without a new version.
 #[test]
 fn a_payload_that_the_driver_refuses_is_a_miss_that_heals() {
     let bench = Bench::simulated();
@@ -389,7 +389,7 @@ fn a_program_that_one_device_refuses_is_replaced_by_its_own() {
     assert_eq!((stats.disk_damaged, stats.disk_refused), (0, 1));
 }
 
-/// What cannot be read is the driver's trouble or the machine's, not the entry's: it stays.
+/// An entry that cannot be read because of the driver or the machine is not damaged, and stays.
 #[test]
 fn running_out_of_memory_while_loading_is_tried_again_and_is_no_miss() {
     let bench = Bench::simulated();
@@ -401,11 +401,11 @@ fn running_out_of_memory_while_loading_is_tried_again_and_is_no_miss() {
     assert_eq!((stats.disk_refused, stats.disk_misses, stats.disk_writes), (0, 0, 0));
 }
 
-/// Damage is found before a driver sees it, so a few kinds do here. Of payloads with a right
-/// checksum, only those that are some program of the same driver: PoCL ends the process over others.
+/// Damage is found before a driver gets the entry, so a few kinds suffice here. Payloads with a valid checksum
+/// are always some program of the same driver: PoCL ends the process for others.
 #[test]
 fn real_drivers_never_see_damage_and_refuse_another_program() {
-    // Within this executor, another can run.
+    // This executor allows another one to run inside it.
     smol::block_on(on_each_device(async |rt: Runtime| {
         let bench = Bench::on(Device::Real(rt.device().index().to_string()));
         let (path, other) = (bench.entry(1), bench.entry(2));
@@ -433,7 +433,7 @@ fn devices_of_one_identity_share_programs() {
     let cache = || CacheConfig::at(bench.directory.path());
     assert_eq!(again.start_with(1, cache()).0, Origin::Disk);
 
-    // Another device, another program; until they are told to be the same.
+    // Another device has other programs, until the two are configured as equal.
     let names = ["Card A", "Card B"];
     let [a, b] = names.map(|name| {
         let Device::Simulated(simulator) = Bench::simulated().device else { unreachable!() };
@@ -453,7 +453,7 @@ fn devices_of_one_identity_share_programs() {
     assert_eq!(a.start_with(3, widened()).0, Origin::Compiled);
     assert_eq!(b.start_with(3, widened()).0, Origin::Disk);
 
-    // What one of them then refuses, it builds again.
+    // A program that one of them then refuses is built again.
     let Device::Simulated(simulator) = &b.device else { unreachable!() };
     simulator.fail_builds(1, Fault::Refused);
     let (origin, stats) = b.start_with(3, widened());
@@ -485,7 +485,7 @@ fn who_waits_for_an_entry_to_heal_counts_it_once() {
     let cache = CacheConfig::at(bench.directory.path());
     let builds = std::thread::scope(|scope| {
         let first = scope.spawn(|| bench.start(1));
-        // Time for the first to get its turn, and for many looks of the other.
+        // Time for the first build to start, and for many checks by the other.
         std::thread::sleep(Duration::from_millis(100));
         let second = scope.spawn(|| other.start_with(1, cache.clone()));
         std::thread::sleep(Duration::from_millis(400));

@@ -1,5 +1,5 @@
-//! What collection removes: the entry that was not used for longest, by a stamp that needs nothing
-//! of the file system but modification times.
+//! Collection of the store: the least recently used entry is evicted first. The time of the last use is a stamp
+//! that needs only modification times of the file system.
 
 #![cfg(feature = "simulated")]
 
@@ -18,13 +18,13 @@ use kiln::{BuildKey, CacheConfig, Image, Origin, Runtime};
 const SIZE: u64 = 64 << 10;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Program `number`, of a little more than [`SIZE`] in the store.
+/// Returns program `number`, whose entry is a little larger than [`SIZE`].
 fn image(number: u32) -> Image {
     Image::opencl_c(format!("#pragma binary_size {SIZE}\nkernel void number_{number}() {{}}"))
 }
 
-/// Starts as another process would, and builds a program. Nothing is removed: the default limit is
-/// far away.
+/// Starts as another process would, and builds a program. Nothing is evicted, since the default limit is much
+/// larger.
 fn start(root: &Path, number: u32) -> (BuildKey, Origin) {
     let builder = Runtime::builder().cache(CacheConfig::at(root));
     block_on(async {
@@ -35,7 +35,7 @@ fn start(root: &Path, number: u32) -> (BuildKey, Origin) {
     })
 }
 
-/// Opens the store anew, with room for so many programs.
+/// Opens the store again, with a limit for this number of programs.
 fn with_room_for(root: &Path, programs: u64) -> Store {
     let cache = CacheConfig::at(root).max_bytes(programs * SIZE * 11 / 10);
     cache.open_store().expect("it is ours").expect("there is one")
@@ -45,7 +45,7 @@ fn path(store: &Store, key: BuildKey) -> Option<PathBuf> {
     store.entries().find(|entry| entry.key() == key).map(|entry| entry.path().to_owned())
 }
 
-/// Stores so many programs.
+/// Stores this number of programs.
 fn fill(root: &Path, programs: u32) -> Vec<BuildKey> {
     let key = |number| {
         let (key, origin) = start(root, number);
@@ -55,7 +55,7 @@ fn fill(root: &Path, programs: u32) -> Vec<BuildKey> {
     (0..programs).map(key).collect()
 }
 
-/// Sets when an entry was used last, and when its file was read last, to so long ago.
+/// Sets the times of the last use of an entry, and of the last read of its file, to these ages.
 fn age(store: &Store, key: BuildKey, used: Duration, accessed: Duration) {
     let now = SystemTime::now();
     let times = FileTimes::new().set_modified(now - used).set_accessed(now - accessed);
@@ -63,24 +63,24 @@ fn age(store: &Store, key: BuildKey, used: Duration, accessed: Duration) {
     File::options().write(true).open(path).and_then(|file| file.set_times(times)).expect("ours");
 }
 
-/// The numbers of the programs that are left.
+/// Returns the numbers of the programs that are left.
 fn left(store: &Store, keys: &[BuildKey]) -> Vec<usize> {
     (0..keys.len()).filter(|number| path(store, keys[*number]).is_some()).collect()
 }
 
-/// Ten programs, of which some were used in another order than they were written in, and all read
-/// in another order than they were used in.
+/// Checks the order of eviction of ten programs. They were used in another order than they were written, and
+/// read in another order than they were used.
 fn least_recently_used_go_first(root: &Path) {
     let keys = fill(root, 10);
     let store = with_room_for(root, 10);
     for (number, key) in keys.iter().enumerate() {
         age(&store, *key, HOUR * (20 - number as u32), HOUR * (number as u32 + 1));
     }
-    // Uses: each by a process of its own.
+    // Each use is by a process of its own.
     for number in [3, 0] {
         assert_eq!(start(root, number).1, Origin::Disk);
     }
-    // By last use: 1 2 4 5 6 7 8 9, then 3 and 0. Each collection leaves nine tenths of its limit.
+    // The order of last use is 1 2 4 5 6 7 8 9, then 3 and 0. Each collection leaves nine tenths of its limit.
     for (room, expected) in
         [(10, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9][..]), (8, &[0, 3, 5, 6, 7, 8, 9]), (5, &[0, 3, 8, 9])]
     {
@@ -106,8 +106,7 @@ fn child() {
     children::report("done", 1);
 }
 
-/// On a file system that keeps no access times at all, in a mount namespace that only the child is
-/// in.
+/// Runs on a file system without access times, in a mount namespace of the child.
 #[cfg(target_os = "linux")]
 #[test]
 #[allow(clippy::print_stderr, reason = "a log tells what was skipped")]
@@ -119,7 +118,7 @@ fn the_order_survives_a_noatime_mount() {
     let mount = "mount -t tmpfs -o noatime,mode=0700 none \"$KILN_TEST_MOUNT\" || exit 99; ";
     let namespace = |then: &str| {
         let mut command = Command::new("unshare");
-        // Who is not root can be in a name space of their own.
+        // Users other than root can have a user namespace of their own.
         let share = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
         command.args([share, "sh", "-c"]);
         command.arg(format!("{mount}{then}")).arg("sh");
@@ -148,7 +147,7 @@ fn an_entry_in_use_survives_ten_collections() {
     let mut numbers = 4..;
     for round in 0..10 {
         let store = with_room_for(root, 4);
-        // All grow old, and the one that will be used is the oldest.
+        // All entries are made old, and the one that will be used is the oldest.
         for (rank, entry) in store.entries().map(|entry| entry.key()).enumerate() {
             age(&store, entry, HOUR * (rank as u32 + 1), HOUR);
         }
@@ -165,7 +164,7 @@ fn an_entry_in_use_survives_ten_collections() {
     }
 }
 
-/// Whoever waits for a build comes for its entry within a moment.
+/// A process that waits for a build reads its entry within a short time.
 #[test]
 fn an_entry_that_was_just_used_stays_whatever_the_limit() {
     let directory = tempfile::tempdir().expect("there is room");
@@ -197,7 +196,7 @@ fn entries_that_are_older_than_the_maximum_age_go_whatever_the_size() {
     assert_eq!(left(&store, &keys), [0, 1]);
 }
 
-/// A program larger than the whole limit is not stored, and costs no other program its entry.
+/// A program that is larger than the limit is not stored, and does not evict any entry.
 #[test]
 fn a_program_larger_than_the_limit_leaves_the_others_alone() {
     let directory = tempfile::tempdir().expect("there is room");
@@ -244,7 +243,7 @@ fn an_entry_larger_than_the_limit_goes_first() {
     assert_eq!(store.collect(false).expect("nobody else collects").removed, 1);
     assert_eq!(left(&store, &keys), [0, 1, 2, 3]);
 
-    // It comes back in no other way.
+    // The entry cannot return in any other way.
     let whole = Store::at(root).expect("it is ours");
     let name = whole.entries().next().expect("it is there").name();
     let bytes = std::fs::read(root.join("v1").join(&name)).expect("it is there");
@@ -254,7 +253,7 @@ fn an_entry_larger_than_the_limit_goes_first() {
     assert_eq!(left(&store, &keys), [0, 1, 2, 3], "what was there stays");
 }
 
-/// In memory as on disk: a program larger than the limit does not push out the others.
+/// In memory as on disk, a program larger than the limit does not evict the others.
 #[test]
 fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory() {
     let builder = Runtime::builder().memory_limit(5 * SIZE).simulator(&Simulator::immediate());
@@ -274,7 +273,7 @@ fn a_program_larger_than_the_memory_limit_leaves_the_others_in_memory() {
     });
 }
 
-/// A clock that was set back leaves stamps ahead of all others, whose entries nobody uses.
+/// If a clock is set back, some stamps are in the future, although their entries are not used.
 #[test]
 fn entries_from_the_future_go_before_those_in_use() {
     let directory = tempfile::tempdir().expect("there is room");
@@ -290,7 +289,7 @@ fn entries_from_the_future_go_before_those_in_use() {
         let file = File::options().write(true).open(file).expect("ours");
         file.set_modified(future).expect("ours");
     }
-    // Nine tenths of a limit for four are room for three.
+    // Nine tenths of a limit for four programs are enough for three.
     let collected = with_room_for(root, 4).collect(false).expect("nobody else collects");
     assert_eq!((collected.entries, collected.removed), (6, 3));
     assert_eq!(left(&store, &keys), [0, 1, 2]);
@@ -325,7 +324,7 @@ fn an_abandoned_file_from_the_future_is_swept() {
     assert!(!abandoned.exists());
 }
 
-/// A clock that was wrong when an entry was written must not keep it for ever.
+/// A clock that was wrong when an entry was written must not keep the entry forever.
 #[test]
 fn a_stamp_from_the_future_is_set_right_by_the_next_use() {
     let directory = tempfile::tempdir().expect("there is room");
@@ -344,7 +343,7 @@ fn a_stamp_from_the_future_is_set_right_by_the_next_use() {
     assert!(entry.used() <= SystemTime::now());
 }
 
-/// Foreign files are nobody's to remove, and stop no collection.
+/// Foreign files are not removed, and do not stop a collection.
 #[test]
 fn a_foreign_file_neither_goes_nor_stops_a_collection() {
     let directory = tempfile::tempdir().expect("there is room");

@@ -1,9 +1,9 @@
-//! The store while the system fails under it: every system call of a put and of a collection killed
-//! and failed in turn, and places where nothing can be kept.
+//! The store while the system fails: the process is killed at every system call of a put and of a collection,
+//! every call fails in turn, and some places cannot store anything.
 //!
-//! Faults are injected by `strace` into a process that was given one thing to do and waits to begin,
-//! so that nothing but the store meets them. Each call is killed, and fails in two ways that change
-//! from call to call; with `KILN_FAULTS=all`, in every way.
+//! `strace` injects the faults into a process that has one thing to do and waits for a start signal, so that
+//! they affect only the store. Each call is killed, and fails in two ways that change from call to call; with
+//! `KILN_FAULTS=all`, in every way.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stderr, reason = "a log tells how many faults there were")]
@@ -23,12 +23,12 @@ use processes::tools::has_tool;
 use processes::{Ended, Order, Process, Report, Sample, Step, files, runtime};
 use tempfile::TempDir;
 
-/// What a system call can fail with.
+/// Errors that a system call can return.
 const ERRORS: [&str; 6] = ["ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES", "EINTR"];
 
 const PROGRAM: Sample = Sample { number: 100, bytes: 5000 };
 
-/// Programs that are there already, the one not used for longest first.
+/// Programs that are stored already, the least recently used first.
 const OLD: [Sample; 4] = [
     Sample { number: 1, bytes: 5000 },
     Sample { number: 2, bytes: 5000 },
@@ -36,7 +36,7 @@ const OLD: [Sample; 4] = [
     Sample { number: 4, bytes: 5000 },
 ];
 
-/// Room for two programs and a half: a collection leaves two of them.
+/// Limit of two and a half programs, of which a collection leaves two.
 const TWO_AND_A_HALF: u64 = 15_000;
 
 #[test]
@@ -49,29 +49,29 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("there is room for a directory")
 }
 
-/// Something that a process does with a store, and the store that it finds.
+/// Steps of a process with a store, and the store that it finds.
 struct Scenario {
     found: TempDir,
     max_bytes: u64,
     strict: bool,
     steps: Vec<Step>,
-    /// An entry that was damaged before, and may stay so.
+    /// An entry that was damaged before, and may stay damaged.
     damaged: Option<PathBuf>,
-    /// Whether to have faults last. Not where a collection in the background would be repeated.
+    /// Whether to test lasting faults. They would make a collection in the background repeat.
     lasting: bool,
 }
 
-/// A system call: its name, and how many of that name its thread has made by then.
+/// A system call: its name, and the number of calls of that name in its thread so far.
 type Call = (String, usize);
 
-/// What happens to a system call.
+/// Fault of a system call.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
     Error(&'static str),
-    /// This and all later ones of its name fail.
+    /// This call and all later ones of its name fail.
     Errors(&'static str),
-    /// It does nothing, and claims to have written so many bytes.
+    /// The call does nothing, and returns this number of bytes as written.
     Claim(usize),
 }
 
@@ -98,7 +98,7 @@ impl Scenario {
         }
     }
 
-    /// A store as the process shall find it, its entries long unused.
+    /// Creates a store as the process should find it, with entries that were not used for a long time.
     fn prepare(&self) -> TempDir {
         let root = directory();
         copy(self.found.path(), root.path());
@@ -111,7 +111,7 @@ impl Scenario {
         root
     }
 
-    /// The system calls that touch the store when nothing fails, and starts of threads.
+    /// Returns the system calls that access the store, and starts of threads, in a run without faults.
     fn calls(&self) -> Vec<Call> {
         let root = self.prepare();
         let log = root.path().with_extension("log");
@@ -134,7 +134,7 @@ impl Scenario {
         calls.into_iter().collect()
     }
 
-    /// Has the process do its work with a fault; what is wrong afterwards, if anything.
+    /// Runs the process with a fault. Returns an error if something is wrong afterwards.
     fn suffer(&self, (call, nth): &Call, fault: Fault) -> Result<(), String> {
         let root = self.prepare();
         let log = root.path().with_extension("log");
@@ -162,7 +162,7 @@ impl Scenario {
             .map_err(|wrong| format!("{call} {nth}, {fault:?}: {wrong}\n{ended:?}"))
     }
 
-    /// What the process itself must make of it.
+    /// Checks the outcome of the process itself.
     fn judge(&self, fault: Fault, ended: &Ended) -> Result<(), String> {
         let Some(report) = &ended.report else {
             return if matches!(fault, Fault::Kill) { Ok(()) } else { Err("it died".into()) };
@@ -175,7 +175,7 @@ impl Scenario {
         ensure(report.disk_failures == 0 || report.warnings.len() == 1, "a failure not told")
     }
 
-    /// What those who come later must find, and what they must be able to do.
+    /// Checks that later processes find a usable store.
     fn recover(&self, root: &Path, claimed: bool) -> Result<(), String> {
         let store = Store::at(root).expect("it is trusted");
         for entry in store.entries() {
@@ -212,16 +212,16 @@ impl Scenario {
         ensure(claimed || tag.ends_with(b"deleted.\n"), "no tag for backups")
     }
 
-    /// The faults for one system call.
+    /// Returns the faults for one system call.
     fn faults(&self, call: &str, index: usize, all: bool) -> Vec<Fault> {
         let errors: Vec<_> = match call {
-            // Linux closes a file even where it reports an error, which cannot be had by injection.
+            // Linux closes a file even if it reports an error, which injection cannot imitate.
             "close" => Vec::new(),
             "clone3" => vec!["EAGAIN"],
             _ if all => ERRORS.into(),
             _ => (0..2).map(|more| ERRORS[(2 * index + more) % ERRORS.len()]).collect(),
         };
-        // An interruption is over when it is over: calls are repeated until it is.
+        // An interruption does not last: interrupted calls are repeated until they succeed.
         let lasting = errors.iter().filter(|error| self.lasting && **error != "EINTR");
         let lasting: Vec<_> = lasting.take(if all { errors.len() } else { 1 }).copied().collect();
         let mut faults = vec![Fault::Kill];
@@ -233,7 +233,7 @@ impl Scenario {
         faults
     }
 
-    /// Every system call killed, and failed in every way or in some.
+    /// Kills the process at every system call, and makes every call fail in every way or in some.
     fn suffer_everything(&self) {
         if !has_strace() {
             return;
@@ -253,7 +253,7 @@ impl Scenario {
     }
 }
 
-/// The thread, name and text of each system call of a trace.
+/// Returns the thread, name and text of each system call in a trace.
 fn parse(trace: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     trace.lines().filter_map(|line| {
         let (thread, rest) = line.split_once(' ')?;
@@ -271,7 +271,7 @@ fn has_strace() -> bool {
     has_tool("strace", &["strace", "-o", "/dev/null", "true"])
 }
 
-/// Puts programs into a store.
+/// Stores programs.
 async fn store(root: &Path, samples: &[Sample]) {
     if samples.is_empty() {
         return;
@@ -284,11 +284,11 @@ async fn store(root: &Path, samples: &[Sample]) {
     assert_eq!(rt.stats().disk_writes, samples.len() as u64);
 }
 
-/// Whether the size hint is what a count gives. Its first word is the bytes.
+/// Whether the size hint equals the counted size. Its first word is the number of bytes.
 fn agrees(store: &Store) -> bool {
     let expected = store.entries().map(|entry| entry.bytes()).sum::<u64>().to_le_bytes();
     let version = store.root().join("v1");
-    // Without its lock there can be none, and the next put counts.
+    // There can be no hint without its lock, and the next put counts.
     !version.join("lock").exists()
         || fs::read(version.join("state")).is_ok_and(|state| state.starts_with(&expected))
 }
@@ -347,10 +347,10 @@ fn a_put_that_has_the_store_collected_survives_every_fault() {
     Scenario { max_bytes: TWO_AND_A_HALF, lasting: false, ..scenario }.suffer_everything();
 }
 
-/// Not what `strace` can do: a file system that takes some of a write, and then no more.
+/// A write that a file system completes only in part, which `strace` cannot inject.
 #[test]
 fn a_write_that_is_cut_short_leaves_nothing() {
-    // `$0` is the number of blocks of 512 bytes, `$@` the process, which shall live to tell.
+    // `$0` is the number of blocks of 512 bytes, and `$@` the process, which must survive to report.
     let limited = r#"trap "" XFSZ; ulimit -f $0; exec "$@""#;
     let program = Sample { bytes: 20_000, ..PROGRAM };
     for blocks in ["0", "1", "8", "39", "40", "1000"] {
@@ -370,7 +370,7 @@ fn a_write_that_is_cut_short_leaves_nothing() {
     }
 }
 
-/// What a process reports that does these steps in a place that `through` makes.
+/// Returns the report of a process that runs these steps in an environment that `through` creates.
 fn report(order: &Order, through: &[&str], without: &[&str]) -> Report {
     let ended = Process::start(order, through, without).run();
     let Ended { report: Some(report), .. } = ended else { panic!("{ended:?}") };
@@ -379,10 +379,10 @@ fn report(order: &Order, through: &[&str], without: &[&str]) -> Report {
     report
 }
 
-/// Runs a process with a file system of its own on a directory, made by the shell command `mount`,
-/// in which `$0` is the directory. `None` if that is not permitted here.
+/// Runs a process with a file system of its own on a directory. The shell command `mount` mounts it, and `$0`
+/// in it is the directory. Returns `None` if that is not permitted.
 fn mounted(mount: &str, root: &Path, steps: Vec<Step>) -> Option<Report> {
-    // Who is not root can be in a name space of their own.
+    // Users other than root can have a user namespace of their own.
     let share = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
     let probe = directory();
     let place = probe.path().to_str().expect("it is Unicode");
@@ -413,7 +413,7 @@ fn what_a_read_only_root_has_is_loaded_without_a_word() {
     let root = directory();
     block_on(store(root.path(), &OLD));
     for entry in Store::at(root.path()).expect("it is trusted").entries() {
-        // Its use would be recorded.
+        // The entry is so old that its use would be recorded.
         age(entry.path(), Duration::from_secs(36_000));
     }
     let steps = OLD.map(Step::Build).to_vec();
@@ -521,7 +521,7 @@ fn a_hit_in_memory_leaves_files_alone_and_one_on_disk_only_reads_its_entry() {
     assert!(report.came_from(&[Origin::Compiled, Origin::Memory, Origin::Disk]), "{ended:?}");
 
     let trace = fs::read_to_string(log).expect("it was written");
-    // Memory is mapped and given back at any time.
+    // Memory may be mapped and unmapped at any time.
     let calls = parse(&trace).filter(|(_, call, _)| !matches!(*call, "mmap" | "munmap"));
     let calls: Vec<_> = calls.map(|(_, call, line)| (call, line)).collect();
     let parts: Vec<_> = calls.split(|(call, _)| *call == "getppid").collect();
@@ -536,7 +536,7 @@ fn a_hit_in_memory_leaves_files_alone_and_one_on_disk_only_reads_its_entry() {
         assert!(line.contains(entry), "another file: {line}");
         let reads = match *call {
             "openat" => line.contains("O_RDONLY") && !line.contains("O_CREAT"),
-            // The standard library asks whether what it closes is open.
+            // The standard library checks that a file is open before it closes it.
             "fcntl" => line.contains("F_GETFD"),
             call => matches!(call, "statx" | "fstat" | "newfstatat" | "read" | "close"),
         };

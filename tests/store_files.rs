@@ -1,5 +1,5 @@
-//! Pipes, sockets, devices, links and directories in the place of every file and folder of a store:
-//! nothing waits for them or reads them, builds give the right program, and the store heals.
+//! Pipes, sockets, devices, links and directories in place of every file and directory of a store: nothing
+//! blocks on them or reads them, builds give the right program, and the store is repaired.
 
 #![cfg(all(target_os = "linux", feature = "simulated"))]
 
@@ -17,7 +17,7 @@ use kiln::{BuildKey, CacheConfig, ErrorKind, Image, Origin, Runtime, Stats};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
-/// Kinds of things that may lie in the place of a file.
+/// Kinds of files that may be in the place of a regular file.
 const KINDS: [&str; 6] = [
     "a pipe",
     "a socket",
@@ -27,7 +27,7 @@ const KINDS: [&str; 6] = [
     "a directory",
 ];
 
-/// Does something that must not hang, and fails if it does.
+/// Runs something that must not hang, and fails if it does.
 fn bounded<T: Send + 'static>(what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(act()));
@@ -38,18 +38,18 @@ fn make_pipe(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("its place is free");
 }
 
-/// Puts something in the place of a file or folder.
+/// Puts something in the place of a file or directory.
 fn place(kind: &str, path: &Path) {
     let _ = fs::remove_dir_all(path);
     let _ = fs::remove_file(path);
     match kind {
         "a pipe" => make_pipe(path),
         "a socket" => {
-            // By a short name: those of sockets have few bytes.
+            // A short path is needed: addresses of sockets have few bytes.
             let short = tempfile::tempdir().expect("there is room");
             symlink(path.parent().expect("it has one"), short.path().join("d")).expect("new");
             let name = path.file_name().expect("it has one");
-            // Its file stays when it is closed.
+            // The file of a socket stays when the socket is closed.
             UnixListener::bind(short.path().join("d").join(name)).expect("its place is free");
         }
         "a link to /dev/zero" => symlink("/dev/zero", path).expect("its place is free"),
@@ -67,7 +67,7 @@ fn place(kind: &str, path: &Path) {
     }
 }
 
-/// Starts as another process would, builds program `number`, and has everything written.
+/// Starts as another process would, builds program `number`, and waits until everything is written.
 fn start(root: &Path, number: u32) -> (BuildKey, Origin, Stats) {
     let root = root.to_owned();
     bounded(&format!("program {number} of {}", root.display()), move || {
@@ -88,7 +88,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("there is room")
 }
 
-/// The file of the entry of a key, and the lock file of its build.
+/// Returns the file of a key's entry, and the lock file of its build.
 fn entry_and_lock(root: &Path, key: BuildKey) -> [PathBuf; 2] {
     let store = Store::at(root).expect("it is ours");
     let entry = store.entries().find(|entry| entry.key() == key).expect("it is stored");
@@ -109,7 +109,7 @@ fn whatever_lies_in_the_place_of_a_file_heals() {
         for (file, number) in files.iter().zip(2..) {
             fs::remove_file(&entry).expect("it is there");
             if file.ends_with("CACHEDIR.TAG") {
-                // Where they are missing, all is made again.
+                // If the locks are missing, everything is created again.
                 fs::remove_dir_all(root.join("v1/lock")).expect("it is there");
             }
             place(kind, file);
@@ -161,7 +161,7 @@ fn whatever_lies_in_the_place_of_a_folder_heals() {
     }
 }
 
-/// Entries behind a link would count twice, or would be those of another store.
+/// Entries behind a link would be counted twice, or would belong to another store.
 #[test]
 fn a_link_in_the_place_of_a_folder_of_entries_is_not_followed() {
     let (directory, elsewhere) = (directory(), directory());
@@ -184,7 +184,7 @@ fn a_link_in_the_place_of_a_folder_of_entries_is_not_followed() {
     assert!(there.exists(), "what is elsewhere stays");
 }
 
-/// A directory with something in it is somebody's: it stays, and the store does without the file.
+/// A directory that is not empty may belong to a user: it stays, and the store works without the file.
 #[test]
 fn a_directory_that_is_not_empty_stays() {
     for name in ["v1/state", "v1/CACHEDIR.TAG", "v1/lock/gc"] {

@@ -1,5 +1,5 @@
-//! Processes that share a store: each program is compiled once on the machine, whatever becomes of
-//! the process that compiles it.
+//! Processes that share a store: each program is compiled once on the machine, even if the process that
+//! compiles it stops or dies.
 
 #![allow(clippy::print_stderr, reason = "a log tells how long the processes took")]
 
@@ -28,10 +28,10 @@ const ALL: u64 = PROGRAMS as u64;
 const LIBRARIES: usize = 6;
 const APPLICATIONS: usize = 8;
 
-/// As long as no healthy process ever waits here.
+/// Time limit that no working process exceeds.
 const PATIENT: Duration = Duration::from_secs(600);
 
-/// Program `number`, whose kernel computes what no other program's does. More functions make its
+/// Returns program `number`, whose kernel computes a result that no other program does. More functions make its
 /// compile longer.
 fn image(number: u32, functions: u32) -> Image {
     let mut source = String::new();
@@ -53,7 +53,7 @@ fn image(number: u32, functions: u32) -> Image {
     Image::opencl_c(source)
 }
 
-/// What the kernel of program `number` writes at `index`.
+/// Returns the value that the kernel of program `number` writes at `index`.
 fn expected(number: u32, functions: u32, index: u32) -> u32 {
     (0..functions).fold(number, |v, function| {
         let step = index.wrapping_mul(function + 1);
@@ -72,7 +72,7 @@ async fn assert_right(rt: &Runtime, program: &Program, number: u32, functions: u
     assert_eq!(found, expected, "program {number}");
 }
 
-/// One of the processes: wants all programs at once, runs each, and reports.
+/// One of the processes: builds all programs at once, runs each, and reports.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn child() {
@@ -97,7 +97,7 @@ fn child() {
     });
 }
 
-/// The images of [`linking_child`]: applications, each of three libraries.
+/// Returns the images of [`linking_child`]: the libraries, and applications that use three of them each.
 fn linked_images() -> [Vec<Image>; 2] {
     let names: Vec<_> = (0..LIBRARIES).map(|n| format!("f{n}")).collect();
     let library = |n: usize| image_of(&[function(&names[n]).plus(n as f32)], &[]);
@@ -112,8 +112,8 @@ fn image_of(functions: &[Function<'_>], kernels: &[(&str, &[&str])]) -> Image {
     libraries::image(ImageFormat::OpenClC, functions, kernels)
 }
 
-/// One of the processes: wants all applications at once, linked with libraries that it registers in
-/// one order or the other.
+/// One of the processes: builds all applications at once, linked with libraries that it registers in one of two
+/// orders.
 #[test]
 #[ignore = "run by the other tests, in processes of their own"]
 fn linking_child() {
@@ -141,11 +141,11 @@ fn linking_child() {
     });
 }
 
-/// A store for one test on one device, and what the drivers keep for themselves.
+/// A store for one test on one device, and the drivers' own caches.
 struct Bench {
     device: String,
     directory: TempDir,
-    /// Those of each program.
+    /// Number of functions in each program.
     functions: u32,
 }
 
@@ -163,13 +163,13 @@ impl Bench {
         self.directory.path().join("store")
     }
 
-    /// Starts a process that waits so long for the builds of others.
+    /// Starts a process that waits for up to `wait` for builds of other processes.
     fn start(&self, wait: Duration) -> Child {
         self.start_test("child", wait, "forth")
     }
 
     fn start_test(&self, test: &str, wait: Duration, order: &str) -> Child {
-        // A cache of its own for every process: PoCL must not share compiles where Kiln should.
+        // Each process has a PoCL cache of its own: PoCL must not share compiles that Kiln should share.
         let own = tempfile::tempdir_in(self.directory.path()).expect("there is room").keep();
         Child::start(
             test,
@@ -180,19 +180,19 @@ impl Bench {
                 ("KILN_TEST_ORDER", order.as_ref()),
                 ("KILN_TEST_WAIT", wait.as_millis().to_string().as_ref()),
                 ("POCL_CACHE_DIR", own.as_os_str()),
-                // Or it compiles once more in every process, at the first launch of each kernel.
+                // Otherwise PoCL compiles again in every process, at the first launch of each kernel.
                 ("POCL_WORK_GROUP_SPECIALIZATION", "0".as_ref()),
             ],
         )
     }
 
-    /// What processes that start at once report.
+    /// Returns the reports of processes that start at the same time.
     fn run(&self, processes: usize, wait: Duration) -> Vec<Report> {
         let children: Vec<_> = (0..processes).map(|_| self.start(wait)).collect();
         children.into_iter().map(Child::report).collect()
     }
 
-    /// The store is whole and serves another start with everything.
+    /// Checks that the store is complete and provides all programs to another start.
     fn assert_complete(&self) {
         assert_eq!(self.store().entries().count(), PROGRAMS as usize);
         let again = &self.run(1, PATIENT)[0];
@@ -201,8 +201,8 @@ impl Bench {
     }
 }
 
-/// The times are only for the log: they are those of the whole machine, other tests included. With
-/// less in each program, the start of the driver's compiler in every process is most of them.
+/// The times are only logged: they depend on the whole machine, including other tests. With shorter programs,
+/// they would mostly consist of the start of the driver's compiler in every process.
 #[test]
 fn processes_that_start_at_once_compile_each_program_once() {
     let functions = std::env::var("KILN_TEST_FUNCTIONS");
@@ -252,7 +252,7 @@ fn processes_that_link_compile_each_image_and_link_each_program_once() {
     }));
 }
 
-/// Linux lists who holds a lock, so that a process can be stopped while it builds.
+/// Linux lists the holders of locks, so that a process can be stopped while it builds.
 #[cfg(target_os = "linux")]
 mod stopped {
     use std::fs;
@@ -266,7 +266,7 @@ mod stopped {
     use super::*;
 
     impl Bench {
-        /// Starts a process and stops it in the middle of a build.
+        /// Starts a process, and stops it in the middle of a build.
         fn start_and_stop_while_it_builds(&self) -> Child {
             let mut child = self.start(PATIENT);
             let pid = Pid::from_raw(child.id().cast_signed()).expect("it is a process");
@@ -274,7 +274,7 @@ mod stopped {
                 if self.is_building(child.id()) {
                     kill_process(pid, Signal::STOP).expect("it is there");
                     waitpid(Some(pid), WaitOptions::UNTRACED).expect("it can be waited for");
-                    // Now that it holds still: it may just have ended that build.
+                    // Checked again after it has stopped: it may have ended that build just before.
                     if self.is_building(child.id()) {
                         return child;
                     }
@@ -295,13 +295,13 @@ mod stopped {
         }
     }
 
-    /// The name of the build lock that a key has; several keys may share one.
+    /// Returns the name of the build lock of a key; several keys may share one.
     fn lock_name(key: BuildKey) -> String {
         let [.., high, low] = *key.as_bytes();
         format!("build-{:03x}", u16::from_be_bytes([high, low]) % 1024)
     }
 
-    /// The files of a directory that a process has locked, as the system lists it.
+    /// Returns the files of a directory that a process has locked, according to the system.
     fn locks_held(directory: &Path, process: u32) -> Vec<String> {
         let Ok(files) = directory.read_dir() else { return Vec::new() };
         let locks = fs::read_to_string("/proc/locks").expect("Linux lists locks");
@@ -328,7 +328,7 @@ mod stopped {
             let victim = bench.start_and_stop_while_it_builds();
             let stored = bench.store().entries().count() as u64;
             let others: Vec<_> = (1..PROCESSES).map(|_| bench.start(PATIENT)).collect();
-            drop(victim); // With SIGKILL, which ends stopped processes too.
+            drop(victim); // SIGKILL also ends stopped processes.
             let reports: Vec<_> = others.into_iter().map(Child::report).collect();
             assert_eq!(sum(&reports, "compiles"), ALL - stored, "{reports:#?}");
             assert_eq!(sum(&reports, "timeouts"), 0, "the lock is free with its holder");
@@ -347,7 +347,7 @@ mod stopped {
             let missing = ALL - stored;
             let (compiles, timeouts) = (sum(&reports, "compiles"), sum(&reports, "timeouts"));
             assert!(timeouts > 0, "{reports:#?}");
-            // Only who gave up waiting compiles what another may compile, too.
+            // Only processes whose wait timed out compile programs that another one may compile, too.
             assert!((missing..=missing + timeouts).contains(&compiles), "{missing}: {reports:#?}");
             assert_eq!(sum(&reports, "unwell"), 0, "{reports:#?}");
             bench.assert_complete();

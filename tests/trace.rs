@@ -1,4 +1,4 @@
-//! The trace of lookups that `KILN_CACHE_TRACE` asks for: every outcome, each with its key.
+//! Trace of lookups that `KILN_CACHE_TRACE` enables: every outcome, each with its key.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,10 +14,10 @@ use serde_json::Value;
 const SOURCE: &str = "kernel void f(global uint *x) { x[get_global_id(0)] = 1; }";
 const BROKEN: &str = "#error this is the mistake\nkernel void broken() { return }\n";
 
-/// The variable that tells a process what to trace, and where its cache is.
+/// Environment variable with the directory of a process's cache.
 const CACHE: &str = "KILN_TEST_TRACED_CACHE";
 
-/// Runs as another process, whose environment asks for a trace.
+/// Runs as another process, whose environment enables a trace.
 #[test]
 #[ignore = "run by the other test of this file"]
 fn traced() {
@@ -46,7 +46,7 @@ fn traced() {
     });
 }
 
-/// The lines that a process traces to this place.
+/// Returns the lines that a process writes to this trace.
 fn trace(to: &str, directory: &Path) -> Vec<Value> {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "traced", "--ignored", "--nocapture"])

@@ -1,5 +1,5 @@
-//! Large reads, writes and fills: nobody who submits one waits for the device, they do all that they
-//! should, and they keep their place among the commands around them.
+//! Large reads, writes and fills: submitting one does not block on the device, they transfer all their bytes,
+//! and they keep their order relative to other commands.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -24,14 +24,14 @@ use simulation::{eventually, runtime, runtime_with};
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 
-/// What NVIDIA's driver has for transfers that wait, about.
+/// Approximate size of the staging memory of NVIDIA's driver for waiting transfers.
 const STAGING: usize = 48 * MIB;
 
-/// More than any driver takes long for, and less than a test may.
+/// Time limit: longer than any driver takes, and shorter than the limit of a test.
 const FOR_EVER: Duration = Duration::from_secs(30);
 
-/// Bytes that differ from part to part: parts are shorter than what is moved at once, and are not a
-/// whole number of them.
+/// Returns bytes that differ between parts. The parts are shorter than one transfer step, whose size is not a
+/// multiple of theirs.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     const PART: usize = 60_000;
     let mut rng = Rng::with_seed(seed);
@@ -40,7 +40,7 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Runs `test` with simulated devices of both kinds, and with every real one.
+/// Runs `test` with simulated devices of both kinds, and with every real device.
 fn everywhere(test: impl AsyncFn(Runtime)) {
     block_on(async {
         for simulator in [Simulator::new(), Simulator::immediate()] {
@@ -50,8 +50,8 @@ fn everywhere(test: impl AsyncFn(Runtime)) {
     });
 }
 
-/// Has a thread submit something to a device that hangs, whose driver keeps callers waiting once its
-/// staging memory is full, and fails if the thread does not come back.
+/// Submits commands on a thread to a device that hangs, whose driver blocks callers once its staging memory is
+/// full. Fails if the thread does not return.
 fn submits_at_once(submit: impl FnOnce(&Runtime, &Queue) + Send + 'static) {
     let simulator = Simulator::new();
     simulator.limit_staging(STAGING);
@@ -75,7 +75,7 @@ fn a_large_write_keeps_nobody_waiting() {
     submits_at_once(|rt, queue| {
         let x = rt.buffer(2 * STAGING).unwrap();
         let _ = queue.write(&x, vec![1u8; 2 * STAGING]).unwrap();
-        // The next is not kept waiting by the first.
+        // The next command does not wait for the first.
         let _ = queue.fill(&x, 2).unwrap();
     });
 }
@@ -141,7 +141,7 @@ fn parts_of_a_buffer_are_moved_to_their_places() {
 #[test]
 fn large_fills_reach_the_end() {
     everywhere(async |rt| {
-        // From a fill of 7 GiB NVIDIA's driver does not come back.
+        // NVIDIA's driver does not return from a fill of 7 GiB.
         let is_nvidia = rt.device().platform.contains("NVIDIA");
         let len = if is_nvidia { 7 * GIB + MIB } else { 600 * MIB } + 3;
         let (queue, x) = (rt.queue(), rt.buffer::<u8>(len).unwrap());
@@ -163,7 +163,7 @@ fn fills_far_into_a_buffer_find_their_place() {
     ) {
         let most = rt.device().limits.max_allocation.min(9 * GIB as u64) as usize;
         let (queue, x) = (rt.queue(), rt.buffer::<T>(most / size_of::<T>()).unwrap());
-        // Where a driver's numbers of 31, 32 or 33 bits end, of bytes and of elements.
+        // Ends of the ranges of drivers' numbers with 31, 32 or 33 bits, in bytes and in elements.
         let ends = [GIB, 2 * GIB, 4 * GIB, 8 * GIB, most];
         let mut starts: Vec<_> = ends.into_iter().flat_map(|end| [end - 64, end]).collect();
         starts.retain(|start| start + 64 <= most);
@@ -188,7 +188,7 @@ fn fills_far_into_a_buffer_find_their_place() {
     }));
 }
 
-/// Drivers are told of fills in ways that depend on the pattern, its place and how often it comes.
+/// Fills use different driver calls, depending on the pattern, its position and the number of repetitions.
 #[test]
 fn a_fill_writes_its_part_whole_and_nothing_else() {
     async fn fill<T: Pod + Send + Sync + Debug + PartialEq>(rt: &Runtime, [old, new]: [T; 2]) {
@@ -216,8 +216,8 @@ fn a_fill_writes_its_part_whole_and_nothing_else() {
     });
 }
 
-/// Submits commands on parts of three buffers, large and small, without waiting for any, and
-/// compares what the reads brought with the same done on the host.
+/// Submits commands on parts of three buffers, large and small, without waiting for any. Compares the results
+/// of the reads with those of the same operations on the host.
 async fn submit_at_random(rt: &Runtime, rng: &mut Rng, commands: usize) {
     const LEN: usize = 9 * MIB;
     let queues = [rt.queue(), rt.queue()];

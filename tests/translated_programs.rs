@@ -1,5 +1,5 @@
-//! Modules of SPIR-V on devices that take none: Kiln translates them to OpenCL C, and users see the
-//! module's kernels all the same. That results are the same, `emitted.rs` tells.
+//! SPIR-V modules on devices that take none: Kiln translates them to OpenCL C, and the module's kernels are
+//! unchanged for users. `emitted.rs` tests that the results are equal.
 
 #[path = "support/children.rs"]
 mod children;
@@ -28,7 +28,7 @@ fn module(bytes: &[u8]) -> Image {
     Image::spirv(bytes).expect("it is a module")
 }
 
-/// Launches `mixed`, which has parameters of all kinds: signed integers and a struct among them.
+/// Launches `mixed`, which has parameters of all kinds, including signed integers and a struct.
 async fn assert_mixed_runs(rt: &Runtime, program: &Program) {
     // SAFETY: it reads eight bytes and floats and writes as many pairs.
     let mixed = unsafe { program.kernel("mixed") }.expect("it is there");

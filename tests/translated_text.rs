@@ -1,5 +1,5 @@
-//! What clang and llvm-spirv make of OpenCL C computes the same bytes as what the device's own compiler
-//! makes of it, is valid SPIR-V, and can be fused.
+//! Translations of OpenCL C by clang and llvm-spirv: they compute the same bytes as the output of the device's
+//! own compiler, are valid SPIR-V, and can be fused.
 #![cfg(unix)]
 
 #[path = "support/processes.rs"]
@@ -23,7 +23,7 @@ use support::{SAXPY, on_each_device};
 
 const N: usize = 256;
 
-/// Numbers of many magnitudes.
+/// Returns numbers of many magnitudes.
 fn inputs() -> Vec<f32> {
     let mut random = 7u32;
     let mut next = || {
@@ -35,7 +35,7 @@ fn inputs() -> Vec<f32> {
         .collect()
 }
 
-/// The bytes that the kernel `k` makes of the inputs.
+/// Returns the bytes that the kernel `k` computes from the inputs.
 async fn results(rt: &Runtime, image: &Image, options: &str) -> Vec<u8> {
     let program = rt.build(image).options(options).await.expect("it builds");
     // SAFETY: the kernels of this suite touch the element of their global id only.
@@ -44,7 +44,7 @@ async fn results(rt: &Runtime, image: &Image, options: &str) -> Vec<u8> {
     match of_result.as_deref() {
         Some("float*" | "float4*") => run::<f32>(rt, &kernel).await,
         Some("double2*") => run::<f64>(rt, &kernel).await,
-        // SPIR-V may tell none, and then takes what it is given.
+        // SPIR-V may state no type, and then accepts any argument.
         _ => run::<u32>(rt, &kernel).await,
     }
 }
@@ -60,13 +60,13 @@ async fn run<T: Pod + Send>(rt: &Runtime, kernel: &Kernel) -> Vec<u8> {
 
 /// Kernels, with their options, that write four words for each element.
 const KERNELS: &[(&str, &str)] = &[
-    // Dimensions that there are not.
+    // Dimensions that do not exist.
     ("", "kernel void k(global float *x, global uint *y) {
               size_t i = get_global_id(0);
               y[4 * i] = get_global_id(i % 9);
               y[4 * i + 1] = get_global_offset(i - 5);
           }"),
-    // What a device has of OpenCL C 3.0.
+    // OpenCL C 3.0 features of the device.
     ("-cl-std=CL3.0", "kernel void k(global float *x, global uint *y) {
               size_t i = get_global_id(0);
           #ifdef __opencl_c_fp64
@@ -82,7 +82,7 @@ const KERNELS: &[(&str, &str)] = &[
               y[4 * i + 3] = 4;
           #endif
           }"),
-    // Contraction: where it may be, and where it may not.
+    // Contraction: expressions where it is allowed, and where it is not.
     ("", "kernel void k(global float *x, global float *y) {
               size_t i = get_global_id(0);
               float t = x[i] * x[(i + 1) % 256];
@@ -104,7 +104,7 @@ const KERNELS: &[(&str, &str)] = &[
               y[4 * i + 2] = pow(fabs(x[i]), 0.3f) - native_log(fabs(x[i]) + 1.0f);
               y[4 * i + 3] = fmod(x[i], 0.7f) * rsqrt(fabs(x[i]) + 0.1f);
           }"),
-    // Macros, those of the device among them.
+    // Macros, including those of the device.
     ("-DSCALE=2.5f -D OFFSET=\"1.0f + 2.0f\" -DAPPLY(a)=((a)*SCALE+OFFSET)",
      "#define TWICE(a) ((a) + (a))
       #ifdef cl_khr_fp64
@@ -191,8 +191,8 @@ const DOUBLES: &str = "#pragma OPENCL EXTENSION cl_khr_fp64: enable
         y[i] = (double2)(sin(v) * v + 1.0, sqrt(fabs(v)) / 3.0);
     }";
 
-/// The bytes that a plain build computes, and those of the translation: where the device takes it, as
-/// SPIR-V, and where it takes text, as OpenCL C again.
+/// Checks that a plain build and the translation compute the same bytes: as SPIR-V where the device takes it,
+/// and translated back to OpenCL C where it takes text.
 async fn assert_same(rt: &Runtime, options: &str, text: &str) {
     let image = Image::opencl_c(text);
     let plain = results(rt, &image, options).await;
@@ -205,7 +205,7 @@ async fn assert_same(rt: &Runtime, options: &str, text: &str) {
     }
 }
 
-/// A module in each form in which the device takes it.
+/// Returns a module in each form that the device takes.
 fn taken(rt: &Runtime, spirv: Image) -> Vec<Image> {
     let emitted = kiln::internal::spirv::emit(spirv.code()).expect("it can be emitted");
     let mut images = vec![spirv, Image::opencl_c(emitted)];
@@ -221,7 +221,7 @@ fn translated_kernels_compute_the_same_bytes() {
     block_on(on_each_device(async |rt: Runtime| {
         let has_spirv = rt.device().formats.contains(&ImageFormat::SpirV);
         for (options, text) in KERNELS {
-            // PoCL 3.1 says that it takes it, and then has no generic pointers.
+            // PoCL 3.1 claims to support it, but then has no generic pointers.
             if options.contains("CL2.0") && !has_spirv {
                 continue;
             }
@@ -234,7 +234,7 @@ fn translated_kernels_compute_the_same_bytes() {
     }));
 }
 
-/// llvm-spirv alone writes modules of some of these texts that are not valid.
+/// llvm-spirv alone writes invalid modules for some of these texts.
 #[test]
 fn translations_are_valid() {
     if !has_clang() || !has_tool("spirv-val", &["spirv-val", "--version"]) {
@@ -271,7 +271,7 @@ fn translations_are_valid() {
     }));
 }
 
-/// For devices that take no SPIR-V, translations are still made: to be emitted as OpenCL C.
+/// Devices that take no SPIR-V also get translations, which are emitted as OpenCL C.
 #[test]
 fn each_device_has_translations() {
     if !has_clang() {
@@ -345,7 +345,7 @@ const CHAIN: [&str; 2] = [
 
 const OPTIONS: &str = "-DFACTOR=1.1f";
 
-/// What the chain computes, and whether it ran as one kernel.
+/// Returns the result of the chain, and whether it ran as one kernel.
 async fn chain(rt: &Runtime, images: &[Image]) -> (Vec<f32>, FusionOutcome) {
     let mut kernels = Vec::new();
     for (image, name) in images.iter().zip(["first", "second"]) {
@@ -385,7 +385,7 @@ fn kernels_that_are_text_are_fused() {
     }));
 }
 
-/// clang makes integers of two bits for such a `switch`, which llvm-spirv does not take.
+/// clang creates integers of two bits for such a `switch`, which llvm-spirv does not accept.
 #[test]
 fn a_switch_of_few_cases_is_optimised_all_the_same() {
     if !has_clang() {
@@ -414,7 +414,7 @@ fn a_switch_of_few_cases_is_optimised_all_the_same() {
             functions += usize::from(word & 0xffff == FUNCTION && words[at + 1] != 0);
             at += (word >> 16) as usize;
         }
-        // Beside the kernel, what is declared and what stands for the kernel itself.
+        // Besides the kernel, only declarations and the stand-in for the kernel itself.
         assert!(functions <= 4, "{functions} functions: they are not inlined");
         let images = [Image::opencl_c(CHAIN[0]), Image::opencl_c(text)];
         let mut computed = Vec::new();
@@ -429,7 +429,8 @@ fn a_switch_of_few_cases_is_optimised_all_the_same() {
     }));
 }
 
-/// A driver may do more with one language than with the other, and is to have what it had unfused.
+/// A driver may optimise one language better than the other, so a fused kernel should use the language of its
+/// launches.
 #[test]
 fn a_fused_kernel_reaches_the_driver_in_the_language_of_its_launches() {
     if !has_clang() {

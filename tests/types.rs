@@ -1,5 +1,5 @@
-//! What users may do with the types of the public interface, held at compile time: send them
-//! between threads, share them, move them while they are polled, carry them through a caught panic.
+//! Guarantees for the types of the public interface, checked at compile time: they can be sent between threads,
+//! shared, moved while they are polled, and used after a caught panic.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -28,7 +28,7 @@ macro_rules! table {
 }
 
 table! {
-    // Handles and values: from any thread, by many at a time.
+    // Handles and values: used from any thread, and by many at the same time.
     send: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Launch, Queue, Event,
         Buffer<f32>, FusionScope, FusionReport, FusionOutcome, Trace, Error;
     sync: Runtime, RuntimeBuilder, Device, Image, BuildRequest, Build, Program, Kernel, Queue, Event,
@@ -38,10 +38,10 @@ table! {
         Profile, SpecializationConstant, Stats, Status;
     sync: Access, AddressSpace, BuildKey, DeviceInfo, Digest, Limits, Local<f32>, NdRange, NdSize, Origin, Parameter,
         Profile, SpecializationConstant, Stats, Status;
-    // Every future: sent to any executor, moved between polls.
+    // All futures: sent to any executor, and moved between polls.
     future: Starting, Drain, DrainTimeout, Build, Event, Read<f32>, Upload<f32>, OpenImage, Examining, Fusing, WriteTrace;
     unpin: Runtime, Program, Kernel, Launch, Queue, Buffer<f32>, FusionScope;
-    // Plain data tells the same after a caught panic.
+    // Plain data is unchanged after a caught panic.
     unwind_safe: BuildKey, Digest, Limits, NdRange, NdSize, Origin, Parameter, Profile, Stats;
 }
 

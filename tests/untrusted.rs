@@ -1,9 +1,8 @@
-//! Images that are not trusted: their compiler runs in a child process, and whatever it does there,
-//! the application gets a program or an error in time.
+//! Untrusted images: their compiler runs in a child process, and whatever happens there, the application gets a
+//! program or an error in time.
 //!
-//! The child is the tool `kiln`, or a script in its place that does what compilers do that go
-//! wrong. Where this process runs on a GPU that is imitated, the command that `KILN_GPU_RUNNER`
-//! names starts the child there, too.
+//! The child is the tool `kiln`, or a script in its place that imitates faulty compilers. If this process runs
+//! on an imitated GPU, the command in `KILN_GPU_RUNNER` also starts the child there.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
@@ -36,12 +35,12 @@ use tempfile::TempDir;
 
 const SAXPY_SPIRV: &[u8] = include_bytes!("data/saxpy.spv");
 
-/// Whether a loader was told to start this process: then it sees a GPU that others do not.
+/// Whether a loader was told to start this process, which then sees a GPU that other processes do not.
 fn is_by_loader() -> bool {
     std::env::current_exe().unwrap() != this_binary()
 }
 
-/// The command that starts the tool where this process sees its devices.
+/// Returns the command that starts the tool with access to this process's devices.
 fn tool() -> String {
     let tool = env!("CARGO_BIN_EXE_kiln");
     match std::env::var("KILN_GPU_RUNNER") {
@@ -50,7 +49,7 @@ fn tool() -> String {
     }
 }
 
-/// A folder with programs that stand in the place of the tool.
+/// A directory with programs that replace the tool.
 struct Folder(TempDir);
 
 impl Folder {
@@ -62,8 +61,8 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// A child that does what the script says, in which `kiln` is the tool and `greet` says what
-    /// each child says first.
+    /// Creates a child that runs the script. In it, `kiln` is the tool, and `greet` prints the greeting of each
+    /// child.
     fn child(&self, script: &str) -> PathBuf {
         let (path, folder) = (self.file("child"), self.0.path().display());
         let functions = format!(
@@ -75,14 +74,14 @@ impl Folder {
         path
     }
 
-    /// The processes that were started as children.
+    /// Returns the ids of the processes that were started as children.
     fn started(&self) -> Vec<u32> {
         let lines = fs::read_to_string(self.file("started")).unwrap_or_default();
         lines.lines().map(|line| line.parse().unwrap()).collect()
     }
 }
 
-/// Runs a test on each device, with a child that does what the script says.
+/// Runs a test on each device, with a child that runs the script.
 fn on_each_device_by(script: &str, test: impl AsyncFn(Runtime, &Folder)) {
     on_each_device_within(Duration::from_secs(60), script, test);
 }
@@ -97,10 +96,10 @@ fn on_each_device_within(limit: Duration, script: &str, test: impl AsyncFn(Runti
     }));
 }
 
-/// Does as the tool does.
+/// A script that behaves like the tool.
 const WELL: &str = "kiln";
 
-/// An error of this kind that says all of `parts`.
+/// Checks that the error has this kind, and that its message contains all of `parts`.
 #[track_caller]
 fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error {
     let Err(error) = result else { panic!("it was not refused; expected {kind}: {parts:?}") };
@@ -111,7 +110,7 @@ fn refused<T>(result: kiln::Result<T>, kind: ErrorKind, parts: &[&str]) -> Error
     error
 }
 
-/// Checks that `saxpy` of a program computes what it should.
+/// Checks that `saxpy` of a program computes the right result.
 async fn computes(rt: &Runtime, program: &Program) {
     // SAFETY: the kernel touches one element a work-item.
     let saxpy = unsafe { program.kernel("saxpy") }.unwrap();
@@ -121,12 +120,12 @@ async fn computes(rt: &Runtime, program: &Program) {
     assert_eq!(rt.queue().read(&y).await.unwrap(), [5.0; 8]);
 }
 
-/// Another program each time, which does the same.
+/// Returns a different program for each number, with the same result.
 fn source(number: usize) -> Image {
     Image::opencl_c(format!("// {number}\n{SAXPY}"))
 }
 
-/// A runtime for the same device.
+/// Creates a runtime for the same device.
 async fn again(rt: &Runtime, builder: RuntimeBuilder) -> Runtime {
     let device = format!("{}:{}", rt.device().backend, rt.device().index());
     builder.device(device).build().await.unwrap()
@@ -175,7 +174,7 @@ fn what_the_compiler_says_comes_back_from_the_child() {
         assert!(!error.same(&trusted), "failures are kept apart");
         let again = rt.build(&broken.untrusted()).await.unwrap_err();
         assert!(again.same(&error), "it is kept");
-        // Where the text is translated first, no driver has seen it.
+        // If the text is translated first, no driver has compiled it.
         let by_driver = rt.device().formats.contains(&ImageFormat::OpenClC);
         assert_eq!(folder.started().len(), usize::from(by_driver));
 
@@ -256,7 +255,8 @@ fn what_is_linked_with_an_untrusted_image_is_linked_by_a_child() {
             computes(&rt, &program).await;
             let stats = rt.stats();
             assert_eq!(stats.build_children, 1, "{stats:?}");
-            // The driver's linker takes objects of both, Kiln's own leaves one module to compile.
+            // The driver's linker takes the objects of both images; Kiln's own linker leaves one module to
+            // compile.
             let linked = rt.device().links.contains(&application.format());
             let expected = if linked { (2, 1) } else { (1, 0) };
             assert_eq!((stats.compiles, stats.links), expected, "{stats:?}");
@@ -268,13 +268,13 @@ fn what_is_linked_with_an_untrusted_image_is_linked_by_a_child() {
 fn what_is_fused_of_an_untrusted_program_is_compiled_by_a_child() {
     on_each_device_by(WELL, async |rt, folder| {
         if rt.device().backend != "opencl" {
-            // An imitated GPU runs no kernel that the test has not foreseen.
+            // An imitated GPU only runs kernels that the test prepared.
             return;
         }
         let builder = builder().fusion(kiln::FusionMode::Always);
         let rt = again(&rt, builder.build_child(folder.file("child"))).await;
         let image = Image::spirv(SAXPY_SPIRV).unwrap();
-        // It is there, and trusted, before somebody does not trust it.
+        // The program is in memory, and trusted, before it is requested as untrusted.
         rt.build(&image).await.unwrap();
         let program = rt.build(&image.untrusted()).await.unwrap();
         assert_eq!((program.origin(), rt.stats().build_children), (Origin::Memory, 0));
@@ -296,12 +296,12 @@ fn what_is_fused_of_an_untrusted_program_is_compiled_by_a_child() {
 
 // ---- Children that go wrong ---------------------------------------------------------------------
 
-/// What went wrong concerns one build: the application goes on, and who trusts the image builds it.
+/// Checks that a fault affects only one build: the application continues, and the trusted image can be built.
 async fn goes_on(rt: &Runtime, number: usize) {
     let program = rt.build(&source(number)).await.unwrap();
     assert_eq!(program.origin(), Origin::Compiled);
     computes(rt, &program).await;
-    // Nor does it stay with the image, once there is a program.
+    // The fault does not stay with the image once there is a program.
     let program = rt.build(&source(number).untrusted()).await.unwrap();
     assert_eq!(program.origin(), Origin::Memory);
 }
@@ -394,12 +394,12 @@ fn a_program_that_is_no_child_or_of_another_version_is_told_so_and_is_asked_agai
 
 #[test]
 fn what_drivers_print_does_not_get_into_the_answer() {
-    // What starts programs on a GPU that is imitated would print, too.
+    // The command that starts programs on an imitated GPU would print, too.
     if is_by_loader() || !tools::has_tool("cc", &["cc", "--version"]) {
         return;
     }
     let folder = Folder::new();
-    // Written when the process ends, and what is written there is a message.
+    // The text is written when the process ends. Text written there is a message.
     let code = "#include <stdio.h>\n\
                 __attribute__((constructor)) static void chat(void) { printf(\"chatter\\n\"); }";
     fs::write(folder.file("chatter.c"), code).unwrap();
@@ -418,7 +418,7 @@ fn a_child_that_cannot_be_is_refused_when_the_runtime_is_built() {
     let folder = Folder::new();
     let runtime = smol::block_on(builder().build_child(folder.file("nothing")).build());
     let words = ["RuntimeBuilder::build_child", "nothing", "no such program"];
-    // Or there is no device at all.
+    // There may be no device at all.
     if !runtime.as_ref().is_err_and(|error| error.kind() == ErrorKind::NoDevice) {
         refused(runtime, ErrorKind::Configuration, &words);
     }
@@ -426,7 +426,7 @@ fn a_child_that_cannot_be_is_refused_when_the_runtime_is_built() {
 
 // ---- Which program ------------------------------------------------------------------------------
 
-/// A test of this binary in another process, with these variables.
+/// Runs a test of this binary in another process, with these variables.
 fn elsewhere(test: &str, variables: &[(&str, &str)]) -> children::Report {
     let command = if !is_by_loader() {
         Command::new(this_binary())
@@ -442,7 +442,7 @@ fn elsewhere(test: &str, variables: &[(&str, &str)]) -> children::Report {
 
 #[test]
 fn without_a_child_the_error_says_how_to_have_one_and_nothing_is_compiled() {
-    // What starts programs on a GPU that is imitated needs programs itself.
+    // The command that starts programs on an imitated GPU needs programs itself.
     let path = if is_by_loader() { "/usr/bin:/bin" } else { "/nowhere" };
     elsewhere("childless", &[("KILN_BUILD_CHILD", ""), ("PATH", path)]);
 }
@@ -507,7 +507,7 @@ fn by_path() {
 #[test]
 fn a_program_that_calls_the_function_is_its_own_child() {
     if is_by_loader() {
-        // Such a program cannot be started again without it.
+        // Such a program cannot be started again without the loader.
         return;
     }
     smol::block_on(support::on_each_device(async |rt| {
@@ -529,7 +529,7 @@ fn a_program_that_calls_the_function_is_its_own_child() {
     }));
 }
 
-// ---- Those who trust and those who do not -------------------------------------------------------
+// ---- Trusted and untrusted requests -------------------------------------------------------------
 
 #[test]
 fn whoever_trusts_an_image_waits_for_no_child() {
@@ -537,7 +537,7 @@ fn whoever_trusts_an_image_waits_for_no_child() {
     on_each_device_by(script, async |rt, folder| {
         let _ = fs::remove_file(folder.file("go"));
         let (one, two) = (source(0).untrusted(), source(1).untrusted());
-        // As many as the runtime has threads for such builds.
+        // The number of builds equals the number of threads for them.
         let builds = [rt.build(&one).start(), rt.build(&two).start()];
         while folder.started().len() < 2 {
             Timer::after(Duration::from_millis(10)).await;
@@ -570,7 +570,7 @@ fn those_who_do_not_trust_an_image_share_one_child() {
 
 // ---- Modules that no compiler has seen ----------------------------------------------------------
 
-/// The modules of the suites, from which others are made.
+/// Modules of the suites, from which others are derived.
 const MODULES: [&[u8]; 8] = [
     SAXPY_SPIRV,
     include_bytes!("data/fusion.spv"),
@@ -582,10 +582,10 @@ const MODULES: [&[u8]; 8] = [
     include_bytes!("data/switches.spv"),
 ];
 
-/// Bytes of SPIR-V's header.
+/// Size of SPIR-V's header in bytes.
 const HEADER: usize = 20;
 
-/// A module with a few words that it should not have, or not there.
+/// Returns a module with a few words that are wrong or in a wrong place.
 fn mutated(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut module = MODULES[random.usize(..MODULES.len())].to_vec();
     for _ in 0..random.usize(1..=4) {
@@ -609,7 +609,7 @@ fn mutated(random: &mut fastrand::Rng) -> Vec<u8> {
     module
 }
 
-/// What compilers are known to fall over, as far as it is an image at all.
+/// Returns modules that are known to crash compilers, as far as Kiln accepts them as images.
 fn killers() -> Vec<Vec<u8>> {
     let with = |at: usize, value: u32| {
         let mut module = SAXPY_SPIRV.to_vec();
@@ -633,7 +633,7 @@ fn killers() -> Vec<Vec<u8>> {
 
 #[test]
 fn mutated_modules_are_programs_or_errors_in_time() {
-    /// How many; what `KILN_TEST_MODULES` says instead.
+    /// Default number of modules; `KILN_TEST_MODULES` sets another one.
     const COUNT: usize = 12;
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
@@ -658,7 +658,7 @@ fn mutated_modules_are_programs_or_errors_in_time() {
         }
         let mut tally = BTreeMap::<&str, usize>::new();
         for (at, image) in images.iter().enumerate() {
-            // Where a process ends unasked, the last line tells the module.
+            // If the process ends unexpectedly, the last line identifies the module.
             eprintln!("{at}: {}", image.digest());
             let outcome = match rt.build(image).await {
                 Ok(_) => "programs",

@@ -1,4 +1,4 @@
-//! Wakers that panic harm nobody but the task that they are of, and many waiters cost linear time.
+//! Wakers that panic affect only their own task, and many waiters take linear time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 #![allow(clippy::let_underscore_future, reason = "commands need nobody who awaits them")]
@@ -22,7 +22,7 @@ use simulation::{KERNELS, eventually, kernel, runtime, teach};
 
 const LEN: usize = 64;
 
-/// A function of a waker's.
+/// A function of a waker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Function {
     Clone,
@@ -34,7 +34,7 @@ enum Function {
 const FUNCTIONS: [Function; 4] =
     [Function::Clone, Function::Wake, Function::WakeByRef, Function::Drop];
 
-/// State shared by wakers of which one function panics while it is armed.
+/// State shared by wakers, one function of which panics while it is armed.
 struct Bad {
     panics_in: Function,
     is_armed: AtomicBool,
@@ -53,7 +53,7 @@ impl Bad {
     }
 
     fn waker(self: &Arc<Self>) -> Waker {
-        // SAFETY: the functions below take the data for what `raw` makes it of.
+        // SAFETY: the functions in the table treat the data as the `Arc` from which `raw` made it.
         unsafe { Waker::from_raw(raw(self.clone())) }
     }
 }
@@ -74,7 +74,7 @@ fn raw(bad: Arc<Bad>) -> RawWaker {
 }
 
 fn owned(data: *const ()) -> Arc<Bad> {
-    // SAFETY: `raw` made it of such an `Arc`, which is the waker's own.
+    // SAFETY: `raw` made the data from such an `Arc`, which the waker owns.
     unsafe { Arc::from_raw(data.cast()) }
 }
 
@@ -82,7 +82,7 @@ fn borrowed(data: *const ()) -> std::mem::ManuallyDrop<Arc<Bad>> {
     std::mem::ManuallyDrop::new(owned(data))
 }
 
-/// Counts its wakes.
+/// Waker that counts its wakes.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -96,7 +96,7 @@ fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Polls futures with wakers that panic and with others, in several orders, and wants the others woken.
+/// Polls futures with wakers that panic and with others, in several orders. Checks that the others are woken.
 fn others_are_woken<F: Future + Unpin>(future: &impl Fn() -> F, end: impl Fn() + Copy) {
     for function in FUNCTIONS {
         for bad_comes_first in [true, false] {
@@ -126,7 +126,7 @@ fn one_bad_waker<F: Future + Unpin>(
         waits(0..2);
     }
     let [mut left, mut polled_again, mut stays] = [(); 3].map(|()| future());
-    // A panic may come out of a poll, which is the poller's own.
+    // A poll may panic, which affects only its caller.
     let caught = |call: &mut dyn FnMut()| _ = catch_unwind(AssertUnwindSafe(call));
     caught(&mut || _ = poll(&mut left, &bad_wakers[0]));
     caught(&mut || _ = poll(&mut polled_again, &bad_wakers[1]));
@@ -151,7 +151,7 @@ fn one_bad_waker<F: Future + Unpin>(
     for bad in &bads {
         bad.is_armed.store(false, SeqCst);
     }
-    // Futures that were polled with the wakers that panic go on as all others do.
+    // Futures that were polled with panicking wakers work like all others.
     block_on(stays);
     block_on(polled_again);
 }
@@ -272,8 +272,8 @@ fn a_waker_that_panics_does_not_end_the_thread_of_host_tasks() {
 
 const MANY: usize = 100_000;
 
-/// More than ten times what linear time takes on a busy machine; quadratic time takes more than ten
-/// times this.
+/// Time limit: more than ten times the duration with linear time on a busy machine. Quadratic time takes more
+/// than ten times this limit.
 const BOUND: Duration = Duration::from_secs(30);
 
 fn within_bound(what: &str, call: impl FnOnce()) {
@@ -283,7 +283,7 @@ fn within_bound(what: &str, call: impl FnOnce()) {
     assert!(took < BOUND, "{what} of {MANY} took {took:.1?}");
 }
 
-/// Waits of many tasks for clones of one future: polls, polls with other wakers, drops in an arbitrary
+/// Measures waits of many tasks for clones of one future: polls, polls with other wakers, drops in an arbitrary
 /// order, and wakes.
 fn many_waiters<F: Future + Unpin + Clone>(what: &str, future: &F, end: impl FnOnce()) {
     within_bound(what, || {
@@ -296,7 +296,7 @@ fn many_waiters<F: Future + Unpin + Clone>(what: &str, future: &F, end: impl FnO
         for waiter in waiters.iter_mut().rev() {
             assert!(poll(waiter, &Waker::from(other.clone())).is_pending());
         }
-        // Every second, from the middle outwards.
+        // Every second one, from the middle outwards.
         let mut kept: Vec<_> = waiters.into_iter().map(Some).collect();
         for distance in (1..MANY / 2).step_by(2) {
             kept[MANY / 2 - distance] = None;
@@ -330,7 +330,7 @@ fn many_waiters_of_one_build_cost_linear_time() {
     many_waiters("waiters", &build, || drop(pause));
 }
 
-/// Launches that each come after one event, also if the program of theirs is still being built.
+/// Launches that each depend on one event, also while their program is still being built.
 #[test]
 fn many_launches_after_one_event_cost_linear_time() {
     let simulator = teach(Simulator::immediate());

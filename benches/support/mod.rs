@@ -1,4 +1,4 @@
-//! What the benchmarks share: medians of interleaved runs, and tables of ratios.
+//! Shared code of the benchmarks: medians of interleaved runs, and tables of ratios.
 //!
 //! Machines drift by more than the differences that are measured here. So the two sides of a ratio
 //! take turns, many times, within one run, and medians are compared.
@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The median time of each side, with the sides taking turns.
+/// Returns the median time of each side, with the sides taking turns.
 pub fn interleave<const N: usize>(
     rounds: usize,
     mut sides: [&mut dyn FnMut() -> Duration; N],
@@ -27,20 +27,20 @@ pub fn interleave<const N: usize>(
     times.map(median)
 }
 
-/// The middle one.
+/// Returns the median.
 pub fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
 }
 
-/// The time that `work` takes.
+/// Measures the time of `work`.
 pub fn time(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
     start.elapsed()
 }
 
-/// Occupies the thread.
+/// Busy-waits for the given time.
 pub fn work_for(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -48,13 +48,13 @@ pub fn work_for(time: Duration) {
     }
 }
 
-/// Prints a heading and what the columns of [`compare`] are.
+/// Prints a heading with the columns of [`compare`].
 pub fn heading(title: &str) {
     println!("\n{title}");
     println!("{:44} {:>11} {:>11} {:>7} {:>7}", "", "Kiln, us", "raw, us", "ratio", "goal");
 }
 
-/// Prints a ratio: Kiln's time over the raw driver's, a piece of work. Without a goal if that is zero.
+/// Prints the ratio of Kiln's time to the raw driver's, for one of `pieces`. A `goal` of zero means no goal.
 pub fn compare(what: &str, kiln: Duration, raw: Duration, pieces: u32, goal: f64) {
     let micros = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(pieces);
     println!(
@@ -66,7 +66,7 @@ pub fn compare(what: &str, kiln: Duration, raw: Duration, pieces: u32, goal: f64
     );
 }
 
-/// Prints a time with the goal that it should stay below.
+/// Prints a time and its upper goal.
 pub fn absolute(what: &str, nanos: f64, goal: f64) {
     println!("{what:44} {nanos:>8.0} ns {:>24} {goal:>5.0} ns", "");
 }

@@ -1,4 +1,4 @@
-//! The raw driver: what a careful programmer would write for the same work, and nothing else.
+//! Raw OpenCL driver: only the calls that a careful programmer would write for the same work.
 
 #![allow(dead_code, reason = "each benchmark uses a part of it")]
 
@@ -31,7 +31,7 @@ use cl3::types::{
     cl_program,
 };
 
-/// A kernel of two buffers and a number, and an in-order queue. Lives as long as the benchmark.
+/// A kernel with two buffers and a number, and an in-order queue. Lives as long as the benchmark.
 pub(crate) struct Raw {
     context: cl_context,
     device: cl_device_id,
@@ -44,7 +44,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// The first device of the platform that `platform` names, if there is one.
+    /// Opens the first device of the platform whose name contains `platform`, if there is one.
     pub(crate) fn new(platform: &str, source: &str, name: &str, items: usize) -> Option<Self> {
         let found = get_platform_ids().ok()?.into_iter().find(|&id| {
             let name =
@@ -66,7 +66,7 @@ impl Raw {
         let buffers = [buffer()?, buffer()?];
         for buffer in buffers {
             let one = 1.0f32;
-            // Else all of it may be one page of zeros.
+            // Without a fill, all of the buffer may be one page of zeros.
             // SAFETY: the pattern is copied, and the range is the buffer's.
             let filled = unsafe {
                 enqueue_fill_buffer(
@@ -115,7 +115,7 @@ impl Raw {
         assert_eq!(status, Some(0), "it is enqueued");
     }
 
-    /// Memory of the device's.
+    /// Allocates memory on the device.
     pub(crate) fn buffer(&self, bytes: usize) -> RawBuffer {
         // SAFETY: no host memory is given.
         let buffer = unsafe { create_buffer(self.context, CL_MEM_READ_WRITE, bytes, null_mut()) };
@@ -124,7 +124,7 @@ impl Raw {
 
     /// Enqueues a write, without waiting for it.
     pub(crate) fn write(&self, to: &RawBuffer, from: &[u8]) {
-        // SAFETY: both have so many bytes, and benchmarks finish before they drop them.
+        // SAFETY: both have `from.len()` bytes, and benchmarks finish before they drop them.
         let enqueued = unsafe {
             enqueue_write_buffer(
                 self.queue,
@@ -141,7 +141,7 @@ impl Raw {
         self.flush();
     }
 
-    /// Enqueues a fill of so many bytes from the first on, without waiting for it.
+    /// Enqueues a fill of the first `bytes` bytes, without waiting for it.
     pub(crate) fn fill(&self, to: &RawBuffer, pattern: &[u8], bytes: usize) {
         // SAFETY: the buffer has so many bytes, and the driver copies the pattern.
         let enqueued = unsafe {
@@ -160,9 +160,9 @@ impl Raw {
         self.flush();
     }
 
-    /// Enqueues a read of as much as there is room for, without waiting for it.
+    /// Enqueues a read that fills the vector's capacity, without waiting for it.
     pub(crate) fn read(&self, from: &RawBuffer, to: &mut Vec<u8>) {
-        // SAFETY: both have so many bytes, and benchmarks finish before they drop them.
+        // SAFETY: both have `to.capacity()` bytes, and benchmarks finish before they drop them.
         let enqueued = unsafe {
             enqueue_read_buffer(
                 self.queue,
@@ -179,7 +179,7 @@ impl Raw {
         self.flush();
     }
 
-    /// Reads a file that holds a program's binary, up to `bytes`, and makes the program.
+    /// Reads the first `bytes` bytes of a file, which are a program's binary, and creates the program.
     pub(crate) fn load(&self, path: &Path, bytes: usize) -> RawProgram {
         let file = fs::read(path).expect("it can be read");
         // SAFETY: context and device are alive and belong together.
@@ -190,7 +190,7 @@ impl Raw {
         program
     }
 
-    /// Compiles an object to be linked.
+    /// Compiles an object for linking.
     pub(crate) fn compile(&self, source: &str) -> RawProgram {
         let program = create_program_with_source(self.context, &[source]).expect("it is text");
         let program = RawProgram { program, kernels: Vec::new() };
@@ -208,14 +208,14 @@ impl Raw {
         RawProgram { program: linked.expect("they fit"), kernels: Vec::new() }.create_kernels()
     }
 
-    /// Enqueues with an event, and gives that.
+    /// Enqueues a launch, and returns its event.
     pub(crate) fn enqueue_with_event(&self) -> KeptEvent {
         let mut event = null_mut();
         self.enqueue(Some(&mut event));
         KeptEvent(event)
     }
 
-    /// Flushes.
+    /// Flushes the queue.
     pub(crate) fn flush(&self) {
         flush(self.queue).expect("it is flushed");
     }
@@ -225,7 +225,7 @@ impl Raw {
         finish(self.queue).expect("it finishes");
     }
 
-    /// Enqueues one, and asks for its end until it is there.
+    /// Enqueues a launch, and busy-waits until it has ended.
     pub(crate) fn enqueue_and_spin(&self) {
         let event = self.enqueue_with_event();
         self.flush();
@@ -235,7 +235,7 @@ impl Raw {
         }
     }
 
-    /// Enqueues one, asks for a callback, and sleeps until that wakes this thread.
+    /// Enqueues a launch, registers a callback, and sleeps until the callback wakes this thread.
     pub(crate) fn enqueue_and_await(&self) {
         let event = self.enqueue_with_event();
         let wake = Wake { done: AtomicBool::new(false), thread: thread::current() };
@@ -258,7 +258,7 @@ impl Drop for KeptEvent {
     }
 }
 
-/// Memory of the device's, released when dropped.
+/// Memory on the device, released when dropped.
 pub(crate) struct RawBuffer(cl_mem);
 
 impl Drop for RawBuffer {
@@ -276,13 +276,13 @@ struct Wake {
 extern "C" fn woken(_: cl_event, _: i32, wake: *mut c_void) {
     // SAFETY: the waiting thread keeps it until `done` is set.
     let wake = unsafe { &*wake.cast::<Wake>() };
-    // After `done` the waiting thread may be gone with it.
+    // The waiting thread may drop `wake` as soon as `done` is set.
     let thread = wake.thread.clone();
     wake.done.store(true, SeqCst);
     thread.unpark();
 }
 
-/// A program that was loaded.
+/// A program that was loaded or linked.
 pub(crate) struct RawProgram {
     program: cl_program,
     kernels: Vec<cl_kernel>,
@@ -296,7 +296,7 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl RawProgram {
-    /// Creates its kernels.
+    /// Creates the kernels of the program.
     pub(crate) fn create_kernels(mut self) -> Self {
         self.kernels = create_kernels_in_program(self.program).expect("it has kernels");
         self

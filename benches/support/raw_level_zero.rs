@@ -1,4 +1,4 @@
-//! Level Zero without Kiln: what a careful programmer would write for the same work, and nothing else.
+//! Level Zero without Kiln: only the calls that a careful programmer would write for the same work.
 
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{null, null_mut};
@@ -10,7 +10,7 @@ mod bindings;
 
 use bindings::*;
 
-/// A function of the loader by its own name, which is there.
+/// Calls a function of the loader by its name, which must exist.
 macro_rules! call {
     ($raw:expr, $name:ident: $type:ident($($argument:expr),* $(,)?)) => {{
         // SAFETY: the headers give the function of this name this type.
@@ -23,7 +23,7 @@ macro_rules! call {
     }};
 }
 
-/// A kernel of a number and two buffers, an in-order immediate list and an event. Lives as long as
+/// A kernel with a number and two buffers, an in-order immediate command list and an event. Lives as long as
 /// the benchmark.
 pub(crate) struct Raw {
     loader: Library,
@@ -32,12 +32,12 @@ pub(crate) struct Raw {
     list: ze_command_list_handle_t,
     kernel: ze_kernel_handle_t,
     event: ze_event_handle_t,
-    /// What is called for each launch, looked up once.
+    /// Functions called for each launch, looked up once.
     hot: Hot,
     buffers: [*mut c_void; 2],
 }
 
-// SAFETY: any thread may use the handles. One alone appends and waits; others only load modules.
+// SAFETY: any thread may use the handles. A single thread appends and waits; others only load modules.
 unsafe impl Sync for Raw {}
 
 struct Hot {
@@ -56,7 +56,7 @@ impl<F> Function for Option<F> {
 }
 
 impl Raw {
-    /// The first device of the first driver, with the kernel `name` of a SPIR-V module that is launched
+    /// Opens the first device of the first driver, with the kernel `name` of a SPIR-V module, which is launched
     /// with `items` work-items in one group.
     pub(crate) fn new(spirv: &[u8], name: &CStr, items: u32) -> Option<&'static Self> {
         // SAFETY: the loader's initializers only set up its own tables.
@@ -215,7 +215,7 @@ impl Raw {
         kernel
     }
 
-    /// Makes a module of a native binary, and its kernels.
+    /// Creates a module from a native binary, and its kernels.
     pub(crate) fn load(&'static self, binary: &[u8], names: &[CString]) -> RawModule {
         let module = self.module(ZE_MODULE_FORMAT_NATIVE, binary);
         let kernels = names.iter().map(|name| self.create_kernel(module, name)).collect();
@@ -243,7 +243,7 @@ impl Raw {
         assert_eq!(result, ZE_RESULT_SUCCESS, "it is appended");
     }
 
-    /// Asks for the event until it is signalled, and resets it.
+    /// Busy-waits until the event is signalled, and resets it.
     pub(crate) fn spin(&self) {
         loop {
             // SAFETY: the event is alive.
@@ -253,7 +253,7 @@ impl Raw {
                 other => panic!("{other:#x}"),
             }
         }
-        // SAFETY: the event is alive, and nobody waits for it.
+        // SAFETY: the event is alive, and no thread waits for it.
         let result = unsafe { (self.hot.reset)(self.event) };
         assert_eq!(result, ZE_RESULT_SUCCESS, "it is reset");
     }

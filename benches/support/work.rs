@@ -1,4 +1,4 @@
-//! A command that takes as long as it is told to, by the raw driver and by Kiln.
+//! A command that takes a chosen time, through the raw driver and through Kiln.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use kiln::{Buffer, CacheConfig, Event, Image, Kernel, Queue, Runtime};
 use crate::raw::Raw;
 use crate::support::{median, time};
 
-/// One work-item.
+/// Source of the command, which runs as one work-item.
 const SOURCE: &str = "kernel void work(float count, global const float *x, global float *y) {
     uint value = as_uint(x[0]);
     for (uint left = (uint)count; left > 0; --left)
@@ -15,12 +15,12 @@ const SOURCE: &str = "kernel void work(float count, global const float *x, globa
     y[0] = as_float(value);
 }";
 
-/// The raw driver's, if the platform is there.
+/// Creates the command for the raw driver, if the platform is there.
 pub(crate) fn raw(platform: &str) -> Option<Raw> {
     Raw::new(platform, SOURCE, "work", 1)
 }
 
-/// Has the raw driver's take that long. Its number is then what [`Work::submit`] takes, too.
+/// Sets how long the raw driver's command takes. The same number then works for [`Work::submit`].
 pub(crate) fn set_length(raw: &mut Raw, length: Duration) {
     let mut took = |count: f32| {
         raw.number = count;
@@ -32,7 +32,7 @@ pub(crate) fn set_length(raw: &mut Raw, length: Duration) {
     raw.number = (length.as_secs_f64() / each) as f32;
 }
 
-/// Kiln's.
+/// The command for Kiln.
 pub(crate) struct Work {
     pub(crate) rt: Runtime,
     pub(crate) queue: Queue,
@@ -41,7 +41,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// By a runtime whose awaits keep the thread for so long.
+    /// Creates a runtime whose awaits busy-wait for up to `spin`.
     pub(crate) async fn new(platform: &str, spin: Duration) -> kiln::Result<Self> {
         let builder = Runtime::builder().device(platform).cache(CacheConfig::memory_only());
         let rt = builder.spin(spin).build().await?;

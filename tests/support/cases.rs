@@ -1,4 +1,4 @@
-//! Random launches of a pool of kernels, to be run one by one and fused.
+//! Random launches of a pool of kernels, for comparing fused runs with runs one by one.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
@@ -9,11 +9,11 @@ use kiln::{NdRange, NdSize};
 use super::kernels::{GROUP, Kernel, Kind, Parameter};
 use super::support::size;
 
-/// Of a buffer; a work-item uses no more of one. Slices begin at multiples.
+/// Size of a buffer's cell in bytes. A work-item uses no more of a buffer. Slices begin at multiples of it.
 pub const CELL: usize = 128;
-/// The most work-items.
+/// Maximum number of work-items.
 pub const ITEMS: usize = 64;
-/// With what offsets and slices need beyond.
+/// Number of cells, including those for offsets and slices.
 pub const CELLS: usize = ITEMS + 24;
 
 /// Launches in order.
@@ -21,17 +21,17 @@ pub const CELLS: usize = ITEMS + 24;
 pub struct Case {
     pub launches: Vec<Launch>,
     pub buffers: u32,
-    /// Those whose contents do not count.
+    /// Buffers whose contents do not matter in the end.
     pub dead: Vec<u32>,
-    /// Whether work-items need what others wrote.
+    /// Whether work-items need values that others wrote, so that fusing is illegal.
     pub is_wrong: bool,
-    /// In how many bytes a work-item each buffer is used, where it is.
+    /// Bytes that one work-item uses of each buffer, if the buffer is used.
     steps: Vec<Option<usize>>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// Among those of the pool.
+    /// Index in the pool.
     pub kernel: usize,
     pub range: NdRange,
     pub arguments: Vec<Value>,
@@ -39,7 +39,7 @@ pub struct Launch {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// A buffer from a cell on.
+    /// A buffer, and the cell at which its slice begins.
     Buffer(u32, usize),
     Number(u32),
     Factor(f32),
@@ -47,7 +47,7 @@ pub enum Value {
 }
 
 impl Launch {
-    /// As the compiler for fused kernels gets it.
+    /// Converts the launch for the fusing compiler.
     pub fn planned(&self, pool: &[Kernel]) -> fusion::Launch {
         let argument = |value: &Value| match *value {
             Value::Buffer(buffer, cell) => {
@@ -72,7 +72,7 @@ fn range(global: &[usize], offset: Option<usize>, local: Option<&[usize]>) -> Nd
     fusion::range(size(global), offset, local.map(size)).expect("the dimensions are equal")
 }
 
-/// Where the launches of a case run.
+/// Choice of the ranges in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Equal(&'static [usize]),
@@ -114,7 +114,7 @@ pub fn case(random: &mut Rng, pool: &[Kernel]) -> Case {
         is_wrong: false,
         steps: vec![None; 2],
     };
-    // Most cases are of few kernels that fit each other.
+    // Most cases consist of few kernels that fit each other.
     let favourite = random.usize(..pool.len());
     for _ in 0..random.usize(2..=8) {
         let shape = match scheme {
@@ -155,7 +155,7 @@ fn arguments(random: &mut Rng, case: &mut Case, kernel: &Kernel, shape: &[usize]
     let steps = case.steps.clone();
     let is_careless = random.u8(..) < 10;
     let fits = |&at: &u32| is_careless || steps[at as usize].is_none_or(|step| step == kernel.step);
-    // Those just written are what others go on with.
+    // Later launches mostly continue with the buffers just written.
     let mut read = || {
         let last = (0..count).rev().find(fits).filter(|_| random.u8(..) < 150);
         last.or_else(|| (0..20).map(|_| random.u32(0..count)).find(fits))
@@ -180,7 +180,7 @@ fn arguments(random: &mut Rng, case: &mut Case, kernel: &Kernel, shape: &[usize]
             Parameter::Input | Parameter::Index => Value::Buffer(inputs[at], cell(random)),
             Parameter::Output | Parameter::Both => {
                 let old = random.u32(0..count);
-                // A work-item may read what it writes, at the same place.
+                // A work-item may read the element that it writes, if both begin at the same place.
                 let may_alias =
                     kernel.kind == Kind::Certain && kernel.parameters[0] == Parameter::Input;
                 let is_reused = *parameter == Parameter::Both || random.u8(..) < 70;
@@ -209,7 +209,7 @@ fn arguments(random: &mut Rng, case: &mut Case, kernel: &Kernel, shape: &[usize]
             case.steps[*buffer as usize] = Some(kernel.step);
         }
     }
-    // What is read where it is written is at the same place.
+    // Buffers that are both read and written begin at the same place.
     for value in &mut values {
         if let Value::Buffer(buffer, cell) = value
             && outputs.contains(buffer)
@@ -221,7 +221,7 @@ fn arguments(random: &mut Rng, case: &mut Case, kernel: &Kernel, shape: &[usize]
     values
 }
 
-/// A kernel that reads what others' work-items wrote, or wrote what they read.
+/// Creates a case with a kernel that reads values that other work-items wrote, or writes values that they read.
 fn wrong(random: &mut Rng, pool: &[Kernel]) -> Case {
     let mut case =
         Case { launches: Vec::new(), buffers: 4, dead: vec![2], is_wrong: true, steps: Vec::new() };
@@ -260,7 +260,7 @@ fn wrong(random: &mut Rng, pool: &[Kernel]) -> Case {
     };
     let mut launch = Launch { kernel, range, arguments };
     if text.contains("dst[j]") || text.contains("atomic_add") {
-        // The others' elements are those that it writes.
+        // Elements of other work-items are among those that the kernel writes.
         launch.arguments = vec![Value::Buffer(0, 0), Value::Buffer(2, 0)];
         let mut others = vec![launch, width(one(2, 3))];
         if text.contains("atomic_add") && random.bool() {

@@ -1,5 +1,5 @@
-//! Tests of several processes: the test binary runs itself again, as children that run one test of
-//! it and report what they counted.
+//! Tests with several processes: the test binary runs itself again, as children that run one of its tests and
+//! report what they counted.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
@@ -14,24 +14,24 @@ use std::time::{Duration, Instant};
 
 use kiln::Device;
 
-/// Begins a line of a report.
+/// Prefix of a line in a report.
 const REPORT: &str = "report ";
 
-/// A child that takes longer does not end.
+/// Time after which a child counts as hanging.
 const HANGS: Duration = Duration::from_secs(300);
 
-/// Names the number of the device that a child takes.
+/// Environment variable with the number of the device that a child uses.
 pub const DEVICE: &str = "KILN_TEST_DEVICE";
 
-/// A process that runs one test of this binary, which is ignored otherwise. Killed when dropped.
+/// A process that runs one test of this binary, which is otherwise ignored. Killed when dropped.
 pub struct Child(process::Child);
 
-/// What a child reported, by name.
+/// Numbers that a child reported, by name.
 pub type Report = BTreeMap<String, u64>;
 
 impl Child {
-    /// Starts one, with environment variables that tell it what to do. If this process has a GPU
-    /// that is imitated, so has the child.
+    /// Starts a child, with environment variables that describe its work. If this process uses an imitated GPU,
+    /// so does the child.
     pub fn start<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         test: &str,
         variables: impl IntoIterator<Item = (K, V)>,
@@ -40,12 +40,13 @@ impl Child {
         Self::start_from(command, test, variables)
     }
 
-    /// Starts one that takes the device of this number: [`DEVICE`] tells it.
+    /// Starts a child that uses a device, whose number it finds in [`DEVICE`].
     pub fn start_on(device: &Device, test: &str) -> Self {
         Self::start(test, [(DEVICE, device.index().to_string())])
     }
 
-    /// The same as [`start`](Self::start), by way of a command that runs the program and arguments added to it.
+    /// Starts a child like [`start`](Self::start), through a command to which the program and its arguments are
+    /// added.
     pub fn start_from<K: AsRef<OsStr>, V: AsRef<OsStr>>(
         mut command: Command,
         test: &str,
@@ -64,18 +65,18 @@ impl Child {
         self.0.id()
     }
 
-    /// Whether it has ended already.
+    /// Whether the child has ended.
     pub fn has_ended(&mut self) -> bool {
         self.0.try_wait().expect("it can be waited for").is_some()
     }
 
-    /// Waits for its end, and gives its report. Panics with what it wrote if it failed.
+    /// Waits for the child to end, and returns its report. Panics with its output if it failed.
     #[track_caller]
     pub fn report(self) -> Report {
         self.report_and_output().0
     }
 
-    /// Waits for its end, and gives its status.
+    /// Waits for the child to end, and returns its status.
     #[track_caller]
     pub fn status(mut self) -> process::ExitStatus {
         let started = Instant::now();
@@ -86,10 +87,10 @@ impl Child {
         self.0.wait().expect("it can be waited for")
     }
 
-    /// The same, with all that it wrote.
+    /// Waits for the child to end, and returns its report and its output.
     #[track_caller]
     pub fn report_and_output(mut self) -> (Report, String) {
-        // What a child writes is far less than a pipe holds, so that it never waits for this.
+        // A child writes far less than a pipe holds, so it never blocks on its output.
         let started = Instant::now();
         while !self.has_ended() {
             assert!(started.elapsed() < HANGS, "process {} does not end", self.id());
@@ -115,23 +116,22 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Neither is possible, or needed, for one that has ended.
+        // Both calls fail for a child that has ended, and are not needed then.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The program that this process runs.
+/// Returns the path of the program that this process runs.
 pub fn this_binary() -> PathBuf {
     let executed = std::env::current_exe().expect("it is known");
-    // One that a dynamic loader was told to start: the system knows the loader.
+    // If a dynamic loader was told to start the program, the system reports the path of the loader.
     let is_loader =
         executed.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-"));
     if is_loader { std::env::args_os().next().expect("it is known").into() } else { executed }
 }
 
-/// Runs this program on a GPU that is imitated, by the command for that, if `KILN_GPU_RUNNER` names
-/// one.
+/// Returns the command that runs this program on an imitated GPU, if `KILN_GPU_RUNNER` names one.
 pub fn on_imitated_gpu() -> Option<Command> {
     let runner = std::env::var("KILN_GPU_RUNNER").ok()?;
     let mut words = runner.split_whitespace();
@@ -140,20 +140,20 @@ pub fn on_imitated_gpu() -> Option<Command> {
     Some(command)
 }
 
-/// In a child: reports a number.
+/// Reports a number. Called in a child.
 #[allow(clippy::print_stdout, reason = "the parent reads it")]
 pub fn report(name: &str, value: impl Display) {
-    // The harness may not have ended its line.
+    // The test harness may have printed an incomplete line.
     println!("\n{REPORT}{name}={value}");
 }
 
-/// In a child: what it was told.
+/// Returns the value of a variable that the parent set. Called in a child.
 pub fn told(variable: &str) -> String {
     std::env::var(variable)
         .unwrap_or_else(|_| panic!("{variable} is not set: another test runs it"))
 }
 
-/// The sum of what all children reported under a name.
+/// Returns the sum of the numbers that all children reported under a name.
 pub fn sum<'a>(reports: impl IntoIterator<Item = &'a Report>, name: &str) -> u64 {
     reports.into_iter().map(|report| report[name]).sum()
 }

@@ -1,14 +1,14 @@
-//! The form of entries, written down a second time, from the description in `src/cache/store/entry.rs`:
-//! what the tests forge must not depend on what they test.
+//! A second implementation of the entry format, from its description in `src/cache/store/entry.rs`: the forged
+//! entries of the tests must not depend on the code under test.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The bytes of a footer.
+/// Size of a footer in bytes.
 pub const FOOTER: usize = 80;
 
-/// The fields of a footer: name, where it begins, and where it ends.
+/// Fields of a footer: name, begin, and end.
 pub const FIELDS: [(&str, usize, usize); 7] = [
     ("payload length", 0, 8),
     ("manifest length", 8, 16),
@@ -19,13 +19,13 @@ pub const FIELDS: [(&str, usize, usize); 7] = [
     ("magic", 72, 80),
 ];
 
-/// The version that a file states.
+/// Returns the version that a file states.
 pub fn version(file: &[u8]) -> u32 {
     let footer = &file[file.len() - FOOTER..];
     u32::from_le_bytes(footer[64..68].try_into().expect("four bytes"))
 }
 
-/// The parts of an entry's file.
+/// Parts of an entry's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
     pub payload: Vec<u8>,
@@ -46,12 +46,12 @@ impl Parts {
         }
     }
 
-    /// A file with these parts, and the checksum that they have.
+    /// Returns a file with these parts, and the matching checksum.
     pub fn file(&self) -> Vec<u8> {
         self.file_with_lengths(self.payload.len() as u64, self.manifest.len() as u64)
     }
 
-    /// The same, stating other lengths.
+    /// Returns a file with these parts that states other lengths, and the matching checksum.
     pub fn file_with_lengths(&self, payload: u64, manifest: u64) -> Vec<u8> {
         let mut head = [self.payload.clone(), self.manifest.clone()].concat();
         head.extend_from_slice(&payload.to_le_bytes());

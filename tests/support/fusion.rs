@@ -1,4 +1,4 @@
-//! Launches that can be fused, and runtimes that fuse whatever can be.
+//! Launches that can be fused, and runtimes that fuse all launches for which this is legal.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
@@ -6,22 +6,22 @@ use kiln::{Buffer, Event, FusionMode, FusionScope, Image, Kernel, Queue, Runtime
 
 use crate::support;
 
-/// `data/fusion.cl`.
+/// Module of `data/fusion.cl`.
 pub const FUSION: &[u8] = include_bytes!("../data/fusion.spv");
 
-/// `data/patterns.cl`.
+/// Module of `data/patterns.cl`.
 pub const PATTERNS: &[u8] = include_bytes!("../data/patterns.spv");
 
-/// Kernels of a module.
+/// Builds kernels of a module.
 pub async fn kernels<const N: usize>(rt: &Runtime, module: &[u8], names: [&str; N]) -> [Kernel; N] {
     let image = Image::spirv(module).expect("it is a module");
     let program = rt.build(&image).await.expect("it builds");
-    // SAFETY: they touch what belongs to their work-item, or to its neighbours; the suites give them
-    // buffers that have all of that.
+    // SAFETY: the kernels access only elements of their work-item, or of its neighbours. The buffers of the
+    // suites contain all of these.
     names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
 }
 
-/// Kernels of a text, of which the suites say the same.
+/// Builds kernels of a text, which satisfy the same conditions.
 pub async fn kernels_of_text<const N: usize>(
     rt: &Runtime,
     text: &str,
@@ -32,25 +32,25 @@ pub async fn kernels_of_text<const N: usize>(
     names.map(|name| unsafe { program.kernel(name) }.expect("it is there"))
 }
 
-/// Whether a GPU is imitated. What stands in for its kernels is built by Intel's compiler for CPUs, which
-/// is not told to keep the launches apart.
+/// Whether a GPU is imitated. The kernels that stand in for its kernels are built by Intel's compiler for CPUs,
+/// which is not told to keep the launches apart.
 pub fn is_imitated() -> bool {
     std::env::var_os("KILN_STAND_INS_OPENCL").is_some()
 }
 
-/// One for the same device, whose scopes fuse whatever can be.
+/// Creates a runtime for the same device, whose scopes fuse all launches for which this is legal.
 pub async fn always(rt: &Runtime) -> Runtime {
     let builder = support::builder().fusion(FusionMode::Always);
     builder.device(rt.device().name.clone()).build().await.expect("the device is there")
 }
 
-/// A buffer of these numbers, and two as long that hold nothing.
+/// Creates a buffer with these numbers, and two empty ones of the same length.
 pub async fn buffers(rt: &Runtime, numbers: &[f32]) -> [Buffer<f32>; 3] {
     let none = || rt.buffer(numbers.len()).expect("there is room");
     [rt.buffer_from(numbers.to_vec()).await.expect("there is room"), none(), none()]
 }
 
-/// Two launches, of which the second uses what the first wrote, and a kernel for more.
+/// Two launches, of which the second uses the output of the first, and one more kernel.
 pub struct Chain {
     pub queue: Queue,
     pub scale: Kernel,
@@ -81,19 +81,19 @@ impl Chain {
         scope.submit(launch.args((&self.tmp, &self.dst, 1.0f32))).expect("it fits")
     }
 
-    /// A scope of both.
+    /// Begins a scope with both launches.
     pub fn begin(&self) -> (FusionScope, [Event; 2]) {
         let scope = self.queue.start_fusion();
         let launches = [self.first(&scope), self.second(&scope)];
         (scope, launches)
     }
 
-    /// What the first launch writes.
+    /// Returns the expected output of the first launch.
     pub fn scaled(&self) -> Vec<f32> {
         self.numbers.iter().map(|n| n * self.factor).collect()
     }
 
-    /// What the second launch writes.
+    /// Returns the expected output of the second launch.
     pub fn result(&self) -> Vec<f32> {
         self.scaled().iter().map(|n| n + 1.0).collect()
     }

@@ -1,14 +1,14 @@
-//! Random kernels, as OpenCL C: what people write that is to be fused, and what must not be.
+//! Random kernels in OpenCL C: typical kernels for fusion, and kernels that must not be fused.
 //!
-//! Each is the same whenever it runs: no two work-items write the same byte, integers wrap, floats
-//! stay finite, and what a work-item reads of others they do not write. Whatever is in a buffer may
-//! be read as any type.
+//! The result of each kernel is the same in every run: no two work-items write the same byte, integers wrap,
+//! floats stay finite, and no work-item reads a value that another one writes. The contents of a buffer may be
+//! read as any type.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
 use fastrand::Rng;
 
-/// Of local memory, and of a work-group where a kernel needs one.
+/// Size of local memory in elements, and of the work-group of kernels that need one.
 pub const GROUP: usize = 16;
 
 /// A kernel of a module.
@@ -18,22 +18,22 @@ pub struct Kernel {
     pub text: String,
     pub parameters: Vec<Parameter>,
     pub kind: Kind,
-    /// The largest number of dimensions that it is right for.
+    /// Maximum number of dimensions for which the kernel is correct.
     pub dimensions: usize,
     pub element: Type,
-    /// From the bytes of one work-item to those of the next, by which kernels are matched.
+    /// Distance from the bytes of one work-item to those of the next, by which kernels are matched.
     pub step: usize,
 }
 
-/// What a kernel does to others' elements.
+/// Access of a kernel to elements of other work-items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Each work-item has its own, all of which it writes if it is `Certain`.
+    /// Each work-item accesses only its own elements. A kernel that writes all of them is `Certain`.
     Own,
     Certain,
-    /// Those of its work-group.
+    /// Work-items access elements of their work-group.
     Group,
-    /// Reads those of others.
+    /// Work-items read elements of others.
     Cross,
 }
 
@@ -41,26 +41,26 @@ pub enum Kind {
 pub enum Parameter {
     Input,
     Output,
-    /// Read and written.
+    /// A buffer that is read and written.
     Both,
-    /// Where to read; any numbers.
+    /// Positions to read from: any numbers.
     Index,
-    /// A number of work-items.
+    /// The number of work-items.
     Items,
-    /// The size in the first dimension.
+    /// The global size in the first dimension.
     Width,
     /// Any small number.
     Number,
     Factor,
-    /// Local memory of so many bytes.
+    /// Local memory of this number of bytes.
     Local(usize),
 }
 
-/// A type of elements.
+/// Type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Type {
     pub name: &'static str,
-    /// In which integers are calculated.
+    /// Unsigned type in which integers are calculated.
     unsigned: &'static str,
     pub size: usize,
 }
@@ -87,19 +87,19 @@ impl Type {
         self.name == self.unsigned && !self.name.starts_with('u')
     }
 
-    /// What is read, as a number that is safe to calculate with.
+    /// Returns an expression that reads a place, as a number that is safe to calculate with.
     fn read(self, place: &str) -> String {
         if self.is_float() { format!("clean_{}({place})", self.name) } else { place.to_owned() }
     }
 }
 
-/// What all modules begin with.
+/// Beginning of all modules.
 pub const PRELUDE: &str = "
 static float clean_float(float x) { float a = fabs(x); return a < 1e6f && a > 1e-6f ? x : 0.5f; }
 static double clean_double(double x) { double a = fabs(x); return a < 1e6 && a > 1e-6 ? x : 0.5; }
 ";
 
-/// An expression of numbers of a type, which variables are given for.
+/// Returns a random expression of a type over the given variables.
 fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> String {
     let unsigned = ty.unsigned;
     if depth == 0 || random.u8(..) < 30 {
@@ -112,7 +112,7 @@ fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> Stri
     let a = expression(random, ty, values, depth - 1);
     let b = expression(random, ty, values, depth - 1);
     if ty.is_float() {
-        // Where compilers may know more of the operands than the device.
+        // Functions for which compilers may know more about the operands than the device.
         let known = ["sin", "cos", "rsqrt", "exp2", "native_recip", "native_sin", "half_cos"];
         let known = &known[..if ty.size == 4 { 7 } else { 4 }];
         return match random.u8(0..8) {
@@ -136,7 +136,7 @@ fn expression(random: &mut Rng, ty: Type, values: &[&str], depth: usize) -> Stri
         5 => format!("({unsigned})({a} & {b})"),
         6 => format!("({unsigned})({a} >> {})", random.u8(1..7)),
         7 => format!("({unsigned})({a} << {})", random.u8(1..7)),
-        // Of `min(x, ~x)`, Intel's CPU runtime (2026.22) computes something else for some nd-ranges.
+        // Intel's CPU runtime (2026.22) computes a wrong `min(x, ~x)` for some nd-ranges.
         8 if !a.contains('~') && !b.contains('~') => format!("min({a}, {b})"),
         9 => format!("rotate({a}, ({unsigned}){})", random.u8(1..7)),
         10 => format!("({unsigned})({a} > {b} ? {a} : {b} + 1)"),
@@ -148,7 +148,7 @@ struct Writer<'a> {
     random: &'a mut Rng,
     name: String,
     ty: Type,
-    /// Before the kernel: functions and types.
+    /// Functions and types before the kernel.
     before: String,
     arguments: Vec<String>,
     parameters: Vec<Parameter>,
@@ -169,7 +169,7 @@ impl Writer<'_> {
         self.parameters.push(parameter);
     }
 
-    /// `s`, a scalar to calculate with.
+    /// Declares `s`, a scalar to calculate with.
     fn number(&mut self) {
         let (parameter, ty) = match self.ty.is_float() {
             true => (Parameter::Factor, "float"),
@@ -216,19 +216,19 @@ impl Writer<'_> {
         }
     }
 
-    /// An expression of the values `a` and others.
+    /// Returns a random expression of the given values.
     fn value(&mut self, values: &[&str]) -> String {
         let depth = self.random.usize(1..4);
         expression(self.random, self.ty, values, depth)
     }
 
-    /// What no optimisation makes independent of a value.
+    /// Returns an expression that no optimisation makes independent of the value.
     fn plain(&self, name: &str) -> String {
         let Type { unsigned, .. } = self.ty;
         format!("({unsigned})({unsigned}){name} + ({unsigned})1")
     }
 
-    /// A vector with something added, which wraps.
+    /// Returns an expression that adds to a vector, and wraps.
     fn shifted(&self, vector: &str, count: usize) -> String {
         let Type { name, unsigned, .. } = self.ty;
         if self.ty.is_float() {
@@ -256,7 +256,7 @@ impl Writer<'_> {
     }
 }
 
-/// A kernel of elements of a type. `form` is below [`FORMS`], or [`PLAIN`].
+/// Creates a kernel with elements of a type. `form` is below [`FORMS`], or is [`PLAIN`].
 pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
     use Parameter::{Both, Index, Input, Items, Local, Output};
     let mut w = Writer {
@@ -272,7 +272,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
     let (t, a) = (ty.name, ty.read("src[i]"));
     let read = |place: &str| ty.read(place);
     match form {
-        // One to one, of one or of two, with a scalar.
+        // One to one, from one or two inputs, with a scalar.
         0..=3 | PLAIN => {
             w.buffer(Input, t, "src");
             let mut values = vec!["a"];
@@ -300,7 +300,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 &format!("{index}    {t} a = {};\n    own[i] = {value};\n", read("own[i]")),
             )
         }
-        // Several elements a work-item.
+        // Several elements for each work-item.
         5 | 6 => {
             let most = (32 / ty.size).min(4);
             let stride = w.random.usize(2..=most);
@@ -332,7 +332,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             w.finish(Kind::Own, &format!("{index}    vstore{count}({turned}, i, dst);\n"))
         }
         9 => {
-            // What lies behind three components is nobody's.
+            // The space after three components belongs to no work-item, so only 2 and 4 are used.
             let count = [2, 4][w.random.usize(..2)];
             w.step = count * ty.size;
             w.buffer(Input, &format!("{t}{count}"), "src");
@@ -385,7 +385,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             )
         }
         14 => {
-            // A chain of pointers through functions.
+            // Pointers are passed through a chain of functions.
             let inline = ["static", "__attribute__((noinline))"][w.random.usize(..2)];
             let name = w.name.clone();
             let (value, got) = (w.value(&["a"]), read("p[i]"));
@@ -399,8 +399,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             w.finish(Kind::Own, &format!("{index}    {name}_put(dst, i, {name}_get(src, i));\n"))
         }
         15 => {
-            // Of another type.
-            // Mostly of the same size.
+            // Input of another type, mostly of the same size.
             let same: Vec<_> = TYPES.iter().filter(|from| from.size == ty.size).collect();
             let any = TYPES[w.random.usize(..TYPES.len())];
             let from =
@@ -418,7 +417,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             w.finish(Kind::Own, &format!("{index}    {t} a = {a};\n    dst[i] = {value};\n"))
         }
         16 => {
-            // What it can know of its place.
+            // Ids and sizes that a work-item can query.
             w.buffer(Input, t, "src");
             w.buffer(Output, t, "dst");
             let index = w.index();
@@ -438,7 +437,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             )
         }
         17 => {
-            // A loop that ends when the data says so.
+            // A loop whose end depends on the data.
             w.buffer(Input, t, "src");
             w.buffer(Output, t, "dst");
             let index = w.index();
@@ -454,7 +453,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 ),
             )
         }
-        // Within a work-group.
+        // Exchange within a work-group.
         18 | 19 => {
             w.buffer(Input, t, "src");
             w.buffer(Output, t, "dst");
@@ -494,7 +493,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 ),
             )
         }
-        // The same for all work-items.
+        // The same value in all work-items.
         21 => {
             w.buffer(Output, t, "dst");
             let mut values = vec!["3"];
@@ -506,7 +505,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
             let value = w.value(&values);
             w.finish(Kind::Certain, &format!("{index}    dst[i] = {value};\n"))
         }
-        // Others' elements.
+        // Elements of other work-items.
         22 | 23 => {
             w.buffer(Input, t, "src");
             w.buffer(Output, t, "dst");
@@ -569,13 +568,13 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
     }
 }
 
-/// How many forms of kernels there are, and the first of those that read what others have.
+/// Number of forms of kernels, and the first form that reads elements of other work-items.
 pub const FORMS: usize = 28;
 pub const CROSS: usize = 22;
-/// One to one, of the value that is read.
+/// Form of kernels that map one element to one, and depend on the value that is read.
 pub const PLAIN: usize = 100;
 
-/// The kernels of a module, named by their number, of few types so that they fit together.
+/// Creates the kernels of a module, named by their number. Few types are used, so that kernels fit together.
 pub fn pool(random: &mut Rng, count: usize) -> Vec<Kernel> {
     let main = [0, 1].map(|_| TYPES[random.usize(..TYPES.len())]);
     let mut kernels = Vec::new();
@@ -583,7 +582,7 @@ pub fn pool(random: &mut Rng, count: usize) -> Vec<Kernel> {
         let is_main = random.u8(..) < 200;
         let ty = if is_main { main[at % 2] } else { TYPES[random.usize(..TYPES.len())] };
         let form = match random.u8(0..20) {
-            // What is needed to make cases of.
+            // Forms that every case needs.
             _ if at < 4 => PLAIN,
             _ if at < 8 => CROSS + random.usize(..FORMS - CROSS),
             0..=16 => random.usize(..CROSS),

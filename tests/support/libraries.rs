@@ -1,4 +1,4 @@
-//! Device libraries and applications for tests, in both formats that can be linked, from one
+//! Device libraries and applications for tests, in both formats that can be linked, generated from one
 //! description.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
@@ -14,16 +14,17 @@ use rspirv::spirv::{
     MemoryModel, StorageClass, Word,
 };
 
-/// `float name(float x)`, which is `factor * inner(x) + term`; without an inner function that is `x`.
+/// The function `float name(float x)`, which returns `factor * inner(x) + term`, or `factor * x + term` without
+/// `inner`.
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'a> {
     pub name: &'a str,
     pub factor: f32,
     pub inner: Option<&'a str>,
     pub term: f32,
-    /// The term is a specialization constant with this id; in SPIR-V only.
+    /// Id of the specialization constant that holds the term; in SPIR-V only.
     pub term_id: Option<u32>,
-    /// Other modules may define it just the same; in SPIR-V only.
+    /// Whether other modules may define the function as well; in SPIR-V only.
     pub mergeable: bool,
 }
 
@@ -58,8 +59,8 @@ impl<'a> Function<'a> {
     }
 }
 
-/// An image that exports functions and has kernels: a kernel, by its name, makes of each `x[i]` the
-/// sum of what functions make of it. What is called and not defined is imported.
+/// Returns an image that exports functions and has kernels. Each kernel replaces each `x[i]` by the sum of the
+/// results of its functions. Functions that are called but not defined are imported.
 pub fn image(
     format: ImageFormat,
     functions: &[Function<'_>],
@@ -68,7 +69,7 @@ pub fn image(
     image_that_imports(format, functions, kernels, &[])
 }
 
-/// The same, importing more: also what it defines itself.
+/// Like [`image`], with further imports, which may include functions that it defines.
 pub fn image_that_imports(
     format: ImageFormat,
     functions: &[Function<'_>],
@@ -208,7 +209,7 @@ fn kernel(b: &mut Builder, float: Word, name: &str, calls: &[&str], ids: &BTreeM
     b.entry_point(ExecutionModel::Kernel, id, name, [work_item]);
 }
 
-/// A kernel `apply` that applies these functions of libraries, and adds up.
+/// Returns an application whose kernel `apply` adds up the results of these library functions.
 pub fn application(format: ImageFormat, calls: &[&str]) -> Image {
     image(format, &[], &[("apply", calls)])
 }
@@ -217,12 +218,12 @@ pub fn library(format: ImageFormat, functions: &[Function<'_>]) -> Image {
     image(format, functions, &[])
 }
 
-/// Has a kernel of linked images make something of 1, 2, 3.
+/// Runs a kernel of linked images on 1, 2, 3, and checks the result.
 pub async fn expect(rt: &Runtime, program: &Program, kernel: &str, expected: [f32; 3]) {
     assert_eq!(run(rt, program, kernel).await, expected, "{kernel}");
 }
 
-/// What a kernel makes of 1, 2, 3.
+/// Returns the result of a kernel on 1, 2, 3.
 pub async fn run(rt: &Runtime, program: &Program, kernel: &str) -> Vec<f32> {
     // SAFETY: these kernels touch one element a work-item.
     let kernel = unsafe { program.kernel(kernel) }.expect("the kernel is there");
@@ -238,18 +239,18 @@ pub fn register(rt: &Runtime, libraries: &[&Image]) {
     }
 }
 
-/// Images compiled, and programs linked.
+/// Returns the number of compiled images, and of linked programs.
 pub fn work(rt: &Runtime) -> (u64, u64) {
     (rt.stats().compiles, rt.stats().links)
 }
 
-/// What that is for one program of so many images.
+/// Returns these numbers for one program of `images` images.
 pub fn work_of_one(rt: &Runtime, format: ImageFormat, images: u64) -> (u64, u64) {
-    // What the device does not link is one module when it is compiled.
+    // Images that the device does not link are compiled as one module.
     if links(rt, format) { (images, 1) } else { (1, 0) }
 }
 
-/// Whether objects of a format are linked. Text is SPIR-V for a device that takes no text.
+/// Whether objects of a format are linked. For a device that takes no text, text counts as SPIR-V.
 pub fn links(rt: &Runtime, format: ImageFormat) -> bool {
     let device = rt.device();
     let becomes = if device.formats.contains(&format) { format } else { ImageFormat::SpirV };

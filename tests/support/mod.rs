@@ -1,4 +1,4 @@
-//! What the test suites share: the devices of this machine, and the executors that users have.
+//! Shared code of the test suites: the devices of this machine, and common executors.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells which devices a test ran on")]
@@ -19,7 +19,7 @@ pub const SAXPY: &str = "kernel void saxpy(float a, global const float *x, globa
     y[i] += a * x[i];
 }";
 
-/// The devices that the suites know by name, and the selectors that find them.
+/// Known devices, and the selectors that find them.
 const KNOWN: [(&str, &str); 5] = [
     ("pocl", "portable computing language"),
     ("intel", "intel(r) opencl"),
@@ -28,18 +28,18 @@ const KNOWN: [(&str, &str); 5] = [
     ("level-zero", "level-zero"),
 ];
 
-/// Settings without a disk, so that no suite sees what another one built.
+/// Creates a builder without a disk cache, so that no suite sees the programs of another.
 pub fn builder() -> RuntimeBuilder {
     Runtime::builder().cache(CacheConfig::memory_only())
 }
 
-/// Runs `test` on every known device that this machine has. One that is missing is reported by
-/// name; if the environment variable `KILN_REQUIRE_DEVICES` names it, that is a failure.
+/// Runs `test` on every known device that this machine has. A missing device is reported by name. If the
+/// environment variable `KILN_REQUIRE_DEVICES` names it, the test fails.
 pub async fn on_each_device(test: impl AsyncFn(Runtime)) {
     on_each_device_with(builder, test).await;
 }
 
-/// The same with other settings.
+/// Like [`on_each_device`], with other settings.
 pub async fn on_each_device_with(
     builder: impl Fn() -> RuntimeBuilder,
     test: impl AsyncFn(Runtime),
@@ -49,7 +49,7 @@ pub async fn on_each_device_with(
     }
 }
 
-/// The same for the one long test of a suite: on all devices at the same time.
+/// Like [`on_each_device`], but on all devices at the same time: for the one long test of a suite.
 pub fn on_all_devices_at_once(test: impl AsyncFn(Runtime) + Sync) {
     at_once(&KNOWN, |known| {
         futures::executor::block_on(on_device(*known, &builder, &test));
@@ -78,7 +78,7 @@ async fn on_device(
     }
 }
 
-/// Does what is to be done with each, with as many at a time as there are processors.
+/// Calls `work` for each item, with as many items at a time as there are processors.
 pub fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let workers = thread::available_parallelism().map_or(1, NonZero::get);
@@ -93,7 +93,7 @@ pub fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
     });
 }
 
-/// Runs a future under every executor that users have.
+/// Runs a future under each of the common executors.
 pub fn under_each_executor<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let tokio = tokio.expect("tokio starts");
@@ -105,7 +105,7 @@ pub fn under_each_executor<F: Future<Output = ()> + Send + 'static>(test: impl F
     futures::executor::block_on(test());
 }
 
-/// A test that runs on every device under every executor.
+/// Defines a test that runs on every device under every executor.
 #[macro_export]
 macro_rules! everywhere {
     ($(#[$meta:meta])* async fn $name:ident($rt:ident: Runtime) $body:block) => {
@@ -119,25 +119,25 @@ macro_rules! everywhere {
     };
 }
 
-/// Text in a format that the runtime's device takes: where that is not OpenCL C, the SPIR-V of it.
-/// For what counts programs, since one of a translated text counts with its translation.
+/// Returns text in a format that the runtime's device takes: its SPIR-V if the device takes no OpenCL C. For
+/// tests that count programs, since a translated text counts together with its translation.
 pub async fn image_for(rt: &Runtime, source: &str) -> Image {
     let image = Image::opencl_c(source);
     if rt.device().formats.contains(&ImageFormat::OpenClC) {
         return image;
     }
-    // Another one translates, so that this one has not done anything.
+    // Another runtime translates, so that the counters of this one stay at zero.
     let other = builder().device(rt.device().index().to_string()).build().await;
     let spirv = translate::spirv_of(&other.expect("it starts"), &image, "").await;
     spirv.expect("the source is right")
 }
 
-/// The program of some source text.
+/// Builds the program of a source text.
 pub async fn program(rt: &Runtime, source: &str) -> Program {
     rt.build(&Image::opencl_c(source)).await.expect("the source is right")
 }
 
-/// Sizes, one a dimension, as they are given to launches.
+/// Converts sizes, one for each dimension, for launches.
 pub fn size(sizes: &[usize]) -> NdSize {
     match *sizes {
         [x] => x.into(),
@@ -147,7 +147,7 @@ pub fn size(sizes: &[usize]) -> NdSize {
     }
 }
 
-/// A launch over a whole range: its offset and, if it has one, its local size.
+/// Creates a launch over a range: with its offset and, if it has one, its local size.
 pub fn launch_over(kernel: &Kernel, range: &NdRange) -> Launch {
     let launch = kernel.launch(size(range.global())).offset(size(range.offset()));
     match range.local() {
@@ -156,7 +156,7 @@ pub fn launch_over(kernel: &Kernel, range: &NdRange) -> Launch {
     }
 }
 
-/// A kernel of some source text.
+/// Builds a kernel of a source text.
 pub async fn kernel(rt: &Runtime, source: &str, name: &str) -> Kernel {
     // SAFETY: the kernels of the suites stay inside the buffers that the suites give them.
     unsafe { program(rt, source).await.kernel(name) }.expect("the kernel is there")

@@ -1,5 +1,5 @@
-//! Processes of a suite's own: the test binary, started again to do one thing with a store while the
-//! system fails under it, or while its system calls are watched.
+//! Processes of a suite: the test binary is started again to do one thing with a store while the system fails,
+//! or while its system calls are traced.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
@@ -25,20 +25,20 @@ use serde::{Deserialize, Serialize};
 use told::Told;
 use tracing::Level;
 
-/// Holds the order of a process that was started again.
+/// Environment variable with the order of a process that was started again.
 const ORDER: &str = "KILN_TEST_ORDER";
 
-/// What is this long on its way hangs.
+/// Time after which a process counts as hanging.
 const HANGS: Duration = Duration::from_secs(100);
 
-/// What a process is to do.
+/// Work of a process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Order {
-    /// The store's directory; that of the environment if there is none.
+    /// Directory of the store; `None` for the one in the environment.
     pub root: Option<PathBuf>,
     pub max_bytes: u64,
     pub strict: bool,
-    /// Done once the parent has seen to the system.
+    /// Steps that run once the parent has prepared the system.
     pub steps: Vec<Step>,
 }
 
@@ -48,9 +48,9 @@ pub enum Step {
     Build(Sample),
     /// Collects the store.
     Collect,
-    /// Makes a system call that nothing else makes, to find in a trace.
+    /// Makes a system call that no other code makes, as a mark in a trace.
     Mark,
-    /// Deletes the root with everything in it.
+    /// Deletes the root with all its contents.
     RemoveRoot,
     /// Places a file where the root was.
     BlockRoot,
@@ -60,20 +60,20 @@ pub enum Step {
     Count,
 }
 
-/// A program that can be told from all others by what it computes.
+/// A program that differs from all others in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     pub number: u32,
-    /// The least size of its binary.
+    /// Minimum size of its binary in bytes.
     pub bytes: usize,
 }
 
-/// What came of an order.
+/// Result of an order.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// How each program was come by.
+    /// Origin of each program.
     pub origins: Vec<String>,
-    /// The programs that computed something else than they should.
+    /// Programs that computed a wrong result.
     pub wrong: Vec<u32>,
     pub disk_failures: u64,
     pub disk_writes: u64,
@@ -94,7 +94,7 @@ impl Sample {
         ))
     }
 
-    /// Whether `program` does what this one should.
+    /// Whether `program` computes the result of this sample.
     pub async fn is(self, rt: &Runtime, program: &Program) -> bool {
         // SAFETY: the kernel stays inside its buffer.
         let Ok(kernel) = (unsafe { program.kernel(&self.name()) }) else { return false };
@@ -105,7 +105,7 @@ impl Sample {
     }
 }
 
-/// A runtime that knows what `samples` compute.
+/// Creates a runtime whose simulated device computes the results of `samples`.
 pub async fn runtime(cache: CacheConfig, samples: impl IntoIterator<Item = Sample>) -> Runtime {
     let simulator = Simulator::immediate();
     for sample in samples {
@@ -114,7 +114,7 @@ pub async fn runtime(cache: CacheConfig, samples: impl IntoIterator<Item = Sampl
     Runtime::builder().simulator(&simulator).cache(cache).build().await.expect("it starts")
 }
 
-/// Does what the environment orders, and ends the process. Does nothing without an order.
+/// Carries out the order in the environment, and ends the process. Returns if there is no order.
 pub fn obey() {
     let Ok(order) = std::env::var(ORDER) else { return };
     let order: Order = serde_json::from_str(&order).expect("it was written by `Process`");
@@ -128,7 +128,8 @@ pub fn obey() {
     let report = futures::executor::block_on(order.obey(&parent));
     let warnings = [Level::ERROR, Level::WARN].map(|level| told.at(level)).concat();
     let report = serde_json::to_vec(&Report { warnings, ..report }).expect("it is plain data");
-    // By `writev`, and above by `recvfrom`: calls that a store makes may fail.
+    // The report is sent with `writev`, and the start signal above is received with `recvfrom`, since calls
+    // that a store makes may fail.
     let mut parent = fs::File::from(OwnedFd::from(parent));
     let sent = parent.write_vectored(&[IoSlice::new(&report)]).expect("the parent waits");
     assert_eq!(sent, report.len());
@@ -200,7 +201,7 @@ impl Report {
     }
 }
 
-/// Writes until there is no room left.
+/// Writes until the disk is full.
 fn fill(path: &Path) {
     let mut file = fs::File::create(path).expect("there is room for a name");
     for size in [4096, 1] {
@@ -208,32 +209,32 @@ fn fill(path: &Path) {
     }
 }
 
-/// The files of a directory; none if it is not there.
+/// Lists the files of a directory; empty if it does not exist.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     entries.map(|entry| entry.expect("it can be listed").path()).collect()
 }
 
-/// A process that has been given an order, and waits to begin.
+/// A process that has an order, and waits for the start signal.
 pub struct Process {
     child: process::Child,
     socket: UnixDatagram,
     strace: Option<(process::Child, BufReader<ChildStderr>)>,
 }
 
-/// How a process ended.
+/// Outcome of a process.
 #[derive(Debug)]
 pub struct Ended {
-    /// `None` if it did not live to report.
+    /// Report; `None` if the process ended before it sent one.
     pub report: Option<Report>,
     pub status: ExitStatus,
-    /// What it printed.
+    /// Printed output.
     pub output: String,
 }
 
 impl Process {
-    /// Starts the test `child` of this binary, which calls [`obey`]. The words of `through`, if any,
-    /// are a command that runs another. Of `without`, nothing is left in the environment.
+    /// Starts the test `child` of this binary, which calls [`obey`]. The words of `through`, if any, are a
+    /// command that runs another one. The variables in `without` are removed from the environment.
     pub fn start(order: &Order, through: &[&str], without: &[&str]) -> Self {
         let (socket, other) = UnixDatagram::pair().expect("there are sockets");
         socket.set_read_timeout(Some(HANGS)).expect("it is not zero");
@@ -254,7 +255,7 @@ impl Process {
         }
     }
 
-    /// Has `strace` watch all of its threads from here on, and write what it sees to `log`.
+    /// Traces all threads of the process with `strace` from now on, and writes the trace to `log`.
     pub fn traced(mut self, arguments: &[&str], log: &Path) -> Self {
         let mut command = Command::new("strace");
         command.args(["-f", "-y", "-o"]).arg(log).args(arguments);
@@ -265,17 +266,17 @@ impl Process {
         let mut line = String::new();
         told.read_line(&mut line).expect("it can be read");
         assert!(line.contains("attached"), "strace: {line}");
-        // Whoever closed this would end it at its next word.
+        // Closing the pipe would end `strace` at its next message.
         self.strace = Some((strace, told));
         self
     }
 
-    /// Lets it begin, and waits for its end.
+    /// Sends the start signal, and waits for the process to end.
     pub fn run(self) -> Ended {
         self.socket.send(b"go").expect("it waits");
         let socket = self.socket.try_clone().expect("there is room for a descriptor");
         let ended = self.wait();
-        // What was killed has sent nothing.
+        // A process that was killed has sent nothing.
         socket.set_nonblocking(true).expect("it is a socket");
         let mut bytes = vec![0; 1 << 16];
         let length = socket.recv(&mut bytes).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Programs that are scripts, for tests of what runs programs.
+//! Scripts as programs, for tests of code that runs programs.
 
 #![allow(unreachable_pub, reason = "suites and unit tests use it")]
 
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Places a program. By another process: while this one has it open, no thread could run it.
+/// Creates a program. Another process writes the file: while this one has it open, no thread could run it.
 pub fn place(path: &Path, script: &str) {
     let mut shell = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])

@@ -1,8 +1,8 @@
-//! A directory that machines share, as a remote cache.
+//! A directory that several machines share as a remote cache.
 
 use std::path::Path;
 
-/// Its address. On Windows the path in it begins with the drive.
+/// Returns the address of the directory. On Windows the path in it begins with the drive.
 pub(crate) fn address(directory: &Path) -> String {
     let path = directory.display().to_string().replace('\\', "/");
     format!("fs:///{}", path.trim_start_matches('/'))

@@ -1,4 +1,4 @@
-//! What the suites that use the simulated device share.
+//! Shared code of the suites that use the simulated device.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kiln::simulated::Simulator;
 use kiln::{Image, Kernel, Runtime, RuntimeBuilder};
 
-/// The kernels that [`simulator`] knows.
+/// Source of the kernels that [`teach`] defines.
 pub const KERNELS: &str = "
     kernel void add(global const uint *a, global const uint *b, global uint *c) {
         size_t i = get_global_id(0);
@@ -27,7 +27,7 @@ pub const KERNELS: &str = "
         to[i] = from[i];
     }";
 
-/// Teaches a device the kernels of [`KERNELS`].
+/// Defines the kernels of [`KERNELS`] on a device.
 pub fn teach(simulator: Simulator) -> Simulator {
     simulator.kernel("add", |call| {
         let (a, b) = (call.read::<u32>(0), call.read::<u32>(1));
@@ -52,14 +52,14 @@ pub fn teach(simulator: Simulator) -> Simulator {
     simulator
 }
 
-/// What the kernel `blend` makes of an element.
+/// Returns the expected result of the kernel `blend` for an element.
 pub fn blend(a: u32, b: u32, c: u32, d: u32, e: u32) -> u32 {
     [(5, b), (7, c), (11, d), (3, e)]
         .into_iter()
         .fold(a, |sum, (factor, x)| sum.wrapping_add(x.wrapping_mul(factor)))
 }
 
-/// A runtime with one simulated device.
+/// Creates a runtime with one simulated device.
 pub async fn runtime(simulator: &Simulator) -> Runtime {
     runtime_with(simulator, Runtime::builder()).await
 }
@@ -68,14 +68,14 @@ pub async fn runtime_with(simulator: &Simulator, builder: RuntimeBuilder) -> Run
     builder.simulator(simulator).build().await.expect("the simulator starts")
 }
 
-/// A kernel of [`KERNELS`].
+/// Builds a kernel of [`KERNELS`].
 pub async fn kernel(rt: &Runtime, name: &str) -> Kernel {
     let program = rt.build(&Image::opencl_c(KERNELS)).await.expect("the source is right");
     // SAFETY: the suites give the kernels buffers with as many elements as work-items.
     unsafe { program.kernel(name) }.expect("the kernel is there")
 }
 
-/// Waits for what happens on the threads of Kiln or of the device; panics when it does not.
+/// Waits until a condition on threads of Kiln or of the device holds. Panics after 60 s.
 #[track_caller]
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -85,7 +85,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the device holds nothing any more.
+/// Waits until the device holds no objects.
 #[track_caller]
 pub fn assert_at_rest(simulator: &Simulator) {
     let deadline = Instant::now() + Duration::from_secs(60);

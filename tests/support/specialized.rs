@@ -7,7 +7,8 @@ use rspirv::binary::Assemble as _;
 use rspirv::dr::{Builder, Operand};
 use rspirv::spirv::*;
 
-/// A module whose kernel `write_number` stores a specialization constant, `SpecId` 7, 16 unless set.
+/// Returns a module whose kernel `write_number` stores a specialization constant with `SpecId` 7, whose default
+/// is 16.
 pub(crate) fn specialized() -> Image {
     let mut b = Builder::new();
     b.set_version(1, 0);

@@ -1,30 +1,30 @@
-//! What is told through `tracing`.
+//! Collects messages that are logged through `tracing`.
 
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Keeps what is told at level info and above, on whatever thread. A handle.
+/// Collector of the messages at level info and above, on all threads. A handle.
 #[derive(Clone, Default)]
 pub struct Told(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Told {
-    /// Hears everything that this process tells from here on. Once a process.
+    /// Collects all messages of this process from now on. May be called once in a process.
     pub fn listen() -> Self {
         let told = Self::default();
         tracing::subscriber::set_global_default(told.clone()).expect("it is the first");
         told
     }
 
-    /// What was told at a level so far.
+    /// Returns the messages at a level so far.
     pub fn at(&self, level: Level) -> Vec<String> {
         let told = self.0.lock().expect("nobody panicked");
         let told = told.iter().filter(|(of, _)| *of == level);
         told.map(|(_, text)| text.clone()).collect()
     }
 
-    /// Forgets what was told so far.
+    /// Discards the messages so far.
     pub fn clear(&self) {
         self.0.lock().expect("nobody panicked").clear();
     }

@@ -1,12 +1,12 @@
-//! What else this system must have for some tests.
+//! Tools of the system that some tests need.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
 
 use std::process::Command;
 
-/// Whether a tool can be used here, as `probe` tells. One that cannot is reported by name; if the
-/// environment variable `KILN_REQUIRE_TOOLS` names it, that is a failure.
+/// Whether a tool can be used, as `probe` shows. A missing tool is reported by name. If the environment
+/// variable `KILN_REQUIRE_TOOLS` names it, the test fails.
 pub fn has_tool(name: &str, probe: &[&str]) -> bool {
     let tried = Command::new(probe[0]).args(&probe[1..]).output();
     if tried.as_ref().is_ok_and(|output| output.status.success()) {
