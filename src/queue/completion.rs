@@ -1,9 +1,9 @@
-//! From a driver's callback to a waker: the signal that a command's waiters sleep on, and the
+//! Path from a driver's callback to a waker: the signal that a command's waiters sleep on, and the
 //! mailbox of the reactor thread.
 //!
 //! The callback side, [`Signal::fire`] and [`Mailbox::post`], waits for no lock, calls no driver and
-//! runs nobody's destructor, because drivers call back on threads, and inside calls, of their own
-//! choosing. Both types are modelled with loom (`make loom`).
+//! runs no destructor of foreign code: drivers call back on any thread, even from within other calls.
+//! Both types are modelled with loom (`make loom`).
 
 #[cfg(not(kiln_loom))]
 use std::{
@@ -33,21 +33,21 @@ use concurrent_queue::ConcurrentQueue;
 use slab::Slab;
 use smallvec::SmallVec;
 
-/// The wakers to call once no lock is held.
+/// Wakers to call once no lock is held.
 pub(crate) type Wakers = SmallVec<[Waker; 2]>;
 
 const PENDING: u8 = 0;
 const FIRED: u8 = 1;
 const SETTLED: u8 = 2;
 
-/// How far the end of a command has come.
+/// Progress of a command's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nobody has told its end.
+    /// The end of the command has not been reported.
     Pending,
-    /// The driver has called back; how it ended is not yet known.
+    /// The driver has called back; the outcome is not known yet.
     Fired,
-    /// How it ended is known.
+    /// The outcome is known.
     Settled,
 }
 
@@ -61,51 +61,51 @@ impl Phase {
     }
 }
 
-/// What a callback met.
+/// Result of [`Signal::fire`].
 #[derive(Debug)]
 pub(crate) enum Fired {
-    /// The first waiter, which the caller wakes and which then settles the signal.
+    /// First waiter: the caller wakes it, and it then settles the signal.
     Waiter(Waker),
-    /// Nobody that it may wake: somebody else must see to it that the signal is settled.
+    /// No waiter that the callback may wake: the signal must be settled elsewhere.
     NobodyWaits,
-    /// A waiter is registering or leaving on another thread: somebody else must settle the signal,
+    /// Another thread is registering or removing a waiter. The signal must be settled elsewhere,
     /// whether or not it counts as awaited yet.
     Busy,
-    /// A signal that was settled before.
+    /// The signal was settled before.
     Late,
 }
 
-/// Which of a signal's waiters a future is.
+/// Waiter slot of a future in a signal.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum Seat {
-    /// It has not been polled.
+    /// No slot: the future has not been polled.
     #[default]
     None,
-    /// It was the first: the callback wakes it directly.
+    /// Slot of the first waiter, which the callback wakes directly.
     First,
-    /// It came later: whoever settles the signal wakes it.
+    /// Slot of a later waiter, which is woken when the signal is settled.
     Later(u32),
 }
 
-/// What a command's waiters sleep on.
+/// Signal that a command's waiters sleep on.
 ///
 /// Wakers are foreign code: each of their functions may panic, or use other handles of the same
 /// command. They are cloned, woken and dropped only while the lock of the waiters is free.
 #[derive(Debug)]
 pub(crate) struct Signal {
     phase: AtomicU8,
-    /// Whether a waiter ever registered. Most signals have none and are settled without the lock.
+    /// Whether a waiter ever registered. Most signals have no waiter and are settled without the lock.
     registered: AtomicBool,
     waiters: Mutex<Waiters>,
 }
 
-/// The wakers of a signal's waiters, by seat.
+/// Wakers of a signal's waiters, by slot.
 #[derive(Debug, Default)]
 struct Waiters {
     is_first_taken: bool,
-    /// Taken by the callback; the seat stays its future's.
+    /// Waker of the first waiter. The callback takes it; the slot still belongs to its future.
     first: Option<Waker>,
-    /// Allocated for the second waiter.
+    /// Wakers of the later waiters; allocated for the second waiter.
     later: Option<Box<Slab<Waker>>>,
 }
 
@@ -128,7 +128,7 @@ impl Waiters {
         }
     }
 
-    /// Gives the waker that sat there.
+    /// Replaces the waker in a slot and returns the previous one.
     fn replace(&mut self, seat: &Seat, waker: Waker) -> Option<Waker> {
         match seat {
             Seat::None => None,
@@ -165,12 +165,13 @@ impl Signal {
         Phase::of(self.phase.load(SeqCst))
     }
 
-    /// Whether nobody has told the end, and the deadline has not passed.
+    /// Returns whether the end is not reported yet and the deadline has not passed.
     pub(crate) fn is_pending_until(&self, deadline: Option<Instant>) -> bool {
         self.phase() == Phase::Pending && deadline.is_some_and(|deadline| Instant::now() < deadline)
     }
 
-    /// The phase, once it is no longer [`Phase::Pending`] or the deadline has passed.
+    /// Spins until the phase is no longer [`Phase::Pending`] or the deadline has passed. Returns the
+    /// phase.
     pub(crate) fn spin_until(&self, deadline: Option<Instant>) -> Phase {
         while self.is_pending_until(deadline) {
             hint::spin_loop();
@@ -178,18 +179,18 @@ impl Signal {
         self.phase()
     }
 
-    /// Registers `waker` for the future that sits in `seat`, in place of the one it gave before,
-    /// and returns the phase as it is after that. Nothing is registered once it is settled.
+    /// Registers `waker` for the future with the slot `seat`, in place of its previous waker. Returns
+    /// the phase after that. Once the signal is settled, nothing is registered.
     ///
-    /// A panic of the waker's leaves all other waiters as they were.
+    /// If a function of the waker panics, all other waiters stay as they were.
     pub(crate) fn register(&self, seat: &mut Seat, waker: &Waker) -> Phase {
         if self.phase() == Phase::Settled {
             return Phase::Settled;
         }
         if *seat == Seat::None {
             let fresh = waker.clone();
-            // Set before the phase is looked at, while `settle` sets the phase before it looks at
-            // this: one of the two sees the other.
+            // This flag is set before the phase is read, and `settle` sets the phase before it reads
+            // this flag: one of the two sees the other.
             self.registered.store(true, SeqCst);
             let (phase, unused) = {
                 let mut waiters = self.lock();
@@ -220,24 +221,25 @@ impl Signal {
                 phase => (phase, waiters.replace(seat, fresh)),
             }
         };
-        // A waker may be the last owner of a task that holds other handles of the command, which
-        // take the lock when they are dropped.
+        // A waker may be the last owner of a task that holds other handles of the command. Dropping
+        // these takes the lock.
         drop(replaced);
         Phase::of(phase)
     }
 
-    /// The future that sat there is gone. Returns its waker, for the caller to drop.
+    /// Frees the slot of a future that is dropped. Returns its waker, for the caller to drop.
     #[must_use = "dropping a waker runs foreign code"]
     pub(crate) fn leave(&self, seat: &mut Seat) -> Option<Waker> {
         let seat = mem::take(seat);
-        // Settling a signal takes all wakers.
+        // `settle` takes all wakers.
         if seat == Seat::None || self.phase() == Phase::Settled {
             return None;
         }
         self.lock().remove(&seat)
     }
 
-    /// The driver's callback: gives the first waiter, if it may be woken. Never waits for the lock.
+    /// Handles the driver's callback. Returns the first waiter for the caller to wake, if `may_wake` is
+    /// set. Never waits for the lock.
     pub(crate) fn fire(&self, may_wake: bool) -> Fired {
         if self.phase.compare_exchange(PENDING, FIRED, SeqCst, SeqCst).is_err() {
             return Fired::Late;
@@ -253,8 +255,9 @@ impl Signal {
         first.map_or(Fired::NobodyWaits, Fired::Waiter)
     }
 
-    /// How the command ended is known and readable: all waiters are to be woken, by the caller.
-    /// Tells whether the driver has called back; if it still will, that is [late](Fired::Late).
+    /// Settles the signal, once the outcome is known and readable, and appends all waiters for the
+    /// caller to wake. Returns whether the driver has called back; a callback that comes later is
+    /// [late](Fired::Late).
     pub(crate) fn settle(&self, wakers: &mut Wakers) -> bool {
         let before = self.phase.swap(SETTLED, SeqCst);
         if ever(&self.registered) {
@@ -268,8 +271,8 @@ impl Signal {
         before == FIRED
     }
 
-    /// No foreign code runs while this is held, so that it is held for a few instructions, and a
-    /// panic leaves nothing half done.
+    /// Locks the waiters. No foreign code runs under this lock: it is held for a few instructions, and
+    /// a panic leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, Waiters> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -285,8 +288,8 @@ fn ever(flag: &AtomicBool) -> bool {
     flag.load(SeqCst)
 }
 
-/// loom takes a `SeqCst` load for an `Acquire` one, which may miss the latest value. Only
-/// read-modify-writes never do.
+/// With loom, a `SeqCst` load is like an `Acquire` load and may miss the latest value. Only a
+/// read-modify-write never does.
 #[cfg(kiln_loom)]
 fn latest(state: &AtomicU8) -> u8 {
     state.fetch_or(0, SeqCst)
@@ -301,24 +304,24 @@ const AWAKE: u8 = 0;
 const DOZING: u8 = 1;
 const ASLEEP: u8 = 2;
 
-/// How soon the reactor must look at what is posted.
+/// Urgency with which the reactor must handle a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Now: somebody waits for what only the reactor does.
+    /// Immediately: a waiter depends on work that only the reactor does.
     Now,
-    /// With its next tick.
+    /// At the next tick of the reactor.
     NextTick,
 }
 
-/// What callbacks, and those that must not wait for a lock, hand to the reactor thread.
+/// Mailbox of the reactor thread, filled by callbacks and by threads that must not wait for a lock.
 ///
-/// The reactor dozes, which is sleep with a time limit, while there is work on some device, and
-/// sleeps without limit when there has been none for a while.
+/// While there is work on a device, the reactor dozes: it sleeps with a time limit. Once there has been
+/// no work for a while, it sleeps without limit.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     posts: ConcurrentQueue<T>,
     state: AtomicU8,
-    /// Set by the reactor before its first sleep.
+    /// Thread of the reactor; set before its first sleep.
     reactor: OnceLock<Thread>,
 }
 
@@ -331,9 +334,9 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Leaves `post` for the reactor.
+    /// Posts `post` to the reactor.
     pub(crate) fn post(&self, post: T, urgency: Urgency) {
-        // An unbounded queue that is never closed takes everything.
+        // Pushing cannot fail: the queue is unbounded and never closed.
         let _ = self.posts.push(post);
         match urgency {
             Urgency::Now => self.wake_from(DOZING),
@@ -341,7 +344,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// There is work on a device: the reactor must not sleep without limit.
+    /// Reports that there is work on a device: the reactor must not sleep without limit.
     pub(crate) fn rouse(&self) {
         self.wake_from(ASLEEP);
     }
@@ -354,24 +357,25 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// The oldest post. For the reactor.
+    /// Takes the oldest post. For the reactor.
     pub(crate) fn take(&self) -> Option<T> {
         self.posts.pop().ok()
     }
 
-    /// Sleeps until something urgent is posted, but no longer than `tick`. For the reactor.
+    /// Sleeps until an urgent post arrives, for at most `tick`. For the reactor.
     pub(crate) fn doze(&self, tick: Duration) {
         self.sleep(DOZING, || false, || park_timeout(tick));
     }
 
-    /// Sleeps until anything is posted or the mailbox is [roused](Self::rouse), unless `busy` says
-    /// that it must not. For the reactor.
+    /// Sleeps until anything is posted or [`rouse`](Self::rouse) is called, unless `busy` returns true.
+    /// For the reactor.
     pub(crate) fn sleep_unless(&self, busy: impl FnOnce() -> bool) {
         self.sleep(ASLEEP, busy, thread::park);
     }
 
-    /// Who posts or starts work first does so and then looks at the state; the reactor first sets
-    /// the state and then looks for posts and work. So one of the two sees the other.
+    /// Sleeps, unless there is a post or work. A thread that posts or starts work does so first and
+    /// then reads the state; the reactor first sets the state and then looks for posts and work. One of
+    /// the two sees the other.
     fn sleep(&self, depth: u8, busy: impl FnOnce() -> bool, park: impl FnOnce()) {
         self.reactor.get_or_init(thread::current);
         self.state.store(depth, SeqCst);
@@ -387,7 +391,8 @@ fn park_timeout(tick: Duration) {
     thread::park_timeout(tick);
 }
 
-/// loom knows no time: the tick is a lost wake-up's rescue, and the models must do without it.
+/// loom does not model time. The tick only limits the damage of a lost wake-up, and the models must
+/// work without it.
 #[cfg(kiln_loom)]
 fn park_timeout(_: Duration) {
     thread::park();

@@ -1,10 +1,10 @@
-//! The command DAG: what waits for what, what may be handed to the device, and whom a failure
-//! reaches. Knows no backend and no executor.
+//! Command DAG: which command waits for which, which commands may be dispatched to the device, and
+//! which commands a failure reaches. It is independent of backends and executors.
 //!
-//! A node waits until everything it depends on has been *dispatched*, not until it has ended: the
-//! device keeps the order among what it was given. Only what the device is not given as a whole, and
-//! what fails without ever being dispatched, waits for the end of everything it depends on, so that
-//! the order holds across it too.
+//! A node waits until all of its dependencies have been *dispatched*, not until they have completed:
+//! the device keeps the order of the commands that it was given. Two kinds of commands wait for the
+//! completion of all dependencies instead, so that the order holds across them, too: commands that are
+//! not given to the device as a whole, and commands that fail without being dispatched.
 
 use std::cmp::Reverse;
 
@@ -17,7 +17,8 @@ use super::hazard::{Found, Hazards, Lacking, Use};
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A command of a [`Dag`]: never equal to that of another command, ended or not.
+/// Identity of a command in a [`Dag`]. No other command has the same one, even after this one has
+/// completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId {
     index: NodeIndex,
@@ -25,7 +26,7 @@ pub(crate) struct NodeId {
 }
 
 impl NodeId {
-    /// For storing it in atomics; the serial is never zero.
+    /// Returns the index and the serial, to be stored in atomics. The serial is never zero.
     pub(crate) fn to_parts(self) -> (u32, u64) {
         (self.index.index() as u32, self.serial)
     }
@@ -34,40 +35,40 @@ impl NodeId {
         Self { index: NodeIndex::new(index as usize), serial }
     }
 
-    /// The position of the command among all that were ever added.
+    /// Returns the position of the command among all commands ever added; the first one is 1.
     pub(crate) fn serial(self) -> u64 {
         self.serial
     }
 }
 
-/// Why one command comes after another.
+/// Reason why one command comes after another. If several apply, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EdgeKind {
-    /// It only must not run earlier: write after read, write after write.
+    /// The command must only not run earlier: write after read, write after write.
     Order,
-    /// It uses what the other makes: if that is missing, it fails.
+    /// The command reads what the other one writes, and fails if that is missing.
     Data,
-    /// It was told to come after the other: if that fails, so does it.
+    /// The command was explicitly ordered after the other one, and fails if that fails.
     After,
 }
 
-/// Why a command fails without being run.
+/// Reason why a command fails without being run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It cannot be run as it is, which changes nothing: whoever uses its buffers finds what they held
-    /// before it.
+    /// The command cannot be run as it is. It changes nothing: other commands find its buffers as they
+    /// were before it.
     Refused,
-    /// Something that it needs besides commands is not there, so what it should have written is missing.
+    /// The command lacks something other than its input data, so its outputs are missing.
     Missing,
-    /// The data that it reads is missing.
+    /// Data that the command reads is missing.
     Data,
-    /// A command that it was told to come after has failed.
+    /// The command was explicitly ordered after one that failed.
     After,
 }
 
 impl Why {
-    /// Why a launch fails that this error kept from being started. One for which the device had no
-    /// resources could have been run: what it should have written is missing.
+    /// Returns why a launch fails that could not be started because of `error`. If the device was out
+    /// of resources or lost, the launch itself was valid, so its outputs are missing.
     pub(crate) fn launch_failed(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::OutOfResources | ErrorKind::DeviceLost => Self::Missing,
@@ -76,24 +77,24 @@ impl Why {
     }
 }
 
-/// The root cause for which a command fails without being run.
+/// Root cause of the failure of a command that is not run.
 #[derive(Debug)]
 pub(crate) struct Poison {
     pub(crate) root: Error,
     pub(crate) why: Why,
 }
 
-/// The failures of other commands that concern a command.
+/// Failures of other commands that affect a command.
 #[derive(Debug, Default)]
 struct Failing {
-    /// Set once the command cannot succeed any more.
+    /// Set once the command can no longer succeed.
     poison: Option<Poison>,
-    /// The parts of its outputs that are missing again if it is refused.
+    /// Parts of its outputs that are missing again if it is refused.
     underneath: Vec<Lacking>,
 }
 
 impl Failing {
-    /// The command fails for this reason, unless it fails already.
+    /// Makes the command fail for this reason, unless it fails already.
     fn poison(&mut self, root: &Error, why: Why) {
         self.poison.get_or_insert_with(|| Poison { root: root.clone(), why });
     }
@@ -103,19 +104,19 @@ impl Failing {
 struct Node<C> {
     command: C,
     serial: u64,
-    /// Closed gates, and commands depended on that are not dispatched.
+    /// Number of unmet preconditions, plus the dependencies that are not dispatched.
     blockers: u32,
     dispatched: bool,
-    /// Whether it waits for the ends of what it depends on.
+    /// Whether the command waits for the completion of its dependencies.
     after_ends: bool,
-    /// Most commands have none.
+    /// Failures that affect the command; most commands have none.
     failing: Option<Box<Failing>>,
-    /// The serial of the last command found to depend on this one, and the edge's place among that
-    /// command's edges: finds doubles without a search.
+    /// Serial of the last command found to depend on this one, and the index of the edge among that
+    /// command's edges. Detects duplicate edges without a search.
     last_dependent: (u64, u32),
-    /// The last search that came by.
+    /// Number of the last search that visited this node.
     searched: u64,
-    /// The live commands that were added right before and right after this one.
+    /// Live commands that were added right before and right after this one.
     older: NodeIndex,
     newer: NodeIndex,
 }
@@ -130,32 +131,32 @@ impl<C> Node<C> {
     }
 }
 
-/// What a command can do next, as [`Dag`] calls tell it. In the order in which it came about.
+/// Next step of a command. [`Dag`] methods append them in the order in which they become possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing is in its way: dispatch it.
+    /// The command has no unmet dependency or precondition: dispatch it.
     Dispatch(NodeId),
-    /// It is poisoned and everything before it has ended: complete it.
+    /// The command is poisoned, and everything before it has completed: complete it.
     Fail(NodeId),
 }
 
-/// What a command uses.
+/// Byte ranges that a command accesses.
 pub(crate) type Uses = SmallVec<[Use; 4]>;
 
-/// The list that calls append to.
+/// List to which the methods of [`Dag`] append next steps.
 pub(crate) type NextList = SmallVec<[Next; 4]>;
 
-/// A command that has ended and left the graph.
+/// Command that has completed and left the graph.
 #[derive(Debug)]
 pub(crate) struct Ended<C> {
     pub(crate) command: C,
-    /// With the root cause if it failed because of another.
+    /// Result, with the root cause if the command failed because of another one.
     pub(crate) outcome: Result<()>,
-    /// Why it was not run, if it was not.
+    /// Reason why the command was not run, if it was not.
     pub(crate) why: Option<Why>,
 }
 
-/// An edge that was taken out for a while.
+/// Edge that is detached for a while.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     from: NodeId,
@@ -163,21 +164,22 @@ pub(crate) struct Cut {
     kind: EdgeKind,
 }
 
-/// The commands that have not ended, and the edges between them.
+/// Commands that have not completed, and the edges between them.
 #[derive(Debug)]
 pub(crate) struct Dag<C> {
     graph: StableDiGraph<Node<C>, EdgeKind>,
     hazards: Hazards,
-    /// What a command uses, asked again only should it fail.
+    /// Function that returns the accesses of a command; called again only if a failure concerns it.
     uses_of: fn(&C) -> Uses,
     serial: u64,
-    /// The live command that was added last.
+    /// Live command that was added last.
     newest: NodeIndex,
-    /// Searches ever made.
+    /// Number of searches ever made.
     searches: u64,
-    /// Reused between calls.
+    /// Edges of the command being added; kept to reuse the allocation.
     edges: Vec<(NodeId, EdgeKind)>,
-    /// All that the last command added comes after, ended or not, some perhaps twice.
+    /// All commands that the last command added comes after, completed or not, possibly with
+    /// duplicates.
     found: Vec<NodeId>,
 }
 
@@ -204,7 +206,7 @@ struct Finder<'a, C> {
     failing: Failing,
 }
 
-/// The node of a command, unless the command has ended.
+/// Returns the node of a command, unless the command has completed.
 fn node_of<C>(graph: &StableDiGraph<Node<C>, EdgeKind>, id: NodeId) -> Option<&Node<C>> {
     graph.node_weight(id.index).filter(|node| node.serial == id.serial)
 }
@@ -216,7 +218,8 @@ fn node_of_mut<C>(
     graph.node_weight_mut(id.index).filter(|node| node.serial == id.serial)
 }
 
-/// A command that this one depends on has failed with a root cause, and leaves bytes missing.
+/// Records in `dependent` that a command it depends on failed with a root cause and leaves bytes
+/// missing.
 fn fail_dependent<C>(
     dependent: &mut Node<C>,
     kind: EdgeKind,
@@ -238,7 +241,7 @@ fn fail_dependent<C>(
     if is_refused && let Some(root) = lacking.iter().find_map(|it| it.missed_by(&uses)) {
         dependent.failing().poison(root, Why::Data);
     }
-    // If it is refused itself, these bytes are as they were.
+    // If the dependent is refused in turn, these bytes stay missing.
     let covered = lacking.iter().filter(|it| it.is_covered_by(&uses)).cloned();
     dependent.failing().underneath.extend(covered);
 }
@@ -274,10 +277,11 @@ impl<C> Found for Finder<'_, C> {
 }
 
 impl<C> Dag<C> {
-    /// Adds a command behind all that its uses conflict with and all in `after`, waiting for
-    /// `gates` calls of [`open_gate`](Self::open_gate). With `poison` it fails in its turn.
+    /// Adds a command after all commands that its uses conflict with and after all in `after`. It waits
+    /// for `gates` calls of [`open_gate`](Self::open_gate). With `poison`, it fails once everything
+    /// before it has completed.
     ///
-    /// It makes the uses of one list at once, and the lists in order.
+    /// The uses within one list happen at once, and the lists one after another.
     pub(crate) fn add(
         &mut self,
         command: C,
@@ -319,7 +323,7 @@ impl<C> Dag<C> {
             finder.depend(node, kind);
         }
         for uses in uses {
-            // Who is given the same bytes twice reads what was there before its own writes.
+            // A command that is given the same bytes twice reads what was there before its own writes.
             for access in [Access::Read, Access::ReadWrite, Access::Write] {
                 for used in uses.as_ref().iter().filter(|used| used.access == access) {
                     self.hazards.touch(id, used, &mut finder);
@@ -328,8 +332,9 @@ impl<C> Dag<C> {
         }
         let Failing { poison, underneath } = finder.failing;
         let mut blockers = gates;
-        // The latest first: to end, a command is looked for in the list of each that comes after it, which
-        // runs backwards, and most end in the order in which they were added.
+        // Edges are added from the latest dependency to the oldest. When a command is removed, its edge
+        // is searched for in the incoming list of each dependent. That list starts with the edge added
+        // last, and most commands complete in the order in which they were added.
         self.edges.sort_unstable_by_key(|(on, _)| Reverse(on.serial));
         for &(on, kind) in &self.edges {
             blockers += u32::from(!self.graph[on.index].dispatched);
@@ -344,13 +349,13 @@ impl<C> Dag<C> {
         id
     }
 
-    /// Whether a command with these uses, in the order that [`add`](Self::add) has them in, could be
+    /// Returns whether a command with these uses, in the order of [`add`](Self::add), could be
     /// dispatched at once.
     pub(crate) fn is_clear(&self, uses: &[impl AsRef<[Use]>]) -> bool {
         self.hazards.are_clear(uses, |id| self.node(id).is_some_and(|node| !node.dispatched))
     }
 
-    /// One of the command's gates has opened. Forgotten commands are ignored.
+    /// Marks one of the command's preconditions as met. Commands that have completed are ignored.
     pub(crate) fn open_gate(&mut self, id: NodeId, next: &mut NextList) {
         if let Some(node) = self.node_mut(id) {
             node.blockers -= 1;
@@ -360,7 +365,8 @@ impl<C> Dag<C> {
         }
     }
 
-    /// The command will fail with `root` instead of being dispatched, whatever its gates do.
+    /// Makes the command fail with `root` instead of being dispatched, whether or not its preconditions
+    /// are met.
     pub(crate) fn poison(&mut self, id: NodeId, root: Error, why: Why, next: &mut NextList) {
         if let Some(node) = self.node_mut(id)
             && node.poison().is_none()
@@ -372,29 +378,30 @@ impl<C> Dag<C> {
         }
     }
 
-    /// Whether there are errors that [`take_retired`](Self::take_retired) gives.
+    /// Returns whether [`take_retired`](Self::take_retired) would return any errors.
     pub(crate) fn has_retired(&self) -> bool {
         self.hazards.has_retired()
     }
 
-    /// Errors of commands that nobody reads here any more, for whoever drops them elsewhere.
+    /// Takes the errors that are no longer used here, so that the caller can drop them elsewhere.
     pub(crate) fn take_retired(&mut self) -> Vec<Error> {
         self.hazards.take_retired()
     }
 
-    /// The command, which nothing is in the way of, waits for the ends of what it depends on besides.
-    /// Tells whether all of that has ended; if not, [`Next::Dispatch`] comes again when it has.
+    /// Makes a command that is ready for dispatch wait for the completion of its dependencies. Returns
+    /// whether all of them have completed; if not, [`Next::Dispatch`] is appended again once they have.
     pub(crate) fn wait_for_ends(&mut self, id: NodeId) -> bool {
         self.graph[id.index].after_ends = true;
         self.is_first(id.index)
     }
 
-    /// Whether all that it depends on has ended.
+    /// Returns whether all dependencies have completed.
     fn is_first(&self, index: NodeIndex) -> bool {
         self.graph.neighbors_directed(index, Incoming).next().is_none()
     }
 
-    /// The device has the command: from here on it keeps the order behind it.
+    /// Marks the command as dispatched: from here on, the device keeps the order of its dependents
+    /// behind it.
     pub(crate) fn dispatched(&mut self, id: NodeId, next: &mut NextList) {
         self.graph[id.index].dispatched = true;
         let mut dependents = self.graph.neighbors_directed(id.index, Outgoing).detach();
@@ -407,8 +414,8 @@ impl<C> Dag<C> {
         }
     }
 
-    /// The command has ended, dispatched or not: it leaves the graph, and its failure goes on to
-    /// those that depend on its data.
+    /// Removes a command that has completed, dispatched or not, and passes its failure on to the
+    /// commands that depend on its data.
     pub(crate) fn complete(
         &mut self,
         id: NodeId,
@@ -454,7 +461,8 @@ impl<C> Dag<C> {
         if let Some(failing) = node.failing {
             self.hazards.retire_all(failing.underneath);
         }
-        // Adjacency lists run backwards; dependents go on in the order in which they were added.
+        // Adjacency lists start with the latest edge. Dependents proceed in the order in which they
+        // were added.
         for dependent in dependents.into_iter().rev() {
             let node = &self.graph[dependent.index];
             if undispatched > 0 || node.poison().is_some() || node.after_ends {
@@ -464,8 +472,8 @@ impl<C> Dag<C> {
         Ended { command: node.command, outcome, why }
     }
 
-    /// The bytes that are missing once the command has ended like this: its outputs, or if it was
-    /// refused, what was missing before it.
+    /// Returns the bytes that are missing after the command: its outputs if it failed or, if it was
+    /// refused, the bytes that were missing before it.
     fn lacking_after(
         &mut self,
         id: NodeId,
@@ -484,8 +492,8 @@ impl<C> Dag<C> {
             .collect()
     }
 
-    /// The bytes that a failed command leaves missing for a dependent: commands between the two may write
-    /// some of them.
+    /// Returns which of the bytes that a failed command leaves missing are still missing for a
+    /// dependent: commands between the two may write some of them.
     fn lacking_before(
         &self,
         dependent: NodeIndex,
@@ -507,7 +515,7 @@ impl<C> Dag<C> {
         left
     }
 
-    /// The command between these two was removed.
+    /// Links the neighbours of a removed command in the list of live commands.
     fn unlink(&mut self, older: NodeIndex, newer: NodeIndex) {
         if let Some(node) = self.graph.node_weight_mut(older) {
             node.newer = newer;
@@ -518,7 +526,7 @@ impl<C> Dag<C> {
         }
     }
 
-    /// Appends what the command can do now, if anything.
+    /// Appends the next step of the command, if there is one.
     pub(crate) fn consider(&self, id: NodeId, next: &mut NextList) {
         let node = &self.graph[id.index];
         if node.dispatched {
@@ -533,10 +541,10 @@ impl<C> Dag<C> {
         }
     }
 
-    /// Takes out the edges among commands of which none is dispatched, so that none waits for
-    /// another: they are about to be dispatched as one.
+    /// Detaches the edges between the commands of `among`, none of which is dispatched, so that none
+    /// waits for another: they are about to be dispatched as one.
     ///
-    /// `among` is in the order in which they were added.
+    /// `among` is in the order in which the commands were added.
     pub(crate) fn cut(&mut self, among: &[NodeId]) -> Vec<Cut> {
         let mut cuts = Vec::new();
         for &to in among {
@@ -555,7 +563,7 @@ impl<C> Dag<C> {
         cuts
     }
 
-    /// Puts back the edges that [`cut`](Self::cut) took out, of commands of which none has ended:
+    /// Restores the edges that [`cut`](Self::cut) detached. None of their commands has completed, and
     /// either all or none of them are dispatched by now.
     pub(crate) fn mend(&mut self, cuts: Vec<Cut>) {
         for Cut { from, to, kind } in cuts {
@@ -566,8 +574,8 @@ impl<C> Dag<C> {
         }
     }
 
-    /// The first command among these and all that they wait for, with its gates that are closed, for
-    /// which `is_meant` holds.
+    /// Searches these commands and all undispatched commands that they wait for. Returns the first for
+    /// which `is_meant` holds; its last argument is the number of the command's unmet preconditions.
     pub(crate) fn find_gated(
         &mut self,
         from: &[NodeId],
@@ -600,12 +608,12 @@ impl<C> Dag<C> {
         None
     }
 
-    /// Why the command is known to fail.
+    /// Returns the root cause for which the command is going to fail, if that is certain.
     pub(crate) fn poison_of(&self, id: NodeId) -> Option<&Error> {
         self.node(id)?.poison().map(|poison| &poison.root)
     }
 
-    /// Whether the command is known to fail.
+    /// Returns whether the command is certain to fail.
     pub(crate) fn is_poisoned(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.poison().is_some())
     }
@@ -618,34 +626,36 @@ impl<C> Dag<C> {
         node_of_mut(&mut self.graph, id)
     }
 
-    /// The command, unless it has ended.
+    /// Returns the command, unless it has completed.
     pub(crate) fn command(&self, id: NodeId) -> Option<&C> {
         self.node(id).map(|node| &node.command)
     }
 
-    /// The command, unless it has ended.
+    /// Returns the command, unless it has completed.
     pub(crate) fn command_mut(&mut self, id: NodeId) -> Option<&mut C> {
         self.node_mut(id).map(|node| &mut node.command)
     }
 
-    /// Whether the command is there, not dispatched, and can still succeed.
+    /// Returns whether the command can be dispatched now: it is live, not dispatched, not blocked and
+    /// not poisoned.
     pub(crate) fn can_dispatch(&self, id: NodeId) -> bool {
         let can =
             |node: &Node<C>| !node.dispatched && node.blockers == 0 && node.poison().is_none();
         self.node(id).is_some_and(can)
     }
 
-    /// Whether the command is there and known to fail, and everything before it has ended.
+    /// Returns whether the command is certain to fail, is not dispatched, and everything before it has
+    /// completed.
     pub(crate) fn must_fail(&self, id: NodeId) -> bool {
         self.is_poisoned(id) && !self.graph[id.index].dispatched && self.is_first(id.index)
     }
 
-    /// All that the command added last comes after, ended or not.
+    /// Returns all commands that the command added last comes after, completed or not.
     pub(crate) fn found(&self) -> &[NodeId] {
         &self.found
     }
 
-    /// The commands that this one depends on and that have not ended.
+    /// Returns the commands that this one depends on and that have not completed.
     pub(crate) fn dependencies(&self, id: NodeId) -> impl Iterator<Item = (NodeId, EdgeKind, &C)> {
         self.graph.edges_directed(id.index, Incoming).map(|edge| {
             let node = &self.graph[edge.source()];
@@ -653,10 +663,10 @@ impl<C> Dag<C> {
         })
     }
 
-    /// The commands that `belongs` names and that none of those depends on: a command that comes
-    /// after these comes after all that `belongs` names.
+    /// Returns the commands for which `belongs` holds and on which no other such command depends. A
+    /// command after these comes after all commands for which `belongs` holds.
     ///
-    /// `covers` names commands of those that come after all older ones: none older is looked at.
+    /// `covers` holds for commands that come after all older ones: the search stops at the first.
     pub(crate) fn last_of(
         &self,
         belongs: impl Fn(&C) -> bool,
@@ -680,7 +690,7 @@ impl<C> Dag<C> {
         last
     }
 
-    /// All commands that have not ended, in the order of the graph's storage.
+    /// Returns all commands that have not completed, in the order of the graph's storage.
     pub(crate) fn commands(&self) -> impl Iterator<Item = (NodeId, &C)> {
         self.graph.node_indices().map(|index| {
             let node = &self.graph[index];
@@ -688,8 +698,9 @@ impl<C> Dag<C> {
         })
     }
 
-    /// The command was added in the place of others that make these uses, in order, while it makes none of
-    /// them: it comes after what they would have read, and fails with it.
+    /// Adds dependencies to a command that replaces others with these uses, in order, but makes none of
+    /// the uses itself. It comes after the commands whose data the others would have read, and fails
+    /// with them.
     pub(crate) fn stand_in(&mut self, id: NodeId, uses: &[Use]) {
         let Self { graph, hazards, .. } = self;
         hazards.writers_before(uses, |writer| {
@@ -705,21 +716,22 @@ impl<C> Dag<C> {
         });
     }
 
-    /// What others would have written with these uses, for which a command stands in that makes none of
-    /// them, is not to be read before it is overwritten.
+    /// Marks what replaced commands with these uses would have written as lost: the command that
+    /// replaces them does not write it. Reading it fails until it is overwritten.
     pub(crate) fn give_up(&mut self, uses: &[Use], root: &'static Error) {
         for used in uses.iter().filter(|used| used.access != Access::Read) {
             self.hazards.give_up(used, root);
         }
     }
 
-    /// What these commands write to the allocation is not to be read before it is overwritten.
+    /// Marks what these commands write to the allocation as lost. Reading it fails until it is
+    /// overwritten.
     pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &'static Error) {
         self.hazards.lose(allocation, writers, root);
     }
 
-    /// The first command that reads an allocation which `is_lost`, not one of `among`, and comes after the
-    /// data of one of these.
+    /// Returns the first command outside `among` that reads an allocation for which `is_lost` holds,
+    /// and that depends on data of a command in `among`.
     pub(crate) fn reader_of(&self, among: &[NodeId], is_lost: impl Fn(u64) -> bool) -> Option<&C> {
         let dependents = |id: &NodeId| self.graph.edges_directed(id.index, Outgoing);
         let of_data =
@@ -732,7 +744,7 @@ impl<C> Dag<C> {
         readers.min_by_key(|node| node.serial).map(|node| &node.command)
     }
 
-    /// No command can use the allocation any more.
+    /// Forgets the allocation, which no command can use any more.
     pub(crate) fn forget(&mut self, allocation: u64) {
         self.hazards.forget(allocation);
     }

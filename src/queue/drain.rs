@@ -1,4 +1,5 @@
-//! Waiting for everything that was submitted and stored, with and without a time limit.
+//! Waiting, with or without a time limit, until everything submitted has finished and everything is
+//! stored.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use super::scheduler::Scheduler;
 use super::waits::{Waits, fail_polled, in_words};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Completes when the markers have ended and then `stored` has. A host task that polls this, and that a
-/// marker waits for, fails.
+/// Completes when the markers have ended and then `stored` has completed. If a host task polls this and
+/// a marker waits for that task, the task fails.
 pub(crate) async fn drain(
     markers: Vec<Event>,
     stored: impl Future<Output = ()>,
@@ -20,7 +21,7 @@ pub(crate) async fn drain(
 ) {
     for mut marker in markers {
         let _noted = waits.note("`drain`", marker.record());
-        // Otherwise a marker fails only with its device, whose commands have then ended, too.
+        // Any other failure of a marker is that of its device, whose commands have then ended, too.
         while let Err(error) = (&mut marker).await
             && error.kind() == ErrorKind::Deadlock
         {
@@ -31,7 +32,8 @@ pub(crate) async fn drain(
     stored.await;
 }
 
-/// Like [`drain`], until `timer` has run for `limit`. A host task that polls this gets an error.
+/// Like [`drain`], until `timer` has run for `limit`. A host task that polls this and that a marker
+/// waits for gets an error.
 pub(crate) async fn drain_within(
     markers: Vec<Event>,
     stored: impl Future<Output = ()> + Send,

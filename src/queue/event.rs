@@ -1,4 +1,4 @@
-//! The awaitable handles of commands.
+//! Awaitable handles of commands.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -25,35 +25,36 @@ use crate::process;
 use crate::process::threads::no_thread;
 use crate::sync::lock;
 
-/// What the handles of a command, its callback and the DAG share. Its destructor may run in a
-/// driver's callback, so it owns nothing of a driver's, except until a callback that is late.
+/// State that the handles of a command, its callback and the DAG share. Its destructor may run in a
+/// driver's callback, so it owns no driver object, except until a late callback.
 pub(crate) struct Record {
     pub(crate) signal: Signal,
-    /// Whether somebody has polled a handle: if so, the driver is asked to call back.
+    /// Whether a handle was polled: if so, the driver is asked to call back.
     pub(crate) awaited: AtomicBool,
-    /// Whether somebody has polled a handle of another launch that was fused with this one. The driver
-    /// calls back for this one only.
+    /// Whether a handle of another launch that was fused with this one was polled. The driver calls
+    /// back for this one only.
     pub(crate) awaited_by_others: AtomicBool,
     scheduler: Weak<Scheduler>,
-    /// The node's index, and its serial; zero before it is added.
+    /// Index and serial of the node; zero before it is added.
     node: AtomicU32,
     serial: AtomicU64,
-    /// The lane's index plus one, or [`ON_NO_LANE`]; zero before the device is given the command.
+    /// Index of the native queue plus one, or [`ON_NO_LANE`]; zero before the command is given to the
+    /// device.
     lane: AtomicU32,
     position: AtomicU64,
-    /// In a box: there are many records, and most have none.
+    /// Outcome and leftovers. Boxed: there are many records, and most have none.
     remains: OnceLock<Box<Remains>>,
 }
 
-/// What there is to tell of a command that has ended, besides that it went well.
+/// Data about a finished command, if there is more to report than success.
 struct Remains {
     failure: Option<Error>,
     profile: Option<Profile>,
-    /// The native event of a command that was settled before its callback came. Kept until then.
+    /// Native event of a command that was settled before its callback came, kept until the callback.
     early: Mutex<Option<Arc<dyn NativeEvent>>>,
 }
 
-/// In the place of a lane: the device is given the command in pieces.
+/// Value in place of a native queue's index: the command is given to the device in pieces.
 const ON_NO_LANE: u32 = u32::MAX;
 
 impl Record {
@@ -108,13 +109,13 @@ impl Record {
         self.lane.store(ON_NO_LANE, Release);
     }
 
-    /// Whether the device was given the command.
+    /// Returns whether the command was given to the device.
     pub(crate) fn is_dispatched(&self) -> bool {
         self.lane.load(Acquire) != 0
     }
 
-    /// The command has ended: tells all who wait. Gives the event back that the driver is done
-    /// with; one whose callback will still come is kept for that.
+    /// Settles the command with its outcome and collects the waiters to wake. Returns the native event
+    /// if the driver is done with it; if its callback is still to come, the event is kept until then.
     pub(crate) fn settle(
         &self,
         outcome: Result<()>,
@@ -130,14 +131,14 @@ impl Record {
         let failure = outcome.err();
         if failure.is_some() || profile.is_some() || early.is_some() {
             let early = Mutex::new(early);
-            // A command ends once.
+            // Setting cannot fail: a command is settled once.
             let _ = self.remains.set(Box::new(Remains { failure, profile, early }));
         }
         let called_back = self.signal.settle(wakers);
         if called_back { self.take_early() } else { done }
     }
 
-    /// The late callback has come.
+    /// Takes the kept native event, once the late callback has come.
     pub(crate) fn take_early(&self) -> Option<Arc<dyn NativeEvent>> {
         let early = &self.remains.get()?.early;
         lock(early).take()
@@ -150,34 +151,33 @@ impl Record {
     }
 }
 
-/// How far a command has come.
+/// Progress of a command.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Status {
-    /// It waits for something that the device does not know of: a build, a host future, another
-    /// device, or room among the commands in flight.
+    /// The command waits for something outside the device: a build, a host future, another device, or a
+    /// free place among the commands in flight.
     Waiting,
-    /// The device has it, waiting or running.
+    /// The command was given to the device and waits or runs there.
     Enqueued,
-    /// It has ended well.
+    /// The command has completed successfully.
     Complete,
-    /// It has failed.
+    /// The command has failed.
     Failed(Error),
 }
 
-/// The awaitable handle of a command, cheap to clone; every clone is a future of its own. Owns
-/// nothing that the device uses: dropping or forgetting one changes nothing for the command, which
-/// runs whether or not anybody awaits it. A failure that nobody awaits comes out of whatever uses
-/// the command's results.
+/// Awaitable handle of a command, cheap to clone; every clone is an independent future. It owns nothing
+/// that the device uses. Dropping or forgetting it does not affect the command, which runs whether or
+/// not it is awaited. A failure that is not awaited is returned by the commands that use the results.
 ///
 /// # Cancel safety
 ///
-/// A dropped `Event` loses nothing; another clone, or one polled later, still completes. Polling
-/// again after completion gives the same result again.
+/// Dropping an `Event` loses nothing; another clone, or one polled later, still completes. Polling
+/// again after completion returns the same result.
 pub struct Event {
     record: Arc<Record>,
     seat: Seat,
-    /// Set while a host future waits for it.
+    /// Registration of the wait; set while a host future waits for the command.
     waiting: Option<Box<Waiting>>,
 }
 
@@ -190,12 +190,13 @@ impl Event {
         &self.record
     }
 
-    /// Whether the command was submitted to that scheduler.
+    /// Returns whether the command was submitted to that scheduler.
     pub(crate) fn belongs_to(&self, scheduler: &Scheduler) -> bool {
         std::ptr::eq(self.record.scheduler.as_ptr(), scheduler)
     }
 
-    /// If it is that of a launch whose fusion scope still collects, `who` makes the launches run.
+    /// Runs the launches of the fusion scope if the command is a launch of one that still collects.
+    /// `who` names the cause.
     pub(crate) fn release_group(&self, who: &str) {
         if !self.record.is_dispatched()
             && let Some(scheduler) = self.record.scheduler()
@@ -204,7 +205,7 @@ impl Event {
         }
     }
 
-    /// How far the command has come, as far as is known without asking the driver.
+    /// Returns the progress of the command, as far as it is known without asking the driver.
     #[must_use]
     pub fn status(&self) -> Status {
         match self.record.outcome() {
@@ -215,22 +216,22 @@ impl Event {
         }
     }
 
-    /// When the command was queued, submitted, started and ended. `None` before it has ended, if it
-    /// never ran on the device, and unless the runtime was built with
+    /// Returns when the command was queued, submitted, started and ended. `None` if the command has not
+    /// finished, if it never ran on the device, or if the runtime was built without
     /// [`profiling`](crate::RuntimeBuilder::profiling).
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
         self.record.remains.get()?.profile
     }
 
-    /// Blocks the thread until the command has ended. For hosts that are not asynchronous; a
-    /// [host task](crate::Queue::host_task) should await the event instead, for each that waits takes
-    /// a thread.
+    /// Blocks the thread until the command has finished. This is for hosts that are not asynchronous. A
+    /// [host task](crate::Queue::host_task) should await the event instead, because each blocking wait
+    /// takes a thread.
     ///
     /// # Errors
     ///
-    /// The command's failure, or that of the command that made it fail. In a host task also
-    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system gives no thread, and
+    /// The failure of the command, or of the command that made it fail. In a host task also
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread, and
     /// [`Deadlock`](crate::ErrorKind::Deadlock) if the command waits for that host task.
     pub fn wait(&self) -> Result<()> {
         let _blocked = waits::block(&self.record)?;
@@ -266,7 +267,7 @@ impl Event {
             && let Some(scheduler) = self.record.scheduler.upgrade()
         {
             scheduler.watch(&self.record);
-            // What the device does not have may wait for this very thread.
+            // A command that is not on the device may wait for this very thread.
             let deadline = deadline.filter(|_| self.record.is_dispatched());
             phase = self.record.signal.spin_until(deadline);
         }
@@ -301,7 +302,7 @@ impl Clone for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // A forked child may have inherited the lock from a thread that it does not have.
+        // In a forked child, the lock may be held by a thread that exists only in the parent.
         if self.seat != Seat::None
             && !process::is_forked()
             && let Some(waker) = self.record.signal.leave(&mut self.seat)
@@ -318,11 +319,10 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Where a read leaves its elements for its future.
+/// Slot in which a read leaves its elements for its future.
 pub(crate) type ReadSlot<T> = Arc<Mutex<Option<Vec<T>>>>;
 
-/// The elements of a buffer on their way to the host: a future of `Vec<T>`, from
-/// [`Queue::read`](crate::Queue::read).
+/// Future of the elements of a buffer, as a `Vec<T>`, from [`Queue::read`](crate::Queue::read).
 ///
 /// # Cancel safety
 ///
@@ -363,7 +363,7 @@ impl<T> fmt::Debug for Read<T> {
     }
 }
 
-/// A new buffer whose elements are on their way: a future of the buffer, from
+/// Future of a new buffer whose elements are being copied to the device, from
 /// [`Runtime::buffer_from`](crate::Runtime::buffer_from).
 ///
 /// # Cancel safety

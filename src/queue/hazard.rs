@@ -1,5 +1,6 @@
-//! Who last wrote and who since read each byte of each allocation, from which the edges of the
-//! command DAG follow: read after write, write after read, write after write.
+//! Hazard tracking: for each byte of each allocation, the command that wrote it last and the commands
+//! that have read it since. The edges of the command DAG follow from it: read after write, write after
+//! read, write after write.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,30 +12,30 @@ use super::dag::{EdgeKind, NodeId};
 use crate::compiler::signature::Access;
 use crate::error::Error;
 
-/// A range of bytes of an allocation, and what a command does with it.
+/// Byte range of an allocation, and how a command accesses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// The allocation's number, never used twice.
+    /// Number of the allocation, never reused.
     pub(crate) allocation: u64,
-    /// Not empty.
+    /// Range of bytes, not empty.
     pub(crate) bytes: Range<usize>,
     pub(crate) access: Access,
 }
 
 impl Use {
-    /// Whether, of two commands that make these uses, one has to come after the other.
+    /// Returns whether two commands with these uses must run one after the other.
     pub(crate) fn orders(&self, other: &Self) -> bool {
         self.touches(other) && (self.access != Access::Read || other.access != Access::Read)
     }
 
-    /// Whether they have bytes in common.
+    /// Returns whether the two have bytes in common.
     pub(crate) fn touches(&self, other: &Self) -> bool {
         self.allocation == other.allocation
             && self.bytes.start < other.bytes.end
             && other.bytes.start < self.bytes.end
     }
 
-    /// Whether it leaves nothing of what these bytes held before.
+    /// Returns whether this use overwrites all of these bytes.
     fn replaces(&self, allocation: u64, bytes: &Range<usize>) -> bool {
         self.allocation == allocation
             && self.access != Access::Read
@@ -43,16 +44,17 @@ impl Use {
     }
 }
 
-/// What has become of the last command that wrote a segment.
+/// State of the last command that wrote a segment.
 #[derive(Clone, Debug)]
 enum Writer {
-    /// Nobody wrote it, as far as it matters.
+    /// No command wrote the segment, or none that still matters.
     None,
     Command(NodeId),
-    /// It failed, so the segment holds nothing that anybody should read.
+    /// The command failed: the contents of the segment must not be read.
     Failed(Error),
-    /// A fused kernel did without these bytes, as its scope allowed, after this command wrote them, if
-    /// any. A command that only reads them fails; one that may write them counts as their next writer.
+    /// A fused kernel did without these bytes, as its scope allowed. The command, if any, wrote them
+    /// before. A command that only reads them fails; a command that may write them counts as their next
+    /// writer.
     Lost(Option<NodeId>, &'static Error),
 }
 
@@ -65,17 +67,17 @@ impl Writer {
     }
 }
 
-/// Bytes of an allocation that hold nothing that anybody should read.
+/// Bytes of an allocation whose contents must not be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Lacking {
     allocation: u64,
     bytes: Range<usize>,
-    /// Never a command.
+    /// Reason; never [`Writer::Command`].
     because: Writer,
 }
 
 impl Lacking {
-    /// A command that should have written these bytes failed.
+    /// Returns the bytes that a failed command should have written.
     pub(crate) fn failed(allocation: u64, bytes: Range<usize>, root: &Error) -> Self {
         Self { allocation, bytes, because: Writer::Failed(root.clone()) }
     }
@@ -86,7 +88,8 @@ impl Lacking {
             && used.bytes.start < self.bytes.end
     }
 
-    /// The bytes that are still missing once a command has used some: a write puts an end to that.
+    /// Returns the bytes that are still missing after a command's use: bytes that it writes are no
+    /// longer missing.
     pub(crate) fn after(self, used: &Use) -> impl Iterator<Item = Self> {
         let overwritten = if used.access != Access::Read && self.touches(used) {
             used.bytes.clone()
@@ -99,12 +102,12 @@ impl Lacking {
         parts.map(move |bytes| Self { allocation, bytes, because: because.clone() })
     }
 
-    /// Whether a command with these uses writes some of the bytes.
+    /// Returns whether a command with these uses writes some of the bytes.
     pub(crate) fn is_covered_by(&self, uses: &[Use]) -> bool {
         uses.iter().any(|used| used.access != Access::Read && self.touches(used))
     }
 
-    /// The reason, if a command with these uses fails for it.
+    /// Returns the root cause if a command with these uses fails because the bytes are missing.
     pub(crate) fn missed_by(&self, uses: &[Use]) -> Option<&Error> {
         let mut uses = uses.iter().filter(|used| self.touches(used));
         match &self.because {
@@ -119,9 +122,9 @@ impl Lacking {
 struct Segment {
     bytes: Range<usize>,
     writer: Writer,
-    /// Those that read it since it was written.
+    /// Commands that have read the segment since it was written.
     readers: SmallVec<[NodeId; 2]>,
-    /// At how many readers those that ended are next looked for.
+    /// Number of readers at which those that have completed are next removed.
     prune_at: usize,
 }
 
@@ -144,12 +147,12 @@ impl Segment {
     }
 }
 
-/// The segments of one allocation: sorted, disjoint, none empty. What no segment covers, nobody
-/// uses.
+/// Segments of one allocation: sorted, disjoint, none empty. Bytes outside all segments are not used by
+/// any live command.
 #[derive(Debug)]
 struct History {
     segments: SmallVec<[Segment; 1]>,
-    /// At how many segments those that nobody uses any more are next looked for.
+    /// Number of segments at which unused ones are next removed.
     prune_at: usize,
 }
 
@@ -159,35 +162,35 @@ impl Default for History {
     }
 }
 
-/// So many segments are never looked through.
+/// Number of segments below which unused ones are not looked for.
 const FEW_SEGMENTS: usize = 64;
 
-/// So many readers of a segment are never looked through.
+/// Number of readers of a segment below which completed ones are not looked for.
 const FEW_READERS: usize = 16;
 
-/// The histories of all allocations of a device.
+/// Histories of all allocations of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Hazards {
     histories: HashMap<u64, History, RandomState>,
-    /// Errors that nobody reads here any more. They may be the application's, whose code must not run
-    /// where this is locked: whoever unlocks it drops them.
+    /// Errors that are no longer used here. An application's errors may run its code when they are
+    /// dropped. That must not happen under the lock, so the caller drops them after unlocking.
     retired: Vec<Error>,
 }
 
-/// What a new command finds in the way of its uses.
+/// Callbacks for the conflicts that a new command's uses have with earlier commands.
 pub(crate) trait Found {
-    /// Whether the command has neither ended nor been forgotten.
+    /// Returns whether the command has neither completed nor been forgotten.
     fn is_live(&self, id: NodeId) -> bool;
-    /// An edge from `on` to the new command. The same command may be named several times.
+    /// Adds an edge from `on` to the new command. May be called several times with the same command.
     fn depend(&mut self, on: NodeId, kind: EdgeKind);
-    /// The new command reads what a failed one should have written.
+    /// Called if the new command reads bytes that a failed one should have written.
     fn fail(&mut self, root: &Error);
-    /// The new command writes bytes that something is missing of until then.
+    /// Called if the new command writes bytes that were missing until then.
     fn cover(&mut self, lacking: Lacking);
 }
 
 impl Hazards {
-    /// Records that `id` makes this use, and tells `found` what it depends on.
+    /// Records that `id` makes this use, and reports its dependencies to `found`.
     pub(crate) fn touch(&mut self, id: NodeId, used: &Use, found: &mut impl Found) {
         let history = self.histories.entry(used.allocation).or_default();
         history.prune(found);
@@ -241,8 +244,8 @@ impl Hazards {
         }
     }
 
-    /// Whether a command that makes these uses, those of one list at once and the lists in order,
-    /// would come after nobody that `is_in_the_way`, and would not fail.
+    /// Returns whether a command with these uses would come after no command that `is_in_the_way`, and
+    /// would not fail. The uses within one list happen at once, and the lists one after another.
     pub(crate) fn are_clear(
         &self,
         uses: &[impl AsRef<[Use]>],
@@ -262,8 +265,8 @@ impl Hazards {
         (0..uses.len()).all(|at| uses[at].as_ref().iter().all(|used| is_clear(at, used)))
     }
 
-    /// `id`, which made this use, failed: of what it should have written, and nobody has written since,
-    /// these bytes are missing.
+    /// Records that `id`, which made this use, failed. The `lacking` bytes are missing wherever no
+    /// command has written since.
     pub(crate) fn writer_failed(&mut self, id: NodeId, used: &Use, lacking: &[Lacking]) {
         let Some(history) = self.histories.get_mut(&used.allocation) else { return };
         let lacking = lacking.iter().filter(|lacking| lacking.allocation == used.allocation);
@@ -290,14 +293,15 @@ impl Hazards {
         }
     }
 
-    /// Tells who wrote last what commands that make these uses, in order, would read.
+    /// Calls `see` with the last writers of the bytes that commands with these uses, in order, would
+    /// read.
     pub(crate) fn writers_before(&mut self, uses: &[Use], mut see: impl FnMut(NodeId)) {
         for (at, used) in uses.iter().enumerate() {
             let Some(history) = self.histories.get_mut(&used.allocation) else { continue };
             let covered = history.isolate(&used.bytes);
             for segment in &history.segments[covered] {
                 let Writer::Command(writer) = segment.writer else { continue };
-                // Each lies in an earlier use as a whole or not at all.
+                // Each segment lies either entirely within an earlier use or entirely outside it.
                 let is_replaced = || {
                     uses[..at]
                         .iter()
@@ -310,8 +314,9 @@ impl Hazards {
         }
     }
 
-    /// A command did without these bytes, which others that it stands for would have written. What they
-    /// held before is not there, either; whoever writes them next still comes after those who used them.
+    /// Marks bytes as lost that a command did without, though commands that it replaces would have
+    /// written them. Their earlier contents are lost, too. The next writer still comes after the
+    /// commands that used them.
     pub(crate) fn give_up(&mut self, used: &Use, root: &'static Error) {
         let history = self.histories.entry(used.allocation).or_default();
         let covered = history.isolate(&used.bytes);
@@ -326,7 +331,7 @@ impl Hazards {
         }
     }
 
-    /// What these commands wrote to the allocation is not there.
+    /// Marks what these commands wrote to the allocation as lost.
     pub(crate) fn lose(&mut self, allocation: u64, writers: &[NodeId], root: &'static Error) {
         let Some(history) = self.histories.get_mut(&allocation) else { return };
         for segment in &mut history.segments {
@@ -338,19 +343,20 @@ impl Hazards {
         }
     }
 
-    /// The allocation is gone; no command can use it any more.
+    /// Forgets an allocation that was freed; no command can use it any more.
     pub(crate) fn forget(&mut self, allocation: u64) {
         let history = self.histories.remove(&allocation);
         let segments = history.into_iter().flat_map(|history| history.segments);
         self.retired.extend(segments.filter_map(|segment| segment.writer.error()));
     }
 
-    /// Has an error dropped with those that nobody reads here any more.
+    /// Queues an error to be dropped by the caller of [`take_retired`](Self::take_retired).
     pub(crate) fn retire(&mut self, error: Error) {
         self.retired.push(error);
     }
 
-    /// Drops the errors together with those that nobody reads here any more.
+    /// Queues the errors of these bytes to be dropped by the caller of
+    /// [`take_retired`](Self::take_retired).
     pub(crate) fn retire_all(&mut self, lacking: impl IntoIterator<Item = Lacking>) {
         self.retired.extend(lacking.into_iter().filter_map(|lacking| lacking.because.error()));
     }
@@ -365,7 +371,7 @@ impl Hazards {
 }
 
 impl History {
-    /// Forgets the segments that only commands which have ended wrote or read.
+    /// Removes the segments that no live command wrote or read and whose contents are not missing.
     fn prune(&mut self, found: &impl Found) {
         if self.segments.len() < self.prune_at {
             return;
@@ -381,10 +387,11 @@ impl History {
         self.prune_at = (self.segments.len() * 2).max(FEW_SEGMENTS);
     }
 
-    /// Splits and fills segments so that `bytes` is covered exactly; gives the covering indexes.
+    /// Splits and adds segments so that they cover `bytes` exactly. Returns the indexes of the covering
+    /// segments.
     fn isolate(&mut self, bytes: &Range<usize>) -> Range<usize> {
         let start = self.index_of(bytes.start);
-        // The usual case: the same bytes as a command before.
+        // The usual case: an earlier command used the same range.
         if self.segments.get(start).is_some_and(|segment| segment.bytes == *bytes) {
             return start..start + 1;
         }
@@ -407,7 +414,7 @@ impl History {
         start..index
     }
 
-    /// The first segment that ends behind `at`.
+    /// Returns the index of the first segment that ends after `at`.
     fn index_of(&self, at: usize) -> usize {
         self.segments.partition_point(|segment| segment.bytes.end <= at)
     }

@@ -8,8 +8,8 @@ use super::event::ReadSlot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// Memory from here on is large. Allocators map it anew each time, glibc's as well, and give it back to
-/// the system when it is freed.
+/// Size in bytes from which memory counts as large. Allocators, including glibc's, map such memory anew
+/// each time and return it to the system when it is freed.
 const LARGE: usize = 32 << 20;
 
 /// Host memory that the device reads.
@@ -25,27 +25,27 @@ impl<T: Pod + Send> HostSource for Vec<T> {
 
 /// Host memory that the device writes.
 pub(crate) trait HostTarget: Send {
-    /// Where it writes, which need not hold anything before.
+    /// Returns the start of the memory, which may be uninitialized.
     fn start(&mut self) -> *mut u8;
-    /// The device has written all of it.
+    /// Passes the memory on, after the device has written it.
     ///
     /// # Safety
     ///
-    /// That is so.
+    /// The device has written all of it.
     unsafe fn deliver(&mut self);
 }
 
-/// The elements of a read, and the slot where its future looks for them.
+/// Destination of a read: the elements, and the slot where its future looks for them.
 pub(crate) struct Landing<T> {
-    /// None, until the device has written them into the vector's spare capacity: to clear it before
-    /// would cost as much as the read of a device whose memory is the host's.
+    /// Empty until the device has written the elements into the vector's spare capacity. If the device
+    /// shares the host's memory, clearing it first would cost as much as the read itself.
     elements: Vec<T>,
     len: usize,
     slot: ReadSlot<T>,
 }
 
 impl<T: Pod> Landing<T> {
-    /// For so many elements.
+    /// Reserves memory for `len` elements.
     pub(crate) fn new(len: usize, slot: ReadSlot<T>) -> Result<Self> {
         Ok(Self { elements: room_for(len, "a read")?, len, slot })
     }
@@ -58,14 +58,14 @@ impl<T: Pod + Send> HostTarget for Landing<T> {
 
     unsafe fn deliver(&mut self) {
         let mut elements = std::mem::take(&mut self.elements);
-        // SAFETY: the caller vouches that there are so many, for which there was room; and whatever
-        // bytes they are made of, they are elements.
+        // SAFETY: the caller guarantees that all `len` elements are written. The capacity suffices, and
+        // any bytes are valid elements, as `T` is `Pod`.
         unsafe { elements.set_len(self.len) };
         *lock(&self.slot) = Some(elements);
     }
 }
 
-/// An empty vector with room for so many elements.
+/// Returns an empty vector with room for `len` elements.
 ///
 /// # Errors
 ///
@@ -83,19 +83,20 @@ pub(super) fn room_for<T>(len: usize, what: &str) -> Result<Vec<T>> {
     Ok(elements)
 }
 
-/// Has the system back memory by large pages as it is first written: page by page, 256 MiB take four
-/// times as long as the copy, and a tenth of that again when they are freed.
+/// Asks the system to back memory with large pages when it is first written. With normal pages,
+/// faulting in 256 MiB takes four times as long as the copy, and freeing them takes a tenth of that
+/// again.
 fn take_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     #[cfg(target_os = "linux")]
     {
         use rustix::mm::{Advice, madvise};
-        // The pages that lie in it whole.
+        // The advice covers only pages that lie entirely within the memory.
         let page = rustix::param::page_size();
         let start = memory.as_mut_ptr().cast::<u8>();
         let before = start.align_offset(page);
         let Some(inside) = size_of_val(memory).checked_sub(before) else { return };
         let pages = start.wrapping_add(before).cast();
-        // SAFETY: the pages are the memory's own, and what they hold stays as it is.
+        // SAFETY: the pages lie within the memory, and their contents do not change.
         let advised = unsafe { madvise(pages, inside / page * page, Advice::LinuxHugepage) };
         if let Err(error) = advised {
             tracing::debug!(%error, "no large pages");

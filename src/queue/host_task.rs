@@ -1,4 +1,4 @@
-//! Host futures that take part in the DAG: what they may give, and what becomes of their panics.
+//! Host futures as commands of the DAG: their results and their panics.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -9,7 +9,7 @@ use futures::FutureExt;
 
 use crate::error::{Error, ErrorKind, Result, panic_message};
 
-/// What a host future of the DAG may give: nothing, or a `Result` whose error fails the command.
+/// Result of a host future of the DAG: nothing, or a `Result` whose error fails the command.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an outcome of a host future",
     label = "the future has to give `()`, or a `Result` with an error of the standard library's kind",
@@ -41,7 +41,8 @@ impl<T, E: Into<Box<dyn StdError + Send + Sync>>> sealed::IntoOutcome for Result
 
 pub(crate) use sealed::IntoOutcome as ToOutcome;
 
-/// An error of Kiln itself, such as another command's, stays what it is.
+/// Converts an error of a host future. An error of Kiln itself, such as another command's, is returned
+/// unchanged.
 fn host_error(error: Box<dyn StdError + Send + Sync>) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => *error,
@@ -50,7 +51,7 @@ fn host_error(error: Box<dyn StdError + Send + Sync>) -> Error {
     }
 }
 
-/// The result of a host future, its panic included.
+/// Runs a host future and converts a panic to an error.
 pub(crate) async fn catch_panic(future: impl Future<Output = Result<()>>) -> Result<()> {
     #[expect(clippy::redundant_async_block, reason = "it drops the future, which may panic, too")]
     let whole = async move { future.await };

@@ -1,4 +1,5 @@
-//! From launches to completion: the queue, the command DAG, and the futures of its commands.
+//! Queues, the command DAG, and the futures of its commands: everything from a launch to its
+//! completion.
 
 mod command;
 mod completion;
@@ -48,41 +49,40 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::process;
 
-/// Where commands are submitted: a handle, cheap to clone.
+/// Queue to which commands are submitted: a handle, cheap to clone.
 ///
-/// A queue imposes no order. Commands run in the order that their data demands, also across queues
-/// of a device: a command that reads a buffer runs after the one that was submitted before it and
-/// writes the same bytes, and a command that writes runs after those that read. Everything else may
-/// run at the same time. [`Launch::after`] orders what data does not.
+/// A queue does not impose an order. Commands run in the order that their data requires, also across
+/// the queues of a device. A command that reads a buffer runs after the command that was submitted
+/// earlier and writes the same bytes; a command that writes runs after the commands that read. All
+/// other commands may run at the same time. [`Launch::after`] orders commands that share no data.
 ///
-/// Submitting never blocks and never waits for a build. What nobody awaits may start up to 2 ms later
-/// than it could: drivers are told to start several commands at a time, where they wait to be told, and
-/// so is PoCL where commands follow each other within 30 µs. Whoever awaits a command has it started
-/// with all before it.
+/// Submitting never blocks and never waits for a build. A command that is not awaited may start up to
+/// 2 ms later than it could: if a driver starts commands only on request, Kiln starts several at a time.
+/// With PoCL it does the same if commands follow each other within 30 µs. Awaiting a command starts it
+/// and all commands before it.
 ///
-/// A command keeps alive whatever it uses until
-/// the device is done with it; its [`Event`] may be dropped at any time. Drivers keep whoever hands
-/// them a large read or write waiting, so on a device that is no CPU, those of more than 4 MiB, or
-/// beyond 32 MiB in flight, are moved by two threads of Kiln's own, in pieces, once what they depend
-/// on has ended.
+/// A command keeps everything it uses alive until the device is done with it; its [`Event`] may be
+/// dropped at any time. Drivers block the thread that enqueues a large read or write. On a device that
+/// is not a CPU, reads and writes of more than 4 MiB, or beyond 32 MiB in flight, are therefore moved
+/// in pieces by two of Kiln's own threads, once their dependencies have completed.
 ///
 /// # Failures
 ///
-/// A command that fails makes those fail that use its results: they are not run, and their errors say
-/// so and give [the same](Error::same) failure. What it should have written stays failed until
-/// something overwrites it whole: a write, a fill, a copy, or a launch that gets it as
-/// [`Buffer::write`]. A launch that was told to come [after](Launch::after) a failed command is not
-/// run either, and what it should have written is missing, too.
+/// If a command fails, the commands that use its results fail, too. They are not run, and their errors
+/// say so and contain [the same](Error::same) failure. The outputs of the failed command count as
+/// failed until they are completely overwritten: by a write, a fill, a copy, or a launch to which they
+/// are passed as [`Buffer::write`]. A launch that was ordered [after](Launch::after) a failed command
+/// is not run either, and its outputs are missing, too.
 ///
 /// A launch that is refused before it runs changes nothing: its arguments do not fit, its program
-/// cannot be built, or the driver does not take it. It fails its own event and what was told to come
-/// after it. Commands that use its buffers find there what they held before. Where the device had no
-/// resources for it, or was lost, what it should have written is missing.
+/// cannot be built, or the driver rejects it. Only its own event and the launches that were ordered
+/// after it fail. Commands that use its buffers find their earlier contents. If the device was out of
+/// resources or lost, however, the outputs of the launch are missing.
 #[derive(Clone)]
 pub struct Queue {
     scheduler: Arc<Scheduler>,
     number: u64,
-    /// The scopes that ran as one of late.
+    /// Scopes that recently ran as one kernel.
     recents: Arc<Mutex<Recents>>,
 }
 
@@ -92,7 +92,7 @@ impl Queue {
         Self { scheduler, number: NEXT.fetch_add(1, Relaxed), recents: Arc::default() }
     }
 
-    /// The device that runs its commands.
+    /// Returns the device that runs the queue's commands.
     #[must_use]
     pub fn device(&self) -> &Device {
         self.scheduler.slot().handle()
@@ -100,15 +100,16 @@ impl Queue {
 
     /// Submits a launch.
     ///
-    /// If its program is still building, it waits for that, and mistakes that only the program can
-    /// tell come out of the event instead. Such a launch [changes nothing](Queue#failures).
+    /// If its program is still building, the launch waits for the build. Mistakes that can only be
+    /// found with the program are then returned by the event instead. Such a launch [changes
+    /// nothing](Queue#failures).
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the kernel and the parameter,
-    /// if the arguments' number, kinds, sizes or types do not fit the kernel's signature, if a
-    /// buffer or the program is of another device or runtime, or if the range does not fit the
-    /// device. The build's own error if the program could not be built.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument), naming the kernel and the parameter, if
+    /// the arguments' number, kinds, sizes or types do not fit the kernel's signature, if a buffer or
+    /// the program belongs to another device or runtime, or if the range does not fit the device. The
+    /// build's own error if the program could not be built.
     pub fn submit(&self, launch: Launch) -> Result<Event> {
         self.submit_to(launch, None)
     }
@@ -142,24 +143,24 @@ impl Queue {
         }))
     }
 
-    /// Copies elements from the host into a buffer, whole. The event tells when that has happened.
+    /// Copies elements from the host to a whole buffer. The event completes once they are copied.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if `elements` are not as many as the
-    /// buffer has, or if the buffer is of another device.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the number of `elements` is not the
+    /// length of the buffer, or if the buffer belongs to another device.
     pub fn write<T: Pod + Send>(&self, buffer: &Buffer<T>, elements: Vec<T>) -> Result<Event> {
         check_length("a write", elements.len(), buffer)?;
         self.check_device(buffer.region(), || "a write".to_owned())?;
         Ok(self.run(Work::Write { to: buffer.region().clone(), from: Box::new(elements) }))
     }
 
-    /// Copies the elements of a buffer to the host. Dropping the future changes nothing but that
-    /// nobody gets them.
+    /// Copies the elements of a buffer to the host. If the future is dropped, the buffer is read all
+    /// the same and the elements are discarded.
     ///
     /// # Errors
     ///
-    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of
+    /// From the future: [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to
     /// another device, [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory
     /// for the elements, and the failure of the command that should have written them.
     pub fn read<T: Pod + Send>(&self, buffer: &Buffer<T>) -> Read<T> {
@@ -174,16 +175,18 @@ impl Queue {
 
     /// Sets every element of a buffer to `value`.
     ///
-    /// The device fills if the size of `T` is a power of two up to 128 bytes and the buffer begins at a
-    /// multiple of that in its memory. Else the elements are made in host memory and written.
+    /// The device fills the buffer if the size of `T` is a power of two up to 128 bytes and the buffer
+    /// starts at a multiple of that size in its memory. Otherwise the elements are created in host
+    /// memory and written.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer is of another device, and
-    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for elements
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the buffer belongs to another device,
+    /// and [`OutOfResources`](crate::ErrorKind::OutOfResources) if the host has no memory for elements
     /// that it has to write.
     pub fn fill<T: Pod + Send>(&self, buffer: &Buffer<T>, value: T) -> Result<Event> {
-        /// OpenCL 3.0, 5.2.2, `clEnqueueFillBuffer`: a power of two, and no more than this.
+        /// Maximum size of a pattern, in bytes, which must also be a power of two (OpenCL 3.0, 5.2.2,
+        /// `clEnqueueFillBuffer`).
         const LARGEST_PATTERN: usize = 128;
         self.check_device(buffer.region(), || "a fill".to_owned())?;
         let size = size_of::<T>();
@@ -206,7 +209,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the lengths differ, if the two
-    /// overlap, or if one is of another device.
+    /// overlap, or if one belongs to another device.
     pub fn copy<T: Pod>(&self, from: &Buffer<T>, to: &Buffer<T>) -> Result<Event> {
         check_length("a copy", from.len(), to)?;
         for buffer in [from, to] {
@@ -225,19 +228,22 @@ impl Queue {
         Ok(self.run(Work::Copy { from: from.region().clone(), to: to.region().clone() }))
     }
 
-    /// Runs a host future as a command of the DAG, on a thread of Kiln's own, also if nobody awaits
-    /// the event. If it gives an error or panics, the command fails, and so does what was told to
-    /// come [after](Launch::after) it.
+    /// Runs a host future as a command of the DAG, on one of Kiln's own threads, even if its event is
+    /// not awaited. If the future returns an error or panics, the command fails, and so do the launches
+    /// that were ordered [after](Launch::after) it.
     ///
-    /// Dropping the event does not cancel it, and a future that never ends holds up
-    /// [`Runtime::drain`](crate::Runtime::drain) for ever. All host futures of a runtime share the
-    /// thread, so one that blocks holds up the others, unless it does so in [`Event::wait`]: the others
-    /// run beside it then. A task that awaits what waits for the task itself, such as a marker that was
-    /// submitted after it, gets an error of the kind [`Deadlock`](crate::ErrorKind::Deadlock) from that
-    /// await; so does the last task of a circle of tasks that await nothing but each other.
+    /// Dropping the event does not cancel the future. A future that never completes blocks
+    /// [`Runtime::drain`](crate::Runtime::drain) forever. All host futures of a runtime share the
+    /// thread. One that blocks therefore delays the others, except in [`Event::wait`]: the others run
+    /// on another thread meanwhile.
     ///
-    /// The thread belongs to no executor: a future that needs one, such as tokio's
-    /// timers and sockets, is spawned there, and its handle is what is given here.
+    /// A task must not await a command that waits for the task itself, such as a marker that was
+    /// submitted after it. That await returns an error of the kind
+    /// [`Deadlock`](crate::ErrorKind::Deadlock). The last task of a circle of tasks that await nothing
+    /// but each other gets the same error.
+    ///
+    /// The thread belongs to no executor. If a future needs one, such as for tokio's timers and
+    /// sockets, spawn it there, and pass its handle to this function.
     ///
     /// ```no_run
     /// # async fn load() -> std::io::Result<()> { Ok(()) }
@@ -268,7 +274,8 @@ impl Queue {
         }))
     }
 
-    /// A command that ends when everything submitted to this queue so far has ended, well or not.
+    /// Submits a command that completes when everything submitted to this queue so far has finished,
+    /// successfully or not.
     ///
     /// # Errors
     ///
@@ -278,9 +285,9 @@ impl Queue {
         Ok(self.scheduler.marker(Some(self.number)))
     }
 
-    /// The DAG of the queue's device in Graphviz's language: the commands that have not ended, and
-    /// while a [`Trace`] records also those that have. Dashed are those that the device was not
-    /// given yet, filled those that have ended, red those that failed.
+    /// Returns the DAG of the queue's device in Graphviz's language. It contains the commands that have
+    /// not finished and, while a [`Trace`] records, also those that have. Commands that were not given
+    /// to the device yet are dashed, finished ones are filled, and failed ones are red.
     #[must_use]
     pub fn dot(&self) -> String {
         if process::is_forked() { String::new() } else { timeline::dot(&self.scheduler) }

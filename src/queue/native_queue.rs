@@ -1,8 +1,9 @@
-//! The lanes of a device: its few in-order native queues, and what is in flight on each.
+//! Native queues of a device: a few in-order queues, and the commands in flight on each.
 //!
-//! A chain stays on one lane, where the order is the driver's and needs no events; only an edge
-//! between lanes waits for one. Every command has a native event all the same: it is what tells how
-//! the command went, and asking for one later would take a command of its own.
+//! A chain of commands stays on one native queue, where the driver keeps the order and no events are
+//! needed. Only an edge between native queues waits for an event. Every command has a native event all
+//! the same, because it reports how the command ended; requesting one later would take a command of its
+//! own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use super::dag::{EdgeKind, NodeId};
 use crate::backend::{self, NativeEvent, Operation, Progress};
 use crate::error::{Error, Result};
 
-/// Where a command was enqueued: the lane's index, and how many went before it there.
+/// Position of a command: index of the native queue, and number of commands enqueued there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) lane: usize,
     pub(crate) position: u64,
 }
 
-/// A command in flight.
+/// Command in flight.
 struct Entry {
     id: NodeId,
     native: Native,
 }
 
-/// A command's native event.
+/// Native event of a command.
 pub(crate) struct Native {
     pub(crate) event: Arc<dyn NativeEvent>,
     /// Whether the driver was asked to call back.
     pub(crate) armed: bool,
 }
 
-/// A command that has ended on its lane.
+/// Command that has ended and left its native queue.
 pub(crate) struct Left {
     pub(crate) id: NodeId,
     pub(crate) native: Native,
@@ -42,20 +43,20 @@ pub(crate) struct Left {
     pub(crate) may_run: bool,
 }
 
-/// An in-order native queue and its commands in flight, oldest first.
+/// In-order native queue and its commands in flight, oldest first.
 pub(crate) struct Lane {
     native: Box<dyn backend::Lane>,
     entries: VecDeque<Entry>,
-    /// The position of the oldest entry.
+    /// Position of the oldest entry.
     first: u64,
     unflushed: usize,
-    /// The position behind the last command that was armed.
+    /// Position after the last command for which the driver was asked to call back.
     watched: u64,
-    /// The last failure, for commands that a driver fails for the failure of another.
+    /// Last failure, for commands that the driver fails because another one failed.
     last_failure: Option<Error>,
 }
 
-/// How many commands may be enqueued before they are flushed without anybody asking.
+/// Number of commands after which the queue is flushed unasked.
 const FLUSH_EVERY: usize = 64;
 
 impl Lane {
@@ -74,7 +75,7 @@ impl Lane {
         self.entries.len()
     }
 
-    /// Enqueues a command, which stands for so many, and gives its position.
+    /// Enqueues an operation that stands for `commands` commands. Returns its position.
     ///
     /// # Safety
     ///
@@ -86,7 +87,7 @@ impl Lane {
         operation: &Operation<'_>,
         wait: &[Arc<dyn NativeEvent>],
     ) -> Result<u64> {
-        // SAFETY: the caller promises what the callee asks for.
+        // SAFETY: the caller upholds the contract of the callee.
         let event = unsafe { self.native.enqueue(operation, wait)? };
         let native = Native { event, armed: false };
         self.entries.push_back(Entry { id, native });
@@ -97,34 +98,35 @@ impl Lane {
         Ok(self.end() - 1)
     }
 
-    /// The position behind the latest entry.
+    /// Returns the position after the latest entry.
     fn end(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
 
-    /// The position of the latest command, if any is in flight.
+    /// Returns the position of the latest command, if any is in flight.
     pub(crate) fn latest(&self) -> Option<u64> {
         (!self.entries.is_empty()).then(|| self.end() - 1)
     }
 
-    /// Sees to it that everything enqueued starts.
+    /// Flushes, so that everything enqueued starts. After an error, the next call tries again.
     pub(crate) fn flush(&mut self) {
         if self.unflushed == 0 {
             return;
         }
         match self.native.flush() {
             Ok(()) => self.unflushed = 0,
-            // The next call tries again.
+            // `unflushed` stays set, so the next call tries again.
             Err(error) => tracing::debug!(%error, "a lane could not be flushed"),
         }
     }
 
-    /// How many commands leave when the one at `position` does.
+    /// Returns how many commands leave when the one at `position` does.
     pub(crate) fn ahead(&self, position: u64) -> u64 {
         (position + 1).saturating_sub(self.first)
     }
 
-    /// Whether `commands` or more are in flight behind the last armed one.
+    /// Returns whether `commands` or more are in flight after the last one that the driver will call
+    /// back for.
     pub(crate) fn is_unwatched_for(&self, commands: usize) -> bool {
         self.end() - self.watched.max(self.first) >= commands as u64
     }
@@ -134,18 +136,18 @@ impl Lane {
         (index < self.entries.len()).then_some(index)
     }
 
-    /// The oldest command, if the one at `position` has not left.
+    /// Returns the oldest command, if the one at `position` has not left.
     pub(crate) fn oldest_up_to(&self, position: u64) -> Option<NodeId> {
         self.entries.front().filter(|_| self.first <= position).map(|entry| entry.id)
     }
 
-    /// The command at `position`, unless it has left.
+    /// Returns the command at `position`, unless it has left.
     pub(crate) fn command_at(&self, position: u64) -> Option<NodeId> {
         self.index(position).map(|index| self.entries[index].id)
     }
 
-    /// Marks the command at `position` as one that the driver will call back for, and gives the
-    /// event to ask for that. `None` if that was done already or the command has left.
+    /// Marks the command at `position` as one that the driver will call back for. Returns the event on
+    /// which to request the callback; `None` if it is marked already or the command has left.
     pub(crate) fn arm(&mut self, position: u64) -> Option<Arc<dyn NativeEvent>> {
         let index = self.index(position)?;
         let entry = &mut self.entries[index];
@@ -158,17 +160,17 @@ impl Lane {
         Some(event)
     }
 
-    /// The native event of the command at `position`, unless it has left.
+    /// Returns the native event of the command at `position`, unless it has left.
     pub(crate) fn event_at(&self, position: u64) -> Option<Arc<dyn NativeEvent>> {
         self.index(position).map(|index| self.entries[index].native.event.clone())
     }
 
-    /// Takes out the oldest command, if that has ended. Asks the driver; one that has called back
-    /// before its event tells the end is believed. Though one behind it has ended, it may not: some
+    /// Removes the oldest command, if it has ended. If the driver has called back but the event does
+    /// not report the end yet, the callback counts. The end of a later command proves nothing: some
     /// drivers fail a command as soon as one that it waits for has failed, before its turn.
     pub(crate) fn leave(&mut self, has_called_back: impl FnOnce(NodeId) -> bool) -> Option<Left> {
         let oldest = self.entries.front()?;
-        // Asked first: what called back while the driver was asked may have failed.
+        // The callback is checked first: if it comes during the query, the command may have failed.
         let has_called_back = oldest.native.armed && has_called_back(oldest.id);
         let (result, may_run) = match oldest.native.event.progress() {
             Progress::Pending if !has_called_back => return None,
@@ -181,8 +183,8 @@ impl Lane {
         Some(Left { id, native, result, may_run })
     }
 
-    /// Drivers fail what is behind a failed command with a code that says only that: the failure
-    /// before it says more.
+    /// Replaces the error of a command that failed because of another one. Drivers fail the commands
+    /// after a failed one with a code that says only that; the failure before it says more.
     fn root_of(&mut self, error: Error) -> Error {
         /// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`.
         const OF_ANOTHER: i32 = -14;
@@ -197,10 +199,12 @@ impl Lane {
     }
 }
 
-/// The events to wait for before a command runs on `lane`, behind the commands at `places`.
+/// Returns the events that a command on `lane` must wait for, if it runs after the commands at
+/// `places`.
 ///
-/// Drivers fail what waits for an event that fails. Where a lane's latest command must only come
-/// first, a marker behind it is waited for instead, which ends well however that command does.
+/// Drivers fail a command if an event in its wait list fails. If the latest command of a native queue
+/// is only to run earlier, the list therefore contains a marker after it, which succeeds even if that
+/// command fails.
 pub(crate) fn wait_list(
     lanes: &mut [Lane],
     lane: usize,
@@ -224,11 +228,11 @@ pub(crate) fn wait_list(
             }
             EdgeKind::Order => {
                 lane.unflushed += 1;
-                // SAFETY: a marker names no memory.
+                // SAFETY: a marker accesses no memory.
                 unsafe { lane.native.enqueue(&Operation::Marker, &[])? }
             }
         });
-        // A wait list does not start what it waits for.
+        // Waiting for a command does not start it.
         lane.flush();
     }
     Ok(wait)
@@ -243,7 +247,7 @@ mod tests {
     use crate::error::ErrorKind;
     use crate::queue::dag::{Dag, NextList, Uses};
 
-    /// A command that fails when it is told to.
+    /// Command that fails on request.
     #[derive(Default)]
     struct Failing(AtomicBool);
 
@@ -264,7 +268,7 @@ mod tests {
         }
     }
 
-    /// A command that nothing is told of.
+    /// Command about which the driver reports nothing.
     struct Silent;
 
     impl NativeEvent for Silent {
@@ -298,7 +302,7 @@ mod tests {
         }
     }
 
-    /// A driver that does not take every flush.
+    /// Driver that rejects the first flush.
     struct Reluctant(Arc<AtomicUsize>);
 
     impl backend::Lane for Reluctant {
@@ -324,7 +328,7 @@ mod tests {
         let mut lane = Lane::new(Box::new(Reluctant(flushes.clone())));
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
-        // SAFETY: a marker touches no memory.
+        // SAFETY: a marker accesses no memory.
         unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
         for _ in 0..4 {
             lane.flush();
@@ -337,7 +341,7 @@ mod tests {
         let mut lane = Lane::new(Box::new(Driver(Arc::new(Silent))));
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
-        // SAFETY: a marker touches no memory.
+        // SAFETY: a marker accesses no memory.
         unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
         assert!(lane.arm(0).is_some(), "it calls back");
         let left = lane.leave(|_| true).expect("it counts as ended");
@@ -350,7 +354,7 @@ mod tests {
         let mut lane = Lane::new(Box::new(Driver(command.clone())));
         let mut dag = Dag::new(|(): &()| Uses::new());
         let id = dag.add((), &[] as &[Uses], [], 0, None, &mut NextList::new());
-        // SAFETY: a marker touches no memory.
+        // SAFETY: a marker accesses no memory.
         unsafe { lane.enqueue(id, 1, &Operation::Marker, &[]) }.expect("it is taken");
         assert!(lane.arm(0).is_some(), "it calls back");
         assert!(lane.leave(|_| false).is_none(), "it still runs");

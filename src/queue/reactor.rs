@@ -1,5 +1,6 @@
-//! The one thread of a runtime that looks after its commands in flight: it settles what ended,
-//! hands over what waited, frees what is left, and watches for callbacks that never come.
+//! Reactor: the one thread of a runtime that manages its commands in flight. It settles commands that
+//! ended, dispatches commands that waited, frees their leftovers, and detects callbacks that never
+//! come.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -14,37 +15,37 @@ use crate::error::{Error, ErrorKind, Result, outlast};
 use crate::process::threads;
 use crate::sync::lock;
 
-/// What the reactor is asked to do.
+/// Request to the reactor.
 pub(crate) enum Post {
-    /// Something happened to the command, or should: see what.
+    /// Check the command and do whatever is due: its callback has come, or its handle is awaited.
     Look(Arc<Record>),
-    /// The callback of a command has come that was settled before.
+    /// Handle the callback of a command that was settled before it came.
     Late(Arc<Record>),
     /// Free the host memory and the programs that these kept alive.
     Drop(Vec<Command>, Vec<Work>),
     /// Free the device memory that only ended commands held.
     Free(Arc<Freed>),
-    /// End.
+    /// End the thread.
     Close,
 }
 
-/// How often commands in flight are looked after, if nothing happens before. This also bounds how
-/// long a waiter sleeps whose callback the driver has lost.
+/// Interval at which commands in flight are checked if nothing else happens. It also limits how long a
+/// waiter sleeps if the driver loses its callback.
 const TICK: Duration = Duration::from_millis(2);
 
-/// How long the reactor goes on ticking when nothing is in flight, before it sleeps without limit:
-/// waking it from that costs a submitting thread a system call.
+/// Time for which the reactor keeps ticking while nothing is in flight, before it sleeps without limit.
+/// Waking it from that sleep costs a submitting thread a system call.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// The handle of the reactor thread, which ends when the handle is dropped. Every scheduler has one,
-/// so the thread outlives every command in flight.
+/// Handle of the reactor thread, which ends when the handle is dropped. Every scheduler holds it, so
+/// the thread outlives every command in flight.
 pub(crate) struct Reactor {
     mailbox: Arc<Mailbox<Post>>,
     schedulers: Arc<Mutex<Vec<Weak<Scheduler>>>>,
 }
 
 impl Reactor {
-    /// Starts the thread, which also looks after waits that last long.
+    /// Starts the thread, which also logs long waits.
     pub(crate) fn start(waits: Arc<Waits>) -> Result<Arc<Self>> {
         let reactor = Self { mailbox: Arc::new(Mailbox::new()), schedulers: Arc::default() };
         let (mailbox, schedulers) = (reactor.mailbox.clone(), reactor.schedulers.clone());
@@ -70,7 +71,7 @@ impl Reactor {
         self.mailbox.post(post, urgency);
     }
 
-    /// A command was submitted.
+    /// Reports that a command was submitted.
     pub(crate) fn rouse(&self) {
         self.mailbox.rouse();
     }

@@ -1,4 +1,4 @@
-//! Times commands together, on the device's own clock.
+//! Timing of several commands together, by the device's own clock.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use smallvec::SmallVec;
 use crate::backend::Profile;
 use crate::sync::lock;
 
-/// What is to be told: how long the device had to do with some commands.
+/// Callback that receives the device time of the timed commands.
 pub(crate) type Tell = Box<dyn Fn(Duration) + Send + Sync>;
 
-/// Times commands as a whole. Tells nothing if one of them failed or its times are not known.
+/// Stopwatch for several commands as a whole. Reports nothing if one of them failed or its times are
+/// unknown.
 pub(crate) struct Stopwatch {
     watched: Mutex<Watched>,
     tell: Tell,
@@ -19,24 +20,25 @@ pub(crate) struct Stopwatch {
 
 struct Watched {
     left: usize,
-    /// Starts and ends, in nanoseconds; `None` once they cannot be told.
+    /// Starts and ends in nanoseconds; `None` once the time of a command is missing.
     spans: Option<Spans>,
 }
 
 type Spans = SmallVec<[(u64, u64); 8]>;
 
-/// So much of the time between two commands, in nanoseconds, is what it takes to start another one. What
-/// is more was spent on waiting for other commands, which would have had to be waited for in any case.
+/// Longest gap between two commands, in nanoseconds, that counts as the cost of starting another
+/// command. Time beyond it was spent waiting for other commands, which would have been necessary in any
+/// case.
 const LONGEST_GAP: u64 = 20_000;
 
 impl Stopwatch {
-    /// For so many commands.
+    /// Creates a stopwatch for this number of commands.
     pub(crate) fn new(commands: usize, tell: Tell) -> Self {
         let watched = Watched { left: commands, spans: Some(Spans::new()) };
         Self { watched: Mutex::new(watched), tell }
     }
 
-    /// One of the commands has ended.
+    /// Records the end of one of the commands.
     pub(crate) fn ended(&self, profile: Option<Profile>) {
         let mut watched = lock(&self.watched);
         watched.left = watched.left.saturating_sub(1);
@@ -53,7 +55,7 @@ impl Stopwatch {
     }
 }
 
-/// The time in which one of the commands ran, or the next one was about to start.
+/// Returns the time in nanoseconds in which a command ran or the next one was about to start.
 fn taken(mut spans: Spans) -> u64 {
     spans.sort_unstable();
     let mut latest = spans.first().map_or(0, |&(start, _)| start);

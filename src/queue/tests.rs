@@ -1,4 +1,4 @@
-//! The DAG and its hazards, alone: no backend, no executor.
+//! Tests of the DAG and its hazards alone, without a backend or an executor.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use super::hazard::Use;
 use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind};
 
-/// A number, and what it uses.
+/// Number and uses of a command.
 type Command = (usize, Vec<Use>);
 
 fn uses_of(command: &Command) -> Uses {
@@ -172,7 +172,7 @@ fn it_is_told_beforehand_whether_anything_would_be_in_the_way() {
     dag.dispatched(reader, &mut next);
     assert!(dag.is_clear(&[&read(1), &write(1), &both(2)]));
 
-    // What is not there can be written, and then read.
+    // Lost contents can be written, and then read.
     dag.lose(1, &[writer], &LOST);
     assert!(!dag.is_clear(&[&read(1)]));
     assert!(dag.is_clear(&[&both(1), &read(1)]) && dag.is_clear(&[&write(1), &read(1)]));
@@ -314,7 +314,7 @@ struct Plan {
     uses: Vec<Use>,
     fails: bool,
     gated: bool,
-    /// Whether it is refused where its gate would open.
+    /// Whether the command is refused when its precondition would be met.
     refused: bool,
     after: Option<prop::sample::Index>,
 }
@@ -351,8 +351,8 @@ fn conflict(a: &[Use], b: &[Use]) -> bool {
     })
 }
 
-/// The earlier commands that must fail a command if they fail, byte by byte: those that wrote last
-/// what it reads, without those that were refused.
+/// Returns the earlier commands whose failure must fail a command: for each byte that it reads, the
+/// last writer, ignoring commands that were refused.
 fn sources(plans: &[Plan], refused: &[bool], of: usize) -> HashSet<usize> {
     let reads = plans[of].uses.iter().filter(|used| used.access != Access::Write);
     let bytes = reads.flat_map(|used| used.bytes.clone().map(|byte| (used.allocation, byte)));
@@ -368,8 +368,8 @@ fn sources(plans: &[Plan], refused: &[bool], of: usize) -> HashSet<usize> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Whatever the order in which commands are handed over and end: two that conflict never swap,
-    /// everything ends exactly once, and exactly those fail that should.
+    /// In whatever order commands are dispatched and end, two conflicting commands never swap, every
+    /// command ends exactly once, and exactly the expected commands fail.
     #[test]
     fn any_order_of_ends_keeps_the_order_of_conflicts(plans in plans(), picks in prop::collection::vec(any::<prop::sample::Index>(), 256)) {
         let (mut dag, mut next) = (Dag::new(uses_of), NextList::new());
@@ -406,7 +406,7 @@ proptest! {
                     }
                 }
                 _ if !running.is_empty() => {
-                    // Any one that nothing before it keeps: the device keeps the order of edges.
+                    // Any command without dependencies may end: the device keeps the order of edges.
                     let free: Vec<_> = running.iter().copied().filter(|&n| dag.dependencies(ids[n]).next().is_none()).collect();
                     let number = free[pick.index(free.len())];
                     running.retain(|&n| n != number);

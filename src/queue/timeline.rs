@@ -1,4 +1,4 @@
-//! What commands ran when: the DAG as a picture, and the timeline as a trace.
+//! Timing of commands: the DAG as a graph, and the timeline as a trace.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -24,10 +24,10 @@ use crate::process;
 use crate::process::file;
 use crate::sync::lock;
 
-/// The commands that ended while somebody recorded.
+/// Commands that ended while a trace was recording.
 pub(crate) struct Timeline {
     epoch: Instant,
-    /// Changed under the lock of `recorded`.
+    /// Number of active traces; changed under the lock of `recorded`.
     recorders: AtomicUsize,
     recorded: Mutex<Recorded>,
 }
@@ -35,14 +35,14 @@ pub(crate) struct Timeline {
 #[derive(Clone, Default)]
 struct Recorded {
     spans: Vec<Arc<Span>>,
-    /// Commands that there was no room for.
+    /// Number of commands that were not recorded because the limit was reached.
     others: usize,
 }
 
-/// More commands than this are not recorded: their number is all that a trace tells of them.
+/// Maximum number of recorded commands. A trace only states the number of further ones.
 const MOST_SPANS: usize = 1 << 20;
 
-/// The record of a command that has not ended.
+/// Record of a command that has not ended.
 pub(crate) struct Submitted {
     after: Vec<u64>,
     submitted: Instant,
@@ -65,7 +65,7 @@ struct Span {
     place: Option<Place>,
     serial: u64,
     label: String,
-    /// The label of the image that the launched kernel is of.
+    /// Label of the image that contains the launched kernel.
     image: Option<Box<str>>,
     after: Vec<u64>,
     submitted: Instant,
@@ -84,14 +84,14 @@ impl Timeline {
         })
     }
 
-    /// The beginning of a command's record, if somebody records.
+    /// Starts the record of a command, if a trace is recording.
     pub(crate) fn submitted(&self) -> Option<Box<Submitted>> {
         (self.recorders.load(SeqCst) > 0).then(|| {
             Box::new(Submitted { after: Vec::new(), submitted: Instant::now(), enqueued: None })
         })
     }
 
-    /// The end of a command's record.
+    /// Completes the record of a command.
     pub(crate) fn ended(
         &self,
         submitted: Submitted,
@@ -116,7 +116,7 @@ impl Timeline {
             failure: outcome.as_ref().err().cloned(),
         };
         let mut recorded = self.lock();
-        // It may have been submitted while somebody recorded who does not any more.
+        // All traces may have ended since the command was submitted.
         if self.recorders.load(SeqCst) == 0 {
             return;
         }
@@ -136,14 +136,14 @@ impl Timeline {
     }
 }
 
-/// A recording of every command of a runtime, from [`Runtime::trace_to`](crate::Runtime::trace_to)
-/// until it is finished or dropped. While it runs, [`Queue::dot`](crate::Queue::dot) shows the
-/// commands that have ended, too.
+/// Recording of every command of a runtime, from [`Runtime::trace_to`](crate::Runtime::trace_to) until
+/// it is finished or dropped. Meanwhile, [`Queue::dot`](crate::Queue::dot) also shows the commands that
+/// have ended.
 #[must_use = "recording ends when the trace is dropped"]
 pub struct Trace {
     timeline: Arc<Timeline>,
     started: Instant,
-    /// Commands that there was no room for by then.
+    /// Number of commands that were over the limit when the recording started.
     others: usize,
     path: PathBuf,
     has_ended: bool,
@@ -167,25 +167,26 @@ impl Trace {
         Self { timeline: timeline.clone(), started, others, path, has_ended: false }
     }
 
-    /// Ends the recording and writes what it holds, in the Trace Event Format that Perfetto and
-    /// Chrome's `about:tracing` open: a process a device, a thread a lane, or more where its commands
-    /// overlap, times in microseconds.
+    /// Ends the recording and writes it to the file, in the Trace Event Format that Perfetto and
+    /// Chrome's `about:tracing` open. Each device is a process, and each native queue is a thread, or
+    /// several if its commands overlap. Times are in microseconds.
     ///
-    /// Where the runtime profiles, a command's span is its time on the device; else it is the time
-    /// from its hand-over to the driver, or from the end of the command before it on its lane, until
-    /// its own end was seen. Only what has ended is in it: [`Runtime::drain`](crate::Runtime::drain)
-    /// first to have everything.
+    /// If the runtime profiles, the span of a command is its time on the device. Otherwise it starts
+    /// when the command is handed to the driver, or when the previous command on its native queue ends,
+    /// and lasts until its own end is seen. The trace contains only commands that have ended; call
+    /// [`Runtime::drain`](crate::Runtime::drain) first to have all of them.
     ///
     /// # Errors
     ///
     /// From the future: [`Io`](crate::ErrorKind::Io) if the file cannot be written, and
-    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system gives no thread, or no room.
+    /// [`OutOfResources`](crate::ErrorKind::OutOfResources) if the system cannot start a thread, or has
+    /// no room.
     pub fn finish(mut self) -> WriteTrace {
         if let Err(error) = process::check() {
             return WriteTrace::new(ready(Err(error)));
         }
         let recorded = self.end(Recorded::clone);
-        // A long one keeps a thread for seconds, which is nobody else's.
+        // Writing a long trace takes seconds, so it has a thread of its own.
         let writing = Pool::new("kiln-trace", 1).run(move || {
             file::write_output(&self.path, self.to_json(recorded)).map_err(|error| {
                 let message = format!("cannot write the trace {}", self.path.display());
@@ -195,8 +196,8 @@ impl Trace {
         WriteTrace::new(async { writing.await? })
     }
 
-    /// Ends the recording, unless that was done. Gives all that was recorded by then, if nobody else
-    /// records, and else what is made of it.
+    /// Ends the recording, unless it has ended. Returns everything recorded so far if no other trace is
+    /// recording, and otherwise the result of `share`.
     fn end(&mut self, share: impl FnOnce(&Recorded) -> Recorded) -> Recorded {
         if std::mem::replace(&mut self.has_ended, true) || process::is_forked() {
             return Recorded::default();
@@ -250,16 +251,17 @@ impl Trace {
     }
 }
 
-/// The commands of a device, in the order of their ends, with start and end in nanoseconds; gives
-/// them in the order of their starts.
+/// Returns the commands of a device with their starts and ends in nanoseconds, in the order of their
+/// starts. `spans` is in the order of their ends.
 fn timed<'a>(
     spans: impl Iterator<Item = &'a Arc<Span>> + Clone,
     nanos: impl Fn(Instant) -> i64,
 ) -> Vec<(i64, i64, &'a Span)> {
-    // The device's clock has an origin of its own: its first command is put where the host saw it.
+    // The device's clock has its own origin. It is shifted so that the first command was queued when
+    // the host enqueued it.
     let origin = (spans.clone())
         .find_map(|span| Some((span.profile?.queued as i64).saturating_sub(nanos(span.enqueued?))));
-    // Of each lane, the place, start and end of its latest command.
+    // Place, start and end of the latest command of each native queue.
     let mut latest: BTreeMap<usize, (Place, i64, i64)> = BTreeMap::new();
     let time = |span: &'a Arc<Span>| {
         if let (Some(profile), Some(origin)) = (span.profile, origin) {
@@ -271,7 +273,7 @@ fn timed<'a>(
         let end = nanos(span.ended);
         if let Some(place) = span.place {
             start = match latest.get(&place.lane) {
-                // Launches that ran as one have one place.
+                // Launches that ran as one have the same place.
                 Some(&(before, its_start, _)) if before == place => its_start,
                 Some(&(_, _, its_end)) => start.max(its_end),
                 None => start,
@@ -285,17 +287,18 @@ fn timed<'a>(
     timed
 }
 
-/// Threads of a device, as the format has them: what they show must not overlap.
+/// Threads of a device in the trace. The commands of a thread must not overlap.
 #[derive(Default)]
 struct Tracks {
     names: Vec<String>,
-    /// Of each lane, and of the host: when the last command of each of its threads ends, and the
-    /// thread's number.
+    /// End of the last command of each thread and the number of the thread, per native queue and for
+    /// the host.
     ends: BTreeMap<Option<usize>, BinaryHeap<Reverse<(i64, usize)>>>,
 }
 
 impl Tracks {
-    /// That of a command which begins no sooner than those before. Commands of no lane are the host's.
+    /// Returns the thread of a command that starts no earlier than those before. Commands without a
+    /// native queue belong to the host.
     fn number(&mut self, lane: Option<usize>, start: i64, end: i64) -> usize {
         let ends = self.ends.entry(lane).or_default();
         let first = ends.peek().map(|Reverse(first)| *first);
@@ -319,7 +322,7 @@ impl Tracks {
 }
 
 named_future! {
-    /// A trace that is being written: from [`Trace::finish`].
+    /// Future of a trace that is being written, from [`Trace::finish`].
     ///
     /// # Cancel safety
     ///
@@ -329,13 +332,14 @@ named_future! {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // Errors are the application's, and may call Kiln when they are dropped: not under the lock.
+        // The spans hold errors of the application, which may call Kiln when they are dropped. They are
+        // dropped after the lock is released.
         drop(self.end(|_| Recorded::default()));
     }
 }
 
-/// The DAG of a device in Graphviz's language: solid edges are dependencies; commands that have
-/// ended are filled, failed ones red.
+/// Returns the DAG of a device in Graphviz's language. Edges are dependencies; commands that have ended
+/// are filled, failed ones red.
 pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
     let device = scheduler.slot().handle();
     let mut nodes = Vec::new();
@@ -351,7 +355,7 @@ pub(crate) fn dot(scheduler: &Arc<Scheduler>) -> String {
     }
     scheduler.visit(|id, command, after| {
         let look = if command.record.is_dispatched() { "solid" } else { "dashed" };
-        // The edges to what has ended are known where somebody records.
+        // Only the records of a trace contain edges to commands that have ended.
         let after = command.traced.as_ref().map_or(after, |traced| &traced.after);
         nodes.push((id.serial(), command.work.label(), look, after.to_vec()));
     });

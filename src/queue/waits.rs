@@ -1,10 +1,11 @@
-//! Waits for commands: host tasks whose wait could never end get an error, and waits that last
-//! long are logged with the commands that hold them up.
+//! Waits for commands. A host task whose wait could never end gets an error. Long waits are logged with
+//! the commands that hold them up.
 //!
-//! A command depends on earlier commands, which the DAG knows, and on its host futures, which may await
-//! any other command. A host future that awaits a command which depends on its own could never end.
-//! The wait of another host future counts only if nothing else can wake that future: its thread
-//! blocks in [`Event::wait`](crate::Event::wait), or all clones of its waker are accounted for.
+//! A command depends on earlier commands, which are in the DAG, and on its host futures, which may
+//! await any other command. A host future that awaits a command which depends on its own command could
+//! never complete. The wait of another host future counts only if nothing else can wake that future:
+//! its thread blocks in [`Event::wait`](crate::Event::wait), or all clones of its waker are accounted
+//! for.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -23,26 +24,26 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
 thread_local! {
-    /// The host future that this thread polls.
+    /// Host future that this thread is polling.
     static POLLED: RefCell<Option<Arc<HostFuture>>> = const { RefCell::new(None) };
 }
 
-/// The host future that this thread polls, if it does.
+/// Returns the host future that this thread is polling, if any.
 fn polled() -> Option<Arc<HostFuture>> {
     POLLED.try_with(|polled| polled.borrow().clone()).ok().flatten()
 }
 
-/// A host future of a command, by what it waits for.
+/// Host future of a command, with the commands that it waits for.
 #[derive(Default)]
 pub(crate) struct HostFuture {
-    /// The record of its command, once that is added.
+    /// Record of its command, once that is added.
     record: OnceLock<Arc<Record>>,
     waits: Mutex<Vec<Wait>>,
-    /// The waker that the future is polled with.
+    /// Waker with which the future is polled.
     waker: Mutex<Option<Arc<CountedWaker>>>,
 }
 
-/// The command that a future waits for, and how.
+/// Command that a future waits for, and the way in which it waits.
 struct Wait {
     record: Arc<Record>,
     manner: Manner,
@@ -52,13 +53,13 @@ struct Wait {
 enum Manner {
     /// The future's own waker is registered.
     Direct,
-    /// A waker made of that is, such as of `join` or `select`.
+    /// A waker that wraps the future's own is registered, such as that of `join` or `select`.
     Indirect,
-    /// Its thread blocks.
+    /// The future's thread blocks.
     Blocking,
 }
 
-/// A waker of which it is known who has clones.
+/// Waker whose clones are counted.
 struct CountedWaker(Waker);
 
 impl Wake for CountedWaker {
@@ -73,18 +74,19 @@ impl Wake for CountedWaker {
 
 impl HostFuture {
     pub(crate) fn belongs_to(&self, record: &Arc<Record>) {
-        // A future has one command.
+        // Setting cannot fail: a future has one command.
         let _ = self.record.set(record.clone());
     }
 
-    /// The only command that can wake it, if there is one.
+    /// Returns the only command that can wake the future, if there is exactly one.
     pub(crate) fn certain_wait(&self) -> Option<Arc<Record>> {
         let waits = lock(&self.waits);
         if let Some(wait) = waits.iter().find(|wait| wait.manner == Manner::Blocking) {
             return Some(wait.record.clone());
         }
         let [wait] = &**waits else { return None };
-        // One clone here, one that it is polled with, and one that the command has.
+        // The three known clones: the one stored here, the waker that the future is polled with, and the
+        // one registered with the command.
         let are_known = |waker: &Arc<CountedWaker>| Arc::strong_count(waker) == 3;
         let is_certain =
             wait.manner == Manner::Direct && lock(&self.waker).as_ref().is_some_and(are_known);
@@ -100,7 +102,7 @@ impl HostFuture {
     }
 }
 
-/// A host future as it is polled: what is polled meanwhile is told which one it is part of.
+/// Host future, wrapped so that code that it polls can find out which one it is part of.
 pub(crate) struct Tracked {
     future: Gate,
     shared: Arc<HostFuture>,
@@ -124,7 +126,7 @@ impl Tracked {
     }
 }
 
-/// Takes back that a future is polled, also if it panics.
+/// Guard that restores the thread's previous host future after a poll, also on a panic.
 struct Polling(Option<Arc<HostFuture>>);
 
 impl Drop for Polling {
@@ -148,7 +150,7 @@ impl Future for Tracked {
     }
 }
 
-/// The wait of a handle of a command, while it lasts.
+/// Registration of a host future's wait for a command; dropping it ends the wait.
 pub(crate) struct Waiting {
     future: Arc<HostFuture>,
     record: Arc<Record>,
@@ -159,30 +161,31 @@ impl Drop for Waiting {
         let mut waits = lock(&self.future.waits);
         let at = waits.iter().position(|wait| Arc::ptr_eq(&wait.record, &self.record));
         let wait = at.map(|at| waits.swap_remove(at));
-        // In this order: dropping a record may call a driver.
+        // The lock is released first: dropping a record may call a driver.
         drop(waits);
         drop(wait);
     }
 }
 
-/// Called where a handle of the command is pending. In a host future, it notes in `waiting` that this
-/// one waits.
+/// Registers that a handle of the command is pending, if this thread polls a host future. The
+/// registration is stored in `waiting`.
 ///
 /// # Errors
 ///
-/// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own.
+/// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own command.
 pub(crate) fn begin(
     waiting: &mut Option<Box<Waiting>>,
     record: &Arc<Record>,
     waker: &Waker,
 ) -> Result<()> {
     let is_polled = POLLED.try_with(|polled| polled.borrow().is_some()).unwrap_or(false);
-    // Nothing that the device has waits for a host future.
+    // A command that was given to the device waits for no host future.
     if !is_polled || record.is_dispatched() {
         return Ok(());
     }
     let Some(future) = polled() else { return Ok(()) };
-    // Looked for once: where the circle closes later, the future that closes it is told.
+    // Each wait is checked once. If a later wait closes a circle, the future with that wait gets the
+    // error.
     if waiting.as_ref().is_none_or(|waiting| !Arc::ptr_eq(&waiting.future, &future)) {
         check(&future, record)?;
         let manner = future.manner_of(waker);
@@ -192,11 +195,11 @@ pub(crate) fn begin(
     Ok(())
 }
 
-/// Notes that the thread blocks until the command has ended, where it polls a host future.
+/// Registers that the thread blocks until the command has completed, if it polls a host future.
 ///
 /// # Errors
 ///
-/// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own.
+/// [`Deadlock`](ErrorKind::Deadlock) if the command waits for the future's own command.
 pub(crate) fn block(record: &Arc<Record>) -> Result<Option<Waiting>> {
     let Some(future) = polled() else { return Ok(None) };
     check(&future, record)?;
@@ -218,7 +221,8 @@ fn check(future: &HostFuture, record: &Arc<Record>) -> Result<()> {
     }
 }
 
-/// Fails the command whose host future this thread polls, so that what waits for it goes on.
+/// Fails the command whose host future this thread polls, so that the commands that wait for it
+/// proceed.
 pub(crate) fn fail_polled(error: &Error) {
     let record = polled().and_then(|future| future.record.get().cloned());
     if let Some(record) = record
@@ -228,13 +232,13 @@ pub(crate) fn fail_polled(error: &Error) {
     }
 }
 
-/// A wait is logged once it has lasted this long.
+/// Duration after which a wait is logged.
 const LONG: Duration = Duration::from_secs(5);
 
-/// How often waits are looked at.
+/// Interval at which waits are checked.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The waits of a runtime that are logged if they last long.
+/// Waits of a runtime that are logged if they last long.
 #[derive(Default)]
 pub(crate) struct Waits(Mutex<Slab<LongWait>>);
 
@@ -245,7 +249,7 @@ struct LongWait {
     is_told: bool,
 }
 
-/// One of them, until it is dropped.
+/// Registration of one wait, until it is dropped.
 pub(crate) struct Noted {
     waits: Arc<Waits>,
     key: usize,
@@ -265,7 +269,7 @@ impl Waits {
         Noted { waits: self.clone(), key }
     }
 
-    /// Logs the waits that have lasted long, once each.
+    /// Logs the waits that have lasted long, each of them once.
     pub(crate) fn look(&self, now: Instant) {
         let mut long = Vec::new();
         for (_, wait) in &mut *lock(&self.0) {
@@ -281,10 +285,10 @@ impl Waits {
     }
 }
 
-/// The most commands that a message names.
+/// Maximum number of commands that a message names.
 const MOST_NAMED: usize = 4;
 
-/// Commands that have not ended, as a message lists them.
+/// Returns a list of commands that have not completed, as text for a message.
 pub(crate) fn in_words(commands: &[Known]) -> String {
     let mut text = String::new();
     for (at, Known { words, queue, state, .. }) in commands.iter().take(MOST_NAMED).enumerate() {

@@ -35,27 +35,27 @@ use crate::future::named_future;
 use crate::process;
 use crate::sync::lock;
 
-/// Whether launches that can run as one kernel do, for all scopes of a runtime.
+/// Policy for fusing launches, for all scopes of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FusionMode {
-    /// If that is faster. The first runs of the same launches are timed in turns, fused and not, and
-    /// from then on the faster way is taken. Launches are the same whatever their scalar arguments are,
-    /// unless these decide what the fused kernel is.
+    /// Fuses where that is faster. The first runs of the same launches are timed, fused and unfused in
+    /// turns; later runs use the faster way. Launches that differ only in the values of their scalar
+    /// arguments count as the same, unless the fused kernel depends on these values.
     #[default]
     Auto,
-    /// Always, without timing.
+    /// Fuses whenever that is legal, without timing.
     Always,
-    /// Never: scopes run their launches one by one, but for those that
-    /// [require](FusionScope::require) to be fused.
+    /// Runs the launches of a scope one by one, except for scopes that [require](FusionScope::require)
+    /// fusion.
     Never,
 }
 
-/// The environment variable that tells the mode.
+/// Name of the environment variable that sets the mode.
 const MODE_VARIABLE: &str = "KILN_FUSION";
 
 impl FusionMode {
-    /// What the environment says.
+    /// Reads the mode from the environment; the default is [`Auto`](Self::Auto).
     pub(crate) fn from_environment() -> Result<Self> {
         let Some(text) = std::env::var_os(MODE_VARIABLE) else { return Ok(Self::Auto) };
         match text.to_str() {
@@ -70,45 +70,46 @@ impl FusionMode {
     }
 }
 
-/// Launches that are collected to run as one kernel, from
+/// Scope that collects launches to run as one kernel, from
 /// [`Queue::start_fusion`](crate::Queue::start_fusion).
 ///
-/// [`complete`](Self::complete) fuses the launches if that is proven to change nothing, and else
-/// runs them one by one and says why; [`cancel`](Self::cancel), or dropping the scope, runs them one
-/// by one. Buffers whose last handle was dropped before `complete` are not written if the fused
-/// kernel can do without. [`examine`](Self::examine) only tells what would become of them, and
-/// [`discard`](Self::discard) runs none.
+/// [`complete`](Self::complete) fuses the launches if it is proven that the results do not change.
+/// Otherwise it runs them one by one and states the reason. [`cancel`](Self::cancel), or dropping the
+/// scope, runs them one by one. [`examine`](Self::examine) only reports whether they would be fused,
+/// and [`discard`](Self::discard) runs none of them. A buffer whose last handle was dropped before
+/// `complete` is not written if the fused kernel can do without it.
 ///
-/// The launches count as commands of the queue from the start, and their events are valid whatever
-/// becomes of the scope. They wait for `complete`. If anything outside the scope needs one of them
-/// before, such as a read of what it writes, another launch, an `await` of its event, or
-/// [`drain`](crate::Runtime::drain), the scope is aborted: its launches so far run one by one, and
-/// so do those that are submitted to it later.
+/// The launches count as commands of the queue from the start. Their events are valid whether or not
+/// the launches are fused. The launches wait for `complete`. The scope is aborted if anything outside
+/// it needs one of them earlier, such as a read of its output, another launch, an `await` of its event,
+/// or [`drain`](crate::Runtime::drain). In an aborted scope, the launches so far run one by one, and so
+/// do launches that are submitted to it later.
 ///
-/// Launches that run as one kernel may all fail with what one of them needed and did not get.
+/// If one of the launches fails because a dependency failed, all launches that run as one kernel with
+/// it may fail.
 ///
-/// The fused kernel computes the same bytes but where OpenCL leaves open what an operation gives, as
-/// the sign and payload of a NaN, the conversion of a number to a type that does not have it, and the
-/// rounding of `mad` and of what may be calculated by it, as `mix` and the products and sums that a SPIR-V
-/// module lets drivers contract: there a driver that knows more of the operands may give something else.
-/// Intel's CPU runtime may also give other last bits, within the error that OpenCL allows, for an estimate
-/// such as `rsqrt` of a value that all work-items share.
+/// The fused kernel computes the same bytes, except where OpenCL leaves the result of an operation
+/// open. There a driver that sees more of the operands may compute something else. Examples are the
+/// sign and payload of a NaN, the conversion of a number to a type that cannot represent it, and the
+/// rounding of `mad` and of whatever may be calculated by it: `mix`, and the products and sums that a
+/// SPIR-V module lets drivers contract. With Intel's CPU runtime, the last bits of an estimate such as
+/// `rsqrt` may also differ, within the error that OpenCL allows, if all work-items share the value.
 ///
-/// Build options of the launches' programs hold for the fused kernel, with these differences:
+/// Build options of the launches' programs apply to the fused kernel, with these differences:
 ///
-/// * `-cl-fast-relaxed-math`, `-cl-unsafe-math-optimizations` and `-cl-finite-math-only` are left out, but
-///   for the macros that they define, so that the fused kernel is as accurate as the launches or more so.
-///   Its bytes differ from theirs, and so may what they make of infinities and NaNs. Functions take
-///   longer than with the option: where that outweighs what fusing saves, [`FusionMode::Auto`] runs the
-///   launches one by one. Programs that differ only in these options can be fused.
-/// * `-cl-no-signed-zeros` leaves the sign of a zero open, and `-cl-denorms-are-zero` whether a value too
-///   small to be normal becomes zero on its way from launch to launch.
-/// * `-cl-mad-enable` lets a driver round a product and a sum once, of several launches, too, where it
-///   sees them.
-/// * `-cl-std`, `-cl-single-precision-constant`, macros and directories hold for the translation of a text.
-///   Warnings (`-Werror`) are those of the launches' own builds.
-/// * Others, such as `-cl-fp32-correctly-rounded-divide-sqrt` and `-cl-opt-disable`, hold as they are, and
-///   must be the same for all programs.
+/// * `-cl-fast-relaxed-math`, `-cl-unsafe-math-optimizations` and `-cl-finite-math-only` are left out,
+///   except for the macros that they define. The fused kernel is therefore at least as accurate as the
+///   launches. Its bytes differ from theirs, and it may treat infinities and NaNs differently. Functions
+///   take longer than with the option. Where that outweighs the gain of fusing, [`FusionMode::Auto`] runs
+///   the launches one by one. Programs that differ only in these options can be fused.
+/// * `-cl-no-signed-zeros` leaves the sign of a zero open. `-cl-denorms-are-zero` leaves open whether a
+///   subnormal value becomes zero on its way from launch to launch.
+/// * `-cl-mad-enable` lets a driver round a product and a sum once, also where they are from different
+///   launches, if it sees both.
+/// * `-cl-std`, `-cl-single-precision-constant`, macros and directories apply to the translation of source
+///   text. Warnings (`-Werror`) are those of the launches' own builds.
+/// * All other options, such as `-cl-fp32-correctly-rounded-divide-sqrt` and `-cl-opt-disable`, apply
+///   unchanged, and must be the same for all programs.
 ///
 /// ```no_run
 /// # async fn example(queue: kiln::Queue, blur: kiln::Kernel, tone: kiln::Kernel,
@@ -117,7 +118,7 @@ impl FusionMode {
 /// let fusion = queue.start_fusion();
 /// fusion.submit(blur.launch(n).args((&src, &tmp)))?;
 /// fusion.submit(tone.launch(n).args((&tmp, &dst, 0.7f32)))?;
-/// drop(tmp); // nobody reads it later
+/// drop(tmp); // it is not read later
 /// println!("{}", fusion.complete().await?);
 /// # Ok(())
 /// # }
@@ -126,7 +127,7 @@ pub struct FusionScope {
     queue: Queue,
     group: GroupId,
     aborted: Aborted,
-    /// Whether it was completed, canceled or discarded.
+    /// Whether the scope was completed, canceled or discarded.
     has_ended: AtomicBool,
     is_discarded: AtomicBool,
     settings: Mutex<Settings>,
@@ -140,10 +141,10 @@ struct Settings {
 }
 
 impl Queue {
-    /// Begins to collect launches that are to run as one kernel.
+    /// Starts to collect launches that are to run as one kernel.
     ///
-    /// Any number of scopes can collect at the same time, of this queue and of others. What is
-    /// submitted to the queue itself is not part of any.
+    /// Any number of scopes can collect at the same time, of this queue and of others. Commands that
+    /// are submitted to the queue itself belong to no scope.
     pub fn start_fusion(&self) -> FusionScope {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (group, aborted) = (GroupId(NEXT.fetch_add(1, Relaxed)), Aborted::default());
@@ -165,7 +166,7 @@ impl Queue {
         }
     }
 
-    /// Whether a fusion scope of this queue collects launches.
+    /// Returns whether a fusion scope of this queue is collecting launches.
     #[must_use]
     pub fn is_fusing(&self) -> bool {
         !process::is_forked() && self.scheduler.is_fusing(self.number)
@@ -175,8 +176,8 @@ impl Queue {
 impl FusionScope {
     /// Adds a launch. It runs once the scope is completed, canceled or aborted.
     ///
-    /// One that is being submitted while another thread ends the scope may come too late for it and run by
-    /// itself, or [fail](Self::discard) with the others where the scope is discarded.
+    /// If another thread ends the scope at the same time, the launch may miss it. It then runs by
+    /// itself or, if the scope is discarded, [fails](Self::discard) with the others.
     ///
     /// # Errors
     ///
@@ -193,55 +194,61 @@ impl FusionScope {
         self.queue.submit_to(launch, Some(self.group))
     }
 
-    /// Whether it collects launches: it was not completed, canceled, discarded or aborted.
+    /// Returns whether the scope collects launches: it was not completed, canceled, discarded or
+    /// aborted.
     #[must_use]
     pub fn is_fusing(&self) -> bool {
         !self.has_ended.load(SeqCst) && self.aborted.get().is_none()
     }
 
-    /// Has the contents of the buffer written to its memory even where the fused kernel could do without
-    /// it: overrules [`internalize`](Self::internalize), and that its last handle was dropped.
+    /// Keeps the contents of the buffer: they are written to its memory even if the fused kernel could
+    /// do without it. Overrides [`internalize`](Self::internalize), and applies even if the last handle
+    /// of the buffer was dropped.
     pub fn keep<T: Pod>(&self, buffer: &Buffer<T>) -> &Self {
         self.settings().wishes.keep(buffer.region().allocation());
         self
     }
 
-    /// The contents of the buffer, and of all that shares its memory, are not read later, though
-    /// there are handles of it: the fused kernel may do without it. If it does, the contents are
-    /// lost, and whatever only reads them before they are written again fails; what a command finds there
-    /// that may write them, too, is unspecified, such as a launch of a kernel that still builds. If a
-    /// command reads them before [`complete`](Self::complete) has decided, the launches run one by one.
+    /// Declares that the contents of the buffer, and of everything that shares its memory, are not read
+    /// later, though handles of it exist: the fused kernel may do without the memory.
     ///
-    /// It becomes what is asked for or stays in memory, and the [report](Self::report) says why.
-    /// Buffers whose last handle was dropped become private if they can, and else local. Commands that
-    /// have not ended and an [examination](Self::examine) have handles, too.
+    /// If the fused kernel does, the contents are lost. A command that only reads them before they are
+    /// written again fails. For a command that may also write them, such as a launch of a kernel that
+    /// is still building, the contents are unspecified. If a command reads them before
+    /// [`complete`](Self::complete) has decided, the launches run one by one.
+    ///
+    /// The buffer is internalized in the requested form or stays in memory; the [report](Self::report)
+    /// states the reason. Buffers whose last handle was dropped become private if possible, and
+    /// otherwise local. Commands that have not completed and an [examination](Self::examine) hold
+    /// handles, too.
     pub fn internalize<T: Pod>(&self, buffer: &Buffer<T>, into: Internalization) -> &Self {
         self.settings().wishes.internalize(buffer.region().allocation(), into);
         self
     }
 
-    /// Fixes the launches' scalar arguments at their values in the fused kernel, which lets the
-    /// driver's compiler use them. Other values take another kernel.
+    /// Fixes the launches' scalar arguments at their values in the fused kernel, so that the driver's
+    /// compiler can use them. Other values need another kernel.
     pub fn fix_scalars(&self) -> &Self {
         self.settings().wishes.fix_scalars = true;
         self
     }
 
-    /// The launches must run as one, whether or not that is faster: else
-    /// [`complete`](Self::complete) gives an error. They run one by one in that case, too.
+    /// Requires the launches to run as one kernel, whether or not that is faster. If they cannot,
+    /// [`complete`](Self::complete) returns an error, and the launches still run one by one.
     pub fn require(&self) -> &Self {
         self.settings().is_required = true;
         self
     }
 
-    /// Fuses also what is not proven to be legal, unless it is refuted.
+    /// Also fuses launches whose fusion is not proven to be legal, unless it is proven to be illegal.
     ///
     /// # Safety
     ///
-    /// No work-item of a launch of the scope reads or writes what another work-item wrote, or writes
-    /// what another one read, in an earlier launch of the scope. Not so in a stencil, such as a blur,
-    /// of what an earlier launch wrote: its work-items read their neighbours'. Where that is not known
-    /// for sure, as with indexes that are clamped, only this promise keeps it from being fused.
+    /// In every launch of the scope, no work-item reads or writes data that another work-item wrote in
+    /// an earlier launch of the scope, or writes data that another work-item read there. A stencil,
+    /// such as a blur, over the output of an earlier launch breaks this rule: its work-items read the
+    /// output of their neighbours. Kiln does not always detect that, for example if indexes are
+    /// clamped. In such a case, only the caller's promise keeps the launches from being fused.
     pub unsafe fn assume_legal(&self) -> &Self {
         self.settings().trust = Trust::Caller;
         self
@@ -258,9 +265,9 @@ impl FusionScope {
         }
     }
 
-    /// Runs none of the launches: they fail, with [`InvalidArgument`](ErrorKind::InvalidArgument) and an
-    /// error that says so, and with them what they should have written, as that of any [failed
-    /// command](Queue#failures). Does nothing if the scope was completed, canceled or aborted.
+    /// Runs none of the launches. They fail with [`InvalidArgument`](ErrorKind::InvalidArgument) and a
+    /// message that names the cause. As for any [failed command](Queue#failures), their outputs count
+    /// as failed, too. Does nothing if the scope was completed, canceled or aborted.
     pub fn discard(&self) {
         if self.end() {
             self.is_discarded.store(true, SeqCst);
@@ -268,16 +275,17 @@ impl FusionScope {
         }
     }
 
-    /// Has the launches run, as one kernel if that is proven to change nothing and, unless
-    /// [`require`](Self::require) is set, faster. The future tells how; dropping it changes nothing.
+    /// Runs the launches: as one kernel if it is proven that the results do not change and, unless
+    /// [`require`](Self::require) is set, if that is faster. The future returns how they run; dropping
+    /// it changes nothing.
     ///
-    /// With [`FusionMode::Auto`] two to four runs of each way come first and are timed, in turns: every
-    /// second of them gives [`Unfused::Timing`].
+    /// With [`FusionMode::Auto`], the first two to four runs of each way are timed, in turns. Every
+    /// second of these runs returns [`Unfused::Timing`].
     ///
     /// # Errors
     ///
-    /// From the future: if `require` is set, [`Unsupported`](ErrorKind::Unsupported) if the launches
-    /// are not fused, with the reason; [`Panicked`](ErrorKind::Panicked) if fusing panicked. The
+    /// From the future: if `require` is set, [`Unsupported`](ErrorKind::Unsupported), with the reason,
+    /// if the launches are not fused; [`Panicked`](ErrorKind::Panicked) if fusing panicked. The
     /// launches then run one by one.
     pub fn complete(&self) -> Fusing {
         let is_first = self.end();
@@ -305,8 +313,8 @@ impl FusionScope {
         completion.decide(seen, count)
     }
 
-    /// Finds out what [`complete`](Self::complete) would, and runs nothing: the scope goes on
-    /// collecting. The fused kernel is built if there is one.
+    /// Examines the launches as [`complete`](Self::complete) would, but runs nothing: the scope
+    /// continues to collect. The fused kernel is built if there is one.
     pub fn examine(&self) -> Examining {
         let inquiry = |launches: &[&LaunchWork]| {
             (self.inquiry(launches, &self.settings()), Sketch::of(launches))
@@ -325,15 +333,15 @@ impl FusionScope {
         })
     }
 
-    /// Why the launches were fused, or were not. It tells of no launches until
-    /// [`complete`](Self::complete) has told its outcome, nor if they were not examined, as where
-    /// fusing is switched off.
+    /// Returns the report: why the launches were fused or not. It lists no launches before
+    /// [`complete`](Self::complete) has returned its outcome, or if they were not examined, as where
+    /// fusing is disabled.
     #[must_use]
     pub fn report(&self) -> FusionReport {
         self.report.get().cloned().unwrap_or_else(FusionReport::of_none)
     }
 
-    /// Counts a scope that nobody completes.
+    /// Counts a scope that ends without being completed.
     fn count_end(&self, was_collecting: bool) {
         let counters = &self.queue.scheduler.shared().counters;
         if was_collecting {
@@ -343,7 +351,7 @@ impl FusionScope {
         }
     }
 
-    /// Called under the scheduler's lock.
+    /// Looks the launches up among the recent scopes. Called under the scheduler's lock.
     fn look(&self, launches: &[&LaunchWork]) -> Seen {
         let settings = self.settings();
         let known = recents(&self.queue).find(launches, &settings.wishes, settings.trust);
@@ -353,7 +361,7 @@ impl FusionScope {
         }
     }
 
-    /// Called under the scheduler's lock.
+    /// Takes a snapshot of the launches. Called under the scheduler's lock.
     fn inquiry(&self, launches: &[&LaunchWork], settings: &Settings) -> Inquiry {
         let (scheduler, trust) = (self.queue.scheduler.clone(), settings.trust);
         let outline = Outline::of(launches, &settings.wishes);
@@ -361,7 +369,7 @@ impl FusionScope {
         Inquiry { scheduler, outline, query, wishes: settings.wishes.clone(), trust }
     }
 
-    /// Whether it had not ended before.
+    /// Marks the scope as ended. Returns whether this call ended it; always `false` in a forked child.
     fn end(&self) -> bool {
         !self.has_ended.swap(true, SeqCst) && !process::is_forked()
     }
@@ -390,14 +398,13 @@ impl fmt::Debug for FusionScope {
 }
 
 named_future! {
-    /// What is known of the launches of a scope that goes on collecting, from
-    /// [`FusionScope::examine`].
+    /// Future of a report on the launches of a scope that continues to collect, from [`FusionScope::examine`].
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no launches, if one has failed already,
-    /// or if the scope does not collect any more; else that of a launch's program that could not be built,
-    /// or a failure of circumstance.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no launches, if one has already
+    /// failed, or if the scope no longer collects; otherwise the build error of a launch's program, or
+    /// a failure of circumstance, such as exhausted memory.
     ///
     /// # Cancel safety
     ///
@@ -409,41 +416,41 @@ fn recents(queue: &Queue) -> MutexGuard<'_, Recents> {
     lock(&queue.recents)
 }
 
-/// What a look at a scope's launches tells.
+/// Result of looking a scope's launches up among the recent scopes.
 enum Seen {
-    /// They are those of a scope before.
+    /// Launches that match a recent scope.
     Known(Arc<Fusion>, Arc<Recent>),
     New(Box<Inquiry>),
 }
 
-/// What was found out about launches and their buffers besides.
+/// Facts about launches that the compiler's examination does not contain.
 struct Findings<'a> {
-    /// The allocations that running as one leaves without their contents, and that somebody can still
-    /// read.
+    /// Allocations whose contents are lost if the launches run as one, and that can still be read
+    /// through other handles.
     lost: &'a [u64],
     rest: Rest<'a>,
 }
 
-/// What is known of launches besides.
+/// Combined accesses of the launches, if a recent scope had the same launches.
 enum Rest<'a> {
-    /// What they use together, and that the fused launch is right.
+    /// Accesses of the same launches in a recent scope, where the fused launch was already checked.
     Known(&'a Arc<Together>),
-    /// Nothing; what is found out is to be kept in mind.
+    /// New launches: their accesses are still to be computed and added to the recent scopes.
     New(&'a Inquiry),
 }
 
-/// What is to be found out about launches.
+/// Snapshot of a scope's launches, from which they are looked up or examined.
 struct Inquiry {
     scheduler: Arc<Scheduler>,
     outline: Outline,
-    /// Nothing if a program is not there yet.
+    /// `None` if a program is not built yet.
     query: Option<Query>,
     wishes: Wishes,
     trust: Trust,
 }
 
 impl Inquiry {
-    /// What is known already.
+    /// Returns the fusion of these launches if it is known already.
     fn known(&self) -> Option<Arc<Fusion>> {
         self.scheduler.shared().graph.known_fusion(self.query.as_ref()?)
     }
@@ -460,7 +467,7 @@ impl Inquiry {
         let (launches, handle) = (sketch.launches(), self.scheduler.slot().handle());
         let device = handle.index();
         let plan = self.outline.plan(&launches, handle)?;
-        // The plan has found all programs there.
+        // The programs are all built: `plan` fails otherwise.
         let query = self.query.clone();
         let query = query.or_else(|| self.outline.query(&launches, device, self.trust));
         Ok(FusionRequest {
@@ -473,8 +480,8 @@ impl Inquiry {
     }
 }
 
-/// The duty to have the launches of a scope run, in one way or the other. One by one if it is
-/// dropped before.
+/// Obligation to run the launches of a scope, fused or not. If it is dropped undecided, they run one by
+/// one.
 struct Completion {
     queue: Queue,
     group: GroupId,
@@ -484,7 +491,7 @@ struct Completion {
 }
 
 impl Completion {
-    /// Decides at once if all is known, else on the library's own thread.
+    /// Decides at once if the fusion is known, and otherwise on Kiln's host thread.
     fn decide(self, seen: Seen, count: usize) -> Fusing {
         let shared = self.queue.scheduler.shared();
         let none = match count {
@@ -517,10 +524,10 @@ impl Completion {
         let (sender, receiver) = oneshot::channel();
         let host = shared.host.clone();
         let asked = host.spawn(async move {
-            // A panic drops the completion, and the launches run.
+            // If `find_out` panics, the completion is dropped, and the launches run.
             let found = AssertUnwindSafe(self.find_out(*inquiry, sketch)).catch_unwind().await;
             if let Ok(outcome) = found {
-                // Perhaps nobody wants to know.
+                // The receiver may be dropped already.
                 let _ = sender.send(outcome);
             }
         });
@@ -532,7 +539,8 @@ impl Completion {
 
     async fn find_out(self, inquiry: Inquiry, sketch: Sketch) -> Result<FusionOutcome> {
         let found = inquiry.fusion(&sketch).await;
-        // Once the launches run, nobody may find their buffers held here.
+        // The launches may run from here on. Other code must not see extra handles of their buffers by
+        // then.
         drop(sketch);
         match found {
             Ok(fusion) => self.follow_new(&inquiry, &fusion),
@@ -540,16 +548,16 @@ impl Completion {
         }
     }
 
-    /// Follows what was found out just now.
+    /// Runs the launches of a scope that matches no recent one.
     fn follow_new(self, inquiry: &Inquiry, fusion: &Arc<Fusion>) -> Result<FusionOutcome> {
         let internalized = fusion.fused.as_ref().map_or(&[][..], |fused| &fused.internalized);
         let lost: SmallVec<[u64; 8]> = inquiry.outline.held(internalized).collect();
         self.follow(fusion, Findings { lost: &lost, rest: Rest::New(inquiry) })
     }
 
-    /// Runs the launches in the way that is legal, faster, or asked for.
+    /// Runs the launches as one or one by one: as is legal, as required, or as is faster.
     fn follow(mut self, fusion: &Arc<Fusion>, findings: Findings<'_>) -> Result<FusionOutcome> {
-        // Nobody else follows for this scope.
+        // The report of a scope is set only here, and only once.
         let _ = self.report.set(fusion.report.clone());
         let Some(fused) = &fusion.fused else {
             let why = fusion.report.refusal().unwrap_or("no reason is known");
@@ -613,12 +621,12 @@ impl Completion {
         }
     }
 
-    /// Runs the launches one by one, if they do not yet.
+    /// Runs the launches one by one, unless they run already, and returns the reason.
     fn unfused(mut self, why: Unfused) -> Result<FusionOutcome> {
         self.run_separately();
         let counters = &self.queue.scheduler.shared().counters;
         let counter = match &why {
-            // Those that were canceled are counted by then.
+            // Canceled scopes are already counted.
             Unfused::Empty | Unfused::Single | Unfused::Canceled => None,
             Unfused::Aborted(_) => Some(&counters.fusions_aborted),
             Unfused::Refused(_) | Unfused::Disabled => Some(&counters.fusions_refused),

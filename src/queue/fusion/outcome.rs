@@ -1,4 +1,4 @@
-//! What becomes of a fusion scope.
+//! Outcome of a fusion scope: how its launches run, and why.
 
 use std::fmt;
 use std::future::Future;
@@ -10,63 +10,65 @@ use futures::channel::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How the launches of a [`FusionScope`](crate::FusionScope) are run.
+/// Outcome of a [`FusionScope`](crate::FusionScope): how its launches are run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FusionOutcome {
-    /// As one kernel. If a command before it then fails, or the driver refuses it, they still run one by
-    /// one, and their events tell how each has ended.
+    /// The launches run as one kernel. If a command before it then fails, or the driver refuses it,
+    /// they still run one by one, and each launch's event reports how that launch ended.
     #[non_exhaustive]
     Fused {
-        /// Its name.
+        /// Name of the fused kernel.
         kernel: String,
-        /// How many launches it does the work of.
+        /// Number of launches that the kernel replaces.
         launches: usize,
-        /// How many buffers it does without.
+        /// Number of buffers that the kernel does without.
         internalized: usize,
     },
-    /// One by one.
+    /// The launches run one by one.
     #[non_exhaustive]
     Unfused {
-        /// The reason.
+        /// Reason.
         why: Unfused,
     },
 }
 
-/// Why launches are run one by one.
+/// Reason why launches are run one by one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Unfused {
-    /// There were none.
+    /// The scope had no launches.
     Empty,
-    /// There was only one.
+    /// The scope had only one launch.
     Single,
-    /// The scope was canceled, or completed before.
+    /// The scope had been canceled, or completed earlier.
     Canceled,
-    /// Something outside the scope needed one of its launches: what, and which.
+    /// The scope was aborted: a command or wait outside it needed one of its launches. The text names
+    /// both.
     Aborted(String),
-    /// They cannot run as one, or it is not proven that this would change nothing: the reason, which
-    /// the [report](crate::FusionScope::report) gives in full.
+    /// The launches cannot run as one, or it is not proven that the results would not change. The text
+    /// gives the reason; the [report](crate::FusionScope::report) has all details.
     Refused(String),
-    /// One by one is faster, by the time that the first runs took on the device.
+    /// Running one by one is faster, measured by device time in the first runs.
     #[non_exhaustive]
     Slower {
-        /// The fused kernel.
+        /// Time of the fused kernel.
         fused: Duration,
-        /// The launches, with what lies between them, as far as that is no waiting for other commands.
+        /// Time of the launches, including the gaps between them, but not the time spent waiting for
+        /// other commands.
         unfused: Duration,
     },
-    /// This run is timed, to find out what is faster.
+    /// This run is timed, to find out which way is faster.
     Timing,
-    /// [`FusionMode::Never`](crate::FusionMode::Never).
+    /// Fusing is disabled: [`FusionMode::Never`](crate::FusionMode::Never).
     Disabled,
-    /// The fused kernel could not be built for a failure of circumstance, or a launch's own program has
-    /// not built.
+    /// The fused kernel could not be built because of a failure of circumstance, such as exhausted
+    /// memory, or the build of a launch's own program failed.
     Failed(Error),
 }
 
 impl Unfused {
-    /// A launch of the scope has failed, for this reason if it is known.
+    /// Returns the reason for a scope of which a launch has failed, with the cause if it is known.
     pub(super) fn of_failed(cause: Option<&Error>) -> Self {
         let mut why = "a launch of the scope has failed before it could start".to_owned();
         if let Some(cause) = cause {
@@ -97,7 +99,7 @@ impl fmt::Display for Unfused {
 }
 
 impl FusionOutcome {
-    /// Whether the launches run as one kernel.
+    /// Returns whether the launches run as one kernel.
     #[must_use]
     pub fn is_fused(&self) -> bool {
         matches!(self, Self::Fused { .. })
@@ -120,12 +122,12 @@ impl fmt::Display for FusionOutcome {
     }
 }
 
-/// The future of a [`FusionOutcome`], from [`FusionScope::complete`](crate::FusionScope::complete).
+/// Future of a [`FusionOutcome`], from [`FusionScope::complete`](crate::FusionScope::complete).
 ///
 /// # Cancel safety
 ///
-/// Dropping it changes nothing: the launches run all the same. Polling again after completion gives
-/// the same result again.
+/// Dropping it changes nothing: the launches run all the same. Polling again after completion returns
+/// the same result.
 #[derive(Debug)]
 #[must_use = "the launches run, but how, and why not as one, is lost"]
 pub struct Fusing(State);

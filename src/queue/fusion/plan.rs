@@ -1,5 +1,5 @@
-//! From the launches of a scope to what is looked up and to a plan, and from a fused kernel back to
-//! a launch.
+//! Conversion of a scope's launches to a cache query and to a fusion plan, and of a fused kernel back
+//! to a launch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::queue::command::LaunchWork;
 
-/// What a scope was told of its launches.
+/// Settings of a scope that concern its launches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wishes {
-    /// With the numbers of allocations.
+    /// Settings of allocations, sorted by the allocation's number.
     memories: SmallVec<[(u64, Wish); 8]>,
     /// Whether all scalars are fixed at their values.
     pub(super) fix_scalars: bool,
@@ -28,9 +28,9 @@ pub(super) struct Wishes {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Wish {
-    /// The contents are read later.
+    /// Whether the contents are read later.
     is_kept: bool,
-    /// They are not, and this is what becomes of the memory if the fused kernel does without.
+    /// Form of the memory in the fused kernel, if the contents are not read later.
     form: Option<Internalization>,
 }
 
@@ -58,37 +58,37 @@ impl Wishes {
     }
 }
 
-/// What is to be known of the memory that launches use.
+/// Summary of the memory that the launches use.
 pub(super) struct Outline {
-    /// Each once, in the order in which the launches first name it.
+    /// Distinct allocations, in the order in which the launches first name them.
     memories: SmallVec<[Used; 16]>,
-    /// That of each buffer among the arguments, in order.
+    /// Index into `memories` for each buffer argument, in order.
     numbers: SmallVec<[usize; 32]>,
     fix_scalars: bool,
 }
 
 struct Used {
     allocation: u64,
-    /// How many of its regions others hold than the launches.
+    /// Number of the allocation's regions that have handles outside the launches.
     held: usize,
-    /// Its contents are not read later, and what it is to become, if that was said.
+    /// Set if the contents are not read later; the inner option is the requested form.
     dead: Option<Option<Internalization>>,
 }
 
 impl Used {
-    /// Only the launches hold it: nobody can come to hold it any more.
+    /// Returns whether only the launches hold the memory. No other handle can appear any more.
     fn is_unheld(&self) -> bool {
         self.held == 0
     }
 }
 
 impl Outline {
-    /// Of launches that nobody but the DAG holds.
+    /// Summarizes the memory of launches that are held by the DAG alone.
     pub(super) fn of(launches: &[&LaunchWork], wishes: &Wishes) -> Self {
         let (mut memories, mut numbers) = (SmallVec::<[Used; 16]>::new(), SmallVec::new());
         let mut handles: SmallVec<[Handles<'_>; 16]> = SmallVec::new();
         for region in regions(launches) {
-            // Most often it was named a moment ago.
+            // Usually a recent argument names the same region.
             let known = handles.iter().rposition(|known| Arc::ptr_eq(known.region, region));
             let known = known.unwrap_or_else(|| {
                 let allocation = region.allocation();
@@ -115,7 +115,8 @@ impl Outline {
         Self { memories, numbers, fix_scalars: wishes.fix_scalars }
     }
 
-    /// What the launches are looked up by; nothing if a program is not there.
+    /// Returns the key under which the fusion of the launches is cached; `None` if a program is not
+    /// built yet.
     pub(super) fn query(
         &self,
         launches: &[&LaunchWork],
@@ -141,7 +142,7 @@ impl Outline {
         Some(query)
     }
 
-    /// The launches as plain data. Their programs are there.
+    /// Converts the launches to plain data. Fails if a program is not built.
     pub(super) fn plan(&self, launches: &[&LaunchWork], device: &Device) -> Result<Plan> {
         let mut modules: Vec<Digest> = Vec::new();
         let mut slots = Vec::new();
@@ -193,14 +194,14 @@ impl Outline {
         Ok(plan)
     }
 
-    /// The allocations of these memories that somebody can still read.
+    /// Returns the allocations of these memories that still have handles outside the launches.
     pub(super) fn held(&self, memories: &[Memory]) -> impl Iterator<Item = u64> {
         let used = memories.iter().filter_map(|memory| self.memories.get(memory.0 as usize));
         used.filter(|used| !used.is_unheld()).map(|used| used.allocation)
     }
 }
 
-/// The regions among the launches' arguments, in order.
+/// Returns the regions among the launches' arguments, in order.
 pub(super) fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &'a Arc<Region>> {
     let arguments = launches.iter().flat_map(|launch| &launch.arguments);
     arguments.filter_map(|argument| match &argument.kind {
@@ -209,22 +210,22 @@ pub(super) fn regions<'a>(launches: &[&'a LaunchWork]) -> impl Iterator<Item = &
     })
 }
 
-/// The handles that launches have of one region.
+/// Handles of one region that the launches hold.
 struct Handles<'a> {
     region: &'a Arc<Region>,
-    /// The number of its memory.
+    /// Index of its allocation in [`Outline::memories`].
     memory: usize,
     count: usize,
 }
 
 impl Handles<'_> {
-    /// Whether there are no others.
+    /// Returns whether the region has no other handles.
     fn are_all(&self) -> bool {
         Arc::strong_count(self.region) == self.count
     }
 }
 
-/// The launch of the kernel that does what these do.
+/// Returns a launch of the fused kernel in place of these launches.
 pub(super) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork {
     let argument = |place: &Place| launches[place.slot].arguments[place.argument].clone();
     LaunchWork {
@@ -234,7 +235,7 @@ pub(super) fn fused(launches: &[&LaunchWork], fused: &FusedKernel) -> LaunchWork
     }
 }
 
-/// The launches of a scope once more, to be kept.
+/// Copies of a scope's launches. They hold handles of the buffers.
 pub(super) struct Sketch(Vec<LaunchWork>);
 
 impl Sketch {
@@ -255,11 +256,11 @@ impl Sketch {
     }
 }
 
-/// What the compiler has to know of a device.
+/// Returns the device properties that the compiler needs.
 fn target(device: &DeviceInfo) -> Target {
     let Workarounds { separate_functions, order_own_accesses, .. } = Workarounds::of(device);
     Target {
-        // A device that lists no version gets no SPIR-V.
+        // The fallback is not used: a device that lists no version is given no SPIR-V.
         version: spirv_versions(&device.il_version).max().unwrap_or((1, 6)),
         local_memory: usize::try_from(device.limits.local_memory).unwrap_or(usize::MAX),
         separate_functions,

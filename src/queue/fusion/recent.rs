@@ -1,5 +1,5 @@
-//! The scopes that ran as one of late: most often the next one has the same launches, of the same
-//! buffers, and then all is known of it without a look at what they do.
+//! Cache of the scopes of a queue that recently ran as one. The next scope usually has the same
+//! launches, over the same buffers. It can then be decided without examining its launches.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -16,34 +16,34 @@ use crate::compiler::signature::Access;
 use crate::queue::command::LaunchWork;
 use crate::queue::scheduler::Together;
 
-/// So many scopes of a queue are known.
+/// Maximum number of scopes that a queue remembers.
 const SCOPES: usize = 8;
 
-/// Of the scopes that none of these is the same as, every so many-th is learnt in the place of one of
-/// them: where more take turns than are known, learning each would be in vain.
+/// Interval at which an unknown scope replaces a remembered one, once the cache is full. If more scopes
+/// take turns than the cache holds, replacing one each time would never give a hit.
 const LEARN_EVERY: usize = 8;
 
-/// The scopes of a queue that are known.
+/// Recent scopes of a queue.
 #[derive(Default)]
 pub(crate) struct Recents {
     scopes: Vec<Arc<Recent>>,
-    /// How many scopes came that were not known.
+    /// Number of scopes that were not in the cache.
     unknown: usize,
 }
 
-/// What is known of a scope.
+/// Scope that ran as one, with everything needed to run an equal scope.
 pub(super) struct Recent {
     launches: Vec<Known>,
     wishes: Wishes,
     trust: Trust,
     fusion: Weak<Fusion>,
-    /// The allocations that are left without their contents.
+    /// Allocations whose contents are lost if the launches run as one.
     pub(super) lost: SmallVec<[u64; 8]>,
-    /// What the launches use together.
+    /// Combined accesses of the launches.
     pub(super) together: Arc<Together>,
 }
 
-/// A launch, so that another can be told to be the same.
+/// Key of a launch, to recognize equal ones.
 struct Known {
     kernel: WeakKernel,
     range: NdRange,
@@ -55,17 +55,18 @@ enum KnownArgument {
         allocation: u64,
         bytes: Range<usize>,
         stated: Option<Access>,
-        /// How many handles of its region the launches have. Somebody else had more, and must have.
+        /// Number of handles of the region that the launches hold. Other code held more, and must
+        /// still.
         handles: usize,
     },
-    /// Of which only the length matters.
+    /// Value of which only the length in bytes matters.
     AnyValue(usize),
     Value(SmallVec<[u8; 16]>),
     Local(usize),
 }
 
 impl Recents {
-    /// What these launches run as, and what is known of them.
+    /// Returns the fusion of these launches and their recent scope, if it is in the cache.
     pub(super) fn find(
         &self,
         launches: &[&LaunchWork],
@@ -76,8 +77,8 @@ impl Recents {
         Some((found.fusion.upgrade()?, Arc::clone(found)))
     }
 
-    /// These launches, which were not known, run as one, use this together, and leave nothing in the
-    /// allocations that are lost.
+    /// Adds launches that were not in the cache and run as one: with their combined accesses,
+    /// `together`, and the allocations whose contents are `lost`.
     pub(super) fn learn(
         &mut self,
         launches: &[&LaunchWork],
@@ -118,8 +119,8 @@ impl Recent {
 }
 
 impl Known {
-    /// Nothing if one of its buffers is held by the launches alone: the fused kernel may count on that
-    /// nobody reads it.
+    /// Returns `None` if one of the buffers has no handles besides those of the launches. The fused
+    /// kernel may then rely on the buffer not being read later.
     fn of(launch: &LaunchWork, launches: &[&LaunchWork], all_values: bool) -> Option<Self> {
         let argument = |kind: &ArgumentKind| match kind {
             ArgumentKind::Buffer(region, stated) => {
