@@ -1,12 +1,12 @@
-//! Device code in libraries: two applications call a function that a library brings at run time, and
-//! a second version of the library takes its place while launches of the first are awaited.
+//! Device code in libraries: two applications call a function from a library that is registered at run
+//! time. A second version of the library replaces it while launches with the first are being awaited.
 //!
 //! ```sh
 //! cargo run --release --example device_library
 //! ```
 //!
-//! After each step it prints the nodes of the build graph that were built for it, and those that
-//! were there already: objects, one for each image, and the programs that are linked from them.
+//! After each step it prints how many nodes of the build graph were built for it, and how many existed
+//! already. The nodes are objects, one for each image, and the programs that are linked from them.
 
 #![allow(clippy::print_stdout)]
 
@@ -18,18 +18,18 @@ use kiln::{Buffer, CacheConfig, Image, Kernel, Program, Runtime};
 const LEN: usize = 1 << 16;
 const LAUNCHES: usize = 50;
 
-/// What the applications are written against.
+/// Declaration of the library's function, for the applications.
 const HEADER: &str = "float tone(float x);";
 
 fn main() -> Result<(), Box<dyn Error>> {
     smol::block_on(async {
-        // Without a disk, so that every run shows the same.
+        // Without a disk cache, every run prints the same.
         let rt = Runtime::builder().cache(CacheConfig::memory_only()).build().await?;
         println!("{}, {}\n", rt.device(), rt.device().platform);
 
         let picture = application("picture", "x[i] = tone(x[i]);");
         let preview = application("preview", "x[i] = (i % 4) ? x[i] : tone(x[i]);");
-        // The second version splits its work: it brings a library of its own.
+        // The second version imports a function from another library.
         let first = library("float tone(float x) { return x * 2; }", "tone");
         let curve = library("float curve(float x) { return x * x; }", "curve");
         let second =
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let queue = rt.queue();
         let launches = (0..LAUNCHES).map(|_| queue.submit(old.launch(LEN).args((&x,))));
         let launches = launches.collect::<Result<Vec<_>, _>>()?;
-        // What was built stays what it is: the launches end with version 1.
+        // Built programs do not change: the launches finish with version 1.
         rt.unregister(&first);
         rt.register(&curve)?;
         rt.register(&second)?;
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// A kernel that imports from whatever library is registered.
+/// Returns a module with a kernel that imports `tone` from whichever library is registered.
 fn application(kernel: &str, body: &str) -> Image {
     let text = format!(
         "{HEADER}
@@ -101,7 +101,7 @@ async fn buffer(rt: &Runtime) -> kiln::Result<Buffer<f32>> {
     rt.buffer_from(vec![1.0; LEN]).await
 }
 
-/// What each step added to the counts of the runtime.
+/// Table of each step's contribution to the runtime's counters.
 struct Table<'a> {
     rt: &'a Runtime,
     compiles: u64,
@@ -109,7 +109,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// For a step that needs so many images, and the program linked from them.
+    /// Prints the row of a step that needs this number of images and one program linked from them.
     fn row(&mut self, step: &str, images: u64) {
         let stats = self.rt.stats();
         let (compiles, links) = (stats.compiles - self.compiles, stats.links - self.links);

@@ -1,4 +1,4 @@
-//! A plug-in: a library that an application loads, calls and unloads, and that computes on a device.
+//! Plug-in: a library that an application loads, calls and unloads, and that computes on a device.
 //!
 //! Kiln's threads, and those of drivers, outlive the call. Kiln therefore keeps the library in memory
 //! once it has made a runtime, though the application unloads it.
@@ -10,7 +10,7 @@ const SOURCE: &str = "kernel void ones(global uint *x) { x[get_global_id(0)] = 1
 
 const LENGTH: usize = 4096;
 
-/// Sets 4096 elements to one on the device of this number, and returns their sum; zero on failure.
+/// Sets 4096 elements to one on the device with this number, and returns their sum; zero on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn kiln_plug_in_sum(device: usize) -> u64 {
     block_on(sum(device)).unwrap_or_default()
@@ -20,7 +20,7 @@ async fn sum(device: usize) -> Result<u64> {
     let builder = Runtime::builder().cache(CacheConfig::memory_only());
     let rt = builder.device(device.to_string()).build().await?;
     let program = rt.build(&Image::opencl_c(SOURCE)).await?;
-    // SAFETY: the kernel writes one element for each work-item, and there are as many.
+    // SAFETY: the kernel writes one element for each work-item, and the buffer has that many.
     let ones = unsafe { program.kernel("ones")? };
     let x = rt.buffer::<u32>(LENGTH)?;
     let queue = rt.queue();

@@ -1,13 +1,13 @@
-//! A batch under smol: 200 noisy signals go through a low-pass filter, a few at a time, and every
+//! Batch processing under smol: 200 noisy signals go through a low-pass filter, a few at a time. Every
 //! result is checked on the host.
 //!
 //! ```sh
 //! cargo run --release --example smol_batch
 //! ```
 //!
-//! It shows one kernel shared by many tasks, memory that is bounded by how many of them run at the
-//! same time, and a buffer that all launches read: since none of them writes it, they stay
-//! independent.
+//! It shows one kernel that many tasks share, memory that is limited by the number of tasks that run at
+//! the same time, and a buffer that all launches read. No launch writes that buffer, so the launches
+//! stay independent.
 
 #![allow(clippy::print_stdout)]
 
@@ -28,11 +28,11 @@ kernel void low_pass(global const float *taps, int half_width, global const floa
 }";
 
 const SIGNALS: usize = 200;
-/// How many signals are on the device at the same time, with their results.
+/// Number of signals that are on the device at the same time, with their results.
 const IN_FLIGHT: usize = 8;
 const HALF_WIDTH: usize = 15;
-/// Work-items in a work-group. Without it the driver chooses by the length of each signal, and some
-/// drivers compile a kernel again for every size that they chose.
+/// Work-items in a work-group. Otherwise the driver chooses by the length of each signal, and some
+/// drivers compile a kernel again for every size they choose.
 const GROUP_SIZE: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -40,8 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let rt = Runtime::new().await?;
         println!("{}, {}", rt.device(), rt.device().platform);
         let program = rt.build(&Image::opencl_c(SOURCE)).await?;
-        // SAFETY: `low_pass` clamps to its global size, which `filter` makes the length of both
-        // signals, and reads 2 * half_width + 1 taps, as many as there are.
+        // SAFETY: `low_pass` clamps to its global size, which `filter` sets to the length of both
+        // signals. It reads 2 * half_width + 1 taps, which is their number.
         let low_pass = unsafe { program.kernel("low_pass")? };
         let taps = triangle();
         let filter =
@@ -64,13 +64,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             results.len(),
             1e3 * seconds
         );
-        // The program is stored behind the batch.
+        // Programs are stored in the background.
         rt.drain().await;
         Ok(())
     })
 }
 
-/// A filter on the device, for any number of tasks at the same time.
+/// Filter on the device that any number of tasks can use at the same time.
 struct Filter {
     low_pass: Kernel,
     taps: Buffer<f32>,
@@ -83,21 +83,22 @@ impl Filter {
         let output = rt.buffer::<f32>(samples)?;
         let input = rt.buffer_from(signal).await?;
         let args = (&self.taps, HALF_WIDTH as i32, &input, output.write());
-        // Nobody needs the event: the read below comes after the launch, and fails if it does.
+        // The event is not needed: the read below comes after the launch, and fails if the launch
+        // fails.
         let launch = self.low_pass.launch(samples).local(GROUP_SIZE).args(args);
         let _launched = self.queue.submit(launch)?;
         self.queue.read(&output).await
     }
 }
 
-/// The taps of the filter: a triangle whose sum is one.
+/// Returns the taps of the filter: a triangle whose sum is one.
 fn triangle() -> Vec<f32> {
     let height = HALF_WIDTH as i32 + 1;
     let tap = |k: i32| (height - k.abs()) as f32 / (height * height) as f32;
     (1 - height..height).map(tap).collect()
 }
 
-/// A sine with noise, of a length of its own: a whole number of work-groups.
+/// Returns a noisy sine. Its length depends on `seed` and is a multiple of the work-group size.
 fn signal(seed: usize) -> Vec<f32> {
     let mut random = seed as u32 + 1;
     let mut noise = move || {

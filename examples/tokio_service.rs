@@ -1,4 +1,4 @@
-//! An HTTP service on axum and tokio: the Mandelbrot set, computed on the device.
+//! HTTP service on axum and tokio that computes pictures of the Mandelbrot set on the device.
 //!
 //! ```sh
 //! cargo run --release --example tokio_service                       # calls itself, then ends
@@ -7,15 +7,14 @@
 //! curl 'http://127.0.0.1:8080/stats'
 //! ```
 //!
-//! It shows how requests share builds: a handler just asks for the program that it needs. The first
-//! one compiles it, those that ask meanwhile await the same build, later ones find it in memory. It
-//! also shows that nothing needs to be done when a client goes away: axum drops the handler, and
-//! Kiln keeps what the device still uses. On SIGTERM or Ctrl-C the service takes no further requests,
-//! answers those that it has, and waits until the device has nothing left to do and all programs
-//! are stored.
+//! It shows how requests share builds: each handler requests the program it needs. The first request
+//! compiles it, concurrent ones await the same build, and later ones find it in memory. It also shows
+//! that no code is needed for clients that disconnect: axum drops the handler, and Kiln keeps what the
+//! device still uses. On SIGTERM or Ctrl-C the service accepts no further requests, answers the ones in
+//! progress, and waits until the device has no work left and all programs are stored.
 //!
-//! Run without arguments it sends itself many requests at once, checks every reply against the same
-//! computation on the host, and tells how many compiles there were.
+//! Without arguments, it sends itself many requests at once, checks every reply against the same
+//! computation on the host, and prints the number of compiles.
 
 #![allow(clippy::print_stdout)]
 
@@ -35,9 +34,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Counts for each pixel how long its point takes to leave the circle of radius 2. The count is the
-/// pixel, an index into a palette; 0 is for points that stay. The pragma makes the device round like
-/// the host, so that the two can be compared exactly.
+/// Kernel that counts for each pixel how many iterations its point takes to leave the circle of radius
+/// 2. The count becomes the pixel, an index into a palette; 0 is for points that stay. The pragma makes
+/// the device round like the host, so that the two can be compared exactly.
 const SOURCE: &str = "
 #pragma OPENCL FP_CONTRACT OFF
 kernel void mandelbrot(uint width, uint height, float left, float top, float step,
@@ -57,12 +56,12 @@ kernel void mandelbrot(uint width, uint height, float left, float top, float ste
     pixels[row * width + column] = count < ITERATIONS ? 1 + count % 255 : 0;
 }";
 
-/// Work-items of a work-group, in both dimensions. Without it the driver chooses by the size of each
-/// picture, and some drivers compile a kernel again for every size that they chose.
+/// Work-items of a work-group, in both dimensions. Otherwise the driver chooses by the size of each
+/// picture, and some drivers compile a kernel again for every size they choose.
 const GROUP: usize = 8;
 
-/// The numbers of iterations that clients can choose from. Each is a program of its own, so a client
-/// that could ask for any would have us compile all day.
+/// Numbers of iterations that clients can choose from. Each one is a separate program. If clients could
+/// request any number, the service would spend its time compiling.
 const ITERATIONS: [u32; 3] = [100, 200, 400];
 
 #[tokio::main]
@@ -91,13 +90,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     tokio::spawn(async move { axum::serve(listener, service).await });
     check_service(address).await?;
-    // Programs are stored behind the requests that asked for them.
+    // Programs are stored in the background, after the requests.
     rt.drain().await;
     Ok(())
 }
 
-/// Completes when the service is to end. It does not matter that the drivers, which `Runtime::new` has
-/// loaded, register handlers for the same signals: Kiln takes these back.
+/// Completes when the service is to shut down. `Runtime::new` has loaded the drivers, which register
+/// handlers for the same signals; Kiln reverts that.
 async fn termination() {
     let interrupted = async { tokio::signal::ctrl_c().await.expect("Ctrl-C can be handled") };
     #[cfg(unix)]
@@ -113,14 +112,14 @@ async fn termination() {
     interrupted.await;
 }
 
-/// What all requests share. Both are handles, cheap to clone.
+/// State that all requests share. Both fields are handles, cheap to clone.
 #[derive(Clone)]
 struct Service {
     rt: Runtime,
     image: Image,
 }
 
-/// What a client asks for.
+/// Parameters of a request.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct View {
@@ -139,7 +138,7 @@ impl Default for View {
 }
 
 impl View {
-    /// Refuses what would take too long, too much memory, or more than single precision.
+    /// Rejects parameters that would take too long, too much memory, or more than single precision.
     fn check(&self) -> Result<(), Failure> {
         let refuse = |why: String| Err(Failure(StatusCode::BAD_REQUEST, why));
         if ![self.width, self.height].iter().all(|size| (1..=1024).contains(size)) {
@@ -157,14 +156,14 @@ impl View {
         Ok(())
     }
 
-    /// The left and top edge, and the distance from pixel to pixel, in the plane.
+    /// Returns the left and top edge, and the distance from pixel to pixel, in the plane.
     fn plane(&self) -> (f32, f32, f32) {
         let step = 3.0 / (self.zoom * self.width.max(self.height) as f32);
         (self.x - step * self.width as f32 / 2.0, self.y - step * self.height as f32 / 2.0, step)
     }
 }
 
-/// `GET /mandelbrot`: a PNG file.
+/// Handles `GET /mandelbrot`: returns a PNG file.
 async fn mandelbrot(
     State(Service { rt, image }): State<Service>,
     Query(view): Query<View>,
@@ -172,7 +171,7 @@ async fn mandelbrot(
     view.check()?;
     let options = format!("-D ITERATIONS={}", view.iterations);
     let program = rt.build(&image).options(&options).await?;
-    // SAFETY: `mandelbrot` writes width * height pixels, which is what it is given room for.
+    // SAFETY: `mandelbrot` writes width * height pixels, and the buffer is that large.
     let kernel = unsafe { program.kernel("mandelbrot")? };
     let View { width, height, .. } = view;
     let pixels = rt.buffer::<u8>(width * height)?;
@@ -182,12 +181,12 @@ async fn mandelbrot(
     let queue = rt.queue();
     let _launched = queue.submit(kernel.launch(range).local([GROUP; 2]).args(args))?;
     let pixels = queue.read(&pixels).await?;
-    // Compressing takes milliseconds: not on a thread that serves requests.
+    // Compressing takes milliseconds, so it runs outside the threads that serve requests.
     let png = tokio::task::spawn_blocking(move || encode(&view, &pixels)).await??;
     Ok(([(header::CONTENT_TYPE, "image/png")], png).into_response())
 }
 
-/// `GET /stats`: some of what the runtime counts.
+/// Handles `GET /stats`: returns some of the runtime's counters.
 async fn stats(State(Service { rt, .. }): State<Service>) -> Json<serde_json::Value> {
     let stats = rt.stats();
     Json(json!({
@@ -201,7 +200,7 @@ async fn stats(State(Service { rt, .. }): State<Service>) -> Json<serde_json::Va
     }))
 }
 
-/// What a client is told when there is no picture.
+/// Response to a client if there is no picture.
 struct Failure(StatusCode, String);
 
 impl IntoResponse for Failure {
@@ -212,7 +211,7 @@ impl IntoResponse for Failure {
 
 impl From<kiln::Error> for Failure {
     fn from(error: kiln::Error) -> Self {
-        // What clients send was checked before; what fails now is ours.
+        // The client's input was checked before, so the service is at fault.
         let status = match error.kind() {
             ErrorKind::OutOfResources => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -250,7 +249,7 @@ fn encode(view: &View, pixels: &[u8]) -> Result<Vec<u8>, png::EncodingError> {
     Ok(png)
 }
 
-// From here on: the client that checks the service.
+// The rest is the client that checks the service.
 
 const REQUESTS: usize = 64;
 
@@ -321,7 +320,7 @@ async fn check_service(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The status and the body of a reply to a plain HTTP/1.1 request.
+/// Returns the status and the body of a reply to a plain HTTP/1.1 request.
 async fn fetch(address: SocketAddr, path: &str) -> Result<(u16, Vec<u8>), Box<dyn Error>> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -345,7 +344,7 @@ fn check_picture(view: &View, png: &[u8]) -> Result<(), Box<dyn Error>> {
     let mut pixels = vec![0; view.width * view.height];
     reader.next_frame(&mut pixels)?;
     let (left, top, step) = view.plane();
-    // A sample of rows is enough to tell, and the host is slow at it.
+    // Only every 16th row is checked: that suffices, and the host is slow at it.
     for row in (0..view.height).step_by(16) {
         for column in 0..view.width {
             let (cx, cy) = (left + step * column as f32, top + step * row as f32);
@@ -359,7 +358,7 @@ fn check_picture(view: &View, png: &[u8]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kernel, on the host.
+/// Computes a pixel on the host, like the kernel.
 fn pixel(cx: f32, cy: f32, iterations: u32) -> u8 {
     let (mut x, mut y) = (0.0f32, 0.0f32);
     for count in 0..iterations {

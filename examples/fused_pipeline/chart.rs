@@ -1,8 +1,8 @@
-//! Bar charts as SVG.
+//! Bar charts as SVG pictures.
 
 use std::fmt::Write as _;
 
-/// Bars of one measure.
+/// Chart of bars for one quantity.
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) unit: &'static str,
@@ -12,7 +12,7 @@ pub(crate) struct Panel {
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) value: f64,
-    /// The part that would be there on top, drawn pale.
+    /// Length of the pale part on top: the amount that was avoided.
     pub(crate) spared: f64,
 }
 
@@ -23,7 +23,7 @@ const BAR: f64 = 22.0;
 const TITLE: f64 = 34.0;
 const GAP: f64 = 8.0;
 
-/// All panels, one below the other. Lengths compare within a panel.
+/// Returns all panels as one SVG picture, one below the other. Lengths are comparable within a panel.
 pub(crate) fn svg(heading: &str, panels: &[Panel]) -> String {
     let height_of = |panel: &Panel| TITLE + panel.bars.len() as f64 * (BAR + GAP) + GAP;
     let height = TITLE + panels.iter().map(height_of).sum::<f64>();

@@ -1,4 +1,4 @@
-//! A frame on its way through the pipeline, with its launches one by one or in fusion scopes.
+//! Frame that passes through the pipeline, with its launches one by one or in fusion scopes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::steps::{self, Named, Step, Uses};
 
 type Pixels = Named<[f32; 4]>;
 
-/// How the launches of a frame are grouped.
+/// Grouping of the launches of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// One by one.
+    /// All launches run one by one.
     Unfused,
-    /// The edges in one scope, and all from the second pass of the blur on in another.
+    /// The edges are in one scope, and everything from the second pass of the blur on is in another.
     TwoScopes,
-    /// Both in one.
+    /// Both groups are in one scope.
     OneScope,
 }
 
@@ -36,10 +36,10 @@ impl Way {
     }
 }
 
-/// So many launches, the last of a frame, are fused in some way.
+/// Number of launches, at the end of a frame, that at least one way fuses.
 const CAN_FUSE: usize = 6;
 
-/// The device memory that frames share, one after the other.
+/// Device memory that frames share, one after the other.
 pub(crate) struct Frame {
     range: [usize; 2],
     file: Named<[u8; 4]>,
@@ -52,7 +52,7 @@ pub(crate) struct Frame {
     sketch: Named<[u8; 4]>,
 }
 
-/// The device memory that a frame has for itself. Nobody but its launches needs it.
+/// Device memory of a single frame, used by its launches only.
 pub(crate) struct Temporaries {
     blurred: Pixels,
     sharp: Pixels,
@@ -60,24 +60,24 @@ pub(crate) struct Temporaries {
     edges: Named<f32>,
 }
 
-/// A frame that has ended.
+/// Completed frame.
 pub(crate) struct Ended {
-    /// From the first submission until all was done.
+    /// Time from the first submission to the completion of all launches.
     pub(crate) wall: Duration,
-    /// From the start of the first launch to the end of the last, by the device's clock.
+    /// Time from the start of the first launch to the end of the last, by the device's clock.
     pub(crate) device: Option<Duration>,
-    /// The device's time for the launches that some way fuses.
+    /// Device time of the launches that at least one way fuses.
     pub(crate) part: Option<Duration>,
-    /// How many kernels ran.
+    /// Number of kernels that ran.
     pub(crate) launches: usize,
-    /// Bytes of the buffers that these read and write.
+    /// Number of bytes in the buffers that these kernels read and write.
     pub(crate) traffic: usize,
-    /// The same, had the fused kernels kept all in memory.
+    /// Number of bytes if the fused kernels had kept everything in memory.
     pub(crate) traffic_in_memory: usize,
     pub(crate) scopes: Vec<Scope>,
 }
 
-/// What became of a scope.
+/// Launches, outcome and report of a scope.
 pub(crate) struct Scope {
     pub(crate) launches: Vec<Uses>,
     pub(crate) outcome: FusionOutcome,
@@ -85,12 +85,12 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Whether it was run one by one to know what that takes.
+    /// Returns whether the scope was run one by one for timing.
     pub(crate) fn is_timed(&self) -> bool {
         matches!(self.outcome, FusionOutcome::Unfused { why: Unfused::Timing, .. })
     }
 
-    /// The names of the memory that its kernel does without.
+    /// Returns the names of the memory that its kernel does without.
     pub(crate) fn internalized(&self) -> Vec<&'static str> {
         steps::internalized(&self.launches, self.report.buffers())
     }
@@ -101,8 +101,8 @@ fn named<T: bytemuck::Pod>(rt: &Runtime, name: &'static str, len: usize) -> Resu
 }
 
 impl Temporaries {
-    /// New memory often has its pages only once it is written. They are there when this is: their
-    /// cost is not the kernels'.
+    /// Allocates and fills the memory. The pages of new memory often exist only once it is written;
+    /// their cost must not count as the kernels'.
     pub(crate) async fn new(rt: &Runtime, queue: &Queue, frame: &Frame) -> Result<Self> {
         let len = frame.file.buffer.len();
         let new = Self {
@@ -137,9 +137,9 @@ impl Frame {
         Ok(frame)
     }
 
-    /// All launches of a frame, in groups. A group of one is submitted to the queue, a larger one
-    /// to a fusion scope. The temporaries are dropped here: only the launches hold them from now on,
-    /// so that nobody can come to read what a fused kernel does not write.
+    /// Returns all launches of a frame, in groups. A group of one is submitted to the queue, a larger
+    /// one to a fusion scope. The temporaries are dropped here. From then on only the launches hold
+    /// them, so no other command can read data that a fused kernel does not write.
     fn groups(&self, stages: &Stages, temporaries: Temporaries, way: Way) -> Vec<Vec<Step>> {
         let (s, t) = (stages, temporaries);
         let each = self.range;
@@ -206,7 +206,7 @@ impl Frame {
         groups
     }
 
-    /// Submits a frame and waits until all of it has ended.
+    /// Submits a frame and waits until all of it has completed.
     pub(crate) async fn run(
         &self,
         queue: &Queue,
@@ -227,7 +227,7 @@ impl Frame {
                 continue;
             }
             let (scope, uses) = collect(queue, group, &mut events)?;
-            // Nothing waits for the outcome here: the next launches are submitted behind it.
+            // The outcome is awaited later: the next launches are submitted first.
             scopes.push((scope.complete(), scope, uses));
         }
         for event in &events {
@@ -261,8 +261,8 @@ impl Frame {
         Ok(ended)
     }
 
-    /// Puts the launches of some kernels into a scope, and tells what became of it. They run by
-    /// themselves, on what frames before have left.
+    /// Puts the launches of some kernels into a scope, and returns the outcome. They run by themselves,
+    /// on the data that earlier frames have left.
     pub(crate) async fn attempt(
         &self,
         queue: &Queue,
@@ -281,7 +281,7 @@ impl Frame {
         outcome_of(outcome, &scope, uses).await
     }
 
-    /// The two pictures.
+    /// Reads the two pictures.
     pub(crate) async fn pictures(&self, queue: &Queue) -> Result<[Picture; 2]> {
         let [width, height] = self.range;
         let picture = |pixels| Picture { width, height, pixels };
@@ -291,7 +291,7 @@ impl Frame {
     }
 }
 
-/// A scope that has collected the launches.
+/// Returns a scope that has collected the launches, with their uses.
 fn collect(
     queue: &Queue,
     group: Vec<Step>,
@@ -311,7 +311,7 @@ async fn outcome_of(outcome: Fusing, scope: &FusionScope, launches: Vec<Uses>) -
     Ok(Scope { launches, outcome, report: scope.report() })
 }
 
-/// From the start of the first command to the end of the last.
+/// Returns the time from the start of the first command to the end of the last.
 fn span(events: &[Event]) -> Option<Duration> {
     let profiles = || events.iter().filter_map(Event::profile);
     let started = profiles().map(|profile| profile.started).min()?;
@@ -319,7 +319,7 @@ fn span(events: &[Event]) -> Option<Duration> {
     Some(Duration::from_nanos(ended.saturating_sub(started)))
 }
 
-/// How long the device ran them.
+/// Returns the time for which the device ran the commands.
 fn busy(events: &[Event]) -> Option<Duration> {
     // Launches that run as one have the same times.
     let times: BTreeSet<_> = events

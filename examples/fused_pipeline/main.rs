@@ -1,5 +1,5 @@
-//! The photograph of the example `pipeline`, with launches of its kernels fused: next to each other,
-//! the same frame one by one and in fusion scopes.
+//! Fused version of the example `pipeline`: runs the same frame with its launches one by one and in
+//! fusion scopes, and compares them.
 //!
 //! ```sh
 //! cargo run --release --example fused_pipeline                 # on the best device
@@ -8,13 +8,13 @@
 //! cargo run --release --example fused_pipeline -- PICTURE.png  # with a picture of your own
 //! ```
 //!
-//! It shows how launches are collected in a scope, which of them can run as one kernel and why
-//! others cannot, and what that is worth: in launches, in time and in memory traffic. Less traffic is
-//! not always less time; `FusionMode::Auto` finds out. The pictures are the same, or it fails. All it
-//! makes goes to `target/fused_pipeline`.
+//! It shows how a scope collects launches, which of them can run as one kernel and why others cannot,
+//! and the gain in launches, time and memory traffic. Less traffic does not always mean less time;
+//! `FusionMode::Auto` measures it. If the pictures differ, the example fails. All output goes to
+//! `target/fused_pipeline`.
 //!
-//! Fusing OpenCL C takes two compilers, `clang` and `llvm-spirv`. Without them all launches run one
-//! by one, and the outcome says what to install.
+//! Fusing OpenCL C needs two compilers, `clang` and `llvm-spirv`. Without them, all launches run one by
+//! one, and the outcome states what to install.
 
 #![allow(clippy::print_stdout)]
 
@@ -43,19 +43,20 @@ use stages::Stages;
 
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/fused_pipeline");
 
-/// The larger picture repeats the photograph so many times in each direction: its buffers fit no
-/// cache.
+/// Number of repetitions of the photograph in each direction in the larger picture. Its buffers fit in
+/// no cache.
 const TILES: usize = 4;
 
-/// So many frames of each way are measured, or fewer if they take long, but not fewer than this.
+/// Number of frames that are measured each way. Fewer are measured if they take longer than `LONG`, but
+/// at least `FEWEST_FRAMES`.
 const FRAMES: usize = 100;
 const FEWEST_FRAMES: usize = 5;
 const LONG: Duration = Duration::from_secs(5);
 
-/// `FusionMode::Auto` has decided after so many frames at the latest.
+/// Maximum number of frames until `FusionMode::Auto` has decided.
 const MOST_TRIALS: usize = 12;
 
-/// Launches that one may want to run as one, too.
+/// Further groups of launches that look like candidates for fusion.
 const ATTEMPTS: [&[&str]; 3] =
     [&["unpack", "denoise"], &["blur_rows", "blur_columns"], &["measure", "expose"]];
 
@@ -64,7 +65,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 fn main() -> Result<()> {
     let Options { on_all, photograph } = Options::read()?;
     futures::executor::block_on(async {
-        // To measure both ways, neither may be the one that is taken only if it is faster.
+        // With `Always`, both ways can be measured, even if fusing is slower.
         let always = Runtime::builder().profiling(true).fusion(FusionMode::Always).build().await?;
         let auto = Runtime::builder().fusion(FusionMode::Auto).build().await?;
         let mut devices = vec![always.device().clone()];
@@ -78,7 +79,7 @@ fn main() -> Result<()> {
             };
             run(&always, &auto, device, &photograph, &output).await?;
         }
-        // Programs are stored behind the pictures.
+        // Programs are stored in the background.
         always.drain().await;
         auto.drain().await;
         Ok(())
@@ -119,7 +120,7 @@ async fn run(
     }
     let heading = format!("{}: medians, FusionMode::Always", rt.device().name);
     fs::write(output.join("chart.svg"), chart::svg(&heading, &panels))?;
-    // Each runtime has devices of its own, in the same order.
+    // Each runtime has its own device objects, in the same order.
     let device = auto.devices().get(device.index()).ok_or("a device is gone")?;
     decide(&auto.on(device).await?, photograph).await?;
     println!("  written to {}", output.display());
@@ -127,8 +128,8 @@ async fn run(
     Ok(())
 }
 
-/// Runs a frame in each way, and compares the pictures. Gives the ways in which something is fused,
-/// and that in which nothing is.
+/// Runs a frame each way, and compares the pictures. Returns the unfused way and the ways in which
+/// something is fused.
 async fn same_pictures(
     rt: &Runtime,
     queue: &Queue,
@@ -169,7 +170,7 @@ async fn same_pictures(
     Ok(ways)
 }
 
-/// Scopes of other launches, and why they do not run as one kernel.
+/// Completes scopes of other launches, and reports why they do not run as one kernel.
 async fn attempt(rt: &Runtime, queue: &Queue, stages: &Stages, frame: &Frame) -> Result<()> {
     for kernels in ATTEMPTS {
         let temporaries = Temporaries::new(rt, queue, frame).await?;
@@ -179,7 +180,7 @@ async fn attempt(rt: &Runtime, queue: &Queue, stages: &Stages, frame: &Frame) ->
     Ok(())
 }
 
-/// The medians over many frames, one of each way in turn.
+/// Returns the medians over many frames, with the ways in turn.
 async fn measure(
     rt: &Runtime,
     queue: &Queue,
@@ -201,7 +202,7 @@ async fn measure(
     Ok(ways.iter().zip(frames).filter_map(|(&way, frames)| Row::of(way, &frames)).collect())
 }
 
-/// What the library does by itself, once it has timed the first frames.
+/// Prints the choice of `FusionMode::Auto` after it has timed the first frames.
 async fn decide(rt: &Runtime, photograph: &Picture) -> Result<()> {
     let queue = &rt.queue();
     let stages = &Stages::start(rt);
@@ -215,7 +216,8 @@ async fn decide(rt: &Runtime, photograph: &Picture) -> Result<()> {
             for frames in 1..=MOST_TRIALS {
                 let temporaries = Temporaries::new(rt, queue, &frame).await?;
                 let scopes = frame.run(queue, stages, temporaries, way).await?.scopes;
-                // Fused twice in a row, or not to be fused.
+                // The choice is known once a scope is fused twice in a row, or is left unfused other
+                // than for timing.
                 let fused: Vec<_> = scopes.iter().map(|scope| scope.outcome.is_fused()).collect();
                 let known = scopes.iter().enumerate().all(|(at, scope)| match fused[at] {
                     true => before.get(at) == Some(&true),
@@ -232,7 +234,7 @@ async fn decide(rt: &Runtime, photograph: &Picture) -> Result<()> {
     Ok(())
 }
 
-/// The picture, repeated in both directions.
+/// Returns the picture, repeated in both directions.
 fn tiled(picture: &Picture, tiles: usize) -> Picture {
     let rows = picture.pixels.chunks_exact(picture.width);
     let rows: Vec<_> = rows.flat_map(|row| row.repeat(tiles)).collect();

@@ -1,4 +1,4 @@
-//! What the example prints.
+//! Printed output of the example.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::chart::{Bar, Panel};
 use crate::frame::{Ended, Scope, Way};
 use crate::picture::Picture;
 
-/// The medians of the frames of one way.
+/// Medians over the frames of one way.
 pub(crate) struct Row {
     way: Way,
     frames: usize,
     launches: usize,
     device: Option<Duration>,
-    /// The part of the device's time that the launches took which some way fuses.
+    /// Device time of the launches that at least one way fuses.
     part: Option<Duration>,
     wall: Duration,
     traffic: usize,
@@ -43,7 +43,7 @@ fn median(times: impl Iterator<Item = Duration>) -> Option<Duration> {
     times.get(times.len() / 2).copied()
 }
 
-/// What became of scopes.
+/// Prints the outcomes of scopes.
 pub(crate) fn scopes(title: &str, scopes: &[Scope]) {
     for scope in scopes {
         let kernels: Vec<_> = scope.launches.iter().map(|launch| launch.kernel.as_str()).collect();
@@ -62,7 +62,7 @@ pub(crate) fn scopes(title: &str, scopes: &[Scope]) {
     }
 }
 
-/// What was decided for scopes of a picture.
+/// Prints the decisions for the scopes of a picture.
 pub(crate) fn decisions(picture: &Picture, frames: usize, scopes: &[Scope]) {
     let Picture { width, height, .. } = picture;
     for Scope { launches, outcome, .. } in scopes {
@@ -94,7 +94,7 @@ pub(crate) fn table(title: &str, rows: &[Row]) {
     }
 }
 
-/// The same as bars.
+/// Returns the rows as bar charts.
 pub(crate) fn panels(title: &str, rows: &[Row]) -> [Panel; 2] {
     let time = |row: &Row| row.part.unwrap_or(row.wall).as_secs_f64() * 1e3;
     let bars = |value: &dyn Fn(&Row) -> (f64, f64)| {

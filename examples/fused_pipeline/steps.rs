@@ -1,17 +1,18 @@
-//! Launches that know what they read and write, and how they are grouped to run as one kernel.
+//! Launches that record what they read and write, and the memory traffic of launches that run as one
+//! kernel.
 
 use std::collections::BTreeMap;
 
 use kiln::{Argument, Buffer, BufferReport, Kernel, Launch, NdSize};
 
-/// Device memory with a name, to speak of it in reports.
+/// Device memory with a name for reports.
 #[derive(Clone)]
 pub(crate) struct Named<T> {
     pub(crate) name: &'static str,
     pub(crate) buffer: Buffer<T>,
 }
 
-/// What a launch does with the memory that one of its parameters stands for.
+/// Access of a launch to the memory that is passed for one parameter.
 #[derive(Clone, Copy)]
 struct Use {
     parameter: usize,
@@ -20,13 +21,13 @@ struct Use {
     is_written: bool,
 }
 
-/// A launch that is not submitted yet.
+/// Launch that is not submitted yet.
 pub(crate) struct Step {
     pub(crate) launch: Launch,
     pub(crate) uses: Uses,
 }
 
-/// What a launch does with memory, by its signature.
+/// Memory accesses of a launch, by its parameters.
 #[derive(Clone)]
 pub(crate) struct Uses {
     pub(crate) kernel: String,
@@ -67,15 +68,15 @@ impl Step {
     }
 }
 
-/// The bytes of the buffers that a launch reads, and of those that it writes.
+/// Returns the number of bytes that a launch reads and writes, counting each buffer whole.
 pub(crate) fn traffic(launch: &Uses) -> usize {
     launch.memory.iter().map(|of| of.bytes).sum()
 }
 
-/// The same for launches that run as one kernel: what several of them read comes from memory once,
-/// and what one writes is not read again.
+/// Returns the number of bytes that launches read and write if they run as one kernel. Memory that
+/// several of them read is read once, and memory that one of them writes is not read again.
 pub(crate) fn traffic_as_one(launches: &[Uses], internalized: &[&str]) -> usize {
-    // Of each buffer, how often it crosses: read first, or written, or both.
+    // Size of each buffer, whether it is read before it is written, and whether it is written.
     let mut crossings = BTreeMap::<_, (usize, bool, bool)>::new();
     for of in launches.iter().flat_map(|launch| &launch.memory) {
         let (_, is_read, is_written) =
@@ -89,7 +90,7 @@ pub(crate) fn traffic_as_one(launches: &[Uses], internalized: &[&str]) -> usize 
         .sum()
 }
 
-/// The names of the memory that the fused kernel does without.
+/// Returns the names of the memory that the fused kernel does without.
 pub(crate) fn internalized(launches: &[Uses], buffers: &[BufferReport]) -> Vec<&'static str> {
     let internalized = buffers.iter().filter(|buffer| buffer.internalized.is_some());
     let name = |buffer: &BufferReport| {

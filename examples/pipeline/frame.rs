@@ -1,10 +1,10 @@
-//! A frame on its way through the stages of the pipeline.
+//! Frame that passes through the stages of the pipeline.
 
 use kiln::{Buffer, Event, Kernel, Launch, Local, Queue, Read, Runtime};
 
 use crate::stages::{GROUP_SIZE, GROUPS, Stages};
 
-/// The device memory of one frame.
+/// Device memory of one frame.
 pub(crate) struct Frame {
     range: [usize; 2],
     file: Buffer<[u8; 4]>,
@@ -21,7 +21,7 @@ pub(crate) struct Frame {
     sketch: Buffer<[u8; 4]>,
 }
 
-/// A frame that was submitted: the events of its launches, and its pictures on their way back.
+/// Submitted frame: the events of its launches, and its pictures on their way back.
 pub(crate) struct Submitted {
     pub(crate) launches: Vec<(String, Event)>,
     pub(crate) result: Read<[u8; 4]>,
@@ -48,10 +48,10 @@ impl Frame {
         })
     }
 
-    /// Submits all stages for a picture, without waiting for anything: not for the programs, and not
-    /// for the frame that used this memory before. Nothing here says what comes after what; that
-    /// follows from the buffers and from what is done with them. Once a program is there, its kernels'
-    /// signatures tell that they only read what is `const`; before that, `read()` has to.
+    /// Submits all stages for a picture, without waiting for the programs or for the previous frame in
+    /// this memory. No order is stated here: it follows from the buffers and from how they are used.
+    /// Once a program is built, its kernels' signatures state that `const` parameters are only read;
+    /// until then, `read()` states it.
     pub(crate) fn submit(
         &self,
         queue: &Queue,
@@ -79,7 +79,7 @@ impl Frame {
         let args = (self.denoised.read(), self.blurred.read(), 0.7f32, self.sharp.write());
         submit(&s.unsharp, s.unsharp.launch(range).args(args))?;
 
-        // Second: how bright the picture is.
+        // Second: measure the brightness of the picture.
         let scratch = Local::<f32>::new(GROUP_SIZE);
         let args = (self.source.read(), pixels, scratch, self.sums.write());
         let launch = s.measure.launch(GROUPS * GROUP_SIZE).local(GROUP_SIZE);
@@ -92,7 +92,7 @@ impl Frame {
         submit(&s.sobel, s.sobel.launch(range).args(args))?;
         submit(&s.sketch, s.sketch.launch(range).args((self.edges.read(), self.sketch.write())))?;
 
-        // All come together.
+        // The three branches meet.
         let args = (self.sharp.read(), self.exposure.read(), 1.05f32, self.toned.write());
         submit(&s.filmic, s.filmic.launch(range).args(args))?;
         let args = (self.toned.read(), self.edges.read(), 0.4f32, self.result.write());

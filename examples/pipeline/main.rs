@@ -1,5 +1,5 @@
-//! A photograph goes through an asynchronous pipeline of kernels: denoise, sharpen, expose and tone
-//! map, with its edges drawn on top.
+//! Asynchronous pipeline of kernels for a photograph: denoise, sharpen, expose and tone map, with the
+//! photograph's edges drawn on top.
 //!
 //! ```sh
 //! cargo run --release --example pipeline                 # on the best device
@@ -8,11 +8,11 @@
 //! cargo run --release --example pipeline -- PICTURE.png  # with a picture of your own
 //! ```
 //!
-//! It shows how programs build while launches are already submitted, how the order of launches
-//! follows from their buffers, how frames overlap, and how to see what happened: per kernel, as a
-//! picture of the DAG, and as a timeline. All it makes goes to `target/pipeline`.
+//! It shows how programs build while launches are already being submitted, how the order of launches
+//! follows from their buffers, how frames overlap, and how to inspect a run: times per kernel, a
+//! drawing of the DAG, and a timeline. All output goes to `target/pipeline`.
 //!
-//! [`frame`] has the heart of it. Kiln brings no executor; here the one of `futures` will do.
+//! The core is [`frame`]. Kiln does not bring an executor; here the one of `futures` suffices.
 
 #![allow(clippy::print_stdout)]
 
@@ -36,7 +36,7 @@ use stages::Stages;
 
 const OUTPUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/pipeline");
 
-/// How many frames the throughput is measured over, and how many are on their way at a time.
+/// Number of frames over which the throughput is measured. `IN_FLIGHT` of them run at a time.
 const FRAMES: usize = 100;
 const IN_FLIGHT: usize = 3;
 
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let rt = Runtime::builder().profiling(true).build().await?;
         if !on_all {
             run(&rt, &photograph, Path::new(OUTPUT)).await?;
-            rt.drain().await; // the programs are stored behind the pictures
+            rt.drain().await; // programs are stored in the background
             return Ok(());
         }
         let mut first: Option<Picture> = None;
@@ -61,13 +61,13 @@ fn main() -> Result<(), Box<dyn Error>> {
                 None => first = Some(result),
             }
         }
-        // Programs are stored behind the pictures.
+        // Programs are stored in the background.
         rt.drain().await;
         Ok(())
     })
 }
 
-/// Runs the pipeline on the runtime's device, and gives the finished picture.
+/// Runs the pipeline on the runtime's device, and returns the finished picture.
 async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Picture, Box<dyn Error>> {
     println!("{}, {}", rt.device(), rt.device().platform);
     fs::create_dir_all(output)?;
@@ -75,7 +75,7 @@ async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Pictur
     let queue = rt.queue();
     let trace = rt.trace_to(output.join("trace.json"));
 
-    // The first frame is on its way before a single program is there.
+    // The first frame is submitted before any program is built.
     let start = Instant::now();
     let stages = Stages::start(rt);
     let frame = Frame::new(rt, width, height)?;
@@ -91,8 +91,8 @@ async fn run(rt: &Runtime, photograph: &Picture, output: &Path) -> Result<Pictur
     fs::write(output.join("dag.svg"), report::svg(&queue.dot())?)?;
     trace.finish().await?;
 
-    // Now many frames, a few at a time. Each of those has memory of its own; a frame waits for the
-    // one before it in the same memory, on the device and by itself.
+    // Now many frames run, a few at a time, each with memory of its own. A frame waits for the previous
+    // one in the same memory; the device orders the two without help from the host.
     let memory: Vec<_> =
         (0..IN_FLIGHT).map(|_| Frame::new(rt, width, height)).collect::<Result<_, _>>()?;
     let start = Instant::now();

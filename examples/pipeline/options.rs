@@ -1,4 +1,4 @@
-//! The command line of both pipelines.
+//! Command line of both pipeline examples.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::picture::Picture;
 const PHOTOGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/astronaut.png");
 
 pub(crate) struct Options {
-    /// `--all`: on every device.
+    /// Whether to run on every device (`--all`).
     pub(crate) on_all: bool,
     pub(crate) photograph: Picture,
 }

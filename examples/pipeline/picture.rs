@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 
-/// 8-bit RGBA pixels, row by row.
+/// Picture of 8-bit RGBA pixels, row by row.
 pub(crate) struct Picture {
     pub(crate) width: usize,
     pub(crate) height: usize,
@@ -47,7 +47,7 @@ impl Picture {
         Ok(writer.finish()?)
     }
 
-    /// The largest difference of a sample between two pictures of the same size.
+    /// Returns the largest difference of a sample between two pictures of the same size.
     pub(crate) fn difference(&self, other: &Self) -> u8 {
         let pairs = self.pixels.as_flattened().iter().zip(other.pixels.as_flattened());
         pairs.map(|(&a, &b)| a.abs_diff(b)).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What the example prints and draws.
+//! Output of the example: printed text and drawings.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use kiln::{Event, Program};
 use layout::backends::svg::SVGWriter;
 use layout::gv::{DotParser, GraphBuilder};
 
-/// Where each program came from, and when it was ready.
+/// Prints the origin of each program, and when it was ready.
 pub(crate) fn builds(programs: &[(&str, Program, Duration)]) {
     println!("  programs, all asked for at once");
     for (name, program, after) in programs {
@@ -19,7 +19,7 @@ pub(crate) fn builds(programs: &[(&str, Program, Duration)]) {
     }
 }
 
-/// The median time on the device of each kernel, over frames that have ended.
+/// Prints the median device time of each kernel, over frames that have completed.
 pub(crate) fn stages(frames: &[Vec<(String, Event)>]) {
     println!("  median time on the device");
     let Some(first) = frames.first() else { return };
@@ -37,7 +37,7 @@ pub(crate) fn stages(frames: &[Vec<(String, Event)>]) {
     }
 }
 
-/// A graph in Graphviz's language as an SVG picture.
+/// Converts a graph in Graphviz's language to an SVG picture.
 pub(crate) fn svg(dot: &str) -> Result<String, String> {
     let graph = DotParser::new(dot).process()?;
     let mut builder = GraphBuilder::new();

@@ -1,11 +1,11 @@
-//! The stages of the pipeline: their programs and kernels.
+//! Stages of the pipeline: their programs and kernels.
 
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use kiln::{Build, Image, Kernel, Program, Runtime};
 
-/// The programs, by name.
+/// Sources of the programs, by name.
 const SOURCES: [(&str, &str); 5] = [
     ("pixels", include_str!("pixels.cl")),
     ("denoise", include_str!("denoise.cl")),
@@ -14,11 +14,11 @@ const SOURCES: [(&str, &str); 5] = [
     ("edges", include_str!("edges.cl")),
 ];
 
-/// Work-groups of `measure`, and work-items in each.
+/// Number of work-groups of `measure`.
 pub(crate) const GROUPS: usize = 64;
 pub(crate) const GROUP_SIZE: usize = 64;
 
-/// The kernels of all stages, which may still be building.
+/// Kernels of all stages, which may still be building.
 pub(crate) struct Stages {
     builds: Vec<Build>,
     started: Instant,
@@ -36,16 +36,16 @@ pub(crate) struct Stages {
 }
 
 impl Stages {
-    /// Starts all builds at once and waits for none: launches can be submitted from here on.
+    /// Starts all builds at once and does not wait for them: launches can be submitted from here on.
     pub(crate) fn start(rt: &Runtime) -> Self {
         let started = Instant::now();
         let builds = SOURCES.map(|(_, source)| rt.build(&Image::opencl_c(source)).start());
         let [pixels, denoise, sharpen, tone, edges] = &builds;
         let kernel = |build: &Build, name| {
-            // SAFETY: these kernels index by global ids, or clamp to the global size, which frames
-            // make the number of elements of the buffers; `measure` checks against the count that
-            // it is given, and has one sum for each work-group and one scratch element for each of
-            // its work-items.
+            // SAFETY: these kernels index by global ids, or clamp to the global size, which frames set
+            // to the number of elements of the buffers. `measure` checks against the count that it is
+            // given. It has one sum for each work-group and one scratch element for each of its
+            // work-items.
             unsafe { build.kernel(name) }
         };
         Self {
@@ -65,7 +65,7 @@ impl Stages {
         }
     }
 
-    /// The programs, with their names and the time from the start until each was ready.
+    /// Returns the programs, with their names and the time from the start until each was ready.
     pub(crate) async fn built(&self) -> kiln::Result<Vec<(&'static str, Program, Duration)>> {
         let builds = SOURCES.iter().zip(&self.builds).map(async |((name, _), build)| {
             let program = build.clone().await?;

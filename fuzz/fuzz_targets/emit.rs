@@ -1,7 +1,7 @@
-//! What translates SPIR-V modules, which may come from anywhere, to OpenCL C.
+//! Fuzz target for the translation of SPIR-V modules from arbitrary sources to OpenCL C.
 //!
-//! Whatever the bytes, it must not panic, nor take memory or time that does not end, and of the same
-//! module it must make the same text.
+//! No input may cause a panic, or unbounded use of memory or time. Translating a module twice must
+//! produce the same text.
 
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! The decoder of the store's entries, which meets whatever lies on a disk.
+//! Fuzz target for the decoder of the store's entries, which reads arbitrary files from a disk.
 //!
-//! Whatever the bytes, it must not panic. What it takes for the entry of a key must have the
-//! payload and manifest that were encoded under that key.
+//! No input may cause a panic. If a file is accepted as the entry of a key, it must have the payload
+//! and manifest that were encoded under that key.
 //!
-//! A checksum keeps random bytes from all that stands behind it. Inputs are therefore also derived
-//! from an entry that is whole, by edits, and can have the checksum of what they became: such a
-//! forgery may pass, and must then be what it says itself.
+//! A checksum rejects random bytes before they reach any other check. Inputs are therefore also derived
+//! from a valid entry by edits, and may get a checksum that matches the result. Such a forgery may be
+//! accepted, and must then have the contents that it states.
 
 #![no_main]
 
@@ -40,7 +40,7 @@ struct Text<'a> {
     created: u64,
 }
 
-/// A position counts from the end, where the footer is.
+/// Edit at a position that is counted from the end, where the footer is.
 #[derive(Arbitrary, Debug)]
 enum Edit<'a> {
     Flip { back: u16, bits: u8 },
@@ -56,7 +56,7 @@ enum Edit<'a> {
 #[derive(Arbitrary, Debug, PartialEq)]
 enum Checksum {
     Left,
-    /// Of the bytes as they are.
+    /// The checksum matches the edited bytes.
     Forged,
 }
 
@@ -85,7 +85,8 @@ fuzz_target!(|input: Input<'_>| match input {
     }
 });
 
-/// What decodes has the payload and the key that its footer states, and no other key.
+/// Checks that bytes that decode have the payload and the key that their footer states, and no other
+/// key.
 fn is_what_it_says(bytes: &[u8]) {
     let Ok(entry) = decode(bytes.to_vec()) else { return };
     let footer = &bytes[bytes.len() - FOOTER..];
@@ -98,7 +99,7 @@ fn is_what_it_says(bytes: &[u8]) {
     assert!(decode_for(&other, bytes.to_vec()).is_err());
 }
 
-/// Gives bytes the checksum that an entry of these contents has.
+/// Sets the checksum that matches the rest of the bytes.
 fn forge(bytes: &mut [u8]) {
     let Some(footer) = bytes.len().checked_sub(FOOTER) else { return };
     let checksum = xxh3_128(&[&bytes[..footer + CHECKSUM], &bytes[footer + TAIL..]].concat());
@@ -152,7 +153,7 @@ fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
     bytes[at..at + length].copy_from_slice(&with[..length]);
 }
 
-/// Puts other text in the place of the manifest, with the length to match.
+/// Replaces the manifest by other text, and sets its length to match.
 fn replace_manifest(bytes: &mut Vec<u8>, with: &[u8]) {
     let Some(footer) = bytes.len().checked_sub(FOOTER) else { return };
     let length = u64::from_le_bytes(bytes[footer + 8..footer + 16].try_into().unwrap());

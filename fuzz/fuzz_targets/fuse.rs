@@ -1,6 +1,6 @@
-//! What makes one kernel of several, whose modules may come from anywhere, as may the launches.
+//! Fuzz target for fusing kernels. The modules and the launches may come from arbitrary sources.
 //!
-//! Whatever they are, it must not panic, and what it makes must be a module.
+//! No input may cause a panic, and the result must be a valid module.
 
 #![no_main]
 

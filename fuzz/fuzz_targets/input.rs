@@ -1,5 +1,5 @@
-//! SPIR-V modules to try: those of compilers, with edits, and rows of instructions whose ids are so few
-//! that they refer to one another. Random bytes are hardly ever a module.
+//! Inputs that are SPIR-V modules: output of compilers with edits, and sequences of instructions with
+//! so few ids that they refer to one another. Random bytes are hardly ever a module.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
@@ -44,18 +44,18 @@ enum Base<'a> {
     Instructions { globals: Vec<Instruction<'a>>, functions: Vec<Vec<Instruction<'a>>> },
 }
 
-/// With ids and literals of a byte each.
+/// Instruction whose ids and literals are one byte each.
 #[derive(Arbitrary, Debug)]
 struct Instruction<'a> {
     opcode: Opcode,
     operands: &'a [u8],
 }
 
-/// Mostly one that is known.
+/// Opcode, usually a known one.
 #[derive(Debug)]
 struct Opcode(u16);
 
-/// Positions are counted in instructions, and wrap.
+/// Edit of a module. Positions are counted in instructions, and wrap.
 #[derive(Arbitrary, Debug)]
 enum Edit<'a> {
     Operand {
@@ -78,7 +78,7 @@ enum Edit<'a> {
         at: u16,
         instruction: Instruction<'a>,
     },
-    /// Whole instructions of another compiler's module.
+    /// Inserts whole instructions of another compiled module.
     Graft {
         module: u8,
         from: u16,
@@ -109,7 +109,7 @@ enum Value {
 impl<'a> Arbitrary<'a> for Opcode {
     fn arbitrary(source: &mut Unstructured<'a>) -> Result<Self> {
         let number = u16::arbitrary(source)?;
-        // Vendors' instructions lie from 4096 on.
+        // Opcodes of vendors start at 4096.
         Ok(Self(if number & 0x8000 == 0 { number % 450 } else { number & 0x7fff }))
     }
 }
@@ -165,7 +165,7 @@ impl Module<'_> {
     }
 }
 
-/// The words of the header, then those of each instruction.
+/// Returns the words of the header, followed by those of each instruction.
 fn compiled(module: u8) -> Vec<Vec<u32>> {
     let bytes = MODULES[usize::from(module) % MODULES.len()];
     let words: Vec<_> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -182,7 +182,7 @@ fn compiled(module: u8) -> Vec<Vec<u32>> {
 impl Edit<'_> {
     fn apply(&self, parts: &mut Vec<Vec<u32>>) {
         let count = parts.len();
-        // Not the header.
+        // Positions skip the header.
         let wrap = |at: u16| 1 + usize::from(at) % count.max(2).saturating_sub(1);
         match self {
             Self::Operand { at, operand, value } => {

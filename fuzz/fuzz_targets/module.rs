@@ -1,7 +1,7 @@
-//! What reads, prunes and links SPIR-V modules, which may come from anywhere.
+//! Fuzz target for reading, pruning and linking SPIR-V modules from arbitrary sources.
 //!
-//! Whatever the bytes, it must not panic, nor take memory or time beyond their size. What it makes
-//! of modules that are in order must be in order.
+//! No input may cause a panic, or use of memory or time out of proportion to its size. If the input
+//! modules are valid, the result must be valid.
 
 #![no_main]
 

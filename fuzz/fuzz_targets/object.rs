@@ -1,11 +1,11 @@
-//! The opener of objects of a remote cache, which meets whatever others wrote there.
+//! Fuzz target for opening objects of a remote cache, which other parties may have written.
 //!
-//! Whatever the bytes, it must not panic. What it opens is whole and of the key that was asked for,
-//! and where a secret is set, somebody who had it made all of it.
+//! No input may cause a panic. An object that opens must be complete and have the requested key. If a
+//! secret is set, the object must be made with that secret.
 //!
-//! Digests keep random bytes from all that stands behind them. Inputs are therefore also derived
-//! from an object that is right, by edits, and can be sealed again as anybody could who has no
-//! secret, or another one.
+//! The digests reject random bytes before they reach any other check. Inputs are therefore also derived
+//! from a valid object by edits, and may be sealed again, as an attacker without the secret, or with
+//! another one, could do.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ use kiln::store::Manifest;
 use kiln::store::fuzzing::encode;
 use libfuzzer_sys::fuzz_target;
 
-/// The bytes of a trailer, and of the parts of it, as `src/cache/remote/envelope.rs` documents them.
+/// Sizes in bytes of a trailer and of its parts, as documented in `src/cache/remote/envelope.rs`.
 const TRAILER: usize = 80;
 const DIGEST: usize = 32;
 const TAG: usize = 32;
@@ -34,13 +34,13 @@ enum Input<'a> {
         secret: Option<&'a [u8]>,
         edits: Vec<Edit<'a>>,
         seal: Seal<'a>,
-        /// What the reader asks for, and by what secret.
+        /// Key that the reader requests; its secret is in `known`.
         asked: Option<[u8; 32]>,
         known: Option<&'a [u8]>,
     },
 }
 
-/// A position counts from the end.
+/// Edit at a position that is counted from the end.
 #[derive(Arbitrary, Debug)]
 enum Edit<'a> {
     Flip { back: u16, bits: u8 },
@@ -50,11 +50,11 @@ enum Edit<'a> {
 
 #[derive(Arbitrary, Debug)]
 enum Seal<'a> {
-    /// The edits are those of the object.
+    /// The edits apply to the object.
     Left,
-    /// They are those of the file, which is sealed anew.
+    /// The edits apply to the file, which is sealed again.
     Anew(Option<&'a [u8]>),
-    /// The same, with the tag that the object had.
+    /// Like `Anew`, but with the tag of the original object.
     WithItsTag(Option<&'a [u8]>),
 }
 
@@ -84,7 +84,7 @@ fuzz_target!(|input: Input<'_>| match input {
     }
 });
 
-/// What opens is what its digest says, of this key, and made with this secret.
+/// Checks that an object that opens matches its digest, has this key, and was made with this secret.
 fn is_right(key: &[u8; 32], object: &[u8], secret: Option<&[u8]>) {
     let Ok(entry) = open(key, object.to_vec(), secret) else { return };
     let sealed = seal(entry.bytes().to_vec(), secret);
@@ -92,7 +92,7 @@ fn is_right(key: &[u8; 32], object: &[u8], secret: Option<&[u8]>) {
     assert_eq!(entry.key().as_bytes(), key);
     match secret {
         Some(_) => assert_eq!(object, sealed),
-        // Then nobody looks at the tag, or at what tells of it.
+        // Without a secret, the tag is not checked, nor is the field that states whether there is one.
         None => {
             let digest = object.len() - TRAILER + DIGEST;
             assert_eq!(object[..digest], sealed[..digest]);

@@ -1,4 +1,4 @@
-//! `kiln build`, and the trace of what it looks up.
+//! Tests of `kiln build`, and of the trace of its lookups.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{Bench, Run, on_benches};
 
-/// The lines of JSON that a run printed.
+/// Returns the lines of JSON that a run printed.
 fn lines(run: &Run) -> Vec<Value> {
     run.out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
@@ -65,7 +65,7 @@ fn people_get_the_compilers_log() {
 fn what_is_untrusted_is_compiled_by_children() {
     on_benches(async |bench| {
         let untrusted = ["build", "--untrusted", "--json", "saxpy.cl"];
-        // Without one, nothing is compiled.
+        // Without a child, nothing is compiled.
         let run =
             Run::of(bench.command(untrusted).env("KILN_BUILD_CHILD", "absent").output().unwrap());
         run.ended(2).says(&["KILN_BUILD_CHILD", "absent"]);
@@ -82,7 +82,7 @@ fn what_is_untrusted_is_compiled_by_children() {
 #[test]
 fn programs_that_could_not_be_stored_are_told() {
     on_benches(async |bench| {
-        // Nothing can be made below a file.
+        // A cache directory cannot be created below a file.
         let run = bench.run(["build", "saxpy.cl", "--json", "--cache-dir", "saxpy.cl/cache"]);
         let run = run.ended(1).says(&["could not be used"]);
         assert_eq!(lines(&run)[0]["origin"], "compiled");
@@ -125,7 +125,7 @@ fn every_lookup_is_traced_with_its_fields_and_its_outcome() {
         }
         assert_ne!(lines[0]["process"], lines[1]["process"]);
 
-        // What is there is damaged.
+        // The stored entry is damaged.
         crate::flip(entry.path(), 0);
         let mut command = bench.command(["build", "saxpy.cl", "--options", "-w"]);
         let run = Run::of(command.env("KILN_CACHE_TRACE", "stderr").output().unwrap());
@@ -133,7 +133,7 @@ fn every_lookup_is_traced_with_its_fields_and_its_outcome() {
     });
 }
 
-/// A module with constants of these types, whose kernel uses none of them.
+/// Returns a module with constants of these types. Its kernel uses none of them.
 pub(crate) fn module() -> Vec<u8> {
     use rspirv::binary::Assemble as _;
     use rspirv::dr::{Builder, Operand};
@@ -178,7 +178,7 @@ pub(crate) fn module() -> Vec<u8> {
     bytemuck::cast_slice(&b.module().assemble()).to_vec()
 }
 
-/// The bench with `module.spv`, if its device takes that.
+/// Adds `module.spv` to the bench. Returns whether its device takes SPIR-V.
 fn with_module(bench: &Bench) -> bool {
     fs::write(bench.path("module.spv"), module()).unwrap();
     bench.rt.device().formats.contains(&ImageFormat::SpirV)
@@ -234,7 +234,7 @@ fn values_that_do_not_fit_a_constant_are_refused_by_name() {
         ] {
             bench.run(["build", "module.spv", "--spec", spec]).ended(1).says(words);
         }
-        // OpenCL C has no such constants.
+        // OpenCL C has no specialization constants.
         bench.run(["build", "saxpy.cl", "--spec", "0=1"]).ended(1).says(&["-D NAME=VALUE"]);
     });
 }

@@ -1,4 +1,4 @@
-//! Programs that leave a cache, and come back.
+//! Tests of exporting programs from a cache and importing them.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use tar::{Archive, Builder, EntryType, Header};
 
 use crate::{Run, flip, on_filled_benches};
 
-/// The header of a file with this name, which no library would write like that.
+/// Returns the header of a file with this name, written as no library would write it.
 fn header(name: &str, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
@@ -68,7 +68,7 @@ fn a_bundle_brings_the_programs_to_another_cache() {
         assert_eq!(imported["refused"], Value::Array(Vec::new()));
         assert_eq!(bench.build("saxpy.cl", &other)["origin"], "disk");
 
-        // One of them, through a pipe.
+        // One entry is exported and imported through a pipe.
         let key = entries[0].key().to_string();
         let piped = bench.command(["cache", "export", "-", &key[..10]]).output().unwrap();
         fs::write(bench.path("one.tar"), &piped.stdout).unwrap();
@@ -126,7 +126,7 @@ fn what_is_no_entry_is_refused_by_name_and_the_others_are_imported() {
         folder.set_entry_type(EntryType::Directory);
         folder.set_cksum();
         bundle.append(&folder, &[][..]).unwrap();
-        // As `tar -C v1 -cf FILE .` names it.
+        // The name as `tar -C v1 -cf FILE .` writes it.
         let name = format!("./{}", first.name());
         bundle.append(&header(&name, whole.len() as u64), &*whole).unwrap();
         bundle.into_inner().unwrap();
@@ -149,7 +149,7 @@ fn what_is_no_entry_is_refused_by_name_and_the_others_are_imported() {
     });
 }
 
-/// With little memory, where the system can be asked for that.
+/// The import runs with little memory where the system can limit it.
 #[test]
 fn sizes_that_a_bundle_only_declares_cost_no_memory() {
     on_filled_benches(async |bench| {

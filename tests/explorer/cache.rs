@@ -1,4 +1,4 @@
-//! A look into a cache, and its upkeep.
+//! Tests of the commands that inspect and maintain a cache.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -145,7 +145,7 @@ fn entries_of_newer_versions_are_left_alone_and_told() {
         assert_eq!(bench.entries()[0].key(), newer.key());
         assert!(bench.text(["cache", "verify"]).contains("newer version"));
 
-        // Nor does one from elsewhere take its place.
+        // An imported entry does not replace the newer one either.
         let other = ["--cache-dir", "other"];
         bench.build("saxpy.cl", &other);
         bench.build("stages.cl", &[&other[..], &["--options", STAGES_OPTIONS]].concat());
@@ -165,7 +165,7 @@ fn times_of_fusions_are_told_from_programs() {
         let store = bench.store();
         let is_timing =
             |entry: &EntryInfo| store.manifest(entry).unwrap().field("kind") == Some("timing");
-        // Until it is known which way is faster.
+        // Runs until the times of both ways are stored.
         for run in 0.. {
             assert!(run < 100, "the times are not kept");
             let chain = Chain::new(&rt, vec![1.0; 64], 2.0).await;
@@ -197,7 +197,7 @@ fn collection_can_be_tried_before_it_is_done() {
             let used = SystemTime::now() - Duration::from_secs(hours * 3600);
             fs::File::open(entry.path()).unwrap().set_modified(used).unwrap();
         }
-        // One of the two is too much.
+        // The limit is too small for both entries.
         let limit = entries.iter().map(|entry| entry.bytes()).sum::<u64>() - 1;
         let gc = |more: &[&str]| {
             let mut command = bench.command(["cache", "gc"].iter().chain(more));
@@ -221,7 +221,7 @@ fn what_an_application_has_room_for_stays_though_the_tool_does_not_know_of_it() 
     on_filled_benches(async |bench| {
         let bundle = bench.path("bundle");
         bench.text(["cache", "export", bundle.to_str().unwrap()]);
-        // More than is kept unless somebody says otherwise, used less recently than all else.
+        // The entry is larger than the default limit, and was used less recently than all others.
         let entry = bench.entries()[0].path().to_owned();
         let large = entry.with_file_name(format!("{}.kiln", "0".repeat(62)));
         let file = fs::File::create(&large).unwrap();
@@ -254,7 +254,7 @@ fn a_cache_is_cleared_by_those_who_mean_it() {
 #[test]
 fn the_first_digits_of_a_key_name_it_if_no_other_key_has_them() {
     on_benches(async |bench| {
-        // What is inside makes no difference to the names.
+        // The contents of the files do not affect their names.
         let folder = bench.path("cache/v1/0123456789abcdef/ab");
         fs::create_dir_all(&folder).unwrap();
         let keys = ["cd0", "cd1"].map(|digits| format!("ab{digits}{}", "0".repeat(59)));

@@ -1,4 +1,4 @@
-//! `kiln fuse`: what launches become, and why.
+//! Tests of `kiln fuse`: the outcome for launches, and the reasons.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::tools::has_clang;
 use crate::{Bench, Run, on_benches};
 
-/// Kernels as a module, and as the text that it was made from.
+/// Kernels as a module; `TEXT` is the source that it was compiled from.
 const KERNELS: &[u8] = include_bytes!("../data/fusion.spv");
 const TEXT: &str = include_str!("../data/fusion.cl");
 
@@ -34,7 +34,7 @@ impl Bench {
     }
 }
 
-/// What is told of a buffer.
+/// Returns the report on a buffer.
 #[track_caller]
 fn buffer<'a>(told: &'a Value, name: &str) -> &'a Value {
     let buffers = told["buffers"].as_array().expect("they are an array");
@@ -104,10 +104,10 @@ fn what_is_kept_stays_in_memory() {
         assert_eq!(fate(&told, "tmp"), (true, false));
         let why = buffer(&told, "tmp")["in_memory"].as_str().unwrap();
         assert!(why.contains("read later"), "{why}");
-        // Nothing else is, then.
+        // With `--keep src`, no other buffer is kept.
         let told = bench.told(&[SCALE, OFFSET], &["--keep", "src"], 0);
         assert_eq!(fate(&told, "dst"), (false, true));
-        // What the last launch changes is kept, though it reads it as well.
+        // A buffer that the last launch changes is kept, even if that launch also reads it.
         let told = bench.told(&[SCALE, "in_place(tmp) over 1024"], &[], 0);
         assert_eq!(fate(&told, "tmp"), (true, false));
     });
@@ -131,11 +131,11 @@ fn what_would_change_the_result_is_not_fused_and_told_by_the_launches() {
         let shared = buffer(&told, "tmp");
         assert_eq!((&shared["verdict"], &shared["reason"]), (&json!("refuted"), &told["refusal"]));
         let verdicts = shared["pairs"].as_array().unwrap().iter().map(|pair| &pair["verdict"]);
-        // Two launches that read do not meet.
+        // Two launches that only read the buffer do not conflict.
         assert_eq!(verdicts.collect::<Vec<_>>(), ["refuted", "needs-trust", "proven"]);
         assert_eq!(buffer(&told, "src")["verdict"], "proven");
 
-        // One's word may stand for what is not known, not against what is.
+        // `--assume-legal` covers what is unknown, but not what is refuted.
         bench.fuse(&[SCALE, GATHER], &[]).ended(1);
         bench.fuse(&[SCALE, GATHER], &["--assume-legal"]).ended(0);
         bench.fuse(&[SCALE, BLUR], &["--assume-legal"]).ended(1);
@@ -210,7 +210,7 @@ fn arguments_must_fit_their_parameters() {
 #[test]
 fn numbers_of_a_type_that_nobody_tells_say_it() {
     on_benches(async |bench| {
-        // A module does not tell the sign of integers; a driver may.
+        // A module does not state the sign of integers; a driver may.
         let launch = |n| format!("guarded(tmp, dst, {n}) over 1024");
         for number in ["8u32", "0x10u32"] {
             bench.fuse(&[SCALE, &launch(number)], &[]).ended(0);
@@ -259,7 +259,7 @@ fn what_opencl_c_was_translated_to_is_an_entry_of_its_kind() {
         let of_kind = |kind: &str| lines.iter().filter(|l| l["kind"] == kind).collect::<Vec<_>>();
         let [translation] = &*of_kind("spirv") else { panic!("{listed}") };
         assert_eq!(translation["kernels"], json!(["twice"]));
-        // The kernels, and the one that they became.
+        // The original kernels, and the fused one.
         assert_eq!(of_kind("program").len(), 2);
         let text = bench.text(["cache", "ls"]);
         assert!(text.contains("twice (SPIR-V)"), "{text}");
@@ -273,7 +273,7 @@ fn what_opencl_c_was_translated_to_is_an_entry_of_its_kind() {
         }
         let shown = bench.json(["cache", "show", key]);
         assert_eq!(shown["kernels"][0]["name"], "twice");
-        // What is extracted is a module.
+        // The extracted file is a module.
         bench.run(["cache", "extract", key, "-o", "twice.spv"]).ended(0);
         let image = kiln::Image::spirv(fs::read(bench.path("twice.spv")).unwrap()).unwrap();
         assert!(image.kernels().contains(&"twice".to_owned()));

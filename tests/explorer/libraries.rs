@@ -1,4 +1,4 @@
-//! Device libraries, for builds and for what builds would ask for, and the objects that they become.
+//! Tests of device libraries: in builds, in lookups of what a build would request, and as objects.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::images::{function, image};
 use crate::{Bench, on_benches};
 
-/// An application, the library that it imports from, and the one that this imports from.
+/// Application, the library that it imports from, and the library that this one imports from.
 struct Linked {
     images: [Image; 3],
     file: &'static str,
-    /// What tells the explorer of the libraries.
+    /// Arguments that declare the libraries to the explorer.
     settings: Vec<String>,
 }
 
@@ -48,13 +48,13 @@ fn linked(bench: &Bench, format: ImageFormat) -> Linked {
 }
 
 impl Linked {
-    /// Arguments that end with the file and the settings.
+    /// Returns arguments that end with the file and the settings.
     fn arguments<'a>(&'a self, command: &[&'a str]) -> Vec<&'a str> {
         let settings = self.settings.iter().map(String::as_str);
         command.iter().copied().chain([self.file]).chain(settings).collect()
     }
 
-    /// The key that an application gets which has the same images.
+    /// Returns the key of the program for an application that registers the same images.
     fn key(&self, bench: &Bench) -> String {
         let [application, libraries @ ..] = &self.images;
         for library in libraries {
@@ -64,7 +64,7 @@ impl Linked {
     }
 }
 
-/// A test with each format that each device links, and a cache that is empty at first.
+/// Runs a test with each format that each device links, starting with an empty cache.
 fn on_linked(test: impl AsyncFn(&Bench, Linked)) {
     on_benches(async |bench| {
         for format in [ImageFormat::OpenClC, ImageFormat::SpirV] {
@@ -103,7 +103,7 @@ fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
         linked(&bench, ImageFormat::SpirV);
         fs::write(bench.path("nothing.spv"), crate::builds::module()).unwrap();
         fs::write(bench.path("native"), [0xFF, 0xFE, 0x00]).unwrap();
-        // As the system says it; the number is that of Windows, too.
+        // Message of the system; the number is the same on Windows.
         let absent = io::Error::from_raw_os_error(2).to_string();
         for (library, words) in [
             ("absent.spv", &[&*absent][..]),
@@ -119,7 +119,7 @@ fn a_library_that_cannot_be_used_ends_the_command_and_is_named() {
                 run.says(&[&format!("library {file}: ")]).says(words);
             }
         }
-        // What it imports, a module says itself, too.
+        // A SPIR-V module states its imports itself.
         let run = bench.run(["build", "apply.spv", "--import", "apply.spv=outer"]);
         run.ended(1).says(&["apply.spv: ", "SPIR-V"]);
     });
@@ -133,14 +133,14 @@ fn why_compares_programs_with_all_their_images() {
         let key = bench.json(linked.arguments(&["build"]))["key"].as_str().unwrap().to_owned();
         assert_eq!(bench.json(&why)["stored"], true);
 
-        // The program of other images was used since, and so were the objects.
+        // The program of other images, and the objects, were used more recently.
         bench.build("saxpy.cl", &[]);
         let entries = bench.entries();
         let program = entries.iter().find(|entry| entry.key().to_string() == key).unwrap();
         let used = SystemTime::now() - Duration::from_secs(3600);
         fs::File::open(program.path()).unwrap().set_modified(used).unwrap();
 
-        // A library was changed.
+        // One library is changed.
         let changed = image(linked.images[2].format(), &[function("inner").plus(2.0)], &[]);
         let inner = linked.file.replace("apply", "inner");
         fs::write(bench.path(&inner), changed.code()).unwrap();
@@ -154,7 +154,7 @@ fn why_compares_programs_with_all_their_images() {
         let text = bench.run(&why).ended(1).fits().out;
         assert!(text.contains("No program is of these images"), "{text}");
 
-        // Objects of its images are no programs.
+        // Objects of its images do not count as programs.
         let programs = bench.json(["cache", "ls"]);
         for line in programs.as_array().unwrap().iter().filter(|line| line["kind"] == "program") {
             let is_it = |entry: &&EntryInfo| line["key"] == entry.key().to_string();
@@ -176,7 +176,7 @@ fn the_constants_of_libraries_are_set_by_id_or_by_library() {
         let a = image(format, &[function("a").plus_constant(7, 1.0)], &[]);
         let b = [function("b").plus_constant(7, 1.0), function("c").plus_constant(8, 1.0)];
         let b = image(format, &b, &[]);
-        // Nobody imports from it.
+        // No module imports from this library.
         let idle = image(format, &[function("idle").plus_constant(8, 1.0)], &[]);
         let mut settings = Vec::new();
         for (name, library) in [("a.spv", &a), ("b.spv", &b), ("idle.spv", &idle)] {
@@ -224,7 +224,8 @@ fn objects_are_told_from_programs() {
             |kind: &str| -> Vec<_> { lines.iter().filter(|line| line["kind"] == kind).collect() };
         let objects = of_kind("object");
         let [program] = *of_kind("program") else { panic!("{lines:?}") };
-        // Texts are translated where there are tools for it, to compare the types of imports and exports.
+        // OpenCL C is translated if the tools for it are installed, to compare the types of imports and
+        // exports.
         let translated = of_kind("spirv").len();
         assert_eq!((objects.len(), lines.len()), (3, 4 + translated), "{lines:?}");
         let text = bench.text(["cache", "ls"]);

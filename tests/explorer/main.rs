@@ -1,4 +1,4 @@
-//! The explorer, as its users run it: a process with arguments, output and an exit code.
+//! Tests of the explorer as its users run it: as a process with arguments, output and an exit code.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in helpers too")]
 
@@ -34,7 +34,7 @@ use serde_json::Value;
 use support::{SAXPY, on_each_device};
 use tempfile::TempDir;
 
-/// As in realistic applications: several kernels to a program, with names that say something.
+/// Source like that of a realistic application: several kernels with descriptive names in a program.
 const STAGES: &str = "
     kernel void convert_to_linear_light(global float *pixels) {
         size_t i = get_global_id(0);
@@ -50,13 +50,13 @@ const STAGES: &str = "
 
 const STAGES_OPTIONS: &str = "-D GAMMA=2.2f -cl-fast-relaxed-math -cl-mad-enable";
 
-/// A device, and a directory with sources and a cache, in which the explorer runs.
+/// Device, and directory with sources and a cache, in which the explorer runs.
 struct Bench {
     folder: TempDir,
     rt: Runtime,
 }
 
-/// What a run of the explorer came to.
+/// Exit code and output of a run of the explorer.
 #[derive(Debug)]
 struct Run {
     code: i32,
@@ -73,7 +73,7 @@ impl Bench {
         Self { folder, rt }
     }
 
-    /// One whose cache has the programs of `saxpy.cl` and, with options, `stages.cl`.
+    /// Returns a bench whose cache has the programs of `saxpy.cl` and, with options, `stages.cl`.
     fn filled(rt: Runtime) -> Self {
         let bench = Self::new(rt);
         bench.build("saxpy.cl", &[]);
@@ -93,14 +93,15 @@ impl Bench {
         Store::at(self.path("cache")).unwrap()
     }
 
-    /// The entries, in the order of their keys.
+    /// Returns the entries of the cache, in the order of their keys.
     fn entries(&self) -> Vec<EntryInfo> {
         let mut entries: Vec<_> = self.store().entries().collect();
         entries.sort_by_key(EntryInfo::key);
         entries
     }
 
-    /// The explorer, with the cache and the device of this bench and no other environment.
+    /// Returns the explorer's command, with the cache and the device of this bench and no other
+    /// `KILN_*` variables.
     fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KILN_")) {
@@ -115,18 +116,18 @@ impl Bench {
         Run::of(self.command(arguments).output().unwrap())
     }
 
-    /// What a run that should do well prints for people: tables that fit.
+    /// Returns the readable output of a run that succeeds, and checks that its tables fit.
     fn text<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
         self.run(arguments).ended(0).fits().out
     }
 
-    /// What it prints for programs.
+    /// Returns the JSON output of a run that succeeds.
     fn json<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Value {
         let run = Run::of(self.command(arguments).arg("--json").output().unwrap());
         run.ended(0).json()
     }
 
-    /// Builds a file, and gives its line.
+    /// Builds a file, and returns its line of JSON.
     fn build(&self, file: &str, more: &[&str]) -> Value {
         self.json(["build", file].iter().chain(more))
     }
@@ -145,7 +146,7 @@ impl Run {
         self
     }
 
-    /// Whether what it printed fits into 100 columns, paths and a compiler's words aside.
+    /// Checks that the output fits into 100 columns, except paths and the compiler's messages.
     #[track_caller]
     fn fits(self) -> Self {
         let own = self.out.lines().take_while(|line| *line != "The compiler said:");
@@ -160,7 +161,7 @@ impl Run {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Whether the errors say all of this.
+    /// Checks that the error output contains all of these words.
     #[track_caller]
     fn says(self, words: &[&str]) -> Self {
         for word in words {
@@ -170,12 +171,12 @@ impl Run {
     }
 }
 
-/// A test that runs on every device.
+/// Runs a test on every device.
 fn on_benches(test: impl AsyncFn(Bench)) {
     smol::block_on(on_each_device(async |rt: Runtime| test(Bench::new(rt)).await));
 }
 
-/// The same with a cache that has something in it.
+/// Runs a test on every device, with a cache that has entries.
 fn on_filled_benches(test: impl AsyncFn(Bench)) {
     smol::block_on(on_each_device(async |rt: Runtime| test(Bench::filled(rt)).await));
 }
@@ -192,7 +193,7 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Gives an entry another version of the form, which stands in a fixed place from the end.
+/// Changes the format version of an entry, which is 16 bytes before its end.
 fn set_version(path: &Path, version: u32) {
     let mut bytes = fs::read(path).unwrap();
     let at = bytes.len() - 16;
@@ -200,11 +201,12 @@ fn set_version(path: &Path, version: u32) {
     fs::write(path, bytes).unwrap();
 }
 
-/// The names below a heading of some help, up to the next empty line. Each must be described.
+/// Returns the names below a heading of a help text, up to the next empty line. Checks that each has a
+/// description.
 fn listed(help: &str, heading: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != heading).skip(1);
     let items = lines.take_while(|line| !line.is_empty());
-    // What is indented further goes on with a description.
+    // Lines that are indented further continue a description.
     let items = items.filter(|line| !line.starts_with("    "));
     items
         .map(|line| {
@@ -218,7 +220,7 @@ fn listed(help: &str, heading: &str) -> Vec<String> {
 #[test]
 fn help_describes_every_command_and_every_option() {
     fn check(path: &[&str]) -> usize {
-        // The short form has each description beside its name.
+        // The short help has each description beside its name.
         let run = run_alone(&[path, &["-h"]].concat()).ended(0).fits();
         let commands = listed(&run.out, "Commands:");
         for option in listed(&run.out, "Options:") {
@@ -278,7 +280,7 @@ fn settings_that_cannot_be_used_end_with_2_and_are_named() {
             let output = bench.command(["cache", "ls"]).env(name, value).output().unwrap();
             Run::of(output).ended(2).says(&[word]);
         }
-        // A directory that is given counts, whatever the environment says.
+        // A directory that is given as an option overrides the environment.
         let mut command = bench.command(["cache", "ls", "--cache-dir", "cache"]);
         Run::of(command.env("KILN_CACHE", "off").output().unwrap()).ended(0);
     });
@@ -389,7 +391,7 @@ fn a_loader_that_is_named_and_is_none_is_an_error() {
             let run = bench.command(["devices"]).env("OPENCL_DYLIB_PATH", paths).output().unwrap();
             Run::of(run).ended(2).says(&["OPENCL_DYLIB_PATH", named, "unset the variable"]);
         }
-        // Nothing is no path.
+        // An empty value is not a valid path.
         let run = bench.command(["devices"]).env("OPENCL_DYLIB_PATH", "").output().unwrap();
         Run::of(run).ended(2).says(&["OPENCL_DYLIB_PATH"]);
     });

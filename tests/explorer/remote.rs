@@ -1,4 +1,4 @@
-//! The remote cache: entries that go there and come back, and what is told of it.
+//! Tests of the remote cache: entries that are pushed and pulled, and the output about it.
 
 use std::fs;
 use std::process::Command;
@@ -8,11 +8,11 @@ use serde_json::Value;
 use crate::{Bench, Run, flip, on_filled_benches, share};
 
 impl Bench {
-    /// The explorer, with a remote cache in the bench's own folder.
+    /// Returns the explorer's command, with a remote cache in the bench's own folder.
     fn remote(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(arguments);
         command.env("KILN_CACHE_REMOTE", share::address(&self.path("share")));
-        // As long as nobody races.
+        // Limits so long that they never expire.
         command.env("KILN_CACHE_REMOTE_BUDGET", "10min");
         command.env("KILN_CACHE_REMOTE_TIMEOUT", "10min");
         command
@@ -77,7 +77,7 @@ fn what_is_named_is_pushed_whatever_is_there() {
         flip(&object, 0);
         let pushed = bench.remote_json(&["cache", "push", &first.key().to_string()], 0);
         assert_eq!((&pushed["pushed"], &pushed["present"]), (&1.into(), &0.into()), "{pushed}");
-        // Who may only write does not ask what is there.
+        // With write-only access, existing objects are not looked up.
         let mut push = bench.remote(&["cache", "push", "--json"]);
         push.env("KILN_CACHE_REMOTE_ACCESS", "write-only");
         let pushed = Run::of(push.output().unwrap()).ended(0).json();

@@ -1,4 +1,4 @@
-//! `why`: what tells two keys apart, and why a source is not in the cache.
+//! Tests of `why`: the differences between two keys, and why a source is not in the cache.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{SAXPY, STAGES_OPTIONS, flip, on_benches, on_filled_benches};
 
-/// The fields in which two keys are told to differ.
+/// Returns the names of the fields in which two keys differ.
 fn fields(differences: &Value) -> Vec<&str> {
     let lines = differences.as_array().unwrap().iter();
     lines.map(|line| line["field"].as_str().unwrap()).collect()
@@ -61,7 +61,7 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
         assert_eq!((&why["stored"], &why["nearest"]), (&true.into(), &Value::Null));
         assert!(bench.text(["cache", "why", "saxpy.cl"]).contains("in the cache"));
 
-        // Of the same image there is one, with other options.
+        // The cache has a program of the same image, with other options.
         let why = bench.run(["cache", "why", "stages.cl", "--json"]).ended(1).json();
         assert_eq!((&why["stored"], &why["nearest"]["same_image"]), (&false.into(), &true.into()));
         assert_eq!(fields(&why["nearest"]["differences"]), ["options"]);
@@ -69,7 +69,7 @@ fn a_source_alone_is_compared_with_the_nearest_entry() {
         let text = bench.run(["cache", "why", "stages.cl"]).ended(1).fits().out;
         assert!(text.contains("same image") && text.contains("options"), "{text}");
 
-        // It was changed since.
+        // The source is changed after it was built.
         fs::write(bench.path("saxpy.cl"), format!("{SAXPY}\n")).unwrap();
         let why = bench.run(["cache", "why", "saxpy.cl", "--json"]).ended(1).json();
         assert_eq!(why["nearest"]["same_image"], false);
@@ -98,7 +98,7 @@ fn an_entry_that_would_not_be_loaded_is_told() {
     });
 }
 
-/// A file whose name could be a key.
+/// The file's name has the form of a key.
 #[test]
 fn a_path_is_never_taken_for_a_key() {
     on_benches(async |bench| {

@@ -1,7 +1,7 @@
-//! The signal that a command's waiters sleep on, and the mailbox of the reactor, under every
-//! interleaving of the threads that use them.
+//! Loom models of the signal that a command's waiters sleep on and of the mailbox of the reactor, under
+//! every interleaving of the threads that use them.
 //!
-//! A package of its own, so that `--cfg kiln_loom` concerns nothing but the file that is modelled:
+//! They are a separate package, so that `--cfg kiln_loom` affects only the modelled file. Run them with
 //! `make loom`.
 
 #![cfg(all(test, kiln_loom))]
@@ -30,7 +30,7 @@ fn wait(signal: &Signal) {
     drop(signal.leave(&mut seat));
 }
 
-/// The driver's callback, and the reactor where the callback cannot wake the waiter.
+/// Acts as the driver's callback, and as the reactor if the callback cannot wake the waiter.
 fn call_back(signal: &Signal) {
     match signal.fire(true) {
         Fired::Waiter(waker) => waker.wake(),
@@ -138,7 +138,7 @@ fn new_work_ends_a_sleep_without_limit() {
                 mailbox.rouse();
             }
         });
-        // Not a load, as in `latest`.
+        // A read-modify-write instead of a load, as in `latest`.
         let has_work = || work.fetch_or(false, SeqCst);
         while !has_work() {
             mailbox.sleep_unless(has_work);
