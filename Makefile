@@ -1,4 +1,4 @@
-# Everything here runs on Linux without a GPU: `scripts/setup` gets two OpenCL drivers for CPUs.
+# All targets run on Linux without a GPU: `scripts/setup` installs two OpenCL drivers for CPUs.
 
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 DRIVERS = $(shell basename -s .icd target/opencl/vendors/*.icd | paste -sd , -)
@@ -16,12 +16,12 @@ test: setup services ## run all tests, on both drivers
 test-level-zero: setup ## run tests on Level Zero, where KILN_GPU_RUNNER names a command that imitates a GPU
 	scripts/test-level-zero
 
-test-races: setup ## run fused kernels on Oclgrind, which tells of data races
+test-races: setup ## run fused kernels on Oclgrind, which reports data races
 	scripts/test-races
 
 SCOPES = 4000
 
-soak-internalize: setup ## fuse SCOPES scopes of each kind, on both drivers, and want every intermediate buffer internalized
+soak-internalize: setup ## fuse SCOPES scopes of each kind, on both drivers, and require that every intermediate buffer is internalized
 	KILN_TEST_SCOPES=$(SCOPES) scripts/test --test released -- internalized
 
 # Each run is a process with a cold store and cold drivers: `make soak-cold COLD_RUNS=500`.
@@ -38,14 +38,14 @@ lint: fmt clippy docs rooms ## check formatting, lints, docs and rooms
 rooms: ## check that each room of `src` uses only rooms below it
 	scripts/check-rooms
 
-# The name is our own: several dependencies take a plain `--cfg loom` for theirs and no longer compile.
+# The cfg is not named `loom`, because several dependencies react to a plain `--cfg loom` and no longer compile.
 loom: rust ## check the concurrent parts under every interleaving
 	RUSTFLAGS="--cfg kiln_loom" \
 		cargo test --manifest-path tests/loom/Cargo.toml --target-dir target/loom
 
 # Address Sanitizer is still unstable in rustc. RUSTC_BOOTSTRAP lets the stable compiler use it;
-# `--target` keeps it out of build scripts and procedural macros. Drivers that `make setup` got take
-# part; they bring signal stacks of their own, and leak a little.
+# `--target` keeps it out of build scripts and procedural macros. Drivers that `make setup` installed are
+# tested, too. They have signal stacks of their own, and leak a little memory.
 sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address \
 		ASAN_OPTIONS=use_sigaltstack=0:allocator_may_return_null=1 \
@@ -53,11 +53,11 @@ sanitize: rust ## run the soundness tests under Address and Leak Sanitizer
 		$(if $(wildcard target/opencl/vendors/*.icd),KILN_REQUIRE_DEVICES=$(DRIVERS) scripts/env) \
 		cargo test --target $(HOST) --target-dir target/asan --test soundness --features simulated
 
-# cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. What it finds is kept
-# below `fuzz/`. For longer: `make fuzz SECONDS=3600`, which is the time of each target.
+# cargo-fuzz drives libFuzzer, whose instrumentation is unstable in rustc, too. Its findings are kept
+# below `fuzz/`. SECONDS is the time of each target. For a longer run: `make fuzz SECONDS=3600`.
 SECONDS = 60
 
-fuzz: rust ## fuzz what reads stored and sent programs, reads and translates SPIR-V modules and fuses kernels
+fuzz: rust ## fuzz the code that reads stored and sent programs, reads and translates SPIR-V modules, and fuses kernels
 	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run entry -- -max_total_time=$(SECONDS) -max_len=4096
 	RUSTC_BOOTSTRAP=1 cargo fuzz run object -- -max_total_time=$(SECONDS) -max_len=4096
@@ -72,7 +72,7 @@ features: rust ## lint with each feature alone, and the tests with the default o
 deny: rust ## check licences, versions and sources of the dependencies, if cargo-deny is installed
 	scripts/check-deny
 
-platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has what that takes
+platforms: rust ## lint for Windows, macOS and ARM, as far as rustup has their standard libraries
 	scripts/check-platforms
 
 msrv: rust ## compile with the oldest Rust that is supported
@@ -81,10 +81,10 @@ msrv: rust ## compile with the oldest Rust that is supported
 examples: rust ## compile the examples
 	cargo build --examples --all-features
 
-setup: rust ## get the OpenCL drivers (done by the targets that need them)
+setup: rust ## install the OpenCL drivers (done by the targets that need them)
 	@scripts/setup
 
-services: ## get the services for the tests of a fleet (done by `make test`)
+services: ## install the services for the tests of a fleet (done by `make test`)
 	@scripts/setup-services
 
 fmt: rust
@@ -101,8 +101,8 @@ rust:
 		echo "Kiln needs Rust 1.89 or newer: https://rustup.rs, or your system's packages (Debian: apt-get install cargo) if they are that new" >&2; \
 		exit 1; }
 
-# Each run is a process whose threads use a device while it ends: five kinds of work, three ways to
-# end, every driver. `make soak-exit RUNS=20` for more than 200 runs of each driver.
+# Each run is a process whose threads use a device while it ends. The runs cover five kinds of work, three
+# ways to end, and every driver. For more than 200 runs of each driver: `make soak-exit RUNS=20`.
 RUNS = 14
 
 soak-exit: setup ## end processes whose threads use devices, again and again

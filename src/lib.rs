@@ -1,22 +1,22 @@
 //! Kiln runs compute kernels from async Rust, on OpenCL and Level Zero devices.
 //!
-//! An application hands it device code and awaits results. Kiln sees to three things that are hard
-//! to get right around a driver whose calls block, whose objects are not counted and whose compiler
+//! An application passes device code to Kiln and awaits the results. Kiln handles three tasks that are hard to
+//! get right around a driver whose calls block, whose objects are not reference-counted and whose compiler
 //! takes seconds:
 //!
-//! * **A program is built once.** A build is a shared future: whoever asks for the same image, with
-//!   the same options, for the same device, awaits the same build, and finds its program in memory
-//!   afterwards, and on disk after the next start. A build belongs to nobody: dropping whoever asked
-//!   for it first cancels nothing.
-//! * **No executor thread blocks.** Launches, copies and host futures form a DAG whose edges follow
-//!   from the buffers that they use. Submitting returns at once; a command's end wakes the task that
-//!   awaits it. What does block says so: to allocate a [buffer](Runtime::buffer) is a call of the
-//!   driver, [`BuildRequest::key`] reads files, and [`Event::wait`] is for hosts that block.
-//! * **Memory outlives the device's use of it.** Commands own what they touch until the driver says
-//!   that they have ended. Futures own nothing: any of them can be dropped, leaked or raced at any
+//! * **A program is built once.** A build is a shared future: all callers that request the same image, with the
+//!   same options, for the same device, await the same build. Later requests find the program in memory, and
+//!   after the next start on disk. No caller owns a build: if the caller that requested it first is dropped,
+//!   the build goes on.
+//! * **No executor thread blocks.** Launches, copies and host futures form a DAG whose edges follow from the
+//!   buffers that they use. Submitting returns at once, and the end of a command wakes the task that awaits it.
+//!   The few calls that block are documented as such: allocating a [buffer](Runtime::buffer) calls the driver,
+//!   [`BuildRequest::key`] reads files, and [`Event::wait`] is for host code that blocks.
+//! * **Memory outlives the device's use of it.** Commands own the memory that they access until the driver
+//!   reports that they have ended. Futures own nothing: any of them can be dropped, leaked or raced at any
 //!   time.
 //!
-//! Kiln brings no executor and needs none: its futures run under tokio, smol, or a bare `block_on`.
+//! Kiln neither provides nor requires an executor: its futures run under tokio, smol, or a bare `block_on`.
 //!
 //! # First example
 //!
@@ -45,43 +45,41 @@
 //! # }
 //! ```
 //!
-//! [`Program::kernel`] is where the one `unsafe` of an application stands: it promises that the
-//! kernel stays inside the buffers and the local memory that it is given, and has no undefined
-//! behaviour otherwise. Every launch after that is a safe call. Its arguments are checked, by number,
-//! kind, size and type, as far as the driver or the image tells the kernel's signature
-//! ([`Kernel::params`]); of native binaries that may be little. The length of a buffer is not among
-//! that, since no signature tells it: keep a kernel private to a function that launches it over buffers
-//! that are long enough, or have it check a length that it is given.
+//! [`Program::kernel`] is the only `unsafe` call that an application needs. Its caller promises that the kernel
+//! stays inside the buffers and the local memory that it is given, and has no other undefined behaviour. Every
+//! later launch is a safe call. Its arguments are checked, by number, kind, size and type, as far as the driver
+//! or the image describes the kernel's signature ([`Kernel::params`]); for native binaries the description can
+//! be short. Buffer lengths are not checked, because no signature states them. Therefore keep a kernel private
+//! to a function that launches it over buffers that are long enough, or pass a length that the kernel checks.
 //!
 //! # When not to use it
 //!
 //! * For graphics, or compute that must run in a browser: use `wgpu`.
-//! * For one large kernel in a program that has nothing else to do: call `opencl3`, block, be done.
-//! * For whole graphs of tensors: a framework's compiler knows more than fusion of kernels can prove.
+//! * For one large kernel in a program that has nothing else to do: call `opencl3` and block.
+//! * For whole graphs of tensors: a framework's compiler has more information than kernel fusion can prove.
 //! * For kernels written in Rust: Kiln takes OpenCL C, SPIR-V and native binaries.
-//! * To run untrusted device code: a kernel can do whatever its driver lets it do. Only compiling it
-//!   can be kept from harm: see [`Image::untrusted`].
+//! * To run untrusted device code: a kernel can do whatever its driver allows. Only its compilation can be
+//!   isolated: see [`Image::untrusted`].
 //!
 //! # How it works
 //!
-//! **Builds.** [`Runtime::build`] derives a [`BuildKey`], a BLAKE3 digest over everything that can
-//! change the result: the image's digest, the files that its source includes, options,
-//! specialization constants, the device with the versions of its driver, and the environment
-//! variables that change its compiler. Under that key stands one shared build, which runs on a few
-//! threads of Kiln's own. What the compiler refused is kept, with its log, like a program; what
-//! failed by circumstance, such as exhausted memory, is tried again. Programs are kept up to a
-//! limit in bytes, the least recently used go first, and one that is in use survives its eviction.
+//! **Builds.** [`Runtime::build`] derives a [`BuildKey`], a BLAKE3 digest over everything that can change the
+//! result: the image's digest, the files that its source includes, options, specialization constants, the
+//! device with the versions of its driver, and the environment variables that change its compiler. Each key has
+//! one shared build, which runs on a small pool of Kiln's own threads. A compile error is cached with its log,
+//! like a program. A failure with an external cause, such as exhausted memory, is not cached: the next request
+//! builds again. The programs in memory are limited by their total size in bytes. The least recently used ones
+//! are evicted first, and a program that is in use survives its eviction.
 //!
-//! **Untrusted images.** Drivers' compilers run in the application's own process, and code that is
-//! wrong in the right way ends or hangs it. An image that is marked as
-//! [untrusted](Image::untrusted) is compiled by a child process, with a time limit: by this program
-//! itself if its `main` calls [`build_child`] first, else by the tool `kiln`, or by what
-//! `KILN_BUILD_CHILD` or [`RuntimeBuilder::build_child`] names. Whatever the compiler does, the build
-//! is a program or an error.
+//! **Untrusted images.** Drivers' compilers run in the application's own process, and malformed code can crash,
+//! exit or hang it. An image that is marked as [untrusted](Image::untrusted) is compiled by a child process,
+//! with a time limit. The child runs the program that [`RuntimeBuilder::build_child`] or `KILN_BUILD_CHILD`
+//! names. By default, it runs this program itself if its `main` calls [`build_child`] first, or else the tool
+//! `kiln`. Whatever the compiler does, the build returns a program or an error.
 //!
-//! **Device libraries.** An image can import functions that another one exports. The libraries given to
-//! [`Runtime::register`] resolve what is imported, through each other where they import themselves,
-//! and what belongs together is linked:
+//! **Device libraries.** An image can import functions that another image exports. The imports are resolved
+//! from the libraries given to [`Runtime::register`], including the imports of these libraries themselves. The
+//! images that a program needs are linked:
 //!
 //! ```no_run
 //! use kiln::{Image, Runtime};
@@ -98,13 +96,13 @@
 //! # }
 //! ```
 //!
-//! Where the driver links, each image is compiled once for a device, to an object that any number of
-//! programs are linked from, and swapping a library compiles the new one and links, nothing else. A
-//! program's key covers the set of its images, so the order of registration makes no difference, but
-//! for [`DuplicateExports::FirstRegistered`]. OpenCL C is linked by the driver, SPIR-V by the driver or,
-//! where that has no linker for it, by Kiln, to one module that is compiled as a whole. So it is on Level
-//! Zero, too, whose linker leaves calls where the compiler inlines: [`RuntimeBuilder::link_objects`] has
-//! it link all the same.
+//! If the driver links, each image is compiled once for a device, to an object, and any number of programs are
+//! linked from it. Replacing a library compiles the new one and links again, nothing else. The key of a program
+//! covers the set of its images, so the order of registration makes no difference, except with
+//! [`DuplicateExports::FirstRegistered`]. OpenCL C is linked by the driver. SPIR-V is linked by the driver or,
+//! if the driver has no linker for it, by Kiln, to one module that is compiled as a whole. Kiln also links for
+//! Level Zero, whose linker leaves calls where the compiler would inline; [`RuntimeBuilder::link_objects`]
+//! makes Level Zero's linker do it anyway.
 //!
 //! **Fusion.** Launches that pass data on through memory can run as one kernel, without that memory.
 //! [`Queue::start_fusion`] begins a scope that collects them:
@@ -124,106 +122,114 @@
 //! # }
 //! ```
 //!
-//! Nothing is taken on trust. Kiln works out which bytes each work-item reads and writes, and fuses
-//! launches only if no work-item needs what another one wrote, or if a barrier inside the work-group is
-//! enough. Else they run one by one, and [`FusionScope::report`] says which kernel reads what where.
-//! What needs a launch of the scope before it is completed, a read for instance, makes the launches
-//! run one by one first. Fusing can be slower: the first runs are timed in turns, on the device, and
-//! the faster way is kept, on disk too.
+//! Kiln analyses the kernels before it fuses them. It derives which bytes each work-item reads and writes, and
+//! fuses launches only if no work-item needs bytes that another one wrote, or if a barrier inside the
+//! work-group is enough. Otherwise the launches run one by one, and [`FusionScope::report`] states which kernel
+//! reads which bytes where. If anything needs a launch before its scope is completed, such as a read, the
+//! launches run one by one first. Fused kernels can be slower. Therefore the first runs of both variants
+//! alternate and are timed on the device, and the faster variant is kept, also on disk.
 //!
-//! The compiler works on SPIR-V. Kernels given as OpenCL C are translated by `clang` and `llvm-spirv`,
-//! which it runs as processes of their own if the system has them (`KILN_CLANG`, `KILN_LLVM_SPIRV`); for
-//! devices that take no SPIR-V it writes OpenCL C.
+//! The fusing compiler works on SPIR-V. Kernels given as OpenCL C are translated by `clang` and `llvm-spirv`,
+//! which run as separate processes if the system has them (`KILN_CLANG`, `KILN_LLVM_SPIRV`). For devices that
+//! take no SPIR-V, the fusing compiler writes OpenCL C.
 //!
-//! **The disk.** Below memory lies a [store] of files that all processes of a user share. Processes
-//! that start together share each compile, the next start compiles nothing, and what is wrong with
-//! the disk costs a compile and nothing else; only a directory that was chosen and that others own, or
-//! can write to, is an error at start. [`CacheConfig`] and the environment say where it is and how large
-//! it may grow.
+//! **The disk.** The level below memory is a [store] of files that all processes of a user share. Processes
+//! that start together share each compile, and the next start compiles nothing. A defect of the disk costs at
+//! most a recompile. The one exception is a directory that was chosen explicitly: if other users own it or can
+//! write to it, the runtime fails to start. [`CacheConfig`] and the environment set the location of the store
+//! and its maximum size.
 //!
-//! **The fleet.** With the feature `remote`, a storage service that is there already, such as Redis or
-//! S3, lies below the disk: what one machine has compiled the others load, wherever that is quicker than
-//! to compile it. Builds go on without a service that is sick, and a lying one is not believed. The
-//! module `remote` is the guide.
+//! **The fleet.** With the feature `remote`, an existing storage service, such as Redis or S3, is the level
+//! below the disk: programs compiled on one machine are loaded by the others wherever loading is quicker than
+//! compiling. Builds bypass an unavailable service, and its data is verified. The module `remote` is the guide.
 //!
-//! **Commands.** [`Queue::submit`] adds a node to the device's DAG, derives its edges (read after
-//! write, write after read, write after write, overlapping slices included), and hands it to the
-//! driver at once unless it waits for a build, a host future or another device. A chain stays on
-//! one in-order native queue, where order is free; only edges between two of these wait for a native
-//! event. A failed command fails those that need its results with its own error, the root cause; a launch
-//! that is refused before it runs [changes nothing](Queue#failures).
+//! **Commands.** [`Queue::submit`] adds a node to the device's DAG and derives its edges (read after write,
+//! write after read, write after write, overlapping slices included). It passes the command to the driver at
+//! once, unless the command waits for a build, a host future or another device. A chain stays on one in-order
+//! native queue, which keeps the order without any events; only edges between two native queues wait for a
+//! native event. If a command fails, the commands that need its results fail with the same error, the root
+//! cause. A launch that is rejected before it runs [changes nothing](Queue#failures).
 //!
-//! **Completion.** The first poll of an [`Event`] asks the driver to call back, or, of a driver that
-//! calls nobody back or does so milliseconds late, has a thread ask for the end. The callback stores
-//! a flag and wakes the task; the task's next poll, a later submission or the one reactor thread
-//! finds out how the command ended and frees what it kept alive. While nothing is in flight that
-//! thread sleeps.
+//! **Completion.** The first poll of an [`Event`] requests a callback from the driver. If the driver's
+//! callbacks are missing or milliseconds late, a thread polls for completion instead. The callback stores a
+//! flag and wakes the task. Then the task's next poll, a later submission or the reactor thread determines how
+//! the command ended, and frees the memory that it kept alive. The reactor thread sleeps while nothing is in
+//! flight.
 //!
-//! **Threads.** A runtime has one reactor thread and, once they are needed, one for host futures and
-//! [two](RuntimeBuilder::compile_workers) for compilers, as many that wait for the compilers of untrusted
-//! images, and one that reads included files and loads what a remote cache sends while a compile runs;
-//! with a remote cache one that speaks to it, a host task that blocks in [`Event::wait`] has one beside
-//! it, and a trace is written on one of its own. For each opened device there may be more: with Level
-//! Zero, which calls nobody back, and NVIDIA's OpenCL, which does so late, one that finds out when
-//! commands end; with Intel's runtime for CPUs, which counts on those who wait to work along, one that
-//! does so while a long command is awaited, lest one of the device's units idle; where the device is no
-//! CPU, two for large reads, writes and fills. Waiting for another process's build adds the timer thread
-//! of `async-io`, a store that is too large one that collects while it needs to. Those that have nothing
-//! to do sleep.
+//! **Threads.** A runtime has one reactor thread. It starts other threads when they are first needed:
+//!
+//! * one for host futures, and one more beside each host task that blocks in [`Event::wait`];
+//! * [two](RuntimeBuilder::compile_workers) for compilers, and as many that wait for the compilers of untrusted
+//!   images;
+//! * one that reads included files, and loads programs that a remote cache sends while a compile runs;
+//! * with a remote cache, one that communicates with it;
+//! * for a trace, one that writes it;
+//! * once Kiln waits for another process's build, the timer thread of `async-io`;
+//! * while a store is larger than its limit, one that collects.
+//!
+//! Each opened device may have more:
+//!
+//! * with Level Zero, which has no callbacks, and NVIDIA's OpenCL, whose callbacks are late: one that polls for
+//!   completion;
+//! * with Intel's runtime for CPUs, which counts on waiting threads to take part in the work: one that does so
+//!   while a long command is awaited, so that none of the device's units is idle;
+//! * for a device that is not a CPU: two for large reads, writes and fills.
+//!
+//! Threads that have nothing to do sleep.
 //!
 //! # Services: signals, shutdown, forks and plug-ins
 //!
-//! * **Signals.** Some OpenCL drivers register handlers for SIGTERM, SIGINT and others. Kiln takes these back
-//!   before [`Runtime::new`] or a build completes, so an application may register its own at any time before
-//!   or after. One that is registered during these calls also stays, but an application whose
-//!   handler calls the one before it, as `tokio::signal` does, registers it outside of the first ones.
-//! * **Shutdown.** Stop taking requests, finish those that remain, then await [`Runtime::drain`], as the example
-//!   `tokio_service` does. A process that ends without that ends well, too: on Linux with glibc, drivers take no new
-//!   work from then on ([`ErrorKind::ProcessEnding`]), and commands and calls have one second
-//!   to end. After that, or at once if a compiler runs, the process ends without the handlers that were
-//!   registered before the drivers' own. While drivers are loaded for the first time, a thread that has never
-//!   called Kiln and is not the main thread should not end the process: it may still meet a driver's handlers
-//!   first.
-//! * **Forks.** Threads and drivers do not exist in a forked child: after Kiln has started in the parent, all that
-//!   needs them fails with [`ErrorKind::Forked`] in the child. Fork before, or start another program.
-//!   A child that ends while its parent had used a driver runs no further exit handlers.
-//! * **Plug-ins.** A library that contains Kiln stays in memory once it has made a runtime, though `dlclose` is
-//!   called.
+//! * **Signals.** Some OpenCL drivers register handlers for SIGTERM, SIGINT and others. Kiln removes these
+//!   handlers before [`Runtime::new`] or a build completes, so an application can register its own handlers at
+//!   any time before or after. A handler that the application registers during these calls also stays. But if
+//!   that handler calls the previous one, as `tokio::signal` does, register it outside the first such calls.
+//! * **Shutdown.** Stop accepting requests, finish those that remain, then await [`Runtime::drain`], as the
+//!   example `tokio_service` does. A process that ends without these steps also ends cleanly: on Linux with
+//!   glibc, drivers accept no new work from then on ([`ErrorKind::ProcessEnding`]), and commands and calls have
+//!   one second to end. After that second, or at once if a compiler runs, the process ends without the handlers
+//!   that were registered before the drivers' own. While drivers are loaded for the first time, do not end the
+//!   process from a thread that has never called Kiln and is not the main thread: in that case, a driver's
+//!   handlers may still run first.
+//! * **Forks.** Threads and drivers do not exist in a forked child. After Kiln has started in the parent, every
+//!   operation that needs them fails with [`ErrorKind::Forked`] in the child. Fork earlier, or start another
+//!   program. If the parent had used a driver, a child that ends runs no further exit handlers.
+//! * **Plug-ins.** A library that contains Kiln stays in memory once it has created a runtime, even if
+//!   `dlclose` is called.
 //!
 //! # Features
 //!
-//! * `opencl` (default): devices reached through OpenCL. The driver is loaded at run time: a program
-//!   starts without one, and [`Runtime::new`] then says what to install.
-//! * `level-zero` (default): devices reached through Level Zero, in the same way. Where both APIs reach
-//!   a device, OpenCL is taken, since it builds OpenCL C without further compilers;
-//!   `KILN_DEVICE=level-zero` selects this one.
-//! * `simulated`: the module `simulated`, a device in software whose kernels are closures and whose
-//!   faults come on request, for tests of applications.
-//! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need
-//!   it only to compile untrusted images, if they cannot do that themselves.
-//! * `remote-redis`: a remote cache in Redis. It adds a client of Redis and tokio to the dependencies, and
-//!   nothing to the demands on the application's executor.
-//! * `remote-s3`, `remote-webdav` and `remote-fs`: a remote cache in the service of that name, accessed
-//!   through OpenDAL, which these add to the dependencies. `remote-opendal`: a remote cache through an
-//!   operator of OpenDAL that the application brings: see the module `remote::opendal`. `remote` is the
-//!   part that these features share, and has no service.
+//! * `opencl` (default): devices reached through OpenCL. The driver is loaded at run time: a program starts
+//!   without a driver, and the error of [`Runtime::new`] then states what to install.
+//! * `level-zero` (default): devices reached through Level Zero, in the same way. If both APIs reach a device,
+//!   OpenCL is used, because it builds OpenCL C without further compilers; `KILN_DEVICE=level-zero` selects
+//!   Level Zero.
+//! * `simulated`: the module `simulated`, a software device for tests of applications. Its kernels are
+//!   closures, and it produces faults on request.
+//! * `cli`: the program `kiln`, which explores devices and the programs on disk. Applications need it only to
+//!   compile untrusted images, if they cannot compile them by themselves.
+//! * `remote-redis`: a remote cache in Redis. The feature adds a Redis client and tokio to the dependencies,
+//!   but the application can still use any executor.
+//! * `remote-s3`, `remote-webdav` and `remote-fs`: a remote cache in the service of that name, accessed through
+//!   OpenDAL, which these features add to the dependencies. `remote-opendal`: a remote cache through an OpenDAL
+//!   operator that the application provides: see the module `remote::opendal`. `remote` is the part that these
+//!   features share, and includes no service.
 //!
-//! The minimum supported Rust version is 1.89. Of the features that use OpenDAL it is OpenDAL's, 1.91 at
-//! present.
+//! The minimum supported Rust version is 1.89. Features that use OpenDAL need OpenDAL's minimum, currently
+//! 1.91.
 //!
 //! # Environment
 //!
-//! What an application does not set, these variables say, read once when a runtime is built. An empty
-//! one counts as unset.
+//! These variables supply defaults for settings that the application does not set. They are read once, when a
+//! runtime is built. An empty variable counts as unset.
 //!
 #![doc = include_str!("docs/environment.md")]
 //!
-//! Kiln warns of a variable whose name begins with `KILN_` and is not in this list, with the nearest name
-//! that is, and of a cache that cannot be used. Such warnings go to [`tracing`]; where the application
-//! has set no subscriber, each is also written once to standard error, unless `KILN_WARNINGS` is `off`.
+//! Kiln warns if a variable's name begins with `KILN_` but is not in this list, and suggests the nearest name
+//! that is. It also warns if a cache cannot be used. These warnings go to [`tracing`]. If the application has
+//! set no subscriber, each warning is also written once to standard error, unless `KILN_WARNINGS` is `off`.
 //!
-//! Beside them, OpenCL's own loader looks at `OCL_ICD_VENDORS` for drivers, `OPENCL_DYLIB_PATH` names
-//! another loader, and [`BuildKey`] tells of the variables that change compilers.
+//! In addition, OpenCL's own loader searches `OCL_ICD_VENDORS` for drivers, `OPENCL_DYLIB_PATH` names another
+//! loader, and [`BuildKey`] lists the variables that change compilers.
 
 mod args;
 mod backend;
