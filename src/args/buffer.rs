@@ -17,59 +17,61 @@ use crate::compiler::signature::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
 
-/// Elements of device memory: a handle, cheap to clone. The memory is freed when the last handle
-/// is gone and the last command that uses it has ended. NVIDIA's driver frees none until the device
-/// has nothing to do, and blocks until then; there, what is freed earlier is kept for the next
-/// buffers of the same size, up to an eighth of the device's memory.
+/// Handle to elements in device memory. Cheap to clone.
 ///
-/// A new buffer holds zeros, unless it is of [`buffer_uninit`](crate::Runtime::buffer_uninit).
+/// The memory is freed once the last handle is dropped and the last command that uses it has finished. NVIDIA's
+/// driver frees no memory until the device is idle, and blocks until then. On that driver, memory that is
+/// released earlier is kept for new buffers of the same size, up to an eighth of the device's memory.
+///
+/// A new buffer holds zeros, unless [`buffer_uninit`](crate::Runtime::buffer_uninit) creates it.
 pub struct Buffer<T> {
     region: Arc<Region>,
     element: PhantomData<fn() -> T>,
 }
 
-/// A range of bytes of an allocation.
+/// Range of bytes of an allocation.
 pub(crate) struct Region {
     allocation: Arc<Allocation>,
-    /// Shared by the regions of the allocation that users hold, or launches for them.
+    /// Token that the allocation's regions share if users hold them, directly or through launches. The
+    /// reference count is the number of these regions.
     holders: Arc<()>,
     bytes: Range<usize>,
-    /// The range in the form that a kernel takes, made when a kernel first does.
+    /// Range in the form of a kernel argument, created when a kernel first takes it.
     view: OnceLock<Arc<dyn Memory>>,
 }
 
-/// One piece of a device's memory.
+/// Single allocation of a device's memory.
 pub(crate) struct Allocation {
     id: u64,
     slot: Arc<DeviceSlot>,
     memory: Arc<dyn Memory>,
     bytes: usize,
     freed: Arc<Freed>,
-    /// Whether it is still to be zeroed, because no command has used it yet. Changes under the
-    /// scheduler's lock only, together with the DAG.
+    /// Whether the memory must still be zeroed, because no command has used it yet. Changes only under the
+    /// scheduler's lock, together with the DAG.
     is_fresh: AtomicBool,
 }
 
-/// Whether new memory is zeroed before anybody sees it.
+/// Whether new memory is zeroed before its contents are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     Zeros,
     Unspecified,
 }
 
-/// The memory of a device that is no longer used.
+/// Memory of a device that is no longer used.
 pub(crate) struct Freed {
-    /// The numbers of allocations that are gone, for the DAG to forget.
+    /// Ids of dropped allocations, which are then removed from the DAG.
     gone: ConcurrentQueue<u64>,
-    /// Memory of which an ended command had the last handle, to be freed where no lock is held.
+    /// Memory whose last handle was held by a finished command. Freed later, where no lock is held.
     unused: ConcurrentQueue<Unused>,
-    /// Whether somebody is about to free it.
+    /// Whether a caller has undertaken to free the unused memory.
     is_noticed: AtomicBool,
-    /// Held while it is freed.
+    /// Held while unused memory is freed.
     freeing: Mutex<()>,
 }
 
-/// The handles that remain of a region, in the order in which they are freed.
+/// Remaining handles of a region, in the order in which they are freed.
 struct Unused {
     _view: Option<Arc<dyn Memory>>,
     _allocation: Option<Allocation>,
@@ -87,18 +89,19 @@ impl Default for Freed {
 }
 
 impl Freed {
-    /// The number of an allocation that is gone, once each.
+    /// Returns the id of a dropped allocation. Returns each id once.
     pub(crate) fn next_gone(&self) -> Option<u64> {
-        // Asking first spares a fence.
+        // Checking first avoids a fence if the queue is empty.
         if self.gone.is_empty() { None } else { self.gone.pop().ok() }
     }
 
-    /// Whether there is unused memory that nobody is about to free. The caller sees to it then.
+    /// Returns whether there is unused memory that no caller has undertaken to free. If so, this caller must
+    /// have it freed.
     pub(crate) fn has_new_unused(&self) -> bool {
         !self.unused.is_empty() && !self.is_noticed.swap(true, SeqCst)
     }
 
-    /// Frees the unused memory, and waits for others that do. Calls the driver.
+    /// Frees the unused memory, and waits for other threads that are freeing it. Calls the driver.
     pub(crate) fn free_unused(&self) {
         let _freeing = lock(&self.freeing);
         self.is_noticed.store(false, SeqCst);
@@ -110,7 +113,7 @@ impl Freed {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // Unbounded and never closed: it takes everything.
+        // Never fails: the queue is unbounded and never closed.
         let _ = self.freed.gone.push(self.id);
     }
 }
@@ -139,13 +142,13 @@ impl<T: Pod> Buffer<T> {
                 Error::new(ErrorKind::OutOfResources, "more bytes than can be addressed")
                     .within(too_large())
             })?;
-        // Drivers give more than the largest allocation that they promise: let them decide.
+        // Not checked against the reported maximum size of an allocation, because drivers can exceed it.
         let open = slot.open()?;
         let memory = open.allocate(bytes).or_else(|error| {
             if error.kind() != ErrorKind::OutOfResources {
                 return Err(error);
             }
-            // Commands whose ends are known may have left memory that is not freed yet.
+            // Commands that are known to have finished may have left memory that is not freed yet.
             freed.free_unused();
             open.allocate(bytes)
         });
@@ -170,29 +173,29 @@ impl<T: Pod> Buffer<T> {
         Self { region: Arc::new(region), element: PhantomData }
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.region.bytes.len() / size_of::<T>()
     }
 
-    /// Never: a buffer holds at least one element.
+    /// Returns `false`: a buffer holds at least one element.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements of `range` as a buffer that shares this one's memory. Commands on slices are
-    /// ordered only where their bytes overlap.
+    /// Returns the elements of `range` as a buffer that shares this buffer's memory. Commands on slices are
+    /// ordered only if their bytes overlap.
     ///
-    /// Any slice can be read, written, filled and copied; as a kernel's argument it must start at a
-    /// multiple of the device's [`slice_alignment`](crate::Limits::slice_alignment).
+    /// Any slice can be read, written, filled and copied. As a kernel argument, a slice must start at a
+    /// multiple of the device's [`slice_alignment`](crate::Limits::slice_alignment), in bytes.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the range is empty or ends outside.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the range is empty or out of bounds.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
-        // No buffer has so many elements that the largest number would be in one.
+        // Sums may saturate, because `usize::MAX` is out of bounds for any buffer.
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
             Bound::Excluded(&before) => before.saturating_add(1),
@@ -220,11 +223,12 @@ impl<T: Pod> Buffer<T> {
         }))
     }
 
-    /// The same bytes as elements of another type.
+    /// Returns the buffer's bytes as a buffer with elements of another type.
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if they are not a whole number of elements.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the number of bytes is not a multiple of the size of
+    /// `U`, or if that size is zero.
     pub fn cast<U: Pod>(&self) -> Result<Buffer<U>> {
         let bytes = self.region.bytes.len();
         if size_of::<U>() == 0 || !bytes.is_multiple_of(size_of::<U>()) {
@@ -237,23 +241,23 @@ impl<T: Pod> Buffer<T> {
         Ok(Buffer { region: self.region.clone(), element: PhantomData })
     }
 
-    /// As an argument that the kernel only reads.
+    /// Returns the buffer as an argument that the kernel only reads.
     ///
-    /// This, [`write`](Self::write) and [`read_write`](Self::read_write) stand in place of what the
-    /// kernel's signature says, and commands are ordered by them. If the kernel does something else,
-    /// commands that use the buffer may overlap, and what they compute is unspecified.
+    /// This method, [`write`](Self::write) and [`read_write`](Self::read_write) override the access in the
+    /// kernel's signature, and commands are ordered by the stated access. If the kernel accesses the buffer in
+    /// another way, commands that use the buffer may overlap, and their results are unspecified.
     pub fn read(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Read }
     }
 
-    /// As an argument that the kernel only writes, and all of it: what it held before does not matter,
-    /// and may be what a failed command left.
+    /// Returns the buffer as an argument that the kernel overwrites completely and does not read. The earlier
+    /// contents do not matter, and may have been left by a failed command.
     pub fn write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::Write }
     }
 
-    /// As an argument that the kernel reads and writes, whatever its signature says: it may say `const`
-    /// of a pointer that the kernel casts to one that it writes through.
+    /// Returns the buffer as an argument that the kernel reads and writes, regardless of the kernel's
+    /// signature. A kernel may declare a pointer as `const`, cast it, and write through the result.
     pub fn read_write(&self) -> BufferArgument<'_, T> {
         BufferArgument { buffer: self, access: Access::ReadWrite }
     }
@@ -279,7 +283,7 @@ impl<T> fmt::Debug for Buffer<T> {
     }
 }
 
-/// A buffer as a kernel's argument, with what the kernel does with it stated by the caller.
+/// Buffer as a kernel argument, with the access that the caller states.
 #[derive(Debug)]
 #[must_use]
 pub struct BufferArgument<'a, T> {
@@ -292,41 +296,42 @@ impl Region {
         self.allocation.id
     }
 
-    /// Lets go of a handle that an ended command had. If it was the last, what has to be freed with
-    /// it is left to [`Freed::free_unused`]: this calls no driver.
+    /// Drops a handle of a finished command without calling the driver. If the handle is the last one, the
+    /// memory and the view to be freed with it are left to [`Freed::free_unused`].
     pub(crate) fn release(self: Arc<Self>) {
         let Some(Self { allocation, view, .. }) = Arc::into_inner(self) else { return };
         let freed = allocation.freed.clone();
         let (view, allocation) = (view.into_inner(), Arc::into_inner(allocation));
         if view.is_some() || allocation.is_some() {
-            // Unbounded and never closed.
+            // Never fails: the queue is unbounded and never closed.
             let _ = freed.unused.push(Unused { _view: view, _allocation: allocation });
         }
     }
 
-    /// Number of regions of the allocation that users hold, or launches for them.
+    /// Returns the number of regions of the allocation that users hold, directly or through launches.
     pub(crate) fn regions_of_allocation(&self) -> usize {
         Arc::strong_count(&self.holders)
     }
 
-    /// Whether the allocation is still to be zeroed. Once false it stays so.
+    /// Returns whether the allocation must still be zeroed. Never changes from `false` to `true`.
     pub(crate) fn is_fresh(&self) -> bool {
         self.allocation.is_fresh.load(Relaxed)
     }
 
-    /// Marks the allocation as zeroed or overwritten, and tells whether it was not yet. To be called
-    /// under the scheduler's lock, by the command that does it: who finds the mark afterwards submits
-    /// behind that command.
+    /// Marks the allocation as zeroed or overwritten, and returns whether it was not marked before. Must be
+    /// called under the scheduler's lock, for the command that zeroes or overwrites it: commands that find the
+    /// mark afterwards are submitted behind that command.
     pub(crate) fn take_fresh(&self) -> bool {
         self.is_fresh() && self.allocation.is_fresh.swap(false, Relaxed)
     }
 
-    /// Whether it is the whole allocation.
+    /// Returns whether the region is the whole allocation.
     pub(crate) fn is_whole(&self) -> bool {
         self.bytes == (0..self.allocation.bytes)
     }
 
-    /// The whole allocation for a command of Kiln's own, which does not count as a holder.
+    /// Returns the whole allocation, for a command that Kiln adds itself. The result does not count as a
+    /// region that users hold.
     pub(crate) fn whole_unheld(&self) -> Self {
         let allocation = self.allocation.clone();
         let bytes = 0..allocation.bytes;
@@ -337,19 +342,20 @@ impl Region {
         &self.allocation.slot
     }
 
-    /// The whole allocation's memory, which the offsets of transfers count from.
+    /// Returns the memory of the whole allocation. Offsets of transfers count from its start.
     pub(crate) fn memory(&self) -> &dyn Memory {
         &*self.allocation.memory
     }
 
-    /// Where in the allocation it lies.
+    /// Returns the region's range of bytes within the allocation.
     pub(crate) fn bytes(&self) -> &Range<usize> {
         &self.bytes
     }
 
-    /// The region as a kernel's argument.
+    /// Returns the region as a kernel argument.
     ///
-    /// Fails if it does not start where the device lets kernels' arguments start.
+    /// Fails if the region does not start at a multiple of the device's `slice_alignment`, or if the driver
+    /// cannot create the view.
     pub(crate) fn view(&self) -> Result<&dyn Memory> {
         if self.is_whole() {
             return Ok(self.memory());
@@ -366,7 +372,8 @@ impl Region {
                 self.slot().handle()
             )));
         }
-        // What the device lacks now it may have later. Who is slower than another drops its own.
+        // A failure is not kept: resources that the device lacks now may be available later. If threads race,
+        // only the first view is kept.
         let made = self.allocation.memory.view(self.bytes.start, self.bytes.len())?;
         Ok(&**self.view.get_or_init(|| made))
     }

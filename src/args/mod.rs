@@ -14,8 +14,8 @@ use self::buffer::{Buffer, BufferArgument, Region};
 use crate::compiler::signature::{Access, AddressSpace, Parameter, is_object};
 use crate::error::{Error, Result};
 
-/// Local memory for a work-group, as a kernel's argument: `len` elements of `T`, whose contents
-/// nobody sees outside the work-group.
+/// Local memory of a work-group as a kernel argument: `len` elements of `T`. The contents are not visible
+/// outside the work-group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local<T> {
     len: usize,
@@ -23,26 +23,27 @@ pub struct Local<T> {
 }
 
 impl<T: Pod> Local<T> {
-    /// Room for `len` elements.
+    /// Returns an argument that reserves `len` elements.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self { len, element: PhantomData }
     }
 }
 
-/// One argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read()`, a [`Local`],
-/// or any plain value by copy.
+/// Kernel argument: a [`&Buffer`](Buffer), a [`BufferArgument`] such as `buffer.read()`, a [`Local`], or any
+/// plain value by copy.
 ///
 /// | OpenCL C | Rust |
 /// | --- | --- |
 /// | `char`, `uchar`, .. `long`, `ulong`, `float`, `double` | `i8`, `u8`, .. `i64`, `u64`, `f32`, `f64` |
-/// | `half` | `u16` or `i16`, its bits |
+/// | `half` | `u16` or `i16` with the same bits |
 /// | `float2`, `float4`, .. | `[f32; 2]`, `[f32; 4]`, .. |
-/// | `float3` | `[f32; 4]`: it takes the room of four |
-/// | `ulong`, `long` on hosts of 64 bits | `usize`, `isize`, too |
-/// | a `struct` | a [`Pod`] of the same layout, which is not checked: `#[repr(C)]`, with the derive of [`bytemuck`](crate::bytemuck) |
+/// | `float3` | `[f32; 4]`, because a vector of three takes the space of four |
+/// | `ulong`, `long` on 64-bit hosts | also `usize`, `isize` |
+/// | a `struct` | a [`Pod`] of the same layout (not checked): `#[repr(C)]`, with the derive of [`bytemuck`](crate::bytemuck) |
 ///
-/// A buffer or local memory may also have the scalars of the kernel's vectors for elements.
+/// The elements of a buffer or of local memory may also be the scalars of the kernel's vectors, such as `f32`
+/// for `float4*`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kernel argument",
     label = "give `&buffer`, `buffer.read()`, `Local::new(n)`, or a number or other `Pod` by value",
@@ -56,8 +57,8 @@ pub trait Argument {
     fn into_value(self, seal: Seal) -> ArgumentValue;
 }
 
-/// A tuple of [`Argument`]s, in the order of the kernel's parameters. Up to 16; a longer list grows
-/// by [`Launch::arg`](crate::Launch::arg).
+/// Tuple of up to 16 [`Argument`]s, in the order of the kernel's parameters.
+/// [`Launch::arg`](crate::Launch::arg) adds further arguments.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tuple of at most 16 kernel arguments",
     label = "give a tuple, such as `(&x, 3.0f32)`, or `(&x,)` for one argument",
@@ -68,20 +69,20 @@ pub trait Arguments {
     fn append_to(self, list: &mut ArgumentList, seal: Seal);
 }
 
-/// The arguments of a launch, in order.
+/// Arguments of a launch, in order.
 pub(crate) type ArgumentList = SmallVec<[ArgumentValue; 4]>;
 
 mod sealed {
-    /// Parameter of the hidden methods: only this crate can name it, so only this crate can
-    /// implement or call them.
+    /// Parameter of the hidden methods. Only this crate can name the type, so only this crate can implement or
+    /// call the methods.
     #[derive(Debug)]
     pub struct Seal;
 }
 
 pub(crate) use sealed::Seal;
 
-/// An argument that lives as long as its launch. Opaque; it is public only because the sealed
-/// traits name it.
+/// Argument that lives as long as its launch. The type is opaque, and public only because the sealed traits
+/// name it.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct ArgumentValue {
@@ -97,17 +98,17 @@ impl fmt::Debug for ArgumentValue {
 
 #[derive(Clone)]
 pub(crate) enum ArgumentKind {
-    /// With the access that the caller stated, if any.
+    /// Buffer, with the access that the caller stated, if any.
     Buffer(Arc<Region>, Option<Access>),
     Value(SmallVec<[u8; 16]>),
-    /// Bytes of local memory.
+    /// Size of local memory in bytes. `usize::MAX` stands for a size that overflows.
     Local(usize),
 }
 
-/// What Rust knows of an argument's element type.
+/// Rust type of an argument's elements.
 struct Element {
     name: fn() -> &'static str,
-    /// Of which it is one, or an array.
+    /// Returns the scalar type that the element is, or is an array of.
     scalar: fn() -> Option<Scalar>,
     size: usize,
 }
@@ -147,13 +148,15 @@ impl<T: Pod> Argument for BufferArgument<'_, T> {
 
 impl<T: Pod> Argument for Local<T> {
     fn into_value(self, _: Seal) -> ArgumentValue {
-        // A size that overflows exceeds every device's local memory, which is checked.
+        // A size that overflows saturates. It exceeds the local memory of any device, so it fails the checks of
+        // the launch.
         let bytes = self.len.saturating_mul(size_of::<T>());
         ArgumentValue { kind: ArgumentKind::Local(bytes), element: Element::of::<T>() }
     }
 }
 
-// A type that is not `Pod` is reported as no `Argument`, with what to give, rather than as no `Pod`.
+// For a type that is not `Pod`, the compiler reports that `Argument` is not implemented and suggests what to
+// pass, instead of reporting that `Pod` is not implemented.
 #[diagnostic::do_not_recommend]
 impl<T: Pod> Argument for T {
     fn into_value(self, _: Seal) -> ArgumentValue {
@@ -187,7 +190,7 @@ macro_rules! all_tuples {
 
 all_tuples!(A B C D E F G H I J K L M N O P);
 
-/// The scalar types that OpenCL C and Rust share.
+/// Scalar type of OpenCL C that Rust values can represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scalar {
     Char,
@@ -198,14 +201,14 @@ enum Scalar {
     UInt,
     Long,
     ULong,
-    /// Rust has none: its bits are given.
+    /// Passed as bits, because Rust has no such type.
     Half,
     Float,
     Double,
 }
 
 impl Scalar {
-    /// The scalar that `T` is, or is an array of.
+    /// Returns the scalar type that `T` is, or is an array of.
     fn of<T: 'static>() -> Option<Self> {
         macro_rules! search {
             ($($rust:ty => $scalar:ident),*) => {
@@ -219,12 +222,12 @@ impl Scalar {
         None
     }
 
-    /// Whether elements of `given` can stand for it.
+    /// Returns whether elements of type `given` can be passed for this type.
     fn takes(self, given: Self) -> bool {
         given == self || self == Self::Half && matches!(given, Self::Short | Self::UShort)
     }
 
-    /// The type that is given for it, and a value of that.
+    /// Returns the Rust type to pass for this type, and an example value.
     const fn in_rust(self) -> (&'static str, &'static str) {
         match self {
             Self::Char => ("i8", "5i8"),
@@ -235,7 +238,7 @@ impl Scalar {
             Self::UInt => ("u32", "5u32"),
             Self::Long => ("i64", "5i64"),
             Self::ULong => ("u64", "5u64"),
-            // Its bits: those of 1.0.
+            // The bits of 1.0.
             Self::Half => ("u16", "0x3c00u16"),
             Self::Float => ("f32", "3.0f32"),
             Self::Double => ("f64", "3.0f64"),
@@ -252,8 +255,8 @@ impl Scalar {
     }
 }
 
-/// The scalar that a parameter's elements are made of, and how many of them one element takes room
-/// for; found once for every parameter of a kernel, not for every launch.
+/// Type of a parameter's elements: a scalar type, and the number of scalars that one element takes space for.
+/// Determined once for each parameter of a kernel, not for each launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ElementType {
     scalar: Scalar,
@@ -261,8 +264,8 @@ pub(crate) struct ElementType {
 }
 
 impl ElementType {
-    /// What a parameter's type name stands for. The names of structures and of type definitions
-    /// tell nothing.
+    /// Returns the element type that a parameter's type name denotes. Returns `None` for the names of
+    /// structures and of type definitions, which do not determine one.
     pub(crate) fn of(parameter: &Parameter) -> Option<Self> {
         let name = parameter.type_name.as_ref()?.trim_end().trim_end_matches('*').trim();
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -284,7 +287,7 @@ impl ElementType {
         let lanes = match lanes {
             "" => 1,
             "2" => 2,
-            // OpenCL C, 6.1.5: a vector of three takes the room of four.
+            // OpenCL C, 6.1.5: a vector of three takes the space of four.
             "3" | "4" => 4,
             "8" => 8,
             "16" => 16,
@@ -297,7 +300,7 @@ impl ElementType {
         self.scalar.size() * self.lanes
     }
 
-    /// Names the value to give in place of an argument of this kind.
+    /// Returns advice for an error message: the value to pass instead of an argument of this kind.
     fn instead(self, given: &ArgumentKind) -> String {
         let (name, example) = self.scalar.in_rust();
         let name = match self.lanes {
@@ -343,7 +346,7 @@ impl ArgumentKind {
 }
 
 impl ArgumentValue {
-    /// Checks the argument against what is known of the parameter.
+    /// Checks the argument against the known properties of the parameter.
     pub(crate) fn check(
         &self,
         kernel: &str,
@@ -371,7 +374,7 @@ impl ArgumentValue {
                 Some(AddressSpace::Global | AddressSpace::Constant),
                 ArgumentKind::Buffer(_, stated),
             ) => {
-                // A kernel may cast `const` away, but has no way to write to `constant` memory.
+                // A kernel may cast `const` away, but cannot write to `constant` memory.
                 let is_refused = match stated {
                     Some(Access::Write) => parameter.access == Some(Access::Read),
                     Some(Access::ReadWrite) => {
@@ -432,7 +435,7 @@ impl ArgumentValue {
                 element.size(),
                 element.instead(&self.kind)
             )),
-            // Other arrays may be parts of a vector, or several.
+            // Other arrays are accepted: they may be part of a vector, or several vectors.
             ArgumentKind::Buffer(..) | ArgumentKind::Local(_)
                 if scalar.is_some() && element.lanes == 4 && 4 * size == 3 * element.size() =>
             {
@@ -447,7 +450,7 @@ impl ArgumentValue {
     }
 }
 
-/// A parameter as a message names it.
+/// Returns a description of a parameter for messages.
 pub(crate) fn describe(index: usize, parameter: &Parameter) -> String {
     match (&parameter.type_name, &parameter.name) {
         (Some(type_name), Some(name)) => format!("parameter {index} `{type_name} {name}`"),

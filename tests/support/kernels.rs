@@ -272,7 +272,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
     let (t, a) = (ty.name, ty.read("src[i]"));
     let read = |place: &str| ty.read(place);
     match form {
-        // One to one, from one or two inputs, with a scalar.
+        // Maps elements one to one, from one or two inputs, with or without a scalar.
         0..=3 | PLAIN => {
             w.buffer(Input, t, "src");
             let mut values = vec!["a"];
@@ -493,7 +493,7 @@ pub fn kernel(random: &mut Rng, name: String, ty: Type, form: usize) -> Kernel {
                 ),
             )
         }
-        // The same value in all work-items.
+        // Writes the same value in all work-items.
         21 => {
             w.buffer(Output, t, "dst");
             let mut values = vec!["3"];

@@ -1,4 +1,4 @@
-//! A service that sends without end.
+//! Service that sends data without end.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -6,24 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-/// Bytes after which a connection ends, so that the test does, too.
+/// Maximum number of useless bytes per connection. The limit makes the test end, too.
 const MOST: u64 = 512 << 20;
 
-/// The service. Its threads end with the test.
+/// Handle of the service. The threads of the service end with the test.
 pub struct Flood {
     pub address: SocketAddr,
     sent: Arc<AtomicU64>,
 }
 
-/// An answer to a request.
+/// Answer to a request.
 pub enum Reply {
     Text(String),
-    /// A text, and then zeros until the client ends the connection.
+    /// Text, followed by zeros until the client closes the connection or [`MOST`] bytes are sent.
     Endless(&'static str),
 }
 
 impl Flood {
-    /// Starts a service that answers as `reply` says. Each request comes in one piece.
+    /// Starts a service that sends the results of `reply`. Assumes that each request arrives in one piece.
     pub fn start(reply: impl Fn(SocketAddr, &str) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports");
         let address = listener.local_addr().expect("it is bound");
@@ -38,7 +38,7 @@ impl Flood {
         Self { address, sent }
     }
 
-    /// Bytes without use that it has sent so far.
+    /// Returns the number of useless bytes that the service has sent so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(SeqCst)
     }

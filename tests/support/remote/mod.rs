@@ -1,5 +1,5 @@
-//! What the suites of the remote cache share: services of their own, started here, and machines,
-//! which are runtimes with disks of their own.
+//! Helpers that the test suites of the remote cache share: services, which the tests start themselves, and
+//! machines, which are runtimes with their own disks.
 
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a log tells what could not be tested here")]
@@ -20,24 +20,24 @@ use kiln::simulated::Simulator;
 use kiln::{CacheConfig, Image, Origin, Program, Runtime, Stats};
 use tempfile::TempDir;
 
-/// As long as no healthy answer ever takes here, whatever else the system does.
+/// Timeout that healthy answers never reach, however busy the system is.
 pub const PATIENT: Duration = Duration::from_secs(600);
 
-/// Program `number`, with a kernel of its own name.
+/// Returns the device code of program `number`, whose kernel has a unique name.
 pub fn image(number: u32) -> Image {
     Image::opencl_c(format!(
         "kernel void write_{number}(global uint *x) {{ x[get_global_id(0)] = {number}; }}"
     ))
 }
 
-/// A program of at least so many bytes.
+/// Returns the device code of program `number`, whose binary has at least `bytes` bytes.
 pub fn large_image(number: u32, bytes: usize) -> Image {
     Image::opencl_c(format!(
         "#pragma binary_size {bytes}\nkernel void write_{number}(global uint *x) {{}}"
     ))
 }
 
-/// A simulated device that knows what programs compute.
+/// Creates a simulated device that can run the kernels of programs 0 to 99 of [`image`].
 pub fn simulator() -> Simulator {
     let simulator = Simulator::immediate();
     for number in 0..100 {
@@ -49,7 +49,7 @@ pub fn simulator() -> Simulator {
     simulator
 }
 
-/// A machine of a fleet: a disk of its own, and a device that is alike on all of them.
+/// Machine of a fleet: its own disk, and a device that is identical on all machines.
 pub struct Machine {
     pub disk: TempDir,
     pub simulator: Simulator,
@@ -60,7 +60,8 @@ impl Machine {
         Self { disk: tempfile::tempdir().expect("there is room"), simulator: simulator() }
     }
 
-    /// Its settings, with a remote cache that is waited for if it must be.
+    /// Returns the machine's settings, with a remote cache at `url`. Builds wait for the remote cache up to
+    /// [`PATIENT`] if necessary.
     pub fn cache(&self, url: &str) -> CacheConfig {
         CacheConfig::at(self.disk.path()).remote(url).remote_budget(PATIENT).remote_timeout(PATIENT)
     }
@@ -70,8 +71,8 @@ impl Machine {
         builder.build().await.expect("it starts")
     }
 
-    /// Starts as a process would, builds a program, sees that it is the right one, and has all that
-    /// follows happen.
+    /// Starts a runtime as a process would, builds program `number`, checks that it is the right one, and waits
+    /// until all work that follows is done.
     pub fn build(&self, cache: CacheConfig, number: u32) -> (Origin, Stats) {
         block_on(async {
             let rt = self.start(cache).await;
@@ -83,18 +84,18 @@ impl Machine {
     }
 }
 
-/// That a program computes what program `number` does.
+/// Asserts that a program computes the result of program `number`.
 pub async fn assert_right(rt: &Runtime, program: &Program, number: u32) {
     let name = format!("write_{number}");
     assert_eq!(program.kernel_names(), [&*name]);
-    // SAFETY: it writes one element a work-item.
+    // SAFETY: the kernel writes one element per work-item.
     let write = unsafe { program.kernel(&name) }.expect("the kernel is there");
     let x = rt.buffer_from(vec![u32::MAX; 4]).await.expect("there is memory");
     rt.queue().submit(write.launch(4).args((&x,))).expect("it fits");
     assert_eq!(rt.queue().read(&x).await.expect("it runs"), [number; 4]);
 }
 
-/// Until something has happened that follows from what was done; panics when it does not.
+/// Waits for a consequence of earlier actions, until `is_so` returns `true`. Panics after 120 s.
 pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !is_so().await {

@@ -1,4 +1,4 @@
-//! A way to a service that can be made worse: it hangs, is slow, cuts connections or refuses them.
+//! Proxy that can degrade the path to a service: it stalls or delays data, cuts connections or refuses them.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,24 +6,24 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What becomes of what the service sends.
+/// Effect on the data that the service sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// It arrives.
+    /// Data arrives.
     Well,
-    /// It does not arrive, until the mood changes.
+    /// Data does not arrive until the mood changes.
     Hangs,
-    /// It arrives later.
+    /// Data arrives after this delay.
     Slow(Duration),
-    /// Nor does it later: the connections that there are become mute for ever.
+    /// Data does not arrive, even after the mood changes: existing connections become mute forever.
     Mutes,
-    /// Connections end, those that there are and new ones.
+    /// Existing and new connections end.
     Cuts,
-    /// Connections end after so many bytes of what the service sends next.
+    /// Connections end after this number of bytes of the data that the service sends next.
     Truncates(usize),
 }
 
-/// The proxy. Its threads end with the test.
+/// Handle of the proxy. The threads of the proxy end with the test.
 pub struct Proxy {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -64,13 +64,13 @@ impl Proxy {
         self.shared.changed.notify_all();
         if mood == Mood::Cuts {
             for stream in self.shared.open.lock().expect("nobody panicked").drain(..) {
-                // It may have ended already.
+                // The connection may have ended already.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
     }
 
-    /// The requests of HTTP so far, as method and path.
+    /// Returns the HTTP requests so far, each as method and path.
     pub fn requests(&self) -> Vec<String> {
         self.shared.requests.lock().expect("nobody panicked").clone()
     }
@@ -102,7 +102,8 @@ impl Shared {
         thread::spawn(move || pass(from, to, |bytes| shared.admit(bytes)));
     }
 
-    /// A client begins a request only once it has the answer to the one before.
+    /// Records the HTTP request that `bytes` begin with, if any. This relies on clients that begin a request
+    /// only after they have the answer to the previous request.
     fn listen(&self, bytes: &[u8]) {
         let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line);
@@ -111,7 +112,7 @@ impl Shared {
         }
     }
 
-    /// How much of what the service has sent arrives; `None` ends the connection.
+    /// Returns the number of bytes of the service's data that arrive; `None` ends the connection.
     fn admit(&self, bytes: &[u8]) -> Option<usize> {
         let mood = self.mood.lock().expect("nobody panicked");
         let mood = self.changed.wait_while(mood, |mood| *mood == Mood::Hangs);
@@ -147,7 +148,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, admit: impl Fn(&[u8]) -> Option<
             }
         }
     };
-    // However it ends, it ends both ways.
+    // After one direction ends for any reason, both connections end in both directions.
     let _ = copy();
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);

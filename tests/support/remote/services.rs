@@ -1,4 +1,4 @@
-//! Services, each a process of its own with nothing in it.
+//! Services for tests. Each service is a process of its own, which starts without data.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use super::tools::has_tool;
 
-/// How long a service may take to start.
+/// Maximum time that a service may take to start.
 const START: Duration = Duration::from_secs(120);
 
-/// A server on a port of this machine. Killed when dropped.
+/// Server process on a port of this machine. Killed when dropped.
 pub struct Server {
     process: Child,
     pub address: SocketAddr,
@@ -22,7 +22,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a command that listens on the port that it is given, until it answers.
+    /// Starts a command that listens on the given port, and waits until the port accepts connections.
     fn start(command: impl Fn(&TempDir, u16) -> Command) -> Self {
         let deadline = Instant::now() + START;
         loop {
@@ -40,7 +40,7 @@ impl Server {
                 assert!(Instant::now() < deadline, "{:?} does not start", server.process);
                 thread::sleep(Duration::from_millis(10));
             }
-            // Somebody else took the port.
+            // The process has ended, because another process took the port.
             assert!(Instant::now() < deadline, "it does not start");
         }
     }
@@ -48,19 +48,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Neither is possible, or needed, for one that has ended.
+        // Neither call is possible or necessary if the process has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A port that nobody listens on at present.
+/// Returns a port on which no process listens at present.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are ports");
     listener.local_addr().expect("it is bound").port()
 }
 
-/// The certificate of services that speak TLS, for 127.0.0.1, in a file. Made with:
+/// File with the certificate of services that use TLS, for 127.0.0.1. Made with:
 ///
 /// ```sh
 /// openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 \
@@ -72,23 +72,23 @@ pub const CERTIFICATE: &str =
 
 const KEY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/remote/key.pem");
 
-/// A Redis.
+/// Redis server.
 pub struct Redis(Server);
 
 impl Redis {
-    /// One with further arguments, or `None` where there is no Redis, which is told.
+    /// Starts a server with further arguments. Returns `None`, and logs it, if Redis is not installed.
     pub fn start(arguments: &[&str]) -> Option<Self> {
         Self::listening(&["--port"], arguments)
     }
 
-    /// One that speaks TLS and nothing else.
+    /// Starts a server that accepts only TLS.
     pub fn start_with_tls() -> Option<Self> {
         let files = ["--tls-cert-file", CERTIFICATE, "--tls-key-file", KEY];
         let arguments = [&files[..], &["--tls-auth-clients", "no"]].concat();
         Self::listening(&["--port", "0", "--tls-port"], &arguments)
     }
 
-    /// One with arguments before its port, and after it.
+    /// Starts a server with arguments before the port number, and after it.
     fn listening(before: &[&str], after: &[&str]) -> Option<Self> {
         if !has_tool("redis-server", &["redis-server", "--version"]) {
             return None;
@@ -109,20 +109,20 @@ impl Redis {
         format!("redis://{}/0/kiln", self.address())
     }
 
-    /// Sends one command, and gives what a bulk answer holds; `None` for nil.
+    /// Sends one command, and returns the content of the answer; `None` for nil.
     pub fn send(&self, words: &[&[u8]]) -> Option<Vec<u8>> {
         let mut client = Client::connect(self.address());
         client.send(words)
     }
 
-    /// How often it was asked for a value so far.
+    /// Returns the number of requests for a value so far.
     pub fn gets(&self) -> u64 {
         let calls = self.calls();
         let of = |command: &str| calls.get(command).copied().unwrap_or_default();
         of("get") + of("getrange")
     }
 
-    /// The commands that it was given so far, and how often, by their names in lower case.
+    /// Returns the number of calls of each command so far. The names are in lower case.
     pub fn calls(&self) -> BTreeMap<String, u64> {
         let parse = |line: &str| {
             let (command, told) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -131,31 +131,31 @@ impl Redis {
         self.info("commandstats").lines().filter_map(parse).collect()
     }
 
-    /// How many bytes it has sent so far.
+    /// Returns the number of bytes that the server has sent so far.
     pub fn sent(&self) -> u64 {
         let told = self.info("stats");
         let sent = told.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
         sent.expect("it tells").parse().expect("it is a number")
     }
 
-    /// What it was started with, or goes without.
+    /// Returns the value of a setting, as given at the start or by default.
     pub fn setting(&self, name: &str) -> String {
         let mut told = Client::connect(self.address()).list(&[b"CONFIG", b"GET", name.as_bytes()]);
         told.pop().expect("there is such a setting")
     }
 
-    /// What it tells of itself.
+    /// Returns a section of the answer to `INFO`.
     pub fn info(&self, section: &str) -> String {
         let told = self.send(&[b"INFO", section.as_bytes()]).expect("it tells");
         String::from_utf8(told).expect("it is text")
     }
 
-    /// The keys that it holds.
+    /// Returns all keys in database 0.
     pub fn keys(&self) -> Vec<String> {
         Client::connect(self.address()).list(&[b"KEYS", b"*"])
     }
 
-    /// The one value that it holds, under its key.
+    /// Returns the only key and its value. Panics if there is not exactly one key.
     pub fn only(&self) -> (String, Vec<u8>) {
         let keys = self.keys();
         assert_eq!(keys.len(), 1, "{keys:?}");
@@ -168,7 +168,7 @@ impl Redis {
     }
 }
 
-/// The simplest client that there can be: what Kiln is measured against, too.
+/// Simplest possible Redis client. It is also the baseline for measurements of Kiln.
 pub struct Client(TcpStream);
 
 impl Client {
@@ -230,7 +230,7 @@ impl Client {
     }
 }
 
-/// An S3 server, moto's, with a bucket.
+/// S3 server (moto) with a bucket.
 pub struct S3(Server);
 
 impl S3 {
@@ -255,7 +255,7 @@ impl S3 {
 
     pub fn url(&self) -> String {
         let (bucket, address) = (Self::BUCKET, self.0.address);
-        // Moto takes any credentials.
+        // Moto accepts any credentials.
         format!(
             "s3://{bucket}/programs?region=us-east-1&endpoint=http://{address}\
              &access_key_id=ada&secret_access_key=hunter2"
@@ -266,14 +266,14 @@ impl S3 {
         self.0.address
     }
 
-    /// The paths of all objects, of which there are not too many for one answer.
+    /// Returns the paths of all objects. Assumes that they fit in one answer.
     pub fn paths(&self) -> Vec<String> {
         let listed = self.request("GET", &format!("/{}?list-type=2", Self::BUCKET), b"");
         let keys = listed.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>"));
         keys.map(|(key, _)| format!("/{}/{key}", Self::BUCKET)).collect()
     }
 
-    /// Sends one plain request, and gives the whole answer.
+    /// Sends one plain request, and returns the whole answer.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.0.address).expect("it listens");
         let close = format!("Connection: close\r\nContent-Length: {}\r\n", body.len());
@@ -284,8 +284,8 @@ impl S3 {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// Gets what is in a place: what Kiln is measured against. By a connection for each, since moto
-    /// serves one at a time, and ends it with its first answer.
+    /// Returns the object at a path. This is the baseline for measurements of Kiln. Each call opens a
+    /// connection, because moto serves one connection at a time and closes it after the first answer.
     pub fn get(&self, path: &str) -> Vec<u8> {
         let mut connection = TcpStream::connect(self.0.address).expect("it listens");
         connection.set_nodelay(true).expect("it is a socket");
@@ -316,7 +316,7 @@ impl S3 {
     }
 }
 
-/// A WebDAV server, WsgiDAV, with nothing in it, for ada with the password hunter2.
+/// WebDAV server (WsgiDAV) without data, for the user ada with the password hunter2.
 pub struct WebDav {
     server: Server,
     scheme: &'static str,
@@ -360,13 +360,13 @@ impl WebDav {
         self.server.address
     }
 
-    /// Where it is, for one who has the right password, or another one.
+    /// Returns the server's URL with a password, which may be right or wrong.
     pub fn url(&self, password: &str) -> String {
         format!("{}://ada:{password}@{}/kiln", self.scheme, self.address())
     }
 }
 
-/// Where `scripts/setup-services` puts a program, or else wherever it is.
+/// Returns the path of a program from `scripts/setup-services`, or its bare name if it is not there.
 fn from_pypi(program: &str) -> String {
     let ours = format!("{}/target/services/bin/{program}", env!("CARGO_MANIFEST_DIR"));
     if std::path::Path::new(&ours).exists() { ours } else { program.to_owned() }

@@ -1,4 +1,4 @@
-//! What is told of the remote cache while a test runs.
+//! Log messages about the remote cache while a test runs.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -6,7 +6,7 @@ use tracing::Level;
 
 use super::told::Told;
 
-/// Listens from here on, alone, until dropped.
+/// Exclusive use of the log, from [`begin`](Self::begin) until dropped.
 pub struct Listening {
     told: Told,
     _alone: MutexGuard<'static, ()>,
@@ -22,7 +22,7 @@ impl Listening {
         Self { told: told.clone(), _alone: alone }
     }
 
-    /// What was told at a level so far.
+    /// Returns the messages about the remote cache at a level so far.
     pub fn told(&self, level: Level) -> Vec<String> {
         let mut told = self.told.at(level);
         told.retain(|text| text.contains("remote"));
