@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::{Armed, Effects, Ending, Scheduler, State};
+use super::{Armed, Ending, Scheduler, State};
 use crate::device::DeviceKind;
 use crate::error::Result;
 use crate::queue::command::{Command, Work};
-use crate::queue::dag::{NextList, NodeId, Why};
+use crate::queue::dag::{NodeId, Why};
 use crate::queue::native_queue::{Lane, Place, wait_list};
 
 /// At least so often, in commands, a lane asks the driver to call back though nobody waits.
@@ -16,34 +16,29 @@ const WATCH_EVERY: usize = 256;
 
 impl Scheduler {
     /// Hands a command to the device.
-    pub(super) fn dispatch(
-        self: &Arc<Self>,
-        state: &mut State,
-        id: NodeId,
-        next: &mut NextList,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn dispatch(self: &Arc<Self>, state: &mut State, id: NodeId) {
         if !state.dag.can_dispatch(id) || state.awaits_its_group(id) {
             return;
         }
         if state.is_host(id) {
-            return self.finish(state, id, Ok(()), Ending::default(), next, effects);
+            return self.finish(state, id, Ok(()), Ending::default());
         }
         if self.slot.handle().kind != DeviceKind::Cpu && state.is_for_movers(id) {
-            return self.move_apart(state, id, effects);
+            return self.move_apart(state, id);
         }
         let members = state.members(id);
-        match self.enqueue(state, &members, effects) {
+        match self.enqueue(state, &members) {
             Ok(()) => {
-                members.iter().for_each(|&id| state.dag.dispatched(id, next));
-                state.started(id, effects);
+                let State { dag, next, .. } = &mut *state;
+                members.iter().for_each(|&id| dag.dispatched(id, next));
+                state.started(id);
             }
             Err(error) if state.is_in_ready_group(id) || state.is_several(id) => {
                 tracing::warn!(%error, "a fused kernel could not be launched; its launches are");
                 if state.is_several(id) {
-                    self.split(state, id, next, effects);
+                    self.split(state, id);
                 } else {
-                    state.run_one_by_one(id, next, effects);
+                    state.run_one_by_one(id);
                 }
             }
             // It ends once all before it has, so that nobody behind it starts too early.
@@ -54,20 +49,20 @@ impl Scheduler {
                     // It says what the buffer is to hold from here on.
                     _ => Why::Missing,
                 };
-                state.dag.poison(id, error, why, next);
+                state.dag.poison(id, error, why, &mut state.next);
             }
         }
     }
 
     /// Hands over a command, or several that run as one: the last stands for all.
-    fn enqueue(&self, state: &mut State, members: &[NodeId], effects: &mut Effects) -> Result<()> {
+    fn enqueue(&self, state: &mut State, members: &[NodeId]) -> Result<()> {
         let Some(&id) = members.last() else { return Ok(()) };
         let lane = self.choose_lane(state, members)?;
         let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
         let places = before.filter_map(|(_, kind, command)| Some((kind, command.record.place()?)));
         let wait = wait_list(&mut state.lanes, lane, places)?;
         let count = state.count(members);
-        let State { dag, lanes, in_flight, transferring, .. } = state;
+        let State { dag, lanes, in_flight, transferring, effects, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
         let position = command.with_operation(|operation| {
             // SAFETY: the command owns all that the operation names, and it stays in the DAG until

@@ -14,10 +14,10 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use smallvec::SmallVec;
 
 use super::held::{Held, Together};
-use super::{Effects, Scheduler, State};
+use super::{Scheduler, State};
 use crate::error::{Error, Result};
 use crate::queue::command::{Command, LaunchWork, Work};
-use crate::queue::dag::{Cut, NextList, NodeId, Why};
+use crate::queue::dag::{Cut, NodeId, Why};
 use crate::queue::event::Record;
 use crate::queue::stopwatch::Stopwatch;
 
@@ -161,27 +161,27 @@ impl Scheduler {
         group: GroupId,
         stopwatch: Option<Arc<Stopwatch>>,
     ) {
-        self.change(|state, next, _| {
-            state.enter(group, next);
+        self.change(|state| {
+            state.enter(group);
             state.time(group, stopwatch.as_ref());
-            state.release(group, next);
+            state.release(group);
         });
     }
 
     /// Has none of the launches run: they fail, also those that are added until the group is
     /// [forgotten](Self::forget_group). `false` if the group does not collect any more.
     pub(crate) fn discard_group(self: &Arc<Self>, group: GroupId) -> bool {
-        self.change(|state, next, _| {
+        self.change(|state| {
             if !state.is_collecting(group) {
                 return false;
             }
-            state.enter(group, next);
+            state.enter(group);
             let Some(discarded) = state.groups.get_mut(&group) else { return false };
             discarded.stage = Stage::Discarded;
             for id in mem::take(&mut discarded.slots) {
                 if let Some(command) = state.dag.command_mut(id) {
                     command.group = None;
-                    state.dag.poison(id, DISCARDED.clone(), Why::Missing, next);
+                    state.dag.poison(id, DISCARDED.clone(), Why::Missing, &mut state.next);
                 }
             }
             true
@@ -202,21 +202,21 @@ impl Scheduler {
         lost: &[u64],
         stopwatch: Option<Arc<Stopwatch>>,
     ) -> Result<(), Hindrance> {
-        self.change(|state, next, effects| {
-            self.settle_some(state, effects);
+        self.change(|state| {
+            self.settle_some(state);
             let run = || {
                 state.find_hindrance(group, lost)?;
                 let United { launch, together } =
                     unite(&state.launches(group)).map_err(Hindrance::Unfit)?;
                 if state.can_start(group, &together, self.options) {
-                    if let Some(id) = state.add_as_one(group, &together, launch, stopwatch, next) {
+                    if let Some(id) = state.add_as_one(group, &together, launch, stopwatch) {
                         state.dag.stand_in(id, &together.lost);
                     }
                     return Ok(());
                 }
-                state.enter(group, next);
+                state.enter(group);
                 state.find_hindrance(group, lost)?;
-                let members = state.unite(group, launch, stopwatch, next);
+                let members = state.unite(group, launch, stopwatch);
                 for &allocation in lost {
                     state.dag.lose(allocation, &members, &LOST);
                 }
@@ -224,7 +224,7 @@ impl Scheduler {
             };
             let outcome = run();
             if outcome.is_err() {
-                state.release(group, next);
+                state.release(group);
             }
             outcome
         })
@@ -232,9 +232,9 @@ impl Scheduler {
 
     /// Somebody wants the end of a launch whose scope still collects: the scope's launches run now.
     pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, who: &str) {
-        self.change(|state, next, _| match record.node() {
-            Some(id) => state.abort_group_of(id, who, next),
-            None => state.abort_held(record, who, next),
+        self.change(|state| match record.node() {
+            Some(id) => state.abort_group_of(id, who),
+            None => state.abort_held(record, who),
         });
     }
 }
@@ -287,7 +287,7 @@ impl State {
 
     /// What was just added comes after launches that wait for more of their scopes, of which it is
     /// none: these run now.
-    pub(super) fn release_those_before(&mut self, id: NodeId, next: &mut NextList) {
+    pub(super) fn release_those_before(&mut self, id: NodeId) {
         let Some(own) = self.dag.command(id) else { return };
         let foreign = |before: &NodeId| {
             let group = self.dag.command(*before).and_then(|command| command.group);
@@ -300,11 +300,11 @@ impl State {
         }
         let who = own.work.in_words();
         for before in foreign {
-            self.abort_group_of(before, &who, next);
+            self.abort_group_of(before, &who);
         }
     }
 
-    pub(super) fn abort_group_of(&mut self, id: NodeId, who: &str, next: &mut NextList) {
+    pub(super) fn abort_group_of(&mut self, id: NodeId, who: &str) {
         let Some(command) = self.dag.command(id) else { return };
         let Some(group) = command.group else { return };
         let Some(Group { stage: Stage::Collecting(aborted), .. }) = self.groups.get(&group) else {
@@ -312,17 +312,17 @@ impl State {
         };
         // Only the first reason is told, and there is but one: the group is no more.
         let _ = aborted.set(format!("{who} needs {} of the scope", command.work.in_words()));
-        self.release(group, next);
+        self.release(group);
     }
 
     /// Opens the gate that its launches wait behind.
-    fn release(&mut self, group: GroupId, next: &mut NextList) {
-        self.enter(group, next);
+    fn release(&mut self, group: GroupId) {
+        self.enter(group);
         let Some(Group { slots, .. }) = self.groups.remove(&group) else { return };
         for id in slots {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
-                self.dag.open_gate(id, next);
+                self.dag.open_gate(id, &mut self.next);
             }
         }
     }
@@ -361,9 +361,8 @@ impl State {
         group: GroupId,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
-        next: &mut NextList,
     ) -> SmallVec<[NodeId; 8]> {
-        let Self { dag, groups, .. } = self;
+        let Self { dag, groups, next, .. } = self;
         let Some(Group { slots, stage, .. }) = groups.get_mut(&group) else {
             return SmallVec::new();
         };
@@ -407,11 +406,11 @@ impl State {
     }
 
     /// The device has what the command runs as.
-    pub(super) fn started(&mut self, id: NodeId, effects: &mut Effects) {
+    pub(super) fn started(&mut self, id: NodeId) {
         let Some(command) = self.dag.command_mut(id) else { return };
         let group = command.group;
         if let Some(several) = &mut command.several {
-            effects.unused.push(several.take_works());
+            self.effects.unused.push(several.take_works());
             let together = Arc::clone(&several.together);
             self.dag.give_up(&together.lost, &LOST);
         }
@@ -429,12 +428,7 @@ impl State {
     }
 
     /// Something is wrong with one of several that were to run as one.
-    pub(super) fn run_one_by_one(
-        &mut self,
-        id: NodeId,
-        next: &mut NextList,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn run_one_by_one(&mut self, id: NodeId) {
         let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
         let Some(Group { slots, stage: Stage::Ready { cuts }, .. }) = self.groups.remove(&group)
         else {
@@ -445,11 +439,11 @@ impl State {
             if let Some(command) = self.dag.command_mut(id) {
                 command.group = None;
                 command.timed = None;
-                effects.unused.extend(command.fused.take().map(|mut fused| {
+                self.effects.unused.extend(command.fused.take().map(|mut fused| {
                     fused.release();
                     vec![Work::Launch(fused)]
                 }));
-                self.dag.consider(id, next);
+                self.dag.consider(id, &mut self.next);
             }
         }
     }

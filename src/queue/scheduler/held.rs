@@ -10,10 +10,10 @@ use std::mem;
 use std::sync::Arc;
 
 use super::group::Stage;
-use super::{Edges, Effects, Ending, GroupId, Options, Scheduler, State};
+use super::{Edges, Ending, GroupId, Options, Scheduler, State};
 use crate::compiler::signature::Access;
 use crate::queue::command::{Command, LaunchWork, Several, Work};
-use crate::queue::dag::{EdgeKind, NextList, NodeId, Uses};
+use crate::queue::dag::{EdgeKind, NodeId, Uses};
 use crate::queue::event::{Event, Record};
 use crate::queue::hazard::Use;
 use crate::queue::stopwatch::Stopwatch;
@@ -146,28 +146,28 @@ impl State {
     }
 
     /// Puts the launches of the group that are held into the DAG, each behind a gate.
-    pub(super) fn enter(&mut self, group: GroupId, next: &mut NextList) {
+    pub(super) fn enter(&mut self, group: GroupId) {
         let Held { works, records } = self.take_held(group);
         for (work, record) in works.into_iter().zip(records) {
             let Some(known) = self.groups.get_mut(&group) else { return };
             let uses = work.uses();
             let mut command = Command::new(work, record.clone(), known.queue, false, None);
             command.group = Some(group);
-            let id = self.dag.add(command, &[&uses], [], 1, None, next);
+            let id = self.dag.add(command, &[&uses], [], 1, None, &mut self.next);
             record.set_node(id);
             known.slots.push(id);
         }
     }
 
     /// Puts all that is held into the DAG.
-    pub(super) fn enter_all(&mut self, next: &mut NextList) {
+    pub(super) fn enter_all(&mut self) {
         for group in self.holding.clone() {
-            self.enter(group, next);
+            self.enter(group);
         }
     }
 
     /// Puts what the newcomer comes after into the DAG. If its scope still collects, it runs now.
-    pub(super) fn enter_those_before(&mut self, newcomer: &Newcomer<'_>, next: &mut NextList) {
+    pub(super) fn enter_those_before(&mut self, newcomer: &Newcomer<'_>) {
         if self.holds_none_but(newcomer.group) {
             return;
         }
@@ -177,28 +177,28 @@ impl State {
             let comes_after = |held| newcomer.comes_after(held, known.queue, &uses);
             let before = known.held.iter().position(comes_after);
             if let Some(before) = before.filter(|_| Some(group) != newcomer.group) {
-                self.abort(group, before, &newcomer.work.in_words(), next);
+                self.abort(group, before, &newcomer.work.in_words());
             }
         }
     }
 
     /// If the record is that of a launch that is held, its scope's launches run now.
-    pub(super) fn abort_held(&mut self, record: &Arc<Record>, who: &str, next: &mut NextList) {
+    pub(super) fn abort_held(&mut self, record: &Arc<Record>, who: &str) {
         let is_meant = |(_, held): (&Work, &Arc<Record>)| Arc::ptr_eq(held, record);
         let found = self.holding.iter().find_map(|group| {
             let at = self.groups.get(group)?.held.iter().position(is_meant)?;
             Some((*group, at))
         });
         if let Some((group, at)) = found {
-            self.abort(group, at, who, next);
+            self.abort(group, at, who);
         }
     }
 
-    fn abort(&mut self, group: GroupId, at: usize, who: &str, next: &mut NextList) {
-        self.enter(group, next);
+    fn abort(&mut self, group: GroupId, at: usize, who: &str) {
+        self.enter(group);
         let id = self.groups.get(&group).map(|group| group.slots[at]);
         if let Some(id) = id {
-            self.abort_group_of(id, who, next);
+            self.abort_group_of(id, who);
         }
     }
 
@@ -216,7 +216,6 @@ impl State {
         together: &Arc<Together>,
         launch: Box<LaunchWork>,
         stopwatch: Option<Arc<Stopwatch>>,
-        next: &mut NextList,
     ) -> Option<NodeId> {
         let Held { works, mut records } = self.take_held(group);
         let queue = self.groups.remove(&group)?.queue;
@@ -225,7 +224,7 @@ impl State {
         let several = Several { works, records, together: Arc::clone(together) };
         command.several = Some(Box::new(several));
         command.timed = stopwatch;
-        let id = self.dag.add(command, &together.touched, [], 0, None, next);
+        let id = self.dag.add(command, &together.touched, [], 0, None, &mut self.next);
         self.dag.command(id)?.records().for_each(|record| record.set_node(id));
         Some(id)
     }
@@ -239,13 +238,7 @@ impl State {
 impl Scheduler {
     /// A command that is several launches could not be handed over: each gets its own, behind this one,
     /// which ends without having done anything.
-    pub(super) fn split(
-        &self,
-        state: &mut State,
-        id: NodeId,
-        next: &mut NextList,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn split(&self, state: &mut State, id: NodeId) {
         let Some(command) = state.dag.command_mut(id) else { return };
         let Some(several) = command.several.take() else { return };
         let Several { works, mut records, .. } = *several;
@@ -254,7 +247,7 @@ impl Scheduler {
         records.push(mem::replace(&mut command.record, record));
         let mut unused = mem::replace(&mut command.work, Work::Host);
         unused.release();
-        effects.unused.push(vec![unused]);
+        state.effects.unused.push(vec![unused]);
         command.timed = None;
         // What it waits for may not have ended, while this one does.
         let before = state.dag.dependencies(id);
@@ -273,12 +266,12 @@ impl Scheduler {
                 })
                 .collect();
             let command = Command::new(work, record.clone(), queue, false, None);
-            let added = state.dag.add(command, &[&uses], edges, 0, None, next);
+            let added = state.dag.add(command, &[&uses], edges, 0, None, &mut state.next);
             record.set_node(added);
         }
         // That of the command itself.
         state.live += 1;
-        self.finish(state, id, Ok(()), Ending::default(), next, effects);
+        self.finish(state, id, Ok(()), Ending::default());
     }
 }
 

@@ -4,17 +4,17 @@
 //! One lock guards the DAG and the lanes. It is held for the driver's enqueue calls, so that the
 //! order on the lanes is the order of the DAG, and never while foreign code runs: wakers are
 //! called, callbacks asked for and memory freed after it is released, from [`Effects`]. A callback that
-//! comes inside a call made [under it](lock) wakes nobody.
+//! comes inside a call made [under it](transaction) wakes nobody.
 
 mod dispatch;
 mod group;
 mod held;
-mod lock;
 #[cfg(all(test, feature = "simulated"))]
 mod random_tests;
 mod settle;
 #[cfg(all(test, feature = "simulated"))]
 mod tests;
+mod transaction;
 mod transfer;
 mod waits;
 
@@ -51,7 +51,7 @@ pub(crate) use group::{Aborted, GroupId, United};
 use group::{DISCARDED, Group};
 use held::Newcomer;
 pub(crate) use held::Together;
-use lock::{Locked, StateLock};
+use transaction::{StateLock, Transaction};
 use transfer::{Movers, Transfer};
 pub(crate) use waits::Known;
 
@@ -115,6 +115,10 @@ struct State {
     holding: SmallVec<[GroupId; 4]>,
     /// The lane whose native events tell their times though the others' do not.
     timing_lane: Option<usize>,
+    /// Steps that became possible during the current change.
+    next: NextList,
+    /// Left to do when the lock is released.
+    effects: Effects,
 }
 
 /// What is left to do when the lock is released.
@@ -231,6 +235,8 @@ impl Scheduler {
                 groups: HashMap::default(),
                 holding: SmallVec::new(),
                 timing_lane: None,
+                next: NextList::new(),
+                effects: Effects::default(),
             }),
         });
         if !process::is_forked() {
@@ -264,11 +270,11 @@ impl Scheduler {
         &self.shared
     }
 
-    fn lock(&self) -> Locked<'_> {
+    fn lock(&self) -> Transaction<'_> {
         self.state.lock()
     }
 
-    fn try_lock(&self) -> Option<Locked<'_>> {
+    fn try_lock(&self) -> Option<Transaction<'_>> {
         self.state.try_lock()
     }
 
@@ -363,7 +369,8 @@ impl Scheduler {
         let event = Event::new(record.clone());
         let traced = self.shared.timeline.submitted();
         let waits = hosts.is_some() || building || traced.is_some() || !after.is_empty();
-        let mut state = self.lock();
+        let mut transaction = self.lock();
+        let state = &mut *transaction;
         if !work.claim() {
             return (event, None);
         }
@@ -384,17 +391,16 @@ impl Scheduler {
         {
             // It concerns nobody yet, and nobody it.
             state.hold(group, work, record);
-            self.publish(&state);
-            drop(state);
+            self.publish(state);
+            drop(transaction);
             if was_idle {
                 self.shared.reactor.rouse();
             }
             return (event, None);
         }
-        let (mut effects, mut next) = (Effects::default(), NextList::new());
-        self.settle_some(&mut state, &mut effects);
+        self.settle_some(state);
         let newcomer = Newcomer { work: &work, queue, group, after };
-        state.enter_those_before(&newcomer, &mut next);
+        state.enter_those_before(&newcomer);
         let id = match group.filter(|_| !waits && state.can_hold()) {
             Some(group) => {
                 state.hold(group, work, record);
@@ -408,25 +414,26 @@ impl Scheduler {
                 let gates = gates + usize::from(building) + usize::from(group.is_some());
                 command.hosts = hosts;
                 if let Some(group) = group {
-                    state.enter(group, &mut next);
+                    state.enter(group);
                 }
-                let (edges, mut poison) = before(&state);
+                let (edges, mut poison) = before(state);
                 if asked.is_some_and(|asked| state.is_discarded(asked)) {
                     poison = Some(Poison { root: DISCARDED.clone(), why: Why::Missing });
                 }
                 let gates = gates as u32;
-                let id = state.dag.add(command, &[&uses], edges, gates, poison, &mut next);
+                let State { dag, next, .. } = state;
+                let id = dag.add(command, &[&uses], edges, gates, poison, next);
                 event.record().set_node(id);
                 state.trace_edges(id);
                 if !state.groups.is_empty() {
                     state.join_group(group, id);
-                    state.release_those_before(id, &mut next);
+                    state.release_those_before(id);
                 }
                 Some(id)
             }
         };
-        self.pump(&mut state, &mut next, &mut effects);
-        drop(state);
+        self.pump(state);
+        let effects = transaction.unlock();
         if was_idle {
             self.shared.reactor.rouse();
         }
@@ -436,15 +443,15 @@ impl Scheduler {
 
     /// A host future that `id` waited for has completed.
     fn gate_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
-        self.change(|state, next, _| match outcome {
-            Ok(()) => state.dag.open_gate(id, next),
-            Err(error) => state.dag.poison(id, error, Why::Missing, next),
+        self.change(|state| match outcome {
+            Ok(()) => state.dag.open_gate(id, &mut state.next),
+            Err(error) => state.dag.poison(id, error, Why::Missing, &mut state.next),
         });
     }
 
     /// The program of a launch has been built, or has not.
     fn built(self: &Arc<Self>, id: NodeId) {
-        self.change(|state, next, _| {
+        self.change(|state| {
             let checked = match state.dag.command(id).map(|command| &command.work) {
                 Some(Work::Launch(launch)) => launch.check(self.slot.handle()),
                 _ => None,
@@ -454,62 +461,57 @@ impl Scheduler {
                     if let Some(command) = state.dag.command_mut(id) {
                         command.building = false;
                     }
-                    state.dag.open_gate(id, next);
+                    state.dag.open_gate(id, &mut state.next);
                 }
                 Some(Err(error)) => {
                     let why = Why::launch_failed(&error);
-                    state.dag.poison(id, error, why, next);
+                    state.dag.poison(id, error, why, &mut state.next);
                 }
             }
         });
     }
 
     /// Changes the state, and does all that can then be done.
-    fn change<T>(
-        self: &Arc<Self>,
-        change: impl FnOnce(&mut State, &mut NextList, &mut Effects) -> T,
-    ) -> T {
-        let (mut effects, mut next) = (Effects::default(), NextList::new());
-        let mut state = self.lock();
-        let changed = change(&mut state, &mut next, &mut effects);
-        self.pump(&mut state, &mut next, &mut effects);
-        drop(state);
-        self.apply(effects);
+    fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut transaction = self.lock();
+        let changed = change(&mut transaction);
+        self.pump(&mut transaction);
+        self.apply(transaction.unlock());
         changed
     }
 
     /// Does all that can be done now: hands over what is ready, fails what cannot succeed, and so
     /// on with what follows from that.
-    fn pump(self: &Arc<Self>, state: &mut State, next: &mut NextList, effects: &mut Effects) {
+    fn pump(self: &Arc<Self>, state: &mut State) {
         let mut at = 0;
         loop {
-            while let Some(&step) = next.get(at) {
+            while let Some(&step) = state.next.get(at) {
                 at += 1;
                 match step {
                     // Edges came back since, or it has failed.
                     Next::Fail(id) if !state.dag.must_fail(id) => {}
                     Next::Fail(id) if state.is_in_ready_group(id) => {
-                        state.run_one_by_one(id, next, effects);
+                        state.run_one_by_one(id);
                     }
                     Next::Fail(id) => {
-                        self.finish(state, id, Ok(()), Ending::default(), next, effects);
+                        self.finish(state, id, Ok(()), Ending::default());
                     }
                     Next::Dispatch(id) if state.awaits_its_group(id) => {}
                     Next::Dispatch(id) if state.is_full(self.options) && !state.is_host(id) => {
                         self.shared.counters.parked_commands.add_one();
                         state.parked.push_back(id);
                     }
-                    Next::Dispatch(id) => self.dispatch(state, id, next, effects),
+                    Next::Dispatch(id) => self.dispatch(state, id),
                 }
             }
-            next.clear();
+            state.next.clear();
             at = 0;
             if state.in_flight >= self.options.max_in_flight {
                 break;
             }
             let Some(id) = state.parked.pop_front() else { break };
             if state.dag.can_dispatch(id) {
-                self.dispatch(state, id, next, effects);
+                self.dispatch(state, id);
             }
         }
         self.publish(state);
@@ -531,18 +533,16 @@ impl Scheduler {
         id: NodeId,
         result: Result<()>,
         Ending { native, profile }: Ending,
-        next: &mut NextList,
-        effects: &mut Effects,
     ) {
         let result = result.map_err(|error| state.named(id, error));
-        let Ended { mut command, outcome, why } = state.dag.complete(id, result, next);
+        let Ended { mut command, outcome, why } = state.dag.complete(id, result, &mut state.next);
         let outcome = outcome.map_err(|root| match why {
             Some(Why::Data) => root.spread_to(&command.work.subject(), DATA_FAILED),
             Some(Why::After) => root.spread_to(&command.work.subject(), AFTER_FAILED),
             Some(Why::Refused | Why::Missing) | None => root,
         });
         if let Some(stopwatch) = command.timed.take() {
-            effects.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
+            state.effects.timed.push((stopwatch, profile.filter(|_| outcome.is_ok())));
         }
         let profile = profile.filter(|_| self.options.profiling);
         if let Some(traced) = command.traced.take() {
@@ -572,26 +572,26 @@ impl Scheduler {
         }
         state.live -= command.count();
         if state.live == 0 {
-            effects.keep_alive = state.keep_alive.take();
+            state.effects.keep_alive = state.keep_alive.take();
         }
         // Once the end is visible, it is counted, and the command holds no buffer.
         self.publish(state);
         command.release();
         let armed = native.as_ref().is_some_and(|native| native.armed);
         for record in command.other_records() {
-            record.settle(outcome.clone(), profile, None, &mut effects.wakers);
+            record.settle(outcome.clone(), profile, None, &mut state.effects.wakers);
         }
-        let event = command.record.settle(outcome, profile, native, &mut effects.wakers);
+        let event = command.record.settle(outcome, profile, native, &mut state.effects.wakers);
         if armed && event.is_none() {
             self.shared.counters.late_callbacks.add_one();
         }
-        effects.garbage.push(Garbage { command, event });
+        state.effects.garbage.push(Garbage { command, event });
     }
 
     /// Calls `see` with every command that has not ended and the serials of what it comes after.
     pub(crate) fn visit(self: &Arc<Self>, mut see: impl FnMut(NodeId, &Command, &[u64])) {
-        self.change(|state, next, _| {
-            state.enter_all(next);
+        self.change(|state| {
+            state.enter_all();
         });
         let state = self.lock();
         for (id, command) in state.dag.commands() {

@@ -8,13 +8,12 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::lock::{Locked, this_thread_holds_one};
+use super::transaction::{Transaction, this_thread_holds_one};
 use super::{
     Armed, Effects, Ending, Garbage, SETTLE_AT_ONCE, SETTLE_EVERY, SETTLE_IN_POLL, Scheduler, State,
 };
 use crate::error::outlast;
 use crate::queue::completion::{Fired, Phase, Urgency};
-use crate::queue::dag::NextList;
 use crate::queue::event::Record;
 use crate::queue::native_queue::{Left, Place};
 use crate::queue::reactor::Post;
@@ -31,14 +30,7 @@ impl Scheduler {
     /// Settles the command at `place` and all before it, on its lane and on those that these waited
     /// for, as far as they have ended, but no more than `most`. Tells whether that was all that can
     /// be done now.
-    fn settle(
-        self: &Arc<Self>,
-        state: &mut State,
-        place: Place,
-        most: u64,
-        effects: &mut Effects,
-    ) -> bool {
-        let mut next = NextList::new();
+    fn settle(self: &Arc<Self>, state: &mut State, place: Place, most: u64) -> bool {
         let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
         let mut settled = 0;
         while let Some(&goal) = goals.last() {
@@ -70,9 +62,9 @@ impl Scheduler {
             };
             let Left { id, native, result, may_run } = left;
             settled += 1;
-            if effects.garbage.capacity() == 0 {
+            if state.effects.garbage.capacity() == 0 {
                 // A thread that ends has none.
-                effects.garbage = ROOM.try_with(Cell::take).unwrap_or_default();
+                state.effects.garbage = ROOM.try_with(Cell::take).unwrap_or_default();
             }
             state.in_flight -= state.count(&members);
             state.transferring -= state.dag.command(id).map_or(0, |it| it.work.transferred());
@@ -87,46 +79,39 @@ impl Scheduler {
             // The last stands for all.
             for &earlier in &members[..members.len() - 1] {
                 let ending = Ending { native: None, profile };
-                self.finish(state, earlier, result.clone(), ending, &mut next, effects);
+                self.finish(state, earlier, result.clone(), ending);
             }
             let ending = Ending { native: Some(native), profile };
-            self.finish(state, id, result, ending, &mut next, effects);
+            self.finish(state, id, result, ending);
         }
-        self.pump(state, &mut next, effects);
+        self.pump(state);
         goals.is_empty()
     }
 
     /// Forgets what was freed, and settles some of the commands that have ended, now and then: whoever
     /// submits pays for what has ended, while the driver's memory of it is warm. Not every time, because
     /// asking a driver contends with its own threads.
-    pub(super) fn settle_some(self: &Arc<Self>, state: &mut State, effects: &mut Effects) {
+    pub(super) fn settle_some(self: &Arc<Self>, state: &mut State) {
         while let Some(allocation) = self.freed.next_gone() {
             state.dag.forget(allocation);
         }
         if state.unsettled >= SETTLE_EVERY {
             state.unsettled = 0;
             for lane in 0..state.lanes.len() {
-                self.settle_ended(state, lane, 2 * SETTLE_EVERY, effects);
+                self.settle_ended(state, lane, 2 * SETTLE_EVERY);
             }
         }
     }
 
     /// Settles commands of a lane that have ended, oldest first, but no more than `most`. Tells
     /// whether that was all that can be done now.
-    fn settle_ended(
-        self: &Arc<Self>,
-        state: &mut State,
-        lane: usize,
-        most: u64,
-        effects: &mut Effects,
-    ) -> bool {
+    fn settle_ended(self: &Arc<Self>, state: &mut State, lane: usize, most: u64) -> bool {
         let latest = state.lanes[lane].latest();
-        latest.is_none_or(|position| self.settle(state, Place { lane, position }, most, effects))
+        latest.is_none_or(|position| self.settle(state, Place { lane, position }, most))
     }
 
     /// Does what must not be done under the lock.
     pub(super) fn apply(&self, effects: Effects) {
-        // As after most submissions to a fusion scope.
         if effects.are_none() {
             return;
         }
@@ -221,10 +206,8 @@ impl Scheduler {
             }
         };
         if has_ended && let Some(mut state) = self.try_lock() {
-            let mut effects = Effects::default();
-            self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
-            drop(state);
-            self.apply(effects);
+            self.settle(&mut state, place, SETTLE_IN_POLL);
+            self.apply(state.unlock());
         }
     }
 
@@ -234,7 +217,7 @@ impl Scheduler {
         self.watch_with(state, record);
     }
 
-    fn watch_with(self: &Arc<Self>, mut state: Locked<'_>, record: &Arc<Record>) {
+    fn watch_with(self: &Arc<Self>, mut state: Transaction<'_>, record: &Arc<Record>) {
         let Some(place) = record.place() else {
             let is_grouped = !state.groups.is_empty();
             drop(state);
@@ -266,11 +249,9 @@ impl Scheduler {
     pub(crate) fn settle_soon(self: &Arc<Self>, record: &Arc<Record>) {
         let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
         let Some(place) = record.place() else { return };
-        let mut effects = Effects::default();
         let done = state.lanes[place.lane].ahead(place.position) <= SETTLE_IN_POLL
-            && self.settle(&mut state, place, SETTLE_IN_POLL, &mut effects);
-        drop(state);
-        self.apply(effects);
+            && self.settle(&mut state, place, SETTLE_IN_POLL);
+        self.apply(state.unlock());
         if !done {
             self.leave_to_reactor(record);
         }
@@ -291,9 +272,9 @@ impl Scheduler {
 
     fn settle_all(self: &Arc<Self>, place: Place) {
         loop {
-            let mut effects = Effects::default();
-            let done = self.settle(&mut self.lock(), place, SETTLE_AT_ONCE, &mut effects);
-            self.apply(effects);
+            let mut state = self.lock();
+            let done = self.settle(&mut state, place, SETTLE_AT_ONCE);
+            self.apply(state.unlock());
             if done {
                 return;
             }
@@ -307,12 +288,10 @@ impl Scheduler {
         for lane in 0..lanes {
             let mut more = true;
             while more {
-                let mut effects = Effects::default();
                 let mut state = self.lock();
                 state.lanes[lane].flush();
-                more = !self.settle_ended(&mut state, lane, SETTLE_AT_ONCE, &mut effects);
-                drop(state);
-                self.apply(effects);
+                more = !self.settle_ended(&mut state, lane, SETTLE_AT_ONCE);
+                self.apply(state.unlock());
             }
         }
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Effects, Ending, Scheduler, State};
+use super::{Ending, Scheduler, State};
 use crate::backend::{DeviceSlot, Lane, NativeEvent, Operation, Profile, Progress};
 use crate::build_graph::{Pool, catch_panic};
 use crate::error::Result;
@@ -103,12 +103,7 @@ impl State {
 impl Scheduler {
     /// Has a thread do a command, if what it depends on has ended; else this is to be called again
     /// when that has.
-    pub(super) fn move_apart(
-        self: &Arc<Self>,
-        state: &mut State,
-        id: NodeId,
-        effects: &mut Effects,
-    ) {
+    pub(super) fn move_apart(self: &Arc<Self>, state: &mut State, id: NodeId) {
         if !state.dag.wait_for_ends(id) {
             // Perhaps nobody else waits for these. The latest of a lane ends last.
             let before = state.dag.dependencies(id).map(|(.., command)| &command.record);
@@ -120,7 +115,7 @@ impl Scheduler {
                     None => latest.push((place, record.clone())),
                 }
             }
-            return effects.unwatched.extend(latest.into_iter().map(|(_, record)| record));
+            return state.effects.unwatched.extend(latest.into_iter().map(|(_, record)| record));
         }
         let Some(command) = state.dag.command_mut(id) else { return };
         let Some(work) = command.work.take_apart() else { return };
@@ -129,17 +124,17 @@ impl Scheduler {
             traced.enqueued();
         }
         let (scheduler, outcome) = (self.clone(), Err(no_thread()));
-        effects.transfers.push(Transfer { scheduler, id, work: Some(work), outcome });
+        state.effects.transfers.push(Transfer { scheduler, id, work: Some(work), outcome });
     }
 
     fn moved(self: &Arc<Self>, id: NodeId, work: Option<Work>, outcome: Result<Option<Profile>>) {
-        self.change(|state, next, effects| {
+        self.change(|state| {
             if let (Some(command), Some(work)) = (state.dag.command_mut(id), work) {
                 command.work = work;
             }
             let profile = outcome.as_ref().ok().copied().flatten();
             let ending = Ending { native: None, profile };
-            self.finish(state, id, outcome.map(drop), ending, next, effects);
+            self.finish(state, id, outcome.map(drop), ending);
         });
     }
 }

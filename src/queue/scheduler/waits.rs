@@ -76,7 +76,7 @@ impl Scheduler {
     /// A host future of the command was found to wait for the command.
     pub(crate) fn fail_host(self: &Arc<Self>, record: &Record, error: &Error) {
         if let Some(id) = record.node() {
-            self.change(|state, next, _| state.dag.poison(id, error.clone(), Why::Missing, next));
+            self.change(|state| state.dag.poison(id, error.clone(), Why::Missing, &mut state.next));
         }
     }
 }

@@ -1,13 +1,18 @@
-//! The lock of a scheduler's state, of which its thread knows that it holds it.
+//! Changes of a scheduler's state, under its lock.
 //!
-//! Some drivers call back inside the very calls that ask how a command went, which are made under the
-//! lock: whoever a callback would wake may want the lock itself.
+//! A change only notes what has to be done once the lock is free, in the state's
+//! [`Effects`]: [`Transaction::unlock`] returns them.
+//!
+//! Some drivers call back inside the very calls that query a command's status, which are made under the
+//! lock. A waiter that such a callback wakes may need the lock itself, so a thread can ask whether it
+//! holds one.
 
 use std::cell::Cell;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::State;
+use super::{Effects, State};
 use crate::error::{Error, outlast};
 
 thread_local! {
@@ -23,7 +28,8 @@ pub(super) fn this_thread_holds_one() -> bool {
 
 pub(super) struct StateLock(Mutex<State>);
 
-pub(super) struct Locked<'s> {
+/// A scheduler's state, locked for a change.
+pub(super) struct Transaction<'s> {
     state: MutexGuard<'s, State>,
     /// Dropped last, when the lock is free again.
     retired: Retired,
@@ -37,7 +43,7 @@ impl Drop for Retired {
         if self.0.is_empty() {
             return;
         }
-        for error in std::mem::take(&mut self.0) {
+        for error in mem::take(&mut self.0) {
             outlast("an error that was dropped", || drop(error));
         }
     }
@@ -49,27 +55,36 @@ impl StateLock {
     }
 
     /// A panic while the lock was held leaves the state as it was between two steps.
-    pub(super) fn lock(&self) -> Locked<'_> {
-        Locked::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn lock(&self) -> Transaction<'_> {
+        Transaction::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+    pub(super) fn try_lock(&self) -> Option<Transaction<'_>> {
         match self.0.try_lock() {
-            Ok(state) => Some(Locked::new(state)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(Locked::new(poisoned.into_inner())),
+            Ok(state) => Some(Transaction::new(state)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(Transaction::new(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 }
 
-impl<'s> Locked<'s> {
+impl<'s> Transaction<'s> {
     fn new(state: MutexGuard<'s, State>) -> Self {
         let _ = HELD.try_with(|held| held.set(held.get() + 1));
         Self { state, retired: Retired(Vec::new()) }
     }
+
+    /// Ends the change, and returns what is left to do without the lock.
+    pub(super) fn unlock(mut self) -> Effects {
+        // As after most submissions to a fusion scope.
+        if self.state.effects.are_none() {
+            return Effects::default();
+        }
+        mem::take(&mut self.state.effects)
+    }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if self.state.dag.has_retired() {
             self.retired.0 = self.state.dag.take_retired();
@@ -78,7 +93,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-impl Deref for Locked<'_> {
+impl Deref for Transaction<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -86,7 +101,7 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for Transaction<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
