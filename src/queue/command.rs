@@ -55,12 +55,18 @@ impl Command {
         work: Work,
         record: Arc<Record>,
         queue: u64,
-        building: bool,
         traced: Option<Box<super::timeline::Submitted>>,
     ) -> Self {
+        let (building, hosts) = (false, None);
         let (group, fused, several, timed) = (None, None, None, None);
-        let hosts = None;
         Self { work, record, queue, building, group, fused, several, hosts, timed, traced }
+    }
+
+    /// Number of things that it waits for besides other commands: host futures, its program, and the
+    /// decision on its group.
+    pub(crate) fn gates(&self) -> u32 {
+        let hosts = self.hosts.as_ref().map_or(0, |hosts| hosts.len());
+        hosts as u32 + u32::from(self.building) + u32::from(self.group.is_some())
     }
 
     /// How many commands were submitted that it is.

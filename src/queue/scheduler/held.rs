@@ -40,18 +40,16 @@ impl Held {
 
 /// A command before it is added.
 pub(super) struct Newcomer<'a> {
-    pub(super) work: &'a Work,
-    pub(super) queue: u64,
-    pub(super) group: Option<GroupId>,
-    /// What it comes after besides.
+    pub(super) command: &'a Command,
+    /// The events that it comes after besides.
     pub(super) after: &'a [Event],
 }
 
 impl Newcomer<'_> {
     /// Whether it comes after a launch of `queue` that is held, by what it `uses` or is told.
     fn comes_after(&self, (work, record): (&Work, &Arc<Record>), queue: u64, uses: &Uses) -> bool {
-        match self.work {
-            Work::Marker => queue == self.queue,
+        match self.command.work {
+            Work::Marker => queue == self.command.queue,
             Work::Drain => true,
             _ => {
                 let told = |event: &Event| Arc::ptr_eq(event.record(), record);
@@ -129,13 +127,13 @@ impl State {
         self.holding.iter().all(|holding| Some(*holding) == group)
     }
 
-    pub(super) fn hold(&mut self, group: GroupId, work: Work, record: Arc<Record>) {
+    pub(super) fn hold(&mut self, group: GroupId, command: Command) {
         let Some(known) = self.groups.get_mut(&group) else { return };
         if known.held.works.is_empty() {
             self.holding.push(group);
         }
-        known.held.works.push(work);
-        known.held.records.push(record);
+        known.held.works.push(command.work);
+        known.held.records.push(command.record);
     }
 
     /// Forgets that the group's launches are held, and gives them.
@@ -151,7 +149,7 @@ impl State {
         for (work, record) in works.into_iter().zip(records) {
             let Some(known) = self.groups.get_mut(&group) else { return };
             let uses = work.uses();
-            let mut command = Command::new(work, record.clone(), known.queue, false, None);
+            let mut command = Command::new(work, record.clone(), known.queue, None);
             command.group = Some(group);
             let id = self.dag.add(command, &[&uses], [], 1, None, &mut self.next);
             record.set_node(id);
@@ -168,16 +166,17 @@ impl State {
 
     /// Puts what the newcomer comes after into the DAG. If its scope still collects, it runs now.
     pub(super) fn enter_those_before(&mut self, newcomer: &Newcomer<'_>) {
-        if self.holds_none_but(newcomer.group) {
+        let Newcomer { command, .. } = newcomer;
+        if self.holds_none_but(command.group) {
             return;
         }
-        let uses = newcomer.work.uses();
+        let uses = command.work.uses();
         for group in self.holding.clone() {
             let Some(known) = self.groups.get(&group) else { continue };
             let comes_after = |held| newcomer.comes_after(held, known.queue, &uses);
             let before = known.held.iter().position(comes_after);
-            if let Some(before) = before.filter(|_| Some(group) != newcomer.group) {
-                self.abort(group, before, &newcomer.work.in_words());
+            if let Some(before) = before.filter(|_| Some(group) != command.group) {
+                self.abort(group, before, &command.work.in_words());
             }
         }
     }
@@ -220,7 +219,7 @@ impl State {
         let Held { works, mut records } = self.take_held(group);
         let queue = self.groups.remove(&group)?.queue;
         let last = records.pop()?;
-        let mut command = Command::new(Work::Launch(launch), last, queue, false, None);
+        let mut command = Command::new(Work::Launch(launch), last, queue, None);
         let several = Several { works, records, together: Arc::clone(together) };
         command.several = Some(Box::new(several));
         command.timed = stopwatch;
@@ -265,7 +264,7 @@ impl Scheduler {
                     kind => (*before, *kind),
                 })
                 .collect();
-            let command = Command::new(work, record.clone(), queue, false, None);
+            let command = Command::new(work, record.clone(), queue, None);
             let added = state.dag.add(command, &[&uses], edges, 0, None, &mut state.next);
             record.set_node(added);
         }

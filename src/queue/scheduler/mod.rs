@@ -159,17 +159,6 @@ struct Armed {
     event: Arc<dyn NativeEvent>,
 }
 
-/// A command as it is added to the DAG.
-struct Added {
-    work: Work,
-    queue: u64,
-    /// Host futures that it waits for.
-    hosts: Option<Box<[Arc<HostFuture>]>>,
-    /// Whether its program still builds.
-    building: bool,
-    group: Option<GroupId>,
-}
-
 /// What a driver tells of the end of a command that it was given.
 #[derive(Default)]
 struct Ending {
@@ -302,8 +291,10 @@ impl Scheduler {
             _ => None,
         };
         let hosts = hosts_of(&gates);
-        let added = Added { work, queue, hosts: hosts.clone(), building, group };
-        let (event, id) = self.add(added, &after, |_| before(&after));
+        let mut command = self.command(work, queue);
+        (command.building, command.group) = (building, group);
+        command.hosts = hosts.clone();
+        let (event, id) = self.add(command, &after, |_| before(&after));
         let Some(id) = id else { return event };
         for (gate, host) in gates.into_iter().zip(hosts.into_iter().flatten()) {
             let scheduler = self.clone();
@@ -332,19 +323,21 @@ impl Scheduler {
     /// Adds the zeroing of new memory, unless another command has come first.
     fn zero(self: &Arc<Self>, region: &Region) {
         let work = Work::Zero { region: Arc::new(region.whole_unheld()) };
-        let (hosts, building, group) = (None, false, None);
-        let added = Added { work, queue: 0, hosts, building, group };
-        self.add(added, &[], |_| (Edges::new(), None));
+        self.add(self.command(work, 0), &[], |_| (Edges::new(), None));
+    }
+
+    /// A command with nothing besides its work.
+    fn command(self: &Arc<Self>, work: Work, queue: u64) -> Command {
+        let record = Record::new(Arc::downgrade(self));
+        Command::new(work, record, queue, self.shared.timeline.submitted())
     }
 
     /// A marker that ends when all commands of `queue`, or of the whole device, have ended, well or
     /// not.
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
         let work = if queue.is_some() { Work::Marker } else { Work::Drain };
-        let queue_number = queue.unwrap_or_default();
-        let (hosts, building, group) = (None, false, None);
-        let added = Added { work, queue: queue_number, hosts, building, group };
-        let (event, _) = self.add(added, &[], |state| {
+        let command = self.command(work, queue.unwrap_or_default());
+        let (event, _) = self.add(command, &[], |state| {
             let belongs = |command: &Command| queue.is_none_or(|queue| command.queue == queue);
             let covers = |command: &Command| match command.work {
                 Work::Marker => queue == Some(command.queue),
@@ -360,18 +353,18 @@ impl Scheduler {
     /// Gives no node for a launch that is [held].
     fn add(
         self: &Arc<Self>,
-        added: Added,
+        mut command: Command,
         after: &[Event],
         before: impl FnOnce(&State) -> (Edges, Option<Poison>),
     ) -> (Event, Option<NodeId>) {
-        let Added { work, queue, hosts, building, group } = added;
-        let record = Record::new(Arc::downgrade(self));
-        let event = Event::new(record.clone());
-        let traced = self.shared.timeline.submitted();
-        let waits = hosts.is_some() || building || traced.is_some() || !after.is_empty();
+        let event = Event::new(command.record.clone());
+        let waits = command.hosts.is_some()
+            || command.building
+            || command.traced.is_some()
+            || !after.is_empty();
         let mut transaction = self.lock();
         let state = &mut *transaction;
-        if !work.claim() {
+        if !command.work.claim() {
             return (event, None);
         }
         self.shared.counters.commands.add_one();
@@ -382,15 +375,16 @@ impl Scheduler {
             state.keep_alive = Some(self.clone());
         }
         // Its scope may have ended since it was asked.
-        let asked = group;
-        let group = group.filter(|&group| state.is_collecting(group));
+        let asked = command.group;
+        command.group = asked.filter(|&group| state.is_collecting(group));
+        let group = command.group;
         if let Some(group) = group
             && !waits
             && state.can_hold()
             && state.holds_none_but(Some(group))
         {
             // It concerns nobody yet, and nobody it.
-            state.hold(group, work, record);
+            state.hold(group, command);
             self.publish(state);
             drop(transaction);
             if was_idle {
@@ -399,20 +393,13 @@ impl Scheduler {
             return (event, None);
         }
         self.settle_some(state);
-        let newcomer = Newcomer { work: &work, queue, group, after };
-        state.enter_those_before(&newcomer);
+        state.enter_those_before(&Newcomer { command: &command, after });
         let id = match group.filter(|_| !waits && state.can_hold()) {
             Some(group) => {
-                state.hold(group, work, record);
+                state.hold(group, command);
                 None
             }
             None => {
-                let uses = work.uses();
-                let mut command = Command::new(work, record, queue, building, traced);
-                command.group = group;
-                let gates = hosts.as_ref().map_or(0, |hosts| hosts.len());
-                let gates = gates + usize::from(building) + usize::from(group.is_some());
-                command.hosts = hosts;
                 if let Some(group) = group {
                     state.enter(group);
                 }
@@ -420,9 +407,7 @@ impl Scheduler {
                 if asked.is_some_and(|asked| state.is_discarded(asked)) {
                     poison = Some(Poison { root: DISCARDED.clone(), why: Why::Missing });
                 }
-                let gates = gates as u32;
-                let State { dag, next, .. } = state;
-                let id = dag.add(command, &[&uses], edges, gates, poison, next);
+                let id = state.add(command, edges, poison);
                 event.record().set_node(id);
                 state.trace_edges(id);
                 if !state.groups.is_empty() {
@@ -609,6 +594,13 @@ fn hosts_of(gates: &[Gate]) -> Option<Box<[Arc<HostFuture>]>> {
 }
 
 impl State {
+    /// Adds a command to the DAG behind a gate for each thing that it waits for besides commands.
+    fn add(&mut self, command: Command, edges: Edges, poison: Option<Poison>) -> NodeId {
+        let uses = command.work.uses();
+        let gates = command.gates();
+        self.dag.add(command, &[&uses], edges, gates, poison, &mut self.next)
+    }
+
     /// The failure of a command on the device, with the names of the command and of its image.
     fn named(&self, id: NodeId, error: Error) -> Error {
         let Some(Command { work, .. }) = self.dag.command(id) else { return error };

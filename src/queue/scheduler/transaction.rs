@@ -3,6 +3,10 @@
 //! A change only notes what has to be done once the lock is free, in the state's
 //! [`Effects`]: [`Transaction::unlock`] returns them.
 //!
+//! Lock order: this lock is taken first, then a fusion scope's settings, then its queue's recent scopes.
+//! The locks of signals, of the reactor's mailbox and of the timeline are innermost. No thread holds the
+//! locks of two schedulers at once.
+//!
 //! Some drivers call back inside the very calls that query a command's status, which are made under the
 //! lock. A waiter that such a callback wakes may need the lock itself, so a thread can ask whether it
 //! holds one.
