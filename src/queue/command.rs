@@ -1,4 +1,5 @@
-//! What a command is, and what it keeps alive until the device is done with it.
+//! Commands: the work of each, and the resources that it keeps alive until the device has finished with
+//! them.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -25,28 +26,28 @@ use crate::compiler::signature::{Access, AddressSpace, Parameter};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// A future that a command waits for on the host. Boxed: it outlives the caller.
+/// Precondition of a command: a future that the host polls. Boxed, because it outlives the caller.
 pub(crate) type Gate = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// A node of the DAG. Owns, through its work, everything that the device may touch.
+/// Node of the DAG. The command owns, through its work, everything that the device may access.
 pub(crate) struct Command {
     pub(crate) work: Work,
     pub(crate) record: Arc<Record>,
-    /// The queue that it was submitted to.
+    /// Number of the queue that the command was submitted to.
     pub(crate) queue: u64,
-    /// Whether it is a launch that waits for its program.
+    /// Whether this is a launch whose program is not built yet.
     pub(crate) building: bool,
-    /// The launches that it may run together with, as one.
+    /// Group of launches that this launch may run together with, as one.
     pub(crate) group: Option<GroupId>,
-    /// What it does for itself and all others of its group, in place of its own work.
+    /// Launch that runs for the whole group in place of this command's own work.
     pub(crate) fused: Option<Box<LaunchWork>>,
-    /// The launches that its work does the work of, if the DAG knows nothing else of them.
+    /// Launches that this command stands for, if they have no nodes of their own in the DAG.
     pub(crate) several: Option<Box<Several>>,
-    /// The host futures that it waited for when it was submitted.
+    /// Host futures that the command waited for when it was submitted.
     pub(crate) hosts: Option<Box<[Arc<HostFuture>]>>,
-    /// What times it.
+    /// Stopwatch that times the command.
     pub(crate) timed: Option<Arc<Stopwatch>>,
-    /// Whether its start and end go into the timeline, and when it was submitted.
+    /// Data for the timeline, such as the time of submission, if the command's start and end go into it.
     pub(crate) traced: Option<Box<super::timeline::Submitted>>,
 }
 
@@ -62,29 +63,30 @@ impl Command {
         Self { work, record, queue, building, group, fused, several, hosts, timed, traced }
     }
 
-    /// Number of things that it waits for besides other commands: host futures, its program, and the
-    /// decision on its group.
+    /// Returns the number of preconditions besides other commands: host futures, the program, and the
+    /// decision on the group.
     pub(crate) fn gates(&self) -> u32 {
         let hosts = self.hosts.as_ref().map_or(0, |hosts| hosts.len());
         hosts as u32 + u32::from(self.building) + u32::from(self.group.is_some())
     }
 
-    /// How many commands were submitted that it is.
+    /// Returns the number of submitted commands that this node stands for.
     pub(crate) fn count(&self) -> usize {
         1 + self.other_records().len()
     }
 
-    /// What the events of all of these share with it.
+    /// Returns the records that the events of all these commands share with this node. The node's own is
+    /// last.
     pub(crate) fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.other_records().iter().chain([&self.record])
     }
 
-    /// But for its own.
+    /// Returns the records other than the node's own.
     pub(crate) fn other_records(&self) -> &[Arc<Record>] {
         self.several.as_ref().map_or(&[], |several| &several.records)
     }
 
-    /// What it, or those that it is, do with which bytes.
+    /// Returns the memory accesses of the command, or of the launches it stands for.
     pub(crate) fn uses(&self) -> Uses {
         match &self.several {
             Some(several) => several.together.touched.iter().flatten().cloned().collect(),
@@ -92,7 +94,7 @@ impl Command {
         }
     }
 
-    /// Lets go of all buffers: the command has ended. Frees nothing and calls no driver.
+    /// Releases all buffers, because the command has ended. Frees no memory and calls no driver.
     pub(crate) fn release(&mut self) {
         self.work.release();
         if let Some(fused) = &mut self.fused {
@@ -103,13 +105,13 @@ impl Command {
         }
     }
 
-    /// Whether dropping it, once it is [released](Self::release), frees nothing large and calls no
-    /// driver.
+    /// Whether dropping the command, once it is [released](Self::release), frees nothing large and calls
+    /// no driver.
     pub(crate) fn is_light(&self) -> bool {
         self.work.is_light() && self.fused.as_ref().is_none_or(|fused| fused.is_light())
     }
 
-    /// Keeps for good what the device may use for it.
+    /// Leaks the resources that the device may use for this command, so that they are never freed.
     pub(crate) fn abandon(&mut self) {
         if let Some(fused) = &self.fused {
             fused.abandon();
@@ -129,17 +131,17 @@ impl Command {
     }
 }
 
-/// Launches that a command is.
+/// Launches that one command stands for.
 pub(crate) struct Several {
-    /// All, in order. The device does not need them, nor does anybody once it has the command.
+    /// All launches, in order. They are no longer needed once the device has the command.
     pub(crate) works: Vec<Work>,
-    /// Those of all but the last, whose record is the command's.
+    /// Records of all launches but the last, whose record is the command's own.
     pub(crate) records: Vec<Arc<Record>>,
     pub(crate) together: Arc<Together>,
 }
 
 impl Several {
-    /// Takes the launches, without their buffers, for whoever drops them.
+    /// Takes the launches out, with their buffers released. The caller drops them later.
     pub(crate) fn take_works(&mut self) -> Vec<Work> {
         let mut works = std::mem::take(&mut self.works);
         works.iter_mut().for_each(Work::release);
@@ -147,19 +149,19 @@ impl Several {
     }
 }
 
-/// A command as it is handed in.
+/// Command as it is submitted.
 pub(crate) struct Submission {
     pub(crate) work: Work,
     pub(crate) queue: u64,
     pub(crate) after: SmallVec<[Event; 1]>,
     pub(crate) gates: Vec<Gate>,
-    /// Whether it is a launch whose program still builds.
+    /// Whether this is a launch whose program is still being built.
     pub(crate) building: bool,
-    /// The fusion scope's launches that it may run together with.
+    /// Group of the fusion scope whose launches this launch may run together with.
     pub(crate) group: Option<GroupId>,
 }
 
-/// What a command does.
+/// Work of a command.
 pub(crate) enum Work {
     Launch(Box<LaunchWork>),
     Write {
@@ -170,7 +172,7 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Box<dyn HostTarget>,
     },
-    /// A write, a read or a fill, while a thread does it.
+    /// Transfer or fill that a thread is doing.
     Moving {
         region: Arc<Region>,
         access: Access,
@@ -180,7 +182,7 @@ pub(crate) enum Work {
         region: Arc<Region>,
         pattern: SmallVec<[u8; 16]>,
     },
-    /// Zeroes new memory, before the first command that uses it.
+    /// Zeroing of new memory, before the first command that uses it.
     Zero {
         region: Arc<Region>,
     },
@@ -188,34 +190,34 @@ pub(crate) enum Work {
         from: Arc<Region>,
         to: Arc<Region>,
     },
-    /// Its gates are all there is to it.
+    /// No work besides the preconditions.
     Host,
-    /// Comes after all of a queue.
+    /// Marker that comes after all earlier commands of a queue.
     Marker,
-    /// A marker after all of a device.
+    /// Marker that comes after all earlier commands of a device.
     Drain,
-    /// A command that has ended, with the host memory that is left of it.
+    /// Command that has ended, with the host memory that is left to drop.
     Released(HostMemory),
 }
 
-/// Host memory of a command that has ended: dropping a large one takes time.
+/// Host memory of a command that has ended. Dropping a large block takes time.
 pub(crate) enum HostMemory {
     None,
     Source(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostSource>),
     Target(#[expect(dead_code, reason = "it is dropped")] Box<dyn HostTarget>),
 }
 
-/// What a launch does.
+/// Work of a launch.
 #[derive(Clone)]
 pub(crate) struct LaunchWork {
-    /// Its program may still be building when it is submitted.
+    /// Kernel of the launch. Its program may still be building at submission.
     pub(crate) kernel: Kernel,
     pub(crate) range: NdRange,
     pub(crate) arguments: ArgumentList,
 }
 
 impl Work {
-    /// A word for pictures and messages.
+    /// Returns a short label for drawings and messages.
     pub(crate) fn label(&self) -> String {
         match self {
             Self::Launch(launch) => launch.kernel.name().to_owned(),
@@ -232,13 +234,13 @@ impl Work {
         }
     }
 
-    /// The label of the image that the launched kernel is of, if it has one.
+    /// Returns the label of the module that the launched kernel comes from, if the module has one.
     pub(crate) fn image_label(&self) -> Option<&str> {
         let Self::Launch(launch) = self else { return None };
         launch.kernel.resolved()?.as_ref().ok()?.label()
     }
 
-    /// As a sentence begins with it.
+    /// Returns a noun phrase with its article for messages, such as "a fill".
     pub(crate) fn in_words(&self) -> String {
         match self {
             Self::Launch(launch) => format!("a launch of `{}`", launch.kernel.name()),
@@ -248,7 +250,7 @@ impl Work {
         }
     }
 
-    /// As the subject of a message about its failure.
+    /// Returns the subject of a message about the command's failure.
     pub(crate) fn subject(&self) -> String {
         match self {
             Self::Launch(launch) => format!("`{}`", launch.kernel.name()),
@@ -256,7 +258,7 @@ impl Work {
         }
     }
 
-    /// What it does with which bytes.
+    /// Returns the memory accesses of the work.
     pub(crate) fn uses(&self) -> Uses {
         match self {
             Self::Launch(launch) => launch.uses(),
@@ -272,7 +274,7 @@ impl Work {
         }
     }
 
-    /// Calls `see` with a region of each allocation that is to be zeroed before this command.
+    /// Calls `see` with a region of each allocation that has to be zeroed before this command.
     pub(crate) fn for_fresh(&self, mut see: impl FnMut(&Region)) {
         let mut look = |region: &Region| {
             if region.is_fresh() {
@@ -288,7 +290,7 @@ impl Work {
                 }
             }
             Self::Read { from, .. } => look(from),
-            // The source may fail, and then nothing is copied.
+            // The target is included, because nothing is copied if the source fails.
             Self::Copy { from, to } => {
                 look(from);
                 look(to);
@@ -301,8 +303,8 @@ impl Work {
         }
     }
 
-    /// Marks the allocation that the command overwrites whole, if it does. Called under the
-    /// scheduler's lock. `false` for a zeroing that another command has made needless.
+    /// Marks the allocation as zeroed or overwritten, if the command overwrites all of it. Called under
+    /// the scheduler's lock. Returns `false` for a zeroing that another command has made unnecessary.
     pub(crate) fn claim(&self) -> bool {
         match self {
             Self::Zero { region } => region.take_fresh(),
@@ -346,14 +348,14 @@ impl Work {
     pub(crate) fn is_light(&self) -> bool {
         match self {
             Self::Launch(launch) => launch.is_light(),
-            // A read's elements have been delivered to its future, unless it has failed.
+            // The elements of a read have been delivered to its future, unless the read has failed.
             Self::Released(HostMemory::None | HostMemory::Target(_)) => true,
             Self::Host | Self::Marker | Self::Drain => true,
             _ => false,
         }
     }
 
-    /// How many bytes it moves between the host's memory and the device's.
+    /// Returns the number of bytes that the work moves between host memory and device memory.
     pub(crate) fn transferred(&self) -> usize {
         match self {
             Self::Write { to: region, .. } | Self::Read { from: region, .. } => {
@@ -363,7 +365,7 @@ impl Work {
         }
     }
 
-    /// How many bytes of the device's memory it fills.
+    /// Returns the number of bytes of device memory that the work fills.
     pub(crate) fn filled(&self) -> usize {
         match self {
             Self::Fill { region, .. } | Self::Zero { region } => region.bytes().len(),
@@ -376,7 +378,7 @@ impl Work {
         match self {
             Self::Launch(launch) => launch.abandon(),
             Self::Copy { from, to } => std::mem::forget((from.clone(), to.clone())),
-            // With the host's memory.
+            // The host memory is leaked, too.
             Self::Write { .. } | Self::Read { .. } | Self::Fill { .. } | Self::Zero { .. } => {
                 std::mem::forget(self.take_apart());
             }
@@ -384,7 +386,8 @@ impl Work {
         }
     }
 
-    /// Takes a transfer or a fill, for a thread to do it.
+    /// Takes a transfer or a fill out, so that a thread can do it, and leaves `Work::Moving` in its
+    /// place. Returns `None` for other work.
     pub(crate) fn take_apart(&mut self) -> Option<Self> {
         let (region, access) = match self {
             Self::Write { to: region, .. } | Self::Fill { region, .. } | Self::Zero { region } => {
@@ -445,7 +448,8 @@ impl Work {
     }
 }
 
-/// The longest pattern of zeros that fills so many bytes: some drivers fill faster by long ones.
+/// Returns the longest pattern of zeros, up to 16 bytes, whose length divides `bytes`. Some drivers fill
+/// faster with long patterns.
 fn zeros(bytes: usize) -> &'static [u8] {
     const LONGEST: usize = 16;
     let length = 1 << bytes.trailing_zeros().min(LONGEST.trailing_zeros());
@@ -457,14 +461,14 @@ fn used(region: &Region, access: Access) -> Use {
 }
 
 impl LaunchWork {
-    /// What it does with which bytes.
+    /// Returns the memory accesses of the launch.
     pub(crate) fn uses(&self) -> Uses {
         let parameters = self.parameters();
         let mut uses = Uses::new();
         for (index, argument) in self.arguments.iter().enumerate() {
             if let ArgumentKind::Buffer(region, stated) = &argument.kind {
                 let signature = parameters.get(index).and_then(|known| known.access);
-                // Everything, if neither says.
+                // Without either, the kernel is assumed to read and write the buffer.
                 uses.push(used(region, stated.or(signature).unwrap_or(Access::ReadWrite)));
             }
         }
@@ -512,7 +516,7 @@ impl LaunchWork {
         run(&Operation::Launch { kernel, arguments: &native, range })
     }
 
-    /// What the kernel's signature says; nothing while its program still builds.
+    /// Returns the parameters in the kernel's signature; none while its program is still being built.
     fn parameters(&self) -> &[Parameter] {
         let kernel = self.kernel.resolved().and_then(|kernel| kernel.as_ref().ok());
         kernel.map_or(&[], ResolvedKernel::parameters)
@@ -555,7 +559,7 @@ impl LaunchWork {
         for (index, (argument, (parameter, element))) in given.iter().zip(expected).enumerate() {
             argument.check(name, index, parameter, *element)?;
             let native = match &argument.kind {
-                // The slice's alignment.
+                // `view` also checks the slice's alignment.
                 ArgumentKind::Buffer(region, _) => {
                     backend::Argument::Memory(region.view().map_err(|error| {
                         error.within(format!("kernel `{name}`, {}", describe(index, parameter)))
@@ -589,12 +593,12 @@ impl LaunchWork {
     }
 }
 
-/// A launch being put together: a kernel, its range and arguments, and what it comes after. Nothing
-/// happens until it is [submitted](crate::Queue::submit).
+/// Launch under construction: a kernel, its range, its arguments, and the events and futures it comes
+/// after. Nothing happens until it is [submitted](crate::Queue::submit).
 #[must_use = "a launch does nothing until it is submitted to a queue"]
 pub struct Launch {
     pub(crate) work: Box<LaunchWork>,
-    /// The first mistake, for `submit` to report.
+    /// First error of the methods called so far, for `submit` to report.
     pub(crate) mistake: Option<Error>,
     pub(crate) after: SmallVec<[Event; 1]>,
     pub(crate) gates: Vec<Gate>,
@@ -614,7 +618,7 @@ impl fmt::Debug for Launch {
 }
 
 impl Kernel {
-    /// A launch of this kernel over `range` work-items: a `usize` or `[usize; 1..=3]`.
+    /// Creates a launch of this kernel over `range` work-items: a `usize` or `[usize; 1..=3]`.
     pub fn launch(&self, range: impl IntoNdSize) -> Launch {
         let (kernel, range) = (self.clone(), range.into_nd_size().into());
         Launch {
@@ -627,17 +631,17 @@ impl Kernel {
 }
 
 impl Launch {
-    /// The number of work-items of a work-group. Without it the kernel's code says, by its attribute
-    /// `reqd_work_group_size`, or else the driver chooses.
+    /// Sets the number of work-items per work-group. Without it, the attribute `reqd_work_group_size` in
+    /// the kernel's code applies; without that attribute, the driver chooses.
     ///
-    /// Some drivers, PoCL among them, compile a kernel anew for every work-group size that they
-    /// choose: with many different global sizes, give a size that divides them all.
+    /// Some drivers, PoCL among them, recompile a kernel for every work-group size that they choose. With
+    /// many different global sizes, give a size that divides them all.
     pub fn local(mut self, size: impl IntoNdSize) -> Self {
         let changed = self.work.range.set_local(size.into_nd_size());
         self.note(changed)
     }
 
-    /// The global id of the first work-item; zero without it.
+    /// Sets the global id of the first work-item. The default is zero.
     pub fn offset(mut self, offset: impl IntoNdSize) -> Self {
         let changed = self.work.range.set_offset(offset.into_nd_size());
         self.note(changed)
@@ -649,7 +653,7 @@ impl Launch {
         self
     }
 
-    /// All arguments at once, a tuple in the order of the parameters. In place of those given
+    /// Sets all arguments at once: a tuple in the order of the parameters. Replaces arguments given
     /// before.
     pub fn args(mut self, arguments: impl Arguments) -> Self {
         self.work.arguments.clear();
@@ -657,22 +661,22 @@ impl Launch {
         self
     }
 
-    /// One more argument, behind those given before.
+    /// Appends one argument to those given before.
     pub fn arg(mut self, argument: impl Argument) -> Self {
         self.work.arguments.push(argument.into_value(Seal));
         self
     }
 
-    /// Starts after that command has ended, on top of what its data demands. If that command fails,
-    /// so does this one.
+    /// Starts the launch after the command of `event` has ended, in addition to the order that its data
+    /// requires. If that command fails, so does this launch.
     pub fn after(mut self, event: &Event) -> Self {
         self.after.push(event.clone());
         self
     }
 
-    /// Starts after that future has completed. Kiln polls it on a thread of its own, as the futures of
-    /// [`Queue::host_task`](crate::Queue::host_task), also if nobody awaits the launch. If it gives an
-    /// error or panics, the launch fails.
+    /// Starts the launch after `future` has completed. Kiln polls the future on a thread of its own, as
+    /// it does the futures of [`Queue::host_task`](crate::Queue::host_task), even if nothing awaits the
+    /// launch. If the future returns an error or panics, the launch fails.
     pub fn after_future<F>(mut self, future: F) -> Self
     where
         F: IntoFuture<IntoFuture: Send + 'static, Output: IntoOutcome>,
@@ -683,7 +687,7 @@ impl Launch {
     }
 }
 
-/// The elements of a copy or a write must be as many as those of its target.
+/// Fails if a copy or a write has more or fewer elements than its target `buffer`.
 pub(crate) fn check_length<T: Pod>(what: &str, given: usize, buffer: &Buffer<T>) -> Result<()> {
     if given == buffer.len() {
         return Ok(());
@@ -696,13 +700,13 @@ pub(crate) fn check_length<T: Pod>(what: &str, given: usize, buffer: &Buffer<T>)
     )))
 }
 
-/// What is used on a device must be of that device, and of the same runtime's.
+/// Fails if `theirs` and `ours` are not the same device of the same runtime.
 pub(crate) fn check_same_device(what: &str, theirs: &Device, ours: &Device) -> Result<()> {
     if Arc::ptr_eq(theirs.info(), ours.info()) {
         return Ok(());
     }
     let runtime = if theirs.index() == ours.index() { ", in another runtime" } else { "" };
-    // Several may have the same name.
+    // Several devices may have the same name.
     let [theirs, ours] =
         [theirs, ours].map(|device| format!("device {}, {device}", device.index()));
     Err(Error::invalid(format!("{what} {theirs}{runtime}; this queue is of {ours}")))

@@ -1,5 +1,5 @@
-//! Commands handed to the device: on which lane, behind what, and whether the driver is asked to tell
-//! of their end.
+//! Dispatch of commands to the device: the choice of the native queue, the events to wait for, and the
+//! decision whether the driver is asked for a callback at their end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -11,7 +11,8 @@ use crate::queue::command::{Command, Work};
 use crate::queue::dag::{NodeId, Why};
 use crate::queue::native_queue::{Lane, Place, wait_list};
 
-/// At least so often, in commands, a lane asks the driver to call back though nobody waits.
+/// Number of commands behind the last callback request on a native queue at which the next one is made,
+/// even if nothing waits.
 const WATCH_EVERY: usize = 256;
 
 impl Scheduler {
@@ -41,12 +42,12 @@ impl Scheduler {
                     state.run_one_by_one(id);
                 }
             }
-            // It ends once all before it has, so that nobody behind it starts too early.
+            // The command ends once all before it have ended, so that nothing behind it starts too early.
             Err(error) => {
                 let work = state.dag.command(id).map(|command| &command.work);
                 let why = match work {
                     Some(Work::Launch(_)) => Why::launch_failed(&error),
-                    // It says what the buffer is to hold from here on.
+                    // The command defines the contents of the buffer from here on.
                     _ => Why::Missing,
                 };
                 state.dag.poison(id, error, why, &mut state.next);
@@ -54,7 +55,7 @@ impl Scheduler {
         }
     }
 
-    /// Hands over a command, or several that run as one: the last stands for all.
+    /// Hands over a command, or several that run as one. The last one stands for all.
     fn enqueue(&self, state: &mut State, members: &[NodeId]) -> Result<()> {
         let Some(&id) = members.last() else { return Ok(()) };
         let lane = self.choose_lane(state, members)?;
@@ -65,10 +66,10 @@ impl Scheduler {
         let State { dag, lanes, in_flight, transferring, effects, .. } = state;
         let command = dag.command_mut(id).expect("it can be dispatched");
         let position = command.with_operation(|operation| {
-            // SAFETY: the command owns all that the operation names, and it stays in the DAG until
-            // the end of the returned event is known. The host memory of a read is reached by
-            // nobody else until then. That the kernel stays inside its buffers is what the caller
-            // of `Program::kernel` promised; a fused one does what those do that it is made of.
+            // SAFETY: the command owns everything that the operation names, and it stays in the DAG until
+            // the end of the returned event is known. Nothing else accesses the host memory of a read
+            // until then. The caller of `Program::kernel` promised that the kernel stays inside its
+            // buffers. A fused kernel does what its member kernels do.
             unsafe { lanes[lane].enqueue(id, count, operation, &wait) }
         })?;
         *in_flight += count;
@@ -97,8 +98,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Behind its latest dependency, where the order costs nothing; else where the least is in
-    /// flight.
+    /// Chooses the native queue of the latest dependency, where the order costs nothing. Without
+    /// dependencies in flight, chooses the native queue with the least in flight. Creates a native queue
+    /// if none is idle and there are fewer than 2 on a CPU, or fewer than 4 on other devices.
     fn choose_lane(&self, state: &mut State, members: &[NodeId]) -> Result<usize> {
         if !self.options.profiling
             && state.is_timed(members)
@@ -133,10 +135,10 @@ impl Scheduler {
         }
     }
 
-    /// A lane whose events tell their times.
+    /// Returns a native queue whose events report their times, and creates it at the first call.
     fn timing_lane(&self, state: &mut State) -> Option<usize> {
         if state.timing_lane.is_none() {
-            // Without one, times are not told.
+            // If it cannot be created, times are not reported.
             let native = self.slot.open().and_then(|device| device.create_lane(true)).ok()?;
             state.timing_lane = Some(state.lanes.len());
             state.lanes.push(Lane::new(native));

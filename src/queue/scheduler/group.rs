@@ -1,11 +1,11 @@
-//! Launches of a fusion scope in the DAG: they wait there, each with its edges, until it is known
-//! whether they run one by one or as one. Most often they are [held](super::held) outside, and what
-//! follows is for those that are not.
+//! Launches of a fusion scope in the DAG. They wait there, each with its edges, until it is known whether
+//! they run one by one or as one. Most often they are [held](super::held) outside the DAG; the following
+//! is about launches that are not.
 //!
-//! One more gate of each is closed until then. To run as one, the edges among them are taken out:
-//! when nothing else is in the way of any, one kernel is enqueued for all, and the edges come back,
-//! so that a failure takes the way that it would have taken. Should one of them fail before, they
-//! run one by one after all.
+//! Until the decision, one additional precondition of each launch stays closed. To run the launches as
+//! one, the edges among them are detached. Once nothing else blocks any of the launches, one kernel is
+//! enqueued for all, and the edges are restored, so that a failure spreads as it would without fusion. If
+//! one of the launches fails before that, they run one by one after all.
 
 use std::fmt;
 use std::mem;
@@ -21,48 +21,48 @@ use crate::queue::dag::{Cut, NodeId, Why};
 use crate::queue::event::Record;
 use crate::queue::stopwatch::Stopwatch;
 
-/// Names the launches of a fusion scope.
+/// Identifier of a group: the launches of a fusion scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupId(pub(crate) u64);
 
-/// Told why, if a scope's launches had to run before it was completed.
+/// Set once to the reason why a scope's launches had to run before the scope was completed.
 pub(crate) type Aborted = Arc<OnceLock<String>>;
 
 /// Launches that may run as one, in the order in which they were submitted.
 pub(super) struct Group {
     pub(super) queue: u64,
     pub(super) slots: Vec<NodeId>,
-    /// Those that are not in the DAG: all or none.
+    /// Launches of the group that are not in the DAG: all or none.
     pub(super) held: Held,
     pub(super) stage: Stage,
-    /// Why the first of them that has ended without running did so.
+    /// Failure of the first launch that has ended without running.
     pub(super) failure: Option<Error>,
 }
 
 pub(super) enum Stage {
-    /// More may come.
+    /// Further launches may be added.
     Collecting(Aborted),
-    /// Whether they run as one is being found out.
+    /// The decision whether the launches run as one is pending.
     Deciding,
-    /// They run as one when nothing is in the way of any.
+    /// The launches run as one when nothing blocks any of them.
     Ready { cuts: Vec<Cut> },
-    /// The device has what they run as.
+    /// The device has the command that the launches run as.
     Running,
-    /// None runs, nor does one that was being submitted meanwhile.
+    /// The launches do not run, including any that was being submitted at the same time.
     Discarded,
 }
 
-/// Why launches run one by one that were to run as one.
+/// Reason why launches that were to run as one run one by one.
 #[derive(Debug)]
 pub(crate) enum Hindrance {
-    /// A launch, by its position and its kernel's name, waits for a host future, which may wait for
-    /// another of them.
+    /// The launch with this position and kernel name waits for a host future, which may wait for another
+    /// launch of the group.
     HostFuture(usize, String),
-    /// A launch, by its position, has failed.
+    /// The launch at this position has failed.
     Failed(usize),
-    /// The kernel cannot be launched so.
+    /// The fused kernel cannot be launched in this way.
     Unfit(Error),
-    /// A command, in words, reads what would not be there.
+    /// The command described here reads data that would be missing.
     Wanted(String),
 }
 
@@ -85,13 +85,13 @@ impl fmt::Display for Hindrance {
     }
 }
 
-/// What launches run as.
+/// Single launch that the launches of a group run as.
 pub(crate) struct United {
     pub(crate) launch: Box<LaunchWork>,
     pub(crate) together: Arc<Together>,
 }
 
-/// Whoever only reads what running as one does without fails with it.
+/// Error of commands that only read data which a fused launch no longer stores.
 static LOST: LazyLock<Error> = LazyLock::new(|| {
     Error::invalid(
         "the contents were internalized by a fused kernel, as its scope was asked to; write the buffer \
@@ -99,7 +99,7 @@ static LOST: LazyLock<Error> = LazyLock::new(|| {
     )
 });
 
-/// What launches of a discarded group fail with.
+/// Error of the launches of a discarded group.
 pub(super) static DISCARDED: LazyLock<Error> =
     LazyLock::new(|| Error::invalid("the fusion scope of the launch was discarded: it never runs"));
 
@@ -114,15 +114,15 @@ impl Scheduler {
         self.lock().groups.insert(group, Group { queue, slots, held, stage, failure: None });
     }
 
-    /// Whether a group of the queue collects.
+    /// Whether a group of the queue is collecting launches.
     pub(crate) fn is_fusing(&self, queue: u64) -> bool {
         let is_meant =
             |group: &Group| group.queue == queue && matches!(group.stage, Stage::Collecting(_));
         self.lock().groups.values().any(is_meant)
     }
 
-    /// Ends the collecting, and calls `see` with the launches that have not failed. Gives how many
-    /// there were with what comes of that, or `None` if the group does not collect any more.
+    /// Stops collecting, and calls `see` with the launches that have not failed. Returns the number of
+    /// all launches and the result of `see`, or `None` if the group no longer collects.
     pub(crate) fn close_group<R>(
         &self,
         group: GroupId,
@@ -137,7 +137,7 @@ impl Scheduler {
         Some(seen)
     }
 
-    /// Why a launch of the group has failed, or is to fail.
+    /// Returns the error with which a launch of the group has failed, or is going to fail.
     pub(crate) fn failure_in_group(&self, group: GroupId) -> Option<Error> {
         let state = self.lock();
         let Group { slots, failure, .. } = state.groups.get(&group)?;
@@ -145,8 +145,8 @@ impl Scheduler {
         failure.as_ref().or_else(to_come).cloned()
     }
 
-    /// Calls `see` with the launches of a group that have not failed. Gives how many there were with
-    /// what comes of that, or `None` if it is decided how they run.
+    /// Calls `see` with the launches of a group that have not failed. Returns the number of all launches
+    /// and the result of `see`, or `None` if it is already decided how they run.
     pub(crate) fn visit_group<R>(
         &self,
         group: GroupId,
@@ -155,7 +155,7 @@ impl Scheduler {
         self.lock().visit(group, see)
     }
 
-    /// Has the launches run one by one, timed as a whole if that is asked for.
+    /// Runs the launches one by one, timed as a whole if there is a stopwatch.
     pub(crate) fn run_separately(
         self: &Arc<Self>,
         group: GroupId,
@@ -168,8 +168,8 @@ impl Scheduler {
         });
     }
 
-    /// Has none of the launches run: they fail, also those that are added until the group is
-    /// [forgotten](Self::forget_group). `false` if the group does not collect any more.
+    /// Discards the launches: they fail without running, as do launches that are added until the group is
+    /// [forgotten](Self::forget_group). Returns `false` if the group no longer collects.
     pub(crate) fn discard_group(self: &Arc<Self>, group: GroupId) -> bool {
         self.change(|state| {
             if !state.is_collecting(group) {
@@ -188,13 +188,14 @@ impl Scheduler {
         })
     }
 
-    /// Nothing is added to a discarded group any more.
+    /// Removes a discarded group, to which nothing is added any more.
     pub(crate) fn forget_group(&self, group: GroupId) {
         self.lock().groups.remove(&group);
     }
 
-    /// Has the launches run as the one that `unite` makes of them, which leaves nothing in the allocations
-    /// that are lost. If that does not fit the device, or something is in the way, they run one by one.
+    /// Runs the launches as the single launch that `unite` makes of them, which leaves no contents in the
+    /// allocations in `lost`. If it does not fit the device, or if something prevents it, the launches
+    /// run one by one.
     pub(crate) fn run_as_one(
         self: &Arc<Self>,
         group: GroupId,
@@ -230,7 +231,8 @@ impl Scheduler {
         })
     }
 
-    /// Somebody wants the end of a launch whose scope still collects: the scope's launches run now.
+    /// Runs a scope's launches now, because the end of one of them is needed while the scope still
+    /// collects.
     pub(crate) fn release_group_of(self: &Arc<Self>, record: &Arc<Record>, who: &str) {
         self.change(|state| match record.node() {
             Some(id) => state.abort_group_of(id, who),
@@ -266,7 +268,7 @@ impl State {
         let Some(Group { slots, held, .. }) = self.groups.get(&group) else {
             return Launches::new();
         };
-        // One that is to fail, once what is before it has ended, is as good as failed.
+        // A launch that will fail once everything before it has ended counts as failed.
         let added = slots.iter().filter(|&&id| !self.dag.is_poisoned(id));
         let added = added.filter_map(|&id| self.dag.command(id)).map(|command| &command.work);
         let works = added.chain(&held.works);
@@ -278,15 +280,15 @@ impl State {
             .collect()
     }
 
-    /// A launch that was just added is one of the group.
+    /// Adds to the group a launch that was just added to the DAG.
     pub(super) fn join_group(&mut self, group: Option<GroupId>, id: NodeId) {
         if let Some(group) = group.and_then(|group| self.groups.get_mut(&group)) {
             group.slots.push(id);
         }
     }
 
-    /// What was just added comes after launches that wait for more of their scopes, of which it is
-    /// none: these run now.
+    /// Runs the launches of other scopes that still collect, if the command just added comes after some
+    /// of them.
     pub(super) fn release_those_before(&mut self, id: NodeId) {
         let Some(own) = self.dag.command(id) else { return };
         let foreign = |before: &NodeId| {
@@ -310,12 +312,12 @@ impl State {
         let Some(Group { stage: Stage::Collecting(aborted), .. }) = self.groups.get(&group) else {
             return;
         };
-        // Only the first reason is told, and there is but one: the group is no more.
+        // Only the first reason is kept, and there is only one: `release` removes the group.
         let _ = aborted.set(format!("{who} needs {} of the scope", command.work.in_words()));
         self.release(group);
     }
 
-    /// Opens the gate that its launches wait behind.
+    /// Opens the precondition that the group's launches wait behind, and removes the group.
     fn release(&mut self, group: GroupId) {
         self.enter(group);
         let Some(Group { slots, .. }) = self.groups.remove(&group) else { return };
@@ -327,8 +329,8 @@ impl State {
         }
     }
 
-    /// Fails if something is in the way of running the group's launches as one, which leaves nothing in the
-    /// allocations that are lost. As long as they are held, nothing is.
+    /// Fails if something prevents running the group's launches as one, which leaves no contents in the
+    /// allocations in `lost`. Nothing prevents it while the launches are held.
     fn find_hindrance(&mut self, group: GroupId, lost: &[u64]) -> Result<(), Hindrance> {
         let Self { dag, groups, .. } = self;
         let slots = groups.get(&group).map_or(&[][..], |group| &group.slots);
@@ -342,20 +344,21 @@ impl State {
         if let Some(reader) = dag.reader_of(slots, |allocation| lost.contains(&allocation)) {
             return Err(Hindrance::Wanted(reader.work.in_words()));
         }
-        // A future that waits for one of these launches would wait forever if another of them waited
-        // for the future. Which future that is nobody knows.
+        // A future that waits for one of these launches would wait forever if another of them waited for
+        // the future. There is no way to find out which future does.
         let waits_for_host = |_, command: &Command, gates: u32| {
             gates > u32::from(command.building) + u32::from(command.group.is_some())
         };
         let mut waits = |slots: &[NodeId]| dag.find_gated(slots, waits_for_host).is_some();
-        // Most often none does.
+        // Most often no launch waits for a host future.
         let waiting = waits(slots).then(|| slots.iter().position(|&slot| waits(&[slot])));
         let Some(at) = waiting.flatten() else { return Ok(()) };
         let launch = dag.command(slots[at]).map(|command| command.work.label());
         Err(Hindrance::HostFuture(at, launch.unwrap_or_default()))
     }
 
-    /// Has nothing but what is outside the group in the way of its launches, and gives these.
+    /// Detaches the edges among the group's launches, so that only what is outside the group blocks them,
+    /// and opens the precondition of the decision. Returns the launches.
     fn unite(
         &mut self,
         group: GroupId,
@@ -366,7 +369,7 @@ impl State {
         let Some(Group { slots, stage, .. }) = groups.get_mut(&group) else {
             return SmallVec::new();
         };
-        // The last stands for all.
+        // The last launch stands for all.
         if let Some(command) = slots.last().and_then(|&last| dag.command_mut(last)) {
             command.fused = Some(launch);
             command.timed = stopwatch;
@@ -381,13 +384,13 @@ impl State {
         self.groups.get(&group)
     }
 
-    /// Whether the command is one of several that are to run as one and do not yet.
+    /// Whether the command belongs to a group that is to run as one and does not run yet.
     pub(super) fn is_in_ready_group(&self, id: NodeId) -> bool {
         self.group_of(id).is_some_and(|group| matches!(group.stage, Stage::Ready { .. }))
     }
 
-    /// Nothing is in the way of this command. Whether it is one of several that are to run as one,
-    /// and something is in the way of another.
+    /// Whether the command, which nothing blocks, belongs to a group that is to run as one and of which
+    /// another launch is blocked.
     pub(super) fn awaits_its_group(&self, id: NodeId) -> bool {
         self.group_of(id).is_some_and(|Group { slots, stage, .. }| {
             matches!(stage, Stage::Ready { .. })
@@ -395,7 +398,7 @@ impl State {
         })
     }
 
-    /// The commands that run as one with this one, in order, or itself alone.
+    /// Returns the commands that run as one with this command, in order, or the command alone.
     pub(super) fn members(&self, id: NodeId) -> SmallVec<[NodeId; 8]> {
         match self.group_of(id) {
             Some(Group { slots, stage: Stage::Ready { .. } | Stage::Running, .. }) => {
@@ -405,7 +408,9 @@ impl State {
         }
     }
 
-    /// The device has what the command runs as.
+    /// Updates the state once the device has the command. If the command stands for several launches,
+    /// defers their drops and invalidates the lost data. If it runs for a group, restores the detached
+    /// edges.
     pub(super) fn started(&mut self, id: NodeId) {
         let Some(command) = self.dag.command_mut(id) else { return };
         let group = command.group;
@@ -420,14 +425,15 @@ impl State {
         }
     }
 
-    /// What the command runs as has ended.
+    /// Removes the command's group, because the command that the group runs as has ended.
     pub(super) fn ended(&mut self, id: NodeId) {
         if let Some(group) = self.dag.command(id).and_then(|command| command.group) {
             self.groups.remove(&group);
         }
     }
 
-    /// Something is wrong with one of several that were to run as one.
+    /// Runs the launches of the command's group one by one after all, because one of them cannot run as
+    /// planned.
     pub(super) fn run_one_by_one(&mut self, id: NodeId) {
         let Some(group) = self.dag.command(id).and_then(|command| command.group) else { return };
         let Some(Group { slots, stage: Stage::Ready { cuts }, .. }) = self.groups.remove(&group)

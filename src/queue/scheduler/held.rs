@@ -1,10 +1,12 @@
-//! Launches of a fusion scope that are not in the DAG yet. Most often they run as one before they
-//! concern anybody else, and then one node does for all of them.
+//! Launches of a fusion scope that are not in the DAG yet. Most often they run as one before they affect
+//! any other command; then one node stands for all of them.
 //!
-//! They enter the DAG, each with its edges, as soon as that makes a difference: before a command that
-//! uses the same memory, comes after one of them, or is a marker; with the first launch of their scope
-//! that waits for more than its data; and if they run one by one, or cannot be handed to the device at
-//! once. Whatever was added since and has nothing to do with them could as well have come later.
+//! The launches enter the DAG, each with its edges, as soon as that makes a difference:
+//! * before a command that uses the same memory, comes after one of them, or is a marker;
+//! * with the first launch of their scope that waits for more than its data;
+//! * if they run one by one, or cannot be handed to the device at once.
+//!
+//! Unrelated commands that were added in the meantime could as well have come later.
 
 use std::mem;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ pub(super) struct Held {
     records: Vec<Arc<Record>>,
 }
 
-/// For so many launches a group has room from the start.
+/// Number of launches that a group has room for from the start.
 const FEW_LAUNCHES: usize = 8;
 
 impl Held {
@@ -38,15 +40,16 @@ impl Held {
     }
 }
 
-/// A command before it is added.
+/// Command that is about to be added.
 pub(super) struct Newcomer<'a> {
     pub(super) command: &'a Command,
-    /// The events that it comes after besides.
+    /// Events that the command comes after, besides its data dependencies.
     pub(super) after: &'a [Event],
 }
 
 impl Newcomer<'_> {
-    /// Whether it comes after a launch of `queue` that is held, by what it `uses` or is told.
+    /// Whether the command comes after a held launch of `queue`, because of what it `uses` or of its
+    /// events.
     fn comes_after(&self, (work, record): (&Work, &Arc<Record>), queue: u64, uses: &Uses) -> bool {
         match self.command.work {
             Work::Marker => queue == self.command.queue,
@@ -60,18 +63,21 @@ impl Newcomer<'_> {
     }
 }
 
-/// What launches use that run as one, in lists that follow each other, most often a single one.
+/// Combined accesses of launches that run as one, as lists that follow each other; most often a single
+/// list.
 pub(crate) struct Together {
-    /// All of it.
+    /// Accesses of all launches.
     uses: Vec<Vec<Use>>,
-    /// What is left of that when they run as one: there is memory that they then do without.
+    /// Accesses that remain when the launches run as one, which may make some memory unnecessary.
     pub(crate) touched: Vec<Vec<Use>>,
-    /// That of memory which they then do without, and of what is left without its contents.
+    /// Accesses to memory that the single launch does not use, and to memory that it leaves without
+    /// contents.
     pub(super) lost: Vec<Use>,
 }
 
 impl Together {
-    /// Of launches that run as this one, which leaves nothing in the allocations that are lost.
+    /// Combines the accesses of launches that run as `one`, which leaves no contents in the allocations
+    /// in `lost`.
     pub(crate) fn of(launches: &[&LaunchWork], one: &LaunchWork, lost: &[u64]) -> Self {
         let uses = uses_together(launches);
         let own = one.uses();
@@ -84,17 +90,18 @@ impl Together {
     }
 }
 
-/// Of several uses of the same bytes the first, for the later ones find what an earlier one left there,
-/// and, if that reads, the first that writes, too. Where only parts are the same, the launches' uses stay
-/// as they are, in order.
+/// Combines the accesses of launches into one list, and keeps the first of several accesses to the same
+/// bytes, because later ones find what an earlier one left there. If the first only reads, the first that
+/// writes is kept, too. If accesses overlap only in part, the launches' accesses stay as they are, in
+/// order.
 fn uses_together(launches: &[&LaunchWork]) -> Vec<Vec<Use>> {
     let mut all = Vec::<Use>::new();
     for launch in launches {
         let uses = launch.uses();
-        // In a launch, whoever reads comes first.
+        // Within a launch, reads come first.
         for access in [Access::Read, Access::ReadWrite, Access::Write] {
             for used in uses.iter().filter(|used| used.access == access) {
-                // Most often it was used a moment ago.
+                // Most often the match is among the latest entries.
                 match all.iter().rfind(|known| known.touches(used)) {
                     None => all.push(used.clone()),
                     Some(known) if known.bytes == used.bytes => {
@@ -114,15 +121,15 @@ fn uses_together(launches: &[&LaunchWork]) -> Vec<Vec<Use>> {
 }
 
 impl State {
-    /// Whether a launch of a group that collects may stay outside the DAG, if data is all that it waits
-    /// for: no group that collects has launches in the DAG. If one had, and this launch came after
-    /// them, that group would have to be aborted.
+    /// Whether a launch of a group that collects may stay outside the DAG, if it waits only for data.
+    /// That requires that no collecting group has launches in the DAG: if one had, and this launch came
+    /// after them, that group would have to be aborted.
     pub(super) fn can_hold(&self) -> bool {
         let waits = |stage: &Stage| matches!(stage, Stage::Collecting(_));
         (self.groups.values()).all(|group| group.slots.is_empty() || !waits(&group.stage))
     }
 
-    /// Whether no other group has launches that are held.
+    /// Whether no group but `group` has held launches.
     pub(super) fn holds_none_but(&self, group: Option<GroupId>) -> bool {
         self.holding.iter().all(|holding| Some(*holding) == group)
     }
@@ -136,14 +143,14 @@ impl State {
         known.held.records.push(command.record);
     }
 
-    /// Forgets that the group's launches are held, and gives them.
+    /// Takes the group's held launches out of the group.
     fn take_held(&mut self, group: GroupId) -> Held {
         let held = self.groups.get_mut(&group).map(|group| mem::take(&mut group.held));
         self.holding.retain(|holding| *holding != group);
         held.unwrap_or_default()
     }
 
-    /// Puts the launches of the group that are held into the DAG, each behind a gate.
+    /// Moves the group's held launches into the DAG, each behind a precondition.
     pub(super) fn enter(&mut self, group: GroupId) {
         let Held { works, records } = self.take_held(group);
         for (work, record) in works.into_iter().zip(records) {
@@ -157,14 +164,15 @@ impl State {
         }
     }
 
-    /// Puts all that is held into the DAG.
+    /// Moves all held launches into the DAG.
     pub(super) fn enter_all(&mut self) {
         for group in self.holding.clone() {
             self.enter(group);
         }
     }
 
-    /// Puts what the newcomer comes after into the DAG. If its scope still collects, it runs now.
+    /// Moves the held launches that the newcomer comes after into the DAG. If their scope still collects,
+    /// its launches run now.
     pub(super) fn enter_those_before(&mut self, newcomer: &Newcomer<'_>) {
         let Newcomer { command, .. } = newcomer;
         if self.holds_none_but(command.group) {
@@ -181,7 +189,7 @@ impl State {
         }
     }
 
-    /// If the record is that of a launch that is held, its scope's launches run now.
+    /// Runs a scope's launches now, if `record` belongs to one that is held.
     pub(super) fn abort_held(&mut self, record: &Arc<Record>, who: &str) {
         let is_meant = |(_, held): (&Work, &Arc<Record>)| Arc::ptr_eq(held, record);
         let found = self.holding.iter().find_map(|group| {
@@ -201,14 +209,14 @@ impl State {
         }
     }
 
-    /// Whether the group's launches, which use this, are held and could be handed to the device at once,
-    /// as one.
+    /// Whether the group's launches, whose accesses these are, are held and could be handed to the device
+    /// at once, as one.
     pub(super) fn can_start(&self, group: GroupId, together: &Together, options: Options) -> bool {
         let are_held = self.groups.get(&group).is_some_and(|group| !group.held.works.is_empty());
         are_held && !self.is_full(options) && self.dag.is_clear(&together.uses)
     }
 
-    /// Adds the group's launches, which are held and use this, as one command.
+    /// Adds the group's held launches, whose accesses these are, as one command.
     pub(super) fn add_as_one(
         &mut self,
         group: GroupId,
@@ -228,15 +236,15 @@ impl State {
         Some(id)
     }
 
-    /// Whether the command is several launches that are not in the DAG.
+    /// Whether the command stands for several launches that are not in the DAG.
     pub(super) fn is_several(&self, id: NodeId) -> bool {
         self.dag.command(id).is_some_and(|command| command.several.is_some())
     }
 }
 
 impl Scheduler {
-    /// A command that is several launches could not be handed over: each gets its own, behind this one,
-    /// which ends without having done anything.
+    /// Splits a command that stands for several launches and could not be handed over. Each launch gets a
+    /// command of its own behind this one, which ends without having done anything.
     pub(super) fn split(&self, state: &mut State, id: NodeId) {
         let Some(command) = state.dag.command_mut(id) else { return };
         let Some(several) = command.several.take() else { return };
@@ -248,14 +256,14 @@ impl Scheduler {
         unused.release();
         state.effects.unused.push(vec![unused]);
         command.timed = None;
-        // What it waits for may not have ended, while this one does.
+        // This command ends now, but its dependencies may not have ended: the launches inherit them.
         let before = state.dag.dependencies(id);
         let before: Vec<_> = before.map(|(id, kind, command)| (id, kind, command.uses())).collect();
         let all: Uses = works.iter().flat_map(Work::uses).collect();
         for (work, record) in works.into_iter().zip(records) {
             let uses = work.uses();
-            // Whoever reads nothing of what a command writes does not fail with it, unless it is told to
-            // come after that.
+            // A launch that reads nothing of what a command writes does not fail with that command,
+            // unless it was submitted to come after it.
             let edges: Edges = (before.iter())
                 .map(|(before, kind, theirs)| match kind {
                     EdgeKind::Data if reads(&all, theirs) && !reads(&uses, theirs) => {
@@ -268,13 +276,13 @@ impl Scheduler {
             let added = state.dag.add(command, &[&uses], edges, 0, None, &mut state.next);
             record.set_node(added);
         }
-        // That of the command itself.
+        // Counts the command itself, which `finish` subtracts.
         state.live += 1;
         self.finish(state, id, Ok(()), Ending::default());
     }
 }
 
-/// Whether of two commands' uses the first read what the others write.
+/// Whether the accesses `own` read what the accesses `theirs` write.
 fn reads(own: &[Use], theirs: &[Use]) -> bool {
     let reads = |own: &Use, their: &Use| {
         own.access != Access::Write && their.access != Access::Read && own.orders(their)

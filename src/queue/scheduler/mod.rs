@@ -1,10 +1,10 @@
-//! The scheduler of a device: from submitted commands to commands in flight on its lanes, and from
-//! their ends back to those who wait.
+//! Scheduler of a device. It hands submitted commands to the native queues and passes their completion on
+//! to the waiters.
 //!
-//! One lock guards the DAG and the lanes. It is held for the driver's enqueue calls, so that the
-//! order on the lanes is the order of the DAG, and never while foreign code runs: wakers are
-//! called, callbacks asked for and memory freed after it is released, from [`Effects`]. A callback that
-//! comes inside a call made [under it](transaction) wakes nobody.
+//! One lock guards the DAG and the native queues. The driver's enqueue calls are made under the lock, so
+//! that the order on the native queues is the order of the DAG. Foreign code never runs under the lock:
+//! wakers are called, callbacks are requested and memory is freed after the lock is released, from
+//! [`Effects`]. A callback that runs inside a call made [under the lock](transaction) wakes no waiter.
 
 mod dispatch;
 mod group;
@@ -55,18 +55,18 @@ use transaction::{StateLock, Transaction};
 use transfer::{Movers, Transfer};
 pub(crate) use waits::Known;
 
-/// How a device's commands are run.
+/// Settings for running a device's commands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// How many commands the device is given at most; the others are parked.
+    /// Maximum number of commands handed to the device at a time; the others are parked.
     pub(crate) max_in_flight: usize,
-    /// Whether native events tell their times.
+    /// Whether native events report their times.
     pub(crate) profiling: bool,
-    /// How long a first poll waits for the end.
+    /// Maximum time for which a first poll busy-waits for the end of a command.
     pub(crate) spin: Duration,
 }
 
-/// What a runtime's schedulers share.
+/// State that the schedulers of a runtime share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) reactor: Arc<Reactor>,
@@ -74,22 +74,22 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) waits: Arc<Waits>,
-    /// What fuses kernels.
+    /// Build graph, which fuses kernels.
     pub(crate) graph: Arc<BuildGraph>,
     pub(crate) fusion: FusionMode,
 }
 
-/// The command DAG of one device, and its lanes.
+/// Command DAG of one device, and its native queues.
 pub(crate) struct Scheduler {
     slot: Arc<DeviceSlot>,
     options: Options,
     shared: Shared,
     freed: Arc<Freed>,
     movers: Movers,
-    /// Commands submitted and not ended, for those who look without the lock.
+    /// Number of commands submitted and not ended, for readers without the lock.
     live: AtomicUsize,
-    /// Commands that the device was not given yet. Callbacks look at it, which must not own the
-    /// scheduler: they would run its destructor.
+    /// Number of commands not yet handed to the device. Shared with callbacks, which read it and must not
+    /// own the scheduler: they would run its destructor.
     waiting: Arc<AtomicUsize>,
     state: StateLock,
 }
@@ -97,45 +97,45 @@ pub(crate) struct Scheduler {
 struct State {
     dag: Dag<Command>,
     lanes: Vec<Lane>,
-    /// Commands submitted since it was looked for those that have ended.
+    /// Number of commands submitted since the last check for ended commands.
     unsettled: u64,
-    /// Commands submitted and not ended.
+    /// Number of commands submitted and not ended.
     live: usize,
-    /// Commands in flight on all lanes.
+    /// Number of commands in flight on all native queues.
     in_flight: usize,
-    /// The bytes of transfers in flight on all lanes.
+    /// Number of bytes of the transfers in flight on all native queues.
     transferring: usize,
-    /// Keeps the scheduler alive while there are commands.
+    /// Reference to the scheduler itself, which keeps it alive while it has commands.
     keep_alive: Option<Arc<Scheduler>>,
-    /// Commands that nothing but the bound on those in flight holds back, in order.
+    /// Commands that only the limit on commands in flight holds back, in order.
     parked: VecDeque<NodeId>,
-    /// The launches of fusion scopes, until each runs by itself or all have ended as one.
+    /// Groups of launches, one per fusion scope, until the launches run one by one or have ended as one.
     groups: HashMap<GroupId, Group, RandomState>,
-    /// Those of them whose launches are not in the DAG.
+    /// Groups whose launches are not in the DAG.
     holding: SmallVec<[GroupId; 4]>,
-    /// The lane whose native events tell their times though the others' do not.
+    /// Index of the native queue whose events report their times although those of the others do not.
     timing_lane: Option<usize>,
     /// Steps that became possible during the current change.
     next: NextList,
-    /// Left to do when the lock is released.
+    /// Actions that are left to do when the lock is released.
     effects: Effects,
 }
 
-/// What is left to do when the lock is released.
+/// Actions that are left to do when the lock is released.
 #[derive(Default)]
 struct Effects {
     wakers: Wakers,
     arm: Vec<Armed>,
-    /// Commands whose end is to be noticed though nobody awaits it.
+    /// Commands whose end must be noticed although nothing awaits it.
     unwatched: SmallVec<[Arc<Record>; 1]>,
-    /// Transfers that are to begin.
+    /// Transfers that have to be started.
     transfers: SmallVec<[Transfer; 1]>,
     garbage: Vec<Garbage>,
-    /// What was to run and does not.
+    /// Work that was to run and does not.
     unused: SmallVec<[Vec<Work>; 1]>,
-    /// Timed commands that have ended, and their times if they went well.
+    /// Timed commands that have ended, with their times if they succeeded.
     timed: Vec<(Arc<Stopwatch>, Option<Profile>)>,
-    /// That of a scheduler whose last command has ended.
+    /// Reference of a scheduler to itself, once its last command has ended.
     keep_alive: Option<Arc<Scheduler>>,
 }
 
@@ -153,31 +153,31 @@ impl Effects {
     }
 }
 
-/// A command whose driver is to be asked to call back.
+/// Command at whose end the driver is to call back, with its native event.
 struct Armed {
     record: Arc<Record>,
     event: Arc<dyn NativeEvent>,
 }
 
-/// What a driver tells of the end of a command that it was given.
+/// Native event and times of a command that has ended, as far as the driver supplies them.
 #[derive(Default)]
 struct Ending {
     native: Option<Native>,
     profile: Option<Profile>,
 }
 
-/// What is left of a command that has ended.
+/// Deferred drop: the remains of a command that has ended.
 struct Garbage {
     command: Command,
-    /// Unless the callback has yet to come.
+    /// Native event, unless its callback has yet to come.
     event: Option<Arc<dyn NativeEvent>>,
 }
 
-/// What a new command comes after, besides what its uses demand.
+/// Commands that a new command comes after, besides those that its accesses require.
 type Edges = SmallVec<[(NodeId, EdgeKind); 2]>;
 
-/// What comes of events of the same device, and the failure if one has failed. Called under the
-/// lock: an event that ended unseen in between would count for nothing.
+/// Returns the edges to the commands of these events, all of the same device, and the failure if one has
+/// failed. Called under the lock: an event whose command ended unseen in between would have no effect.
 fn before(events: &[Event]) -> (Edges, Option<Poison>) {
     let failure = events.iter().find_map(|event| match event.status() {
         Status::Failed(root) => Some(Poison { root, why: Why::After }),
@@ -187,19 +187,21 @@ fn before(events: &[Event]) -> (Edges, Option<Poison>) {
     (nodes.map(|id| (id, EdgeKind::After)).collect(), failure)
 }
 
-/// Said of a command that reads what a failed one should have written.
+/// Message for a command that reads data which a failed command should have written.
 const DATA_FAILED: &str = "an earlier command on this buffer failed";
 
-/// Said of a command that was told to come after a failed one.
+/// Message for a command that was submitted to come after a failed one.
 const AFTER_FAILED: &str = "a command that it comes after failed";
 
-/// So many commands a poll settles itself; more it leaves to the reactor, so that it stays short.
+/// Maximum number of commands that one poll settles. The reactor settles the rest, so that polls stay
+/// short.
 const SETTLE_IN_POLL: u64 = 32;
 
-/// Every so many submissions settle what has ended, twice as many commands at most.
+/// Number of submissions after which ended commands are settled: on each native queue, at most twice as
+/// many commands.
 const SETTLE_EVERY: u64 = 8;
 
-/// So many commands the reactor settles without letting go of the lock.
+/// Maximum number of commands that the reactor settles before it releases the lock.
 const SETTLE_AT_ONCE: u64 = 16;
 
 impl Scheduler {
@@ -242,10 +244,11 @@ impl Scheduler {
         &self.freed
     }
 
-    /// Until when a first poll that begins now waits for the end, if it does: not where host futures are
-    /// polled, for which the command may wait.
+    /// Returns the time until which a first poll that begins now busy-waits for the end, or `None` if it
+    /// does not busy-wait. A thread that polls host futures does not, because the command may wait for
+    /// one of them.
     pub(crate) fn end_of_spin(&self) -> Option<Instant> {
-        /// Longer is for ever, and can be added to every time.
+        /// Practically unlimited, and short enough to be added to any `Instant`.
         const LONGEST: Duration = Duration::from_secs(1 << 30);
         let spin = self.options.spin.min(LONGEST);
         (!spin.is_zero() && !runs_tasks()).then(|| Instant::now() + spin)
@@ -271,7 +274,7 @@ impl Scheduler {
     pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Event {
         let Submission { work, queue, mut after, mut gates, building, group } = submission;
         work.for_fresh(|region| self.zero(region));
-        // Devices do not wait for each other: the host does.
+        // A device does not wait for another device: the host waits for the event.
         after.retain(|event| {
             let ours = event.belongs_to(self);
             if !ours && !matches!(event.status(), Status::Complete) {
@@ -320,20 +323,20 @@ impl Scheduler {
         event
     }
 
-    /// Adds the zeroing of new memory, unless another command has come first.
+    /// Adds a command that zeroes new memory, unless another command has zeroed or overwritten it first.
     fn zero(self: &Arc<Self>, region: &Region) {
         let work = Work::Zero { region: Arc::new(region.whole_unheld()) };
         self.add(self.command(work, 0), &[], |_| (Edges::new(), None));
     }
 
-    /// A command with nothing besides its work.
+    /// Creates a command that has nothing besides its work.
     fn command(self: &Arc<Self>, work: Work, queue: u64) -> Command {
         let record = Record::new(Arc::downgrade(self));
         Command::new(work, record, queue, self.shared.timeline.submitted())
     }
 
-    /// A marker that ends when all commands of `queue`, or of the whole device, have ended, well or
-    /// not.
+    /// Adds a marker that ends when all commands of `queue`, or of the whole device, have ended,
+    /// successfully or not.
     pub(crate) fn marker(self: &Arc<Self>, queue: Option<u64>) -> Event {
         let work = if queue.is_some() { Work::Marker } else { Work::Drain };
         let command = self.command(work, queue.unwrap_or_default());
@@ -350,7 +353,8 @@ impl Scheduler {
         event
     }
 
-    /// Gives no node for a launch that is [held].
+    /// Adds a command. Returns no node for a launch that is [held], nor for a zeroing that is no longer
+    /// necessary.
     fn add(
         self: &Arc<Self>,
         mut command: Command,
@@ -374,7 +378,7 @@ impl Scheduler {
         if was_idle {
             state.keep_alive = Some(self.clone());
         }
-        // Its scope may have ended since it was asked.
+        // The scope may have ended since it was chosen.
         let asked = command.group;
         command.group = asked.filter(|&group| state.is_collecting(group));
         let group = command.group;
@@ -383,7 +387,7 @@ impl Scheduler {
             && state.can_hold()
             && state.holds_none_but(Some(group))
         {
-            // It concerns nobody yet, and nobody it.
+            // The launch affects no other command yet, and no other command affects it.
             state.hold(group, command);
             self.publish(state);
             drop(transaction);
@@ -426,7 +430,7 @@ impl Scheduler {
         (event, id)
     }
 
-    /// A host future that `id` waited for has completed.
+    /// Handles the completion of a host future that `id` waited for.
     fn gate_ended(self: &Arc<Self>, id: NodeId, outcome: Result<()>) {
         self.change(|state| match outcome {
             Ok(()) => state.dag.open_gate(id, &mut state.next),
@@ -434,7 +438,7 @@ impl Scheduler {
         });
     }
 
-    /// The program of a launch has been built, or has not.
+    /// Handles the end of a program's build, successful or not, for the launch `id`.
     fn built(self: &Arc<Self>, id: NodeId) {
         self.change(|state| {
             let checked = match state.dag.command(id).map(|command| &command.work) {
@@ -456,7 +460,7 @@ impl Scheduler {
         });
     }
 
-    /// Changes the state, and does all that can then be done.
+    /// Changes the state, then does everything that has become possible.
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> T) -> T {
         let mut transaction = self.lock();
         let changed = change(&mut transaction);
@@ -465,15 +469,15 @@ impl Scheduler {
         changed
     }
 
-    /// Does all that can be done now: hands over what is ready, fails what cannot succeed, and so
-    /// on with what follows from that.
+    /// Does everything that can be done now: hands over ready commands, fails those that cannot succeed,
+    /// and continues with the steps that follow.
     fn pump(self: &Arc<Self>, state: &mut State) {
         let mut at = 0;
         loop {
             while let Some(&step) = state.next.get(at) {
                 at += 1;
                 match step {
-                    // Edges came back since, or it has failed.
+                    // The edges have been restored since, or the command has failed already.
                     Next::Fail(id) if !state.dag.must_fail(id) => {}
                     Next::Fail(id) if state.is_in_ready_group(id) => {
                         state.run_one_by_one(id);
@@ -502,16 +506,17 @@ impl Scheduler {
         self.publish(state);
     }
 
-    /// Tells the counts to those who look without the lock.
+    /// Publishes the counts for readers without the lock.
     fn publish(&self, state: &State) {
-        // The reactor sleeps where it finds nothing alive: whoever ends that must be seen before it
-        // looks whether the reactor sleeps. Other changes may be seen late.
+        // The reactor sleeps if it finds no live command. A submission that ends this state must
+        // therefore be visible before its thread checks whether the reactor sleeps. Other changes may
+        // become visible late.
         let was_idle = self.live.load(Relaxed) == 0;
         self.live.store(state.live, if was_idle { SeqCst } else { Relaxed });
         self.waiting.store(state.live - state.in_flight, Relaxed);
     }
 
-    /// A command's end is known: it leaves the DAG, and its outcome goes to those who wait.
+    /// Handles a command's end: removes it from the DAG and passes the outcome to the waiters.
     fn finish(
         &self,
         state: &mut State,
@@ -543,7 +548,7 @@ impl Scheduler {
         match &outcome {
             Ok(()) => {
                 if let Work::Read { to, .. } = &mut command.work {
-                    // SAFETY: the read has ended well.
+                    // SAFETY: the read has ended successfully.
                     unsafe { to.deliver() };
                 }
             }
@@ -559,7 +564,7 @@ impl Scheduler {
         if state.live == 0 {
             state.effects.keep_alive = state.keep_alive.take();
         }
-        // Once the end is visible, it is counted, and the command holds no buffer.
+        // When the end becomes visible, it is counted already, and the command holds no buffer.
         self.publish(state);
         command.release();
         let armed = native.as_ref().is_some_and(|native| native.armed);
@@ -573,7 +578,8 @@ impl Scheduler {
         state.effects.garbage.push(Garbage { command, event });
     }
 
-    /// Calls `see` with every command that has not ended and the serials of what it comes after.
+    /// Calls `see` with every command that has not ended and the serial numbers of the commands it
+    /// depends on.
     pub(crate) fn visit(self: &Arc<Self>, mut see: impl FnMut(NodeId, &Command, &[u64])) {
         self.change(|state| {
             state.enter_all();
@@ -587,21 +593,22 @@ impl Scheduler {
     }
 }
 
-/// What is known of each of these futures while a command waits for them.
+/// Creates the state that tracks the waits of each host future of a command.
 fn hosts_of(gates: &[Gate]) -> Option<Box<[Arc<HostFuture>]>> {
-    // Most commands wait for none.
+    // Most commands wait for no host future.
     (!gates.is_empty()).then(|| gates.iter().map(|_| Arc::default()).collect())
 }
 
 impl State {
-    /// Adds a command to the DAG behind a gate for each thing that it waits for besides commands.
+    /// Adds a command to the DAG, with a precondition for each thing besides commands that it waits for.
     fn add(&mut self, command: Command, edges: Edges, poison: Option<Poison>) -> NodeId {
         let uses = command.work.uses();
         let gates = command.gates();
         self.dag.add(command, &[&uses], edges, gates, poison, &mut self.next)
     }
 
-    /// The failure of a command on the device, with the names of the command and of its image.
+    /// Adds the names of the command and of its module to the error of a command that failed on the
+    /// device.
     fn named(&self, id: NodeId, error: Error) -> Error {
         let Some(Command { work, .. }) = self.dag.command(id) else { return error };
         let is_named = error.message().contains(&work.label());
@@ -614,19 +621,19 @@ impl State {
         }
     }
 
-    /// Nothing that the command names is ever freed: the device may still use it.
+    /// Leaks everything that the command names, because the device may still use it.
     fn abandon(&mut self, id: NodeId) {
         if let Some(command) = self.dag.command_mut(id) {
             command.abandon();
         }
     }
 
-    /// How many commands were submitted that these are.
+    /// Returns the number of submitted commands that `members` stand for.
     fn count(&self, members: &[NodeId]) -> usize {
         members.iter().filter_map(|&id| self.dag.command(id)).map(Command::count).sum()
     }
 
-    /// What came first is handed over first.
+    /// Whether a further command has to be parked. Commands parked earlier are handed over first.
     fn is_full(&self, options: Options) -> bool {
         self.in_flight >= options.max_in_flight || !self.parked.is_empty()
     }
@@ -642,7 +649,7 @@ impl State {
         self.dag.command(id).is_some_and(|command| matches!(command.work, Work::Host))
     }
 
-    /// The edges are kept for pictures only while somebody draws.
+    /// Stores the command's edges for drawings, if it is traced.
     fn trace_edges(&mut self, id: NodeId) {
         if self.dag.command(id).is_some_and(|command| command.traced.is_some()) {
             let mut before: Vec<_> =

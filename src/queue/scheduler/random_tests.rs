@@ -1,5 +1,5 @@
-//! Random commands, fusion scopes and faults, against a model: whatever comes when, each read gives
-//! what the commands before it wrote, every future ends, and nothing is kept.
+//! Random commands, fusion scopes and faults, compared with a model. In any order, each read returns what
+//! the commands before it wrote, every future ends, and nothing is leaked.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -26,21 +26,21 @@ use crate::queue::{Event, Queue, Read};
 use crate::runtime::Runtime;
 use crate::source::image::Image;
 
-/// Buffers are used by units of so many elements.
+/// Number of elements in a unit; parts of buffers consist of whole units.
 const UNIT: usize = 32;
 const UNITS: usize = 4;
 const BUFFERS: usize = 3;
 
-/// As many launches become one at most.
+/// Maximum number of launches that run as one.
 const MOST_UNITED: usize = 3;
 
-/// Longer than anything here takes.
+/// Time limit, longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Seeds that are tried unless `KILN_TEST_SEEDS` says how many.
+/// Number of seeds to try, unless `KILN_TEST_SEEDS` gives another number.
 const SEEDS: u64 = 200;
 
-/// What a launch does: `to` from `from` alone with an even number, else from both.
+/// Computes the result of a launch: `to` from `from` alone if `number` is even, otherwise from both.
 fn apply(number: u32, from: &[u32], to: &mut [u32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = match number % 2 {
@@ -50,7 +50,7 @@ fn apply(number: u32, from: &[u32], to: &mut [u32]) {
     }
 }
 
-/// A device with kernels that do what so many launches do.
+/// Creates a device with one kernel for each number of launches that may run as one.
 fn simulator(rng: &mut Rng) -> Simulator {
     let simulator = if rng.u8(..5) == 0 { Simulator::immediate() } else { Simulator::new() };
     for count in 1..=MOST_UNITED {
@@ -77,21 +77,21 @@ fn source() -> String {
     })
 }
 
-/// A scope that is open, or closed and not decided upon.
+/// Scope that is open, or closed and not decided yet.
 struct Scope {
     id: GroupId,
     is_open: bool,
     launches: usize,
 }
 
-/// A part of a buffer, by its number.
+/// Number of a buffer, and a range of its elements.
 type Part = (usize, Range<usize>);
 
 /// The work of each command, in the order of submission.
 enum Step {
     Set(Part, Vec<u32>),
     Copy(Part, Part),
-    /// With its number and the position of its event.
+    /// Launch with its number and parts, and the position of its event.
     Launch(u32, Part, Part, usize),
     /// Reads a part. Reads are numbered in the order of their steps.
     Read(Part),
@@ -103,7 +103,7 @@ struct Case {
     simulator: Simulator,
     rt: Runtime,
     queue: Queue,
-    /// By how many launches they stand for, less one.
+    /// Kernels; the one at index `n` stands for `n + 1` launches.
     kernels: Vec<Kernel>,
     buffers: Vec<Buffer<u32>>,
     /// The contents of the buffers before the first step.
@@ -142,7 +142,7 @@ impl Case {
             model,
             steps: Vec::new(),
             scopes: Vec::new(),
-            // Those of real scopes begin at one.
+            // The ids of real scopes begin at one.
             next_scope: 1 << 32,
             events: Vec::new(),
             reads: Vec::new(),
@@ -155,7 +155,7 @@ impl Case {
         (self.rng.usize(..BUFFERS), start * UNIT..(start + units) * UNIT)
     }
 
-    /// Two parts of the same size that have nothing in common.
+    /// Returns two parts of the same size that do not overlap.
     fn two_parts(&mut self) -> [Part; 2] {
         let units = self.rng.usize(1..=2);
         loop {
@@ -170,8 +170,8 @@ impl Case {
         self.buffers[*buffer].slice(range.clone()).unwrap()
     }
 
-    /// Takes the model through all steps but the launches that were refused, and gives what the reads
-    /// must give.
+    /// Applies all steps to the model, except for launches that were refused. Returns the expected
+    /// results of the reads.
     fn replay(&mut self, is_refused: impl Fn(usize) -> bool) -> Vec<Vec<u32>> {
         let (model, mut read) = (&mut self.model, Vec::new());
         for step in std::mem::take(&mut self.steps) {
@@ -245,7 +245,7 @@ impl Case {
             }
             _ => {
                 let read = self.queue.read(&slice);
-                // Some are dropped at once.
+                // Some reads are dropped at once.
                 if self.rng.u8(..4) > 0 {
                     self.reads.push(read);
                     self.steps.push(Step::Read(part.clone()));
@@ -263,7 +263,7 @@ impl Case {
         self.note(("copy", from, to));
     }
 
-    /// Polls it once, or waits for it.
+    /// Polls a random event once, or waits for it.
     fn look_at_an_event(&mut self) {
         let Some(event) = self.rng.choice(&self.events).cloned() else { return };
         if self.rng.bool() {
@@ -271,7 +271,7 @@ impl Case {
             return self.note("poll");
         }
         self.note("wait");
-        // A scope that is closed and not decided upon waits for this thread.
+        // A scope that is closed and not decided yet waits for this thread.
         for scope in self.scopes.extract_if(.., |scope| !scope.is_open).collect::<Vec<_>>() {
             self.decide(&scope);
         }
@@ -303,7 +303,7 @@ impl Case {
         self.note(("launch", number, from, to, group));
     }
 
-    /// Opens a scope, or brings one further.
+    /// Opens a scope, or moves one to its next stage.
     fn scope(&mut self) {
         if self.scopes.len() < 2 || self.scopes.len() < 4 && self.rng.bool() {
             let id = GroupId(self.next_scope);
@@ -323,7 +323,7 @@ impl Case {
         }
         let closed = self.queue.scheduler.close_group(scope.id, |launches| launches.len());
         self.note(("close", scope.id, closed));
-        // Nothing, if somebody needed one of its launches.
+        // `None` if another command needed one of the scope's launches.
         let Some((count, _)) = closed else { return };
         (scope.is_open, scope.launches) = (false, count);
         match self.rng.u8(..3) {
@@ -354,7 +354,7 @@ impl Case {
         self.note(("as one", scope.id, united.map_err(|hindrance| hindrance.to_string())));
     }
 
-    /// What the future gives, in time.
+    /// Returns the output of the future. Panics if the future takes longer than `PATIENCE`.
     fn within<T>(&self, what: &str, future: impl Future<Output = T>) -> T {
         let limit = async {
             Timer::after(PATIENCE).await;
@@ -385,7 +385,7 @@ impl Case {
         let mut refused = Vec::new();
         for event in std::mem::take(&mut self.events) {
             let outcome = self.within("an event", event);
-            // Others are out of resources, or fail for a refused one and say so.
+            // Other failures are for lack of resources, or follow from a refused launch and say so.
             refused.push(outcome.as_ref().is_err_and(|error| {
                 error.kind() == ErrorKind::Driver && !error.message().contains("not run")
             }));

@@ -1,4 +1,4 @@
-//! From the ends of native commands to those who wait for them.
+//! Settling: passes the ends of native commands on to their waiters.
 
 use std::cell::Cell;
 use std::hint;
@@ -19,17 +19,18 @@ use crate::queue::native_queue::{Left, Place};
 use crate::queue::reactor::Post;
 
 thread_local! {
-    /// Room for what commands leave, which are many at once: the thread's next settling needs it, too.
+    /// Buffer for deferred drops, of which there are many at once. It is reused when the thread settles
+    /// again.
     static ROOM: Cell<Vec<Garbage>> = const { Cell::new(Vec::new()) };
 }
 
-/// No thread keeps room for more.
+/// Maximum capacity of the buffer that a thread keeps.
 const MOST_ROOM: usize = 64;
 
 impl Scheduler {
-    /// Settles the command at `place` and all before it, on its lane and on those that these waited
-    /// for, as far as they have ended, but no more than `most`. Tells whether that was all that can
-    /// be done now.
+    /// Settles the command at `place` and all before it that have ended, on its native queue and on those
+    /// that these waited for, but no more than `most`. Returns whether that was everything that can be
+    /// done now.
     fn settle(self: &Arc<Self>, state: &mut State, place: Place, most: u64) -> bool {
         let mut goals: SmallVec<[Place; 4]> = SmallVec::from_iter([place]);
         let mut settled = 0;
@@ -39,7 +40,7 @@ impl Scheduler {
                 continue;
             };
             let members = state.members(oldest);
-            // What it waited for comes first: its failure must not come too late.
+            // The commands that it waited for come first, so that their failure does not come too late.
             let before = members.iter().flat_map(|&id| state.dag.dependencies(id));
             let others = before.filter(|(id, ..)| !members.contains(id));
             let place = others.filter_map(|(_, _, command)| command.record.place()).next();
@@ -56,14 +57,14 @@ impl Scheduler {
                     .is_some_and(|command| command.record.signal.phase() != Phase::Pending)
             };
             let Some(left) = lanes[goal.lane].leave(has_called_back) else {
-                // It still runs. The reactor's tick goes on from here.
+                // The command still runs. The reactor's tick goes on from here.
                 goals.clear();
                 break;
             };
             let Left { id, native, result, may_run } = left;
             settled += 1;
             if state.effects.garbage.capacity() == 0 {
-                // A thread that ends has none.
+                // A thread that is exiting has no buffer.
                 state.effects.garbage = ROOM.try_with(Cell::take).unwrap_or_default();
             }
             state.in_flight -= state.count(&members);
@@ -71,12 +72,12 @@ impl Scheduler {
             if may_run {
                 members.iter().for_each(|&id| state.abandon(id));
             }
-            // A marker waits for the ends of commands, whatever they are.
+            // A marker waits for commands to end, successfully or not.
             let result = if result.is_err() && state.is_marker(id) { Ok(()) } else { result };
             let is_timed = self.options.profiling || state.is_timed(&members);
             let profile = if is_timed { native.event.profile() } else { None };
             state.ended(id);
-            // The last stands for all.
+            // The last command stands for all.
             for &earlier in &members[..members.len() - 1] {
                 let ending = Ending { native: None, profile };
                 self.finish(state, earlier, result.clone(), ending);
@@ -88,9 +89,10 @@ impl Scheduler {
         goals.is_empty()
     }
 
-    /// Forgets what was freed, and settles some of the commands that have ended, now and then: whoever
-    /// submits pays for what has ended, while the driver's memory of it is warm. Not every time, because
-    /// asking a driver contends with its own threads.
+    /// Forgets allocations that were freed and, every `SETTLE_EVERY` submissions, settles some of the
+    /// commands that have ended. The submitting thread does this while the driver's memory for them is
+    /// warm in the cache. It does not do so every time, because querying a driver contends with the
+    /// driver's own threads.
     pub(super) fn settle_some(self: &Arc<Self>, state: &mut State) {
         while let Some(allocation) = self.freed.next_gone() {
             state.dag.forget(allocation);
@@ -103,14 +105,14 @@ impl Scheduler {
         }
     }
 
-    /// Settles commands of a lane that have ended, oldest first, but no more than `most`. Tells
-    /// whether that was all that can be done now.
+    /// Settles commands of a native queue that have ended, oldest first, but no more than `most`. Returns
+    /// whether that was everything that can be done now.
     fn settle_ended(self: &Arc<Self>, state: &mut State, lane: usize, most: u64) -> bool {
         let latest = state.lanes[lane].latest();
         latest.is_none_or(|position| self.settle(state, Place { lane, position }, most))
     }
 
-    /// Does what must not be done under the lock.
+    /// Carries out the actions that must not run under the lock.
     pub(super) fn apply(&self, effects: Effects) {
         if effects.are_none() {
             return;
@@ -131,7 +133,7 @@ impl Scheduler {
             self.shared.reactor.post(Post::Free(self.freed.clone()), Urgency::NextTick);
         }
         for waker in effects.wakers {
-            // One that panics must not keep the others asleep, nor end the reactor.
+            // A waker that panics must neither keep the others asleep nor end the reactor.
             outlast("a waker", || waker.wake());
         }
         let (mut commands, mut works) = (Vec::new(), Vec::new());
@@ -155,7 +157,7 @@ impl Scheduler {
         }
     }
 
-    /// Asks the driver to call back at the end of a command.
+    /// Requests a callback from the driver at the end of a command.
     fn arm(&self, Armed { record, event }: Armed) {
         let mailbox = self.shared.reactor.mailbox().clone();
         let waiting = self.waiting.clone();
@@ -163,17 +165,18 @@ impl Scheduler {
             let needs_reactor = match record.signal.fire(!this_thread_holds_one()) {
                 Fired::Late => return mailbox.post(Post::Late(record), Urgency::NextTick),
                 Fired::Waiter(waker) => {
-                    // A panic must not get into the driver, nor keep the others asleep.
+                    // A panic must neither reach the driver nor keep the others asleep.
                     outlast("a waker", || waker.wake());
                     false
                 }
                 Fired::NobodyWaits => record.awaited.load(SeqCst),
                 Fired::Busy => true,
             };
-            // The reactor is woken for what nobody else does: to hand over commands that wait for
-            // room, for the host or for another device, and to wake those that the callback cannot,
-            // which are all but the first, and those that wait for another command fused into this
-            // one. Else whoever was woken, the next to submit or the reactor's next tick settles it.
+            // The reactor is woken only where no other thread acts. It hands over commands that wait for
+            // room, for the host or for another device. It also wakes the waiters that the callback
+            // cannot wake: all but the first, and those that wait for another command fused into this
+            // one. In all other cases the woken thread, the next submission or the reactor's next tick
+            // settles the command.
             if needs_reactor || record.awaited_by_others.load(SeqCst) || waiting.load(SeqCst) > 0 {
                 mailbox.post(Post::Look(record), Urgency::Now);
             }
@@ -183,9 +186,9 @@ impl Scheduler {
         }
     }
 
-    /// Somebody is about to poll the command for the first time: settles it if it is seen to have ended,
-    /// or to end before the deadline. Short commands end that soon, and looking costs less than a
-    /// callback and a waker.
+    /// Settles the command before its first poll, if it is seen to have ended, or to end before the
+    /// deadline. Short commands end that soon, and a look at the event costs less than a callback and a
+    /// waker.
     pub(crate) fn settle_if_ended(
         self: &Arc<Self>,
         record: &Arc<Record>,
@@ -194,10 +197,10 @@ impl Scheduler {
         let (Some(place), Some(mut state)) = (record.place(), self.try_lock()) else { return };
         let lane = &mut state.lanes[place.lane];
         lane.flush();
-        // Who may spin has time, in which others settle what is ahead.
+        // A caller that may busy-wait has time, in which other threads settle the commands ahead.
         let may_look = deadline.is_some() || lane.ahead(place.position) <= SETTLE_IN_POLL;
         let Some(event) = lane.event_at(place.position).filter(|_| may_look) else { return };
-        // Others submit meanwhile.
+        // Other threads can submit during the busy-wait.
         drop(state);
         let has_ended = loop {
             match event.is_seen_ended() {
@@ -211,7 +214,7 @@ impl Scheduler {
         }
     }
 
-    /// Somebody polls the command for the first time.
+    /// Requests a callback for the end of a command, when it is polled for the first time.
     pub(crate) fn watch(self: &Arc<Self>, record: &Arc<Record>) {
         let Some(state) = self.try_lock() else { return self.leave_to_reactor(record) };
         self.watch_with(state, record);
@@ -238,14 +241,14 @@ impl Scheduler {
         }
         match armed {
             Some(event) => self.arm(Armed { record: last, event }),
-            // The callback has perhaps not seen that it is awaited.
+            // The callback may not have seen that the command is awaited.
             None if is_other && last.signal.phase() == Phase::Fired => self.leave_to_reactor(&last),
             None => {}
         }
     }
 
-    /// The command has called back and somebody polls it: settles it here if that is short, else on
-    /// the reactor.
+    /// Settles a command that has called back and is being polled: here if few commands are ahead of it,
+    /// otherwise on the reactor.
     pub(crate) fn settle_soon(self: &Arc<Self>, record: &Arc<Record>) {
         let Some(mut state) = self.try_lock() else { return self.leave_to_reactor(record) };
         let Some(place) = record.place() else { return };
@@ -261,7 +264,7 @@ impl Scheduler {
         self.shared.reactor.post(Post::Look(record.clone()), Urgency::Now);
     }
 
-    /// On the reactor: does for a command whatever is due.
+    /// Does whatever is due for a command. Runs on the reactor.
     pub(crate) fn look(self: &Arc<Self>, record: &Arc<Record>) {
         match (record.signal.phase(), record.place()) {
             (Phase::Pending, _) => self.watch_with(self.lock(), record),
@@ -281,8 +284,9 @@ impl Scheduler {
         }
     }
 
-    /// On the reactor, from time to time while commands are in flight: starts what was enqueued and
-    /// not flushed, and settles what has ended, whether or not a callback was asked for or has come.
+    /// Starts commands that were enqueued and not flushed, and settles those that have ended, whether or
+    /// not a callback was requested or has come. Runs on the reactor, from time to time while commands
+    /// are in flight.
     pub(crate) fn tick(self: &Arc<Self>) {
         let lanes = self.lock().lanes.len();
         for lane in 0..lanes {

@@ -1,4 +1,4 @@
-//! Launches of a scope as one command, on a simulated device: there "fused" kernels are closures, too.
+//! Launches of a scope as one command, on a simulated device, where fused kernels are closures, too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something does")]
 
@@ -72,7 +72,8 @@ impl Bench {
         self.queue.submit_to(launch, Some(GROUP)).unwrap()
     }
 
-    /// A group of two launches: they are in the DAG from the start if the first comes after an event.
+    /// Submits a group of two launches, which are in the DAG from the start if the first comes after an
+    /// event.
     fn collect(&self, after: Option<&Event>) -> [Event; 2] {
         self.open_group();
         let events = [self.submit("one", after), self.submit("double", None)];
@@ -89,12 +90,13 @@ impl Bench {
         assert_eq!(closed, Some((2, 2)));
     }
 
-    /// Has the launches run as one of `both`, which adds 100.
+    /// Runs the launches as a launch of `both`, which adds 100.
     fn run_as_one(&self) -> Result<(), Hindrance> {
         self.run_as_one_without(None)
     }
 
-    /// The same, which leaves nothing in a buffer.
+    /// Like [`run_as_one`](Self::run_as_one), but leaves no contents in the buffer `lost`, if there is
+    /// one.
     fn run_as_one_without(&self, lost: Option<&Buffer<u32>>) -> Result<(), Hindrance> {
         let lost: Vec<_> = lost.into_iter().map(|buffer| buffer.region().allocation()).collect();
         let unite = |launches: &[&LaunchWork]| {
@@ -111,7 +113,8 @@ impl Bench {
         block_on(async { self.queue.read(&self.x).await })
     }
 
-    /// Whether the launches are in the DAG from the start, and what they come after if so.
+    /// Returns the events to collect launches after: `None` to hold the launches, an event to have them
+    /// in the DAG from the start.
     fn ways(&self) -> [Option<Event>; 2] {
         [None, Some(self.queue.marker().unwrap())]
     }
@@ -211,7 +214,7 @@ fn what_comes_after_a_failure_runs_one_by_one() {
     }
 }
 
-/// A failure that is found while the device is given nothing of the group.
+/// The failure is found before the device is given any command of the group.
 #[test]
 fn a_failure_before_launches_without_edges_reaches_each_of_them_once() {
     let bench = Bench::new();
@@ -365,7 +368,7 @@ fn what_the_one_does_without_is_let_go_and_orders_nobody() {
     bench.submit_on(&without, "double", None);
     bench.close_group();
     bench.run_as_one_without(Some(&without)).unwrap();
-    // The last handle of a kernel is dropped on a thread of its own.
+    // The last handle of a kernel is dropped on a separate thread.
     let deadline = Instant::now() + Duration::from_secs(10);
     while Arc::strong_count(without.region()) > 1 {
         assert!(Instant::now() < deadline, "the device was not given it");

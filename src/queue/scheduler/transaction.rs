@@ -1,15 +1,15 @@
 //! Changes of a scheduler's state, under its lock.
 //!
-//! A change only notes what has to be done once the lock is free, in the state's
-//! [`Effects`]: [`Transaction::unlock`] returns them.
+//! A change only notes the actions that are left to do once the lock is free, in the state's [`Effects`]:
+//! [`Transaction::unlock`] returns them.
 //!
 //! Lock order: this lock is taken first, then a fusion scope's settings, then its queue's recent scopes.
 //! The locks of signals, of the reactor's mailbox and of the timeline are innermost. No thread holds the
 //! locks of two schedulers at once.
 //!
 //! Some drivers call back inside the very calls that query a command's status, which are made under the
-//! lock. A waiter that such a callback wakes may need the lock itself, so a thread can ask whether it
-//! holds one.
+//! lock. A waiter that such a callback wakes may need the lock itself. Therefore
+//! [`this_thread_holds_one`] lets a callback check whether its thread holds one.
 
 use std::cell::Cell;
 use std::mem;
@@ -20,13 +20,13 @@ use super::{Effects, State};
 use crate::error::{Error, outlast};
 
 thread_local! {
-    /// How many such locks the thread holds.
+    /// Number of scheduler locks that the thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether this thread holds such a lock.
+/// Whether this thread holds a scheduler lock.
 pub(super) fn this_thread_holds_one() -> bool {
-    // A thread that ends holds none.
+    // A thread that is exiting holds none.
     HELD.try_with(|held| held.get() > 0).unwrap_or(false)
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Transaction<'s> {
     retired: Retired,
 }
 
-/// Errors of the application's, whose drops may panic.
+/// Errors from the application, whose destructors may panic.
 struct Retired(Vec<Error>);
 
 impl Drop for Retired {
@@ -58,7 +58,7 @@ impl StateLock {
         Self(Mutex::new(state))
     }
 
-    /// A panic while the lock was held leaves the state as it was between two steps.
+    /// Locks the state. A panic under the lock leaves the state as it was between two steps.
     pub(super) fn lock(&self) -> Transaction<'_> {
         Transaction::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -78,9 +78,9 @@ impl<'s> Transaction<'s> {
         Self { state, retired: Retired(Vec::new()) }
     }
 
-    /// Ends the change, and returns what is left to do without the lock.
+    /// Ends the change by releasing the lock, and returns the actions that are left to do.
     pub(super) fn unlock(mut self) -> Effects {
-        // As after most submissions to a fusion scope.
+        // Most submissions to a fusion scope leave nothing to do.
         if self.state.effects.are_none() {
             return Effects::default();
         }

@@ -1,13 +1,14 @@
-//! Large transfers and fills: done in pieces, by threads that may wait.
+//! Large transfers and fills, done in pieces by threads that may block.
 //!
-//! A driver takes a transfer at once only while it has memory of its own to put the bytes in. NVIDIA's
-//! OpenCL driver has some 50 MiB; beyond that it keeps the caller waiting until the device gets
-//! there, and with the caller all who want the scheduler's lock. On Level Zero it is this crate that
-//! copies the bytes. Therefore a transfer that is large, or one of too many, is not enqueued behind
-//! what it depends on: once that has ended, a thread hands it over piece by piece, on a lane that
-//! nothing else uses. So is a large fill, because drivers do that wrong.
+//! A driver accepts a transfer without blocking only while it has memory of its own to put the bytes in.
+//! NVIDIA's OpenCL driver has some 50 MiB. Beyond that, it blocks the caller until the device gets there,
+//! and with the caller all threads that need the scheduler's lock. On Level Zero, Kiln itself copies the
+//! bytes. Therefore a transfer that is large, or one of too many, is not enqueued behind its
+//! dependencies. Once these have ended, a thread hands the transfer over piece by piece, on a native
+//! queue that nothing else uses. A large fill is handed over in the same way, because drivers do large
+//! fills wrong.
 //!
-//! Not on a CPU: what its driver moves stays in the host's memory.
+//! On a CPU, neither is done in pieces: the bytes that its driver moves stay in the host's memory.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -28,49 +29,50 @@ use crate::queue::dag::NodeId;
 use crate::queue::native_queue::Place;
 use crate::sync::lock;
 
-/// A transfer of more bytes is moved in pieces.
+/// Number of bytes above which a transfer is moved in pieces.
 const LARGE: usize = 4 << 20;
 
-/// So is one with which more bytes of transfers would be enqueued at the same time.
+/// Maximum number of bytes of transfers that are enqueued at the same time. A transfer that would exceed
+/// it is moved in pieces, too.
 const MOST_ENQUEUED: usize = 32 << 20;
 
-/// So much of a transfer is moved at once.
+/// Maximum number of bytes in one piece of a transfer.
 const MOST_MOVED: usize = 8 << 20;
 
-/// So much is filled at once. From a fill of 2 GiB, in single bytes, NVIDIA's OpenCL driver
-/// (580.159.04) never comes back, and of one of more than 4 GiB Intel's Level Zero driver (1.3.39122)
-/// fills the last bytes, those beyond a whole number of its work-groups, 4 GiB too early. A
-/// multiple of all patterns.
+/// Maximum number of bytes in one piece of a fill; a multiple of the sizes of all patterns. NVIDIA's
+/// OpenCL driver (580.159.04) never returns from a fill of 2 GiB in single bytes. Intel's Level Zero
+/// driver (1.3.39122) writes the last bytes of a fill of more than 4 GiB, those beyond a whole number of
+/// its work-groups, 4 GiB too early.
 const MOST_FILLED: usize = 256 << 20;
 
-/// So many pieces of a transfer are on their way at the same time: the device moves one while the
-/// host copies the other.
+/// Number of pieces of a transfer in flight at the same time: the device moves one while the host copies
+/// the other.
 const PIECES: usize = 2;
 
-/// So many transfers of a device are moved at the same time: it can do one in each direction.
+/// Number of transfers of a device at the same time: the device can do one in each direction.
 const TRANSFERS: usize = 2;
 
-/// How often the driver is asked for the end of a piece for which it does not call back.
+/// Interval at which the driver is queried for the end of a piece whose callback does not come.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What moves the large transfers of a device.
+/// Transfer workers, which do the large transfers and fills of a device.
 pub(super) struct Movers {
     threads: Pool,
-    /// Those that no transfer uses.
+    /// Native queues that no transfer is using.
     lanes: Mutex<Vec<Box<dyn Lane>>>,
 }
 
-/// A command whose work is done by a thread. It ends when this is dropped.
+/// Command whose work is done by a thread. The command ends when this is dropped.
 pub(super) struct Transfer {
     scheduler: Arc<Scheduler>,
     id: NodeId,
-    /// Unless it must be kept for ever: the device may still use it.
+    /// Work of the command, unless it is leaked because the device may still use it.
     work: Option<Work>,
     outcome: Result<Option<Profile>>,
 }
 
 impl Movers {
-    /// Starts no thread yet.
+    /// Creates the workers without starting a thread yet.
     pub(super) fn new() -> Self {
         Self { threads: Pool::new("kiln-transfer", TRANSFERS), lanes: Mutex::default() }
     }
@@ -90,7 +92,7 @@ impl Movers {
 }
 
 impl State {
-    /// Whether the command is one that the driver may not take at once.
+    /// Whether the driver may not accept the command at once.
     pub(super) fn is_for_movers(&self, id: NodeId) -> bool {
         let Some(command) = self.dag.command(id) else { return false };
         let bytes = command.work.transferred();
@@ -101,11 +103,12 @@ impl State {
 }
 
 impl Scheduler {
-    /// Has a thread do a command, if what it depends on has ended; else this is to be called again
-    /// when that has.
+    /// Offloads a command to a thread if its dependencies have ended. Otherwise, this function has to be
+    /// called again when they have ended.
     pub(super) fn move_apart(self: &Arc<Self>, state: &mut State, id: NodeId) {
         if !state.dag.wait_for_ends(id) {
-            // Perhaps nobody else waits for these. The latest of a lane ends last.
+            // Perhaps nothing else waits for these dependencies, so their ends have to be watched. On
+            // each native queue, the latest ends last.
             let before = state.dag.dependencies(id).map(|(.., command)| &command.record);
             let mut latest: SmallVec<[(Place, _); 4]> = SmallVec::new();
             for (place, record) in before.filter_map(|record| Some((record.place()?, record))) {
@@ -145,7 +148,7 @@ impl Transfer {
             let Scheduler { movers, slot, options, .. } = &*self.scheduler;
             let mut lane = movers.take_lane(slot, options.profiling)?;
             let Some(work) = self.work.take() else { return Ok(None) };
-            // Forgotten if what follows panics, or the device may still use it.
+            // Leaked if the code below panics, or if the device may still use it.
             let mut work = ManuallyDrop::new(work);
             let mut may_run = false;
             let outcome = move_in_pieces(&mut *lane, &mut work, &mut may_run);
@@ -167,8 +170,8 @@ impl Drop for Transfer {
     }
 }
 
-/// Blocks until all is moved, or as much as could be. `may_run` is set if the driver does not tell
-/// whether it is still at it.
+/// Blocks until all pieces are moved, or as many as possible. Sets `may_run` if the driver does not
+/// report whether a piece has ended.
 fn move_in_pieces(
     lane: &mut dyn Lane,
     work: &mut Work,
@@ -181,8 +184,9 @@ fn move_in_pieces(
         loop {
             let has_room = on_the_way.len() < PIECES && outcome.is_ok();
             if let Some(piece) = has_room.then(|| pieces.next()).flatten() {
-                // SAFETY: the piece lies inside the operation, and what that names the work owns,
-                // which nobody else has and which is kept until the ends of all pieces are known.
+                // SAFETY: the piece lies inside the operation. The work owns everything that the
+                // operation names; nothing else has the work, and it is kept until the ends of all pieces
+                // are known.
                 match unsafe { lane.enqueue(&piece, &[]) } {
                     Ok(event) => on_the_way.push_back(event),
                     Err(error) => outcome = Err(error),
@@ -198,7 +202,7 @@ fn move_in_pieces(
     })
 }
 
-/// The pieces of a transfer or of a fill. What cannot be cut is one.
+/// Returns the pieces of a transfer or of a fill. Any other operation is one piece.
 fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
     let (most, all) = match *whole {
         Operation::Write { bytes, .. } | Operation::Read { bytes, .. } => (MOST_MOVED, bytes),
@@ -208,7 +212,7 @@ fn pieces<'a>(whole: &Operation<'a>) -> impl Iterator<Item = Operation<'a>> {
     (0..all).step_by(most).map(move |start| part(whole, start, most.min(all - start)))
 }
 
-/// So many bytes of a transfer or of a fill.
+/// Returns the part of a transfer or of a fill that has `bytes` bytes from `start`.
 fn part<'a>(whole: &Operation<'a>, start: usize, bytes: usize) -> Operation<'a> {
     match *whole {
         Operation::Write { to, offset, from, .. } => {
@@ -226,7 +230,7 @@ fn part<'a>(whole: &Operation<'a>, start: usize, bytes: usize) -> Operation<'a> 
     }
 }
 
-/// From the beginning of the first piece to the end of the latest.
+/// Returns the time from the beginning of the first piece to the end of the latest.
 fn joined(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
     let latest = latest?;
     Some(first.map_or(latest, |first| Profile { ended: latest.ended, ..first }))
@@ -234,7 +238,7 @@ fn joined(first: Option<Profile>, latest: Option<Profile>) -> Option<Profile> {
 
 fn flush(lane: &mut dyn Lane) {
     if let Err(error) = lane.flush() {
-        // Whoever waits tries again.
+        // The thread that waits tries again.
         tracing::debug!(%error, "a lane could not be flushed");
     }
 }
@@ -250,7 +254,7 @@ fn wait(lane: &mut dyn Lane, event: &dyn NativeEvent, may_run: &mut bool) -> Res
         tracing::debug!(%error, "the driver takes no callback; it is asked now and then");
     }
     loop {
-        // A driver that has called back before its event tells the end is believed.
+        // A callback counts as the end, even if the event does not report it yet.
         let has_ended = has_called_back.load(SeqCst);
         match event.progress() {
             Progress::Failed(error) => return Err(error),

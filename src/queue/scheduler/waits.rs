@@ -1,4 +1,4 @@
-//! Follows what commands wait for through the DAG and the host futures of commands.
+//! Search for the commands that a command waits for, through the DAG and the host futures of commands.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::queue::command::{Command, Work};
 use crate::queue::dag::{NodeId, Why};
 use crate::queue::event::Record;
 
-/// A command that has not ended, as messages tell of it.
+/// Description of a command that has not ended, for messages.
 pub(crate) struct Known {
     pub(crate) words: String,
     pub(crate) queue: u64,
     pub(crate) state: &'static str,
 }
 
-/// The nodes of a device that a search has come by.
+/// Nodes of a device that a search has visited.
 type Seen = HashSet<NodeId, RandomState>;
 
 impl Scheduler {
-    /// If the command, or one that it waits for, waits for `other`: the command in words.
+    /// Returns the command in words if the command, or one that it waits for, waits for `other`.
     pub(crate) fn waits_for(record: &Arc<Record>, other: &Arc<Record>) -> Option<String> {
         let (theirs, goal) = (other.scheduler()?, other.node()?);
-        // It fails as it is, and then all that waits for it goes on.
+        // The command fails anyway, and then everything that waits for it goes on.
         if theirs.lock().dag.is_poisoned(goal) {
             return None;
         }
@@ -53,8 +53,8 @@ impl Scheduler {
         self.lock().dag.command(id).map(|command| command.work.in_words())
     }
 
-    /// The command that has not ended and those before it that wait for no other command, the oldest
-    /// first.
+    /// Returns the unfinished commands that wait for no other command, among this command and those
+    /// before it, oldest first. Leaves markers out.
     pub(crate) fn before(record: &Arc<Record>) -> Vec<Known> {
         let (Some(scheduler), Some(id)) = (record.scheduler(), record.node()) else {
             return Vec::new();
@@ -73,7 +73,7 @@ impl Scheduler {
         first.into_iter().map(|(_, known)| known).collect()
     }
 
-    /// A host future of the command was found to wait for the command.
+    /// Fails the command, because one of its host futures was found to wait for the command itself.
     pub(crate) fn fail_host(self: &Arc<Self>, record: &Record, error: &Error) {
         if let Some(id) = record.node() {
             self.change(|state| state.dag.poison(id, error.clone(), Why::Missing, &mut state.next));
@@ -82,8 +82,8 @@ impl Scheduler {
 }
 
 impl State {
-    /// Looks for `goal` at what the command waits for on this device. Commands that host futures wait
-    /// for are added to `records`.
+    /// Searches for `goal` among the command and those that it waits for on this device. Adds the
+    /// commands that host futures wait for to `records`.
     fn find_before(
         &self,
         id: NodeId,
