@@ -251,6 +251,21 @@ mod source;
 mod stats;
 mod sync;
 
+/// Longer pages on one subject each. They exist in the documentation only.
+#[cfg(any(doc, doctest))]
+pub mod guides {
+    #[doc = include_str!("docs/architecture.md")]
+    pub mod architecture {}
+    #[doc = include_str!("docs/caching.md")]
+    pub mod caching {}
+    #[doc = include_str!("docs/fusion.md")]
+    pub mod fusion {}
+    #[doc = include_str!("docs/linking.md")]
+    pub mod linking {}
+    #[doc = include_str!("docs/services.md")]
+    pub mod services {}
+}
+
 pub use bytemuck;
 
 pub use crate::args::buffer::{Buffer, BufferArgument};

@@ -257,7 +257,7 @@ impl Job {
         });
     }
 
-    /// Has the images translated to SPIR-V, and continues with the resulting recipe.
+    /// Translates the images to SPIR-V, and continues with the resulting recipe.
     fn submit_translated(mut self) {
         let translating = self.graph.in_spirv(&self.recipe);
         let graph = self.graph.clone();

@@ -114,7 +114,7 @@ fn pairs_that_a_barrier_makes_legal_are_proven() {
 
 #[test]
 fn a_barrier_orders_what_only_some_work_items_write_with_what_others_of_the_chain_use() {
-    // Of 256 work-items, only the first 100 write.
+    // Only the first 100 of 256 work-items write.
     let some = |from, to| ("guarded", vec![buffer(from), buffer(to), int(100)]);
     let all = |from, to| ("scale", vec![buffer(from), buffer(to), float(2.0)]);
     assert_barriers(OPTIMISED, &plan(&[some(0, 1), all(1, 2)], 256, &[]), &[1]);
