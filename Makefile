@@ -33,10 +33,13 @@ soak-cold: setup ## launch and store fused kernels on a cold machine, again and 
 bench: setup services ## run the benchmarks, with the same drivers
 	scripts/env cargo bench --all-features
 
-lint: fmt clippy docs rooms ## check formatting, lints, docs and rooms
+lint: fmt clippy docs rooms language ## check formatting, lints, docs and rooms
 
 rooms: ## check that each room of `src` uses only rooms below it
 	scripts/check-rooms
+
+language: ## check that comments name their subject
+	scripts/check-language
 
 # The cfg is not named `loom`, because several dependencies react to a plain `--cfg loom` and no longer compile.
 loom: rust ## check the concurrent parts under every interleaving
@@ -109,4 +112,4 @@ soak-exit: setup ## end processes whose threads use devices, again and again
 	KILN_SOAK_RUNS=$(RUNS) KILN_REQUIRE_DEVICES=$(DRIVERS) \
 		scripts/env cargo test --all-features --test process_end -- --exact soak --ignored --nocapture
 
-.PHONY: help demo test soak-internalize soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms rust
+.PHONY: help demo test soak-internalize soak-cold test-level-zero test-races bench lint loom sanitize fuzz features platforms msrv examples setup services soak-exit fmt clippy docs rooms language rust
